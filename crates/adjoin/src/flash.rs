@@ -16,14 +16,14 @@ use adjoin_flash::{Distances, FlashError, Geometry, Hit, LunCsr, Mapping, Search
 pub use self::breadth_first::breadth_first;
 use self::layers::Layers;
 pub use self::trace_reads::TraceReads;
-use crate::choice::choices;
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::geometry::{Coordinate, Space, with_coordinates};
+use crate::base::choice::choices;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::geometry::{Coordinate, Space, with_coordinates};
+use crate::base::message::{Argument, message};
+use crate::base::options::Metric;
 use crate::graph::{Graph, GraphOptions, GreedySearch};
 use crate::index::layout::{order_of, whole_order};
-use crate::message::{Argument, message};
-use crate::options::Metric;
 use crate::source::VectorSource;
 use crate::store::{read_all, read_all_bytes};
 
@@ -324,8 +324,8 @@ mod tests {
     use adjoin_flash::{Config, Device, Platform, SearchOptions, search};
 
     use super::*;
-    use crate::options::{Element, VectorType};
-    use crate::output::Target;
+    use crate::base::options::{Element, VectorType};
+    use crate::base::output::Target;
     use crate::source::{Generated, generate, open};
 
     #[test]

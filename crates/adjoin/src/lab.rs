@@ -23,7 +23,7 @@ pub mod collection {
 }
 
 pub mod context {
-    pub use crate::context::RUNTIME_BYTES;
+    pub use crate::base::context::RUNTIME_BYTES;
 }
 
 pub mod flash {
@@ -31,7 +31,7 @@ pub mod flash {
 }
 
 pub mod geometry {
-    pub use crate::geometry::{Coordinate, Space, Threshold};
+    pub use crate::base::geometry::{Coordinate, Space, Threshold};
 }
 
 pub mod graph {
@@ -67,7 +67,7 @@ pub mod query {
 }
 
 pub mod report {
-    pub use crate::report::{JoinCounts, Notes, SearchCounts, Silent, Stopwatch};
+    pub use crate::base::report::{JoinCounts, Notes, SearchCounts, Silent, Stopwatch};
 }
 
 pub mod serve {
@@ -102,5 +102,5 @@ pub mod truth {
 }
 
 pub mod workers {
-    pub use crate::workers::map_items;
+    pub use crate::base::workers::map_items;
 }

@@ -54,18 +54,14 @@
 //! The names on this page are the interface. Everything in `lab` serves tests and experiments, and changes at any time.
 #![forbid(unsafe_code)]
 
+mod base;
 mod buckets;
-mod checkpoint;
-mod choice;
 mod collection;
-mod context;
 mod dedupe;
-mod error;
 mod estimate;
 mod execute;
 mod flash;
 mod folder;
-mod geometry;
 mod graph;
 mod index;
 mod job;
@@ -73,20 +69,11 @@ mod join;
 #[doc(hidden)]
 pub mod lab;
 mod load;
-mod locks;
-mod message;
-mod options;
-mod output;
 mod plan;
-mod predicate;
 mod quantize;
 mod query;
-mod random;
-mod report;
-mod row_numbers;
 mod serve;
 mod sink;
-mod sorter;
 mod source;
 mod sql;
 mod store;
@@ -94,7 +81,6 @@ mod store;
 #[path = "../tests/shared/sets.rs"]
 mod test_sets;
 mod truth;
-mod workers;
 
 // The crates below this one. Their items appear in its signatures.
 pub use adjoin_device as device;
@@ -102,19 +88,19 @@ pub use adjoin_flash as flash_model;
 pub use adjoin_kernels as kernels;
 
 // Resources of a run, its errors, and what it reports.
-pub use choice::Choice;
-pub use context::Context;
-pub use error::{Error, ErrorKind, Result};
-pub use message::{Argument, Mention, Message};
-pub use report::{
+pub use base::choice::Choice;
+pub use base::context::Context;
+pub use base::error::{Error, ErrorKind, Result};
+pub use base::message::{Argument, Mention, Message};
+pub use base::report::{
     Cancel, CommonStatistics, DedupeStatistics, Interval, JoinStatistics, LatencyStatistics, MemoryStatistics,
     MemoryWatch, NearestStatistics, Progress, RecallStatistics, SearchStatistics, Written,
 };
 
 // Vectors and thresholds.
-pub use options::{Element, Metric, VectorType, format_bytes, format_count, format_number, parse_bytes};
-pub use predicate::Predicate;
-pub use random::Random;
+pub use base::options::{Element, Metric, VectorType, format_bytes, format_count, format_number, parse_bytes};
+pub use base::predicate::Predicate;
+pub use base::random::Random;
 
 // Sources of vectors: files, tables, and those of the caller.
 pub use source::{
@@ -124,8 +110,8 @@ pub use source::{
 pub use sql::{Condition, OrderBy};
 
 // Results: pairs and hits, which leave through sinks.
-pub use locks::OwnFolder;
-pub use output::{LaterFile, Target};
+pub use base::locks::OwnFolder;
+pub use base::output::{LaterFile, Target};
 pub use sink::{
     Collect, CollectHits, Components, Discard, HitBatch, HitSchema, HitSink, HitWriter, KeepRule, PairBatch,
     PairSchema, PairSink, PairWriter, TableFormat,

@@ -7,13 +7,13 @@ use adjoin_device::Reservation;
 
 use super::queries::QuerySet;
 use super::searcher::{Queries, Searcher};
-use crate::error::{ErrorKind, Result};
-use crate::geometry::Coordinate;
+use crate::base::error::{ErrorKind, Result};
+use crate::base::geometry::Coordinate;
+use crate::base::random::Random;
+use crate::base::report::Interval;
 use crate::load::{Buckets, DrawnVectors, draw_places, read_vectors};
 use crate::plan::{ProbeRule, Probes};
 use crate::query::QueryTarget;
-use crate::random::Random;
-use crate::report::Interval;
 use crate::truth::{NeighborSample, setting_half};
 
 /// Size of the first sample. One half sets the threshold, the other half measures the recall that it reaches.

@@ -3,11 +3,11 @@
 use super::calibration::{self, Calibrated, CalibrationDraw, CalibrationSamples, calibrate};
 use super::queries::QuerySet;
 use super::searcher::Searcher;
-use crate::error::Result;
-use crate::geometry::Coordinate;
+use crate::base::error::Result;
+use crate::base::geometry::Coordinate;
+use crate::base::report::RecallStatistics;
 use crate::plan::Probes;
 use crate::query::{SearchEffort, SearchGoal};
-use crate::report::RecallStatistics;
 
 /// How queries choose their probes, and the recall that this reaches.
 #[derive(Debug, Clone)]

@@ -30,13 +30,13 @@ pub use self::queries::{QuerySet, SearchQueries};
 use self::run::StoreSearch;
 pub(crate) use self::searcher::{LoadedCenters, Queries, Searcher};
 pub(crate) use self::visits::Visits;
-use crate::context::Context;
-use crate::error::Result;
-use crate::geometry::{Coding, Coordinate, with_coordinates};
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::{Coding, Coordinate, with_coordinates};
+use crate::base::predicate::Predicate;
+use crate::base::report::SearchStatistics;
 use crate::load::{Buckets, Subset, coding_bytes, fit_coding, starts};
-use crate::predicate::Predicate;
 use crate::query::{SearchOptions, SearchRun, naming_bytes};
-use crate::report::SearchStatistics;
 use crate::sink::{HitSchema, HitSink};
 use crate::store::{FilterBitmap, Kind, Store};
 

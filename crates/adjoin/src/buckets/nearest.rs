@@ -5,13 +5,13 @@
 
 use super::queries::{QuerySet, SearchQueries};
 use super::{Neighbors, hit_schema, search_for};
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::message::{Argument, message};
-use crate::options::Metric;
-use crate::predicate::Predicate;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, message};
+use crate::base::options::Metric;
+use crate::base::predicate::Predicate;
+use crate::base::report::{CommonStatistics, NearestCounts, NearestStatistics, SearchStatistics};
 use crate::query::{QueryTarget, SearchEffort, SearchOptions};
-use crate::report::{CommonStatistics, NearestCounts, NearestStatistics, SearchStatistics};
 use crate::sink::{HitSchema, HitSink};
 use crate::store::Store;
 

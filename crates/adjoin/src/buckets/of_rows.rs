@@ -7,14 +7,14 @@ use super::calibration::{self, CalibrationDraw, calibrate};
 use super::queries::QuerySet;
 use super::searcher::{Counts, Queries, Searcher};
 use super::visits::Visits;
-use crate::context::Context;
-use crate::error::Result;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::{Coordinate, with_coordinates};
+use crate::base::workers::map_items;
 use crate::execute::{NearComparison, NearPlaces, NumberedQueries};
-use crate::geometry::{Coordinate, with_coordinates};
 use crate::load::{Buckets, Subset};
 use crate::plan::Probes;
 use crate::query::{QueryBatch, QueryTarget, in_halves};
-use crate::workers::map_items;
 
 /// Size of the calibration sample. Small, since no recall is promised.
 const VECTORS: u64 = 500;

@@ -13,13 +13,13 @@ use super::PURPOSE;
 use super::probing::Measured;
 use super::searcher::{Counts, Queries, Searcher};
 use super::visits::{Marks, Visits};
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::geometry::{Coordinate, Threshold};
+use crate::base::workers::map_items;
 use crate::execute::{AllNearest, Hit, NearestSearch, NumberedQueries};
-use crate::geometry::{Coordinate, Threshold};
 use crate::load::LoadedBucket;
 use crate::plan::Probes;
 use crate::query::QueryTarget;
-use crate::workers::map_items;
 
 /// Largest number of scouts.
 const SCOUTS: usize = 16;

@@ -2,11 +2,11 @@
 
 use adjoin_kernels::{Kernel, PackedColumns, Panel};
 
-use crate::context::Context;
-use crate::error::Result;
-use crate::geometry::Coordinate;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::Coordinate;
+use crate::base::workers::map_items;
 use crate::plan::{ProbeRule, Probes};
-use crate::workers::map_items;
 
 /// Number of queries and of centers in one block of distances.
 const BLOCK_QUERIES: usize = 16;

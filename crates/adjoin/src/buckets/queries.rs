@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use super::searcher::Searcher;
-use crate::error::{Error, Result};
-use crate::geometry::{Coordinate, Space};
+use crate::base::error::{Error, Result};
+use crate::base::geometry::{Coordinate, Space};
+use crate::base::message::{Argument, message};
+use crate::base::options::VectorType;
 use crate::load::{Buckets, ReadAhead, least_read_ahead};
-use crate::message::{Argument, message};
-use crate::options::VectorType;
 use crate::plan::Load;
 use crate::query::{Gathering, QueryBatch, QueryRow, QuerySources, SourceQueries, gathering_bytes, naming_bytes};
 use crate::source::{IdKind, VectorSource};

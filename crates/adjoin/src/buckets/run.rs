@@ -5,17 +5,17 @@ use std::ops::Range;
 use super::decide::ProbePlan;
 use super::queries::QuerySet;
 use super::searcher::{Counted, Queries, Searcher};
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::geometry::Coordinate;
+use crate::base::options::Metric;
+use crate::base::report::{CommonStatistics, SearchCounts, SearchStatistics, Stopwatch, StrategyStatistics};
 use crate::execute::Hit;
-use crate::geometry::Coordinate;
 use crate::load::Subset;
-use crate::options::Metric;
 use crate::plan::Probes;
 use crate::query::{
     BatchSearch, IdRoom, NamedHits, QueryTarget, SearchOptions, SearchRun, SearchWork, StoredQueries, name_places,
     naming_bytes,
 };
-use crate::report::{CommonStatistics, SearchCounts, SearchStatistics, Stopwatch, StrategyStatistics};
 use crate::sink::HitSink;
 use crate::source::IdKind;
 use crate::store::Store;

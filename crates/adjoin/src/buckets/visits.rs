@@ -139,7 +139,7 @@ impl Marks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use crate::base::random::Random;
 
     /// Returns the queries of each bucket, and the buckets to load.
     fn seen(visits: &Visits, buckets: u32) -> (Vec<Vec<u32>>, Vec<u32>) {

@@ -9,10 +9,10 @@ use arrow_schema::DataType;
 
 use super::attributes::{Attribute, AttributeKind, names, schema};
 use super::packed::{PackedRows, pack};
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::message::{Message, message};
-use crate::options::format_bytes;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::message::{Message, message};
+use crate::base::options::format_bytes;
 use crate::source::{Attributes, NumberedTables, VectorSource};
 
 /// Most bytes of a row's columns: everything that handles rows holds several at a time.

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use serde::{Deserialize, Serialize};
 
-use crate::choice::{Choice, choices};
-use crate::error::{Error, Result};
-use crate::message::{Argument, message};
+use crate::base::choice::{Choice, choices};
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, message};
 
 /// Most columns of a row, so that a manifest stays small.
 const ATTRIBUTES_MAX: usize = 100;

@@ -8,11 +8,11 @@ use adjoin_device::give_way;
 
 use super::operations::Collection;
 use super::sync::{Condvar, Mutex, lock};
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::options::format_bytes;
-use crate::report::Cancel;
-use crate::workers::no_thread;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::options::format_bytes;
+use crate::base::report::Cancel;
+use crate::base::workers::no_thread;
 
 /// A merge begins when rows in memory exceed `1 / AT_SHARE` of the budget, or `AT_BYTES`: each query is compared with
 /// all of them.

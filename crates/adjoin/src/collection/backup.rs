@@ -18,12 +18,12 @@ use super::manifest::CollectionManifest;
 use super::memory::{CollectionWork, collection_context};
 use super::segment::{Point, SegmentWriter};
 use super::verify::verify;
-use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::locks::{OwnFolder, WriterLock};
+use crate::base::options::format_bytes;
+use crate::base::output::parent;
 use crate::index::file_names;
-use crate::locks::{OwnFolder, WriterLock};
-use crate::options::format_bytes;
-use crate::output::parent;
 use crate::store::{Kind, check_target, has_manifest, is_replaced};
 
 /// Bytes of a file that are copied at once.

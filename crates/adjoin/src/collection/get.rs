@@ -14,10 +14,10 @@ use super::memory::{CollectionWork, Manifests};
 use super::packed::table_of;
 use super::temporary_index::TemporaryView;
 use super::write::check_kind;
-use crate::context::Context;
-use crate::error::Result;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::options::VectorType;
 use crate::index::fetching_bytes;
-use crate::options::VectorType;
 use crate::source::Ids;
 use crate::store::AttributeRows;
 

@@ -21,9 +21,9 @@ use super::segment::{
     no_header,
 };
 use super::sync::{Condvar, Mutex, MutexGuard, lock};
-use crate::choice::choices;
-use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::base::choice::choices;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
 
 /// Bytes of waiting records from which on further writers wait.
 pub(super) const WAITING_BYTES_MAX: usize = 4 << 20;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::attributes::{Attribute, schema};
 use super::places::{self, Places};
-use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::row_numbers::RowSet;
 use crate::index::Index;
-use crate::row_numbers::RowSet;
 use crate::source::Ids;
 
 /// Returns the folder name of the index that contains all writes up to `sequence`.

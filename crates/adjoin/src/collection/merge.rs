@@ -18,11 +18,11 @@ use super::segment::first_of;
 use super::snapshot::Snapshot;
 use super::state::{State, StateView};
 use super::sync::lock;
-use crate::context::Context;
-use crate::error::{Error, ErrorKind, Result};
+use crate::base::context::Context;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::options::format_bytes;
+use crate::base::report::Stopwatch;
 use crate::index::{ALL_REPLACEMENTS, Index, Merge, Newcomers as _, build_merged};
-use crate::options::format_bytes;
-use crate::report::Stopwatch;
 use crate::store::{BuildOptions, Store, TemporaryStore};
 
 /// Purpose of the memory, for error messages.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
 /// How a merge computes the new index. Results of searches are equal up to the recall of walks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

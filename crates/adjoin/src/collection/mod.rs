@@ -53,8 +53,8 @@ pub use self::snapshot::open_rows;
 pub use self::statistics::CollectionStatistics;
 pub(crate) use self::verify::{CollectionVerifyReport, verify};
 pub use self::write::{Put, Write};
-use crate::context::Context;
-use crate::error::Result;
+use crate::base::context::Context;
+use crate::base::error::Result;
 
 impl Collection {
     /// Copies the current state of a collection to the folder `target`, with all writes that were acknowledged before the

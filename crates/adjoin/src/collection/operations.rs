@@ -17,10 +17,10 @@ use super::state::{State, Undo};
 use super::statistics::Merges;
 use super::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, lock};
 use super::write::{Incoming, Put, Write};
-use crate::context::Context;
-use crate::error::{Error, ErrorKind, Result};
-use crate::locks::{WriterLock, check_creator};
-use crate::report::Cancel;
+use crate::base::context::Context;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::locks::{WriterLock, check_creator};
+use crate::base::report::Cancel;
 use crate::source::{Ids, VectorSource};
 use crate::store::is_replaced;
 

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use adjoin_device::{ReadFile, Reservation, WRITE_BUFFER_BYTES};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
 use crate::index::Index;
 use crate::source::{IdKind, Ids};
 

@@ -8,18 +8,18 @@ use super::manifest::CollectionManifest;
 use super::memory::{CollectionWork, Manifests};
 use super::state::StateView;
 use super::temporary_index::TemporaryView;
-use crate::context::Context;
-use crate::error::Result;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::message::Argument;
+use crate::base::options::Metric;
+use crate::base::report::{
+    CommonStatistics, RecallStatistics, SearchCounts, SearchStatistics, Stopwatch, StrategyStatistics,
+};
 use crate::execute::{Hit, Nearest};
 use crate::index::{CollectionChanges, UnmergedRows, search_bytes, search_changed};
-use crate::message::Argument;
-use crate::options::Metric;
 use crate::query::{
     BatchSearch, IdRoom, NamedHits, Naming, QuerySources, QueryTarget, QueryVectors, RanSearch, SearchOptions,
     SearchRun, SearchWork, SourceQueries, StoredQueries,
-};
-use crate::report::{
-    CommonStatistics, RecallStatistics, SearchCounts, SearchStatistics, Stopwatch, StrategyStatistics,
 };
 use crate::sink::{HitSchema, HitSink};
 use crate::source::{IdKind, VectorSource};

@@ -11,8 +11,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::change::Change;
 use super::frame::{ALIGNMENT, HEAD_BYTES, Head};
-use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
 use crate::store::format::checksum;
 
 /// Version of the log format.

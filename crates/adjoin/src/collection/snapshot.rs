@@ -11,8 +11,8 @@ use super::manifest::CollectionManifest;
 use super::operations::Collection;
 use super::state::StateView;
 use super::temporary_index::TemporaryView;
-use crate::context::Context;
-use crate::error::Result;
+use crate::base::context::Context;
+use crate::base::error::Result;
 use crate::index::IndexRows;
 use crate::source::{AttributeTables, SourceAttributes, SourceInfo, VectorBatch, VectorScan, VectorSource};
 

@@ -11,8 +11,8 @@ use super::long_term_index::{DeleteList, LongTermIndex};
 use super::manifest::CollectionManifest;
 use super::segment::LogStart;
 use super::temporary_index::{self, TemporaryIndex, TemporaryView};
-use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
 use crate::source::Ids;
 
 /// Ids that are looked up together while the log is replayed.

@@ -8,7 +8,7 @@ use super::background::Waits;
 use super::log::on_disk;
 use super::operations::{Collection, CollectionFacts, Merged};
 use super::sync::lock;
-use crate::error::Result;
+use crate::base::error::Result;
 
 /// Current size of a collection, and the work of its writer since opening.
 #[derive(Debug, Clone, PartialEq, Serialize)]

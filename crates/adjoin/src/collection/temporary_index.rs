@@ -17,17 +17,17 @@ use super::attributes::{Attribute, schema};
 use super::change::Change;
 use super::ids::Numbers;
 use super::packed::{PackedRows, table_of};
-use crate::context::Context;
-use crate::error::Result;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::{Coordinate, Space, with_coordinates};
+use crate::base::row_numbers::RowSet;
+use crate::base::workers::map_items;
 use crate::execute::{AllNearest, Hit, NearestSearch, NumberedQueries, PackedBucket};
-use crate::geometry::{Coordinate, Space, with_coordinates};
 use crate::index::{Newcomers, UnmergedRows};
 use crate::load::{LoadedBucket, Members};
 use crate::query::{IdRoom, QueryTarget, QueryVectors};
-use crate::row_numbers::RowSet;
 use crate::source::{AttributeTables, Ids};
 use crate::sql::Condition;
-use crate::workers::map_items;
 
 /// Approximate bytes of vectors in a block, and of columns.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -514,7 +514,7 @@ impl TemporaryView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::{Element, Metric, VectorType};
+    use crate::base::options::{Element, Metric, VectorType};
     use crate::source::IdKind;
 
     fn change(ids: &[i64], stored: &[u8]) -> Change {

@@ -9,10 +9,10 @@ use super::manifest::{self, CollectionManifest};
 use super::memory::{CollectionWork, collection_context};
 use super::segment::{self, first_of};
 use super::{Collection, CollectionFacts};
-use crate::context::Context;
-use crate::error::Result;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::locks::{is_own_for, is_writer_file};
 use crate::index::{self, IndexVerifyReport};
-use crate::locks::{is_own_for, is_writer_file};
 use crate::store::format::MANIFEST_FILE;
 
 /// Leftovers that are listed at most, and strangers.

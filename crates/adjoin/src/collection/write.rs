@@ -10,9 +10,9 @@ use super::change::Change;
 use super::frame::PAYLOAD_BYTES_MAX;
 use super::log::WAITING_BYTES_MAX;
 use super::packed::PackedRows;
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::message::{Argument, message};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, message};
 use crate::source::{IdKind, Ids, VectorSource};
 use crate::store::{Intake, OnBad, UsableRows, fix, hash_of, read_all, read_all_bytes, scan_bytes, tell};
 

@@ -6,11 +6,11 @@ use adjoin_device::Reservation;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::{SORTING_SHARE, Tables};
-use crate::error::Result;
-use crate::options::format_count;
-use crate::output::Target;
-use crate::row_numbers::{ROW_BYTES, RowNumbers, RowSet};
-use crate::sorter::{Sorted, number};
+use crate::base::error::Result;
+use crate::base::options::format_count;
+use crate::base::output::Target;
+use crate::base::row_numbers::{ROW_BYTES, RowNumbers, RowSet};
+use crate::base::sorter::{Sorted, number};
 use crate::source::SourceOptions;
 use crate::sql::OrderBy;
 

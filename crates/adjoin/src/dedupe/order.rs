@@ -7,8 +7,8 @@ use arrow_array::RecordBatch;
 use arrow_schema::DataType;
 
 use super::{BATCH_ROWS, SORTING_SHARE, Tables};
-use crate::error::{Error, Result};
-use crate::row_numbers::RowNumbers;
+use crate::base::error::{Error, Result};
+use crate::base::row_numbers::RowNumbers;
 use crate::source::{ColumnPlace, SourceFile, slice_bytes};
 use crate::sql::{OrderBy, common};
 

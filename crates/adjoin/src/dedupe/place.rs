@@ -8,13 +8,13 @@ use adjoin_device::FileKind;
 
 use super::Tables;
 use super::removed::Listed;
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::locks::OwnFolder;
-use crate::output::{Draft, OutputWriter, check_free, check_parent, parent};
-use crate::row_numbers::RowSet;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::locks::OwnFolder;
+use crate::base::output::{Draft, OutputWriter, check_free, check_parent, parent};
+use crate::base::row_numbers::RowSet;
+use crate::base::workers::map_items;
 use crate::source::SourceFile;
-use crate::workers::map_items;
 
 /// Output location of a data set.
 pub(super) enum OutputPlace<'a> {

@@ -5,10 +5,10 @@ use serde::Serialize;
 
 use super::equal::Equal;
 use super::{BATCH_ROWS, SORTING_SHARE, Tables};
-use crate::error::{Error, Result};
-use crate::options::Metric;
+use crate::base::error::{Error, Result};
+use crate::base::options::Metric;
+use crate::base::sorter::{Records, Sorted};
 use crate::sink::{Ended, NamedRow, RemovedTable};
-use crate::sorter::{Records, Sorted};
 use crate::source::{IdColumn, IdKind, Ids, SourceOptions};
 
 /// Number of examples, and how many of them are the least near pairs.

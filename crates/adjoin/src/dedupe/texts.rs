@@ -6,7 +6,7 @@ use arrow_cast::cast;
 use arrow_schema::DataType;
 
 use super::Tables;
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 use crate::source::ColumnPlace;
 
 /// Most characters of a text that are shown.

@@ -6,14 +6,14 @@ use super::ladder::Ladder;
 use super::memory::{CHUNK_ROWS, COLUMNS};
 use super::notes::{NO_RUNG, Notes, Removal};
 use super::survey::Scans;
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::geometry::{Coordinate, Space, Threshold};
+use crate::base::predicate::Predicate;
+use crate::base::report::Stopwatch;
+use crate::base::workers::{lock, map_items};
 use crate::execute::{Ordered, Tiles};
-use crate::geometry::{Coordinate, Space, Threshold};
 use crate::load::Members;
-use crate::predicate::Predicate;
-use crate::report::Stopwatch;
 use crate::truth::DistanceHistogram;
-use crate::workers::{lock, map_items};
 
 /// Number of drawn rows per block of distances, and number of rows compared with all drawn ones for the histogram.
 const BLOCK: usize = 32;

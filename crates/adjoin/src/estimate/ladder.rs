@@ -1,9 +1,9 @@
 //! The thresholds at which neighbors are counted, from the distance of the nearest pairs to one at which a vector has
 //! many neighbors.
 
-use crate::error::Result;
-use crate::options::Metric;
-use crate::predicate::Predicate;
+use crate::base::error::Result;
+use crate::base::options::Metric;
+use crate::base::predicate::Predicate;
 
 /// Largest number of thresholds, apart from the requested one. A set of rungs is a mask of 128 bits.
 const RUNGS_MAX: usize = 120;

@@ -3,10 +3,10 @@
 use adjoin_kernels::Panel;
 
 use super::notes::{NOTES_MAX, TRACED_SHARE};
-use crate::context::Context;
-use crate::geometry::{Coordinate, Space};
+use crate::base::context::Context;
+use crate::base::geometry::{Coordinate, Space};
+use crate::base::options::{Metric, VectorType};
 use crate::load::Members;
-use crate::options::{Metric, VectorType};
 use crate::source::VectorSource;
 use crate::store::{
     BuildOptions, PartitionSizes, assigning_bytes, batch_bytes, coding_bytes, default_buckets, scan_bytes,

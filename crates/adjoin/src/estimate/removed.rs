@@ -11,9 +11,9 @@ use super::compare::Compared;
 use super::ladder::{Ladder, Rungs};
 use super::notes::{NO_RUNG, Note, Notes, Removal, TRACED_SHARE, surely_stays};
 use super::{certain, times};
-use crate::error::Result;
-use crate::geometry::Coordinate;
-use crate::report::Interval;
+use crate::base::error::Result;
+use crate::base::geometry::Coordinate;
+use crate::base::report::Interval;
 use crate::truth::{least_share, means};
 
 /// Number of rounds after which the fraction of removed rows has converged.

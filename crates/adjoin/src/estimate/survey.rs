@@ -1,12 +1,12 @@
 //! The first scan of the source: checks every row and draws some.
 
 use super::memory::Sizes;
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::geometry::{Coding, Space};
-use crate::options::VectorType;
-use crate::random::Random;
-use crate::report::Stopwatch;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::geometry::{Coding, Space};
+use crate::base::options::VectorType;
+use crate::base::random::Random;
+use crate::base::report::Stopwatch;
 use crate::source::VectorSource;
 use crate::store::{
     BuildOptions, Draw, Intake, PartitionSizes, Partitions, Scanned, TrainingSample, UsableRows, fix_or_skip, tell,

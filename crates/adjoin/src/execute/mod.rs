@@ -15,13 +15,13 @@ use std::sync::{Arc, Mutex};
 use adjoin_kernels::Panel;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::geometry::Coordinate;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::geometry::Coordinate;
+use crate::base::report::{Cancel, SharedSeconds};
+use crate::base::workers::{lock, spawn_scoped};
 use crate::load::{Buckets, Cache, CachedBucket, LoadedBucket, ReadAhead, StoredBucket};
 use crate::plan::{BucketSizes, Schedule, Step, Task};
-use crate::report::{Cancel, SharedSeconds};
-use crate::workers::{lock, spawn_scoped};
 
 pub(crate) use near_places::{NearComparison, NearPlaces};
 pub(crate) use nearest::{AllNearest, Hit, Nearest, NearestSearch, NumberedQueries, PackedBucket};

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use adjoin_kernels::{Kernel, PackedColumns, Panel, TILE_ROWS};
 
 use super::nearest::NumberedQueries;
-use crate::geometry::Coordinate;
+use crate::base::geometry::Coordinate;
+use crate::base::workers::lock;
 use crate::load::{LoadedBucket, Members, Subset};
-use crate::workers::lock;
 
 /// Queries that are compared with a bucket at once, so that their distances stay in the CPU cache.
 const QUERIES_TOGETHER: usize = 4 * TILE_ROWS;

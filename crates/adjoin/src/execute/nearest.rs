@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use adjoin_kernels::{HitMask, Kernel, PackedColumns, Panel, TILE_COLUMNS, TILE_ROWS};
 
 use super::tiles::{MASK_COLUMNS_MIN, block_rows};
-use crate::context::Context;
-use crate::error::Result;
-use crate::geometry::{Coordinate, Space};
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::{Coordinate, Space};
+use crate::base::options::{Element, Metric};
+use crate::base::predicate::Predicate;
+use crate::base::workers::{lock, map_items};
 use crate::load::{Decider, LoadedBucket, Members, Subset};
-use crate::options::{Element, Metric};
-use crate::predicate::Predicate;
-use crate::workers::{lock, map_items};
 
 /// Number of queries that are sorted per task.
 const SORTED_AT_ONCE: usize = 256;

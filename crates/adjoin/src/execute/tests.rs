@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use adjoin_device::{FileSystem, MemoryBudget, Operation, Recorder, Trace, TracedOperation};
 
 use super::*;
-use crate::context::Context;
-use crate::output::Target;
+use crate::base::context::Context;
+use crate::base::output::Target;
 use crate::plan::{BucketGraph, CacheStart, Lead, Policy, schedule, tasks_of};
 use crate::source::{self, Generated};
 use crate::store::{BuildOptions, Store, build};
@@ -16,7 +16,7 @@ const ROWS: u64 = 600;
 
 fn store(folder: &std::path::Path) -> Store {
     let context = Context::default();
-    let vectors = crate::options::VectorType { element: crate::options::Element::U8, dimensions: 8 };
+    let vectors = crate::base::options::VectorType { element: crate::base::options::Element::U8, dimensions: 8 };
     let file = folder.join("vectors.u8bin");
     let what = Generated { rows: ROWS, vectors, hardness: 1.0, seed: 1 };
     source::generate(&context, &what, &Target::File { path: file.clone(), force: false }).unwrap();

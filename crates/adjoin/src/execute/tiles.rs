@@ -3,10 +3,10 @@
 
 use adjoin_kernels::{HitMask, Kernel, PackedColumns, Panel, TILE_COLUMNS, TILE_ROWS};
 
-use crate::error::Result;
-use crate::geometry::{Coordinate, Threshold};
+use crate::base::error::Result;
+use crate::base::geometry::{Coordinate, Threshold};
+use crate::base::predicate::Predicate;
 use crate::load::{Decider, Members, PairDetail};
-use crate::predicate::Predicate;
 
 /// Rows passed to the kernel at once.
 const BLOCK_ROWS: usize = 64;

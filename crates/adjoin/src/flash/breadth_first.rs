@@ -6,8 +6,8 @@
 
 use std::collections::VecDeque;
 
+use crate::base::row_numbers::RowSet;
 use crate::index::layout::Edges;
-use crate::row_numbers::RowSet;
 
 /// Returns the breadth-first order that visits vertices with fewer edges, both ways, first.
 pub(super) fn by_degree(edges: &Edges) -> Vec<u32> {

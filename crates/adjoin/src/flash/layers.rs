@@ -7,11 +7,11 @@
 
 use adjoin_kernels::{Kernel, Panel};
 
-use crate::context::Context;
-use crate::error::Result;
-use crate::geometry::Coordinate;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::Coordinate;
+use crate::base::random::Random;
 use crate::graph::{Graph, GraphOptions, GreedySearch};
-use crate::random::Random;
 
 /// Smallest layer, in rows. With fewer rows, a search from the medoid takes only a few steps.
 const LAYER_ROWS_MIN: usize = 64;

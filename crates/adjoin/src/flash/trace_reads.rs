@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use adjoin_device::{Operation, TraceReader};
 use adjoin_flash::{FlashError, TraceRead};
 
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
 /// Distance of the starts of files on the device: more than a file takes, and not a power of two, which would put all
 /// starts on the same pages.

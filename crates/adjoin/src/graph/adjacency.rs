@@ -3,9 +3,9 @@
 use adjoin_device::Reservation;
 
 use super::options::GraphOptions;
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::row_numbers::RowSet;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::row_numbers::RowSet;
 
 /// Most vertices of a graph.
 pub(crate) const VERTICES_MAX: usize = 1 << 31;

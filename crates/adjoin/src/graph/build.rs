@@ -15,11 +15,11 @@ use super::options::GraphOptions;
 use super::prune::{Pruner, Vectors};
 use super::reach;
 use super::search::GreedySearch;
-use crate::context::Context;
-use crate::error::Result;
-use crate::geometry::Coordinate;
-use crate::random::Random;
-use crate::workers::{lock, map_items};
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::Coordinate;
+use crate::base::random::Random;
+use crate::base::workers::{lock, map_items};
 
 /// A batch has at most one vertex per this many in the graph, because its members do not see one another.
 const BATCH_SHARE: usize = 64;

@@ -1,6 +1,6 @@
 //! A vertex and its distance in one integer that is ordered as the search needs.
 
-use crate::geometry::Coordinate;
+use crate::base::geometry::Coordinate;
 
 /// Lowest bit: whether the vertex was expanded. The vertex number is above it.
 const FLAG: u64 = 1;

@@ -6,10 +6,10 @@ use adjoin_kernels::Panel;
 
 use super::adjacency::Graph;
 use super::candidate::Candidate;
-use crate::context::Context;
-use crate::error::Result;
-use crate::geometry::Coordinate;
-use crate::workers::map_items;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::Coordinate;
+use crate::base::workers::map_items;
 
 /// Vectors summed in order. The sums are added in order too, so the number of threads does not change the result.
 const CHUNK_ROWS: usize = 1 << 14;

@@ -1,7 +1,7 @@
 //! Options of a graph.
 
-use crate::error::{Error, Result};
-use crate::message::{Argument, message};
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, message};
 
 /// Largest allowed degree.
 const DEGREE_MAX: usize = 1_024;

@@ -4,7 +4,7 @@ use adjoin_kernels::{Kernel, Panel};
 
 use super::candidate::Candidate;
 use super::options::GraphOptions;
-use crate::geometry::Coordinate;
+use crate::base::geometry::Coordinate;
 
 /// Vectors, and the kernel that compares them.
 pub struct Vectors<'a, T> {

@@ -6,10 +6,10 @@ use adjoin_kernels::Panel;
 use super::adjacency::Graph;
 use super::candidate::Candidate;
 use super::search::GreedySearch;
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::geometry::Coordinate;
-use crate::row_numbers::RowSet;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::geometry::Coordinate;
+use crate::base::row_numbers::RowSet;
 
 /// Vertices reached from the entry point.
 struct Reached {

@@ -2,8 +2,8 @@
 
 use super::adjacency::Graph;
 use super::options::GraphOptions;
-use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
 
 /// Bytes of a number.
 const NUMBER_BYTES: usize = size_of::<u32>();

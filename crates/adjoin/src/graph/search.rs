@@ -5,8 +5,8 @@ use adjoin_kernels::{Kernel, Panel, prefetch};
 
 use super::adjacency::Graph;
 use super::candidate::Candidate;
-use crate::geometry::Coordinate;
-use crate::row_numbers::RowSet;
+use crate::base::geometry::Coordinate;
+use crate::base::row_numbers::RowSet;
 
 /// A vertex found by a search.
 #[derive(Debug, Clone, Copy, PartialEq)]

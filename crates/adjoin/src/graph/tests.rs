@@ -12,11 +12,11 @@ use super::options::GraphOptions;
 use super::prune::{Pruner, Vectors};
 use super::reach::repair;
 use super::search::GreedySearch;
-use crate::context::Context;
-use crate::error::ErrorKind;
-use crate::geometry::{Coordinate, Space};
-use crate::options::{Element, Metric, VectorType};
-use crate::random::Random;
+use crate::base::context::Context;
+use crate::base::error::ErrorKind;
+use crate::base::geometry::{Coordinate, Space};
+use crate::base::options::{Element, Metric, VectorType};
+use crate::base::random::Random;
 
 /// Vectors of small integers: bytes and floats hold them exactly, and their distances too.
 type Values = Vec<Vec<u8>>;

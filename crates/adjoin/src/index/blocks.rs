@@ -6,7 +6,7 @@ use adjoin_device::ReadFile;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::drafting::{Draft, Drafted};
-use crate::error::Result;
+use crate::base::error::Result;
 
 /// Bytes of a block.
 const BLOCK_BYTES: usize = 4_096;
@@ -80,7 +80,7 @@ pub(super) struct BlockReader<'a> {
 /// Reason why contents cannot be read.
 pub(super) enum Unreadable {
     /// The device failed.
-    Device(crate::error::Error),
+    Device(crate::base::error::Error),
     /// The block with this number is damaged or missing.
     Damaged(u64),
     /// The contents describe an impossible entry, the one with this number.

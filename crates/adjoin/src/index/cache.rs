@@ -9,9 +9,9 @@ use std::sync::Mutex;
 use adjoin_device::{AlignedBuffer, Reservation};
 
 use super::{Index, PURPOSE_SEARCH};
-use crate::context::Context;
-use crate::error::Result;
-use crate::workers::{lock, map_items};
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::workers::{lock, map_items};
 
 /// Number of parts, each with its own lock.
 const PARTS: usize = 16;
@@ -167,7 +167,7 @@ mod tests {
     use adjoin_device::MemoryBudget;
 
     use super::*;
-    use crate::random::Random;
+    use crate::base::random::Random;
 
     const PAGE_BYTES: usize = 8;
 

@@ -7,8 +7,8 @@
 use std::ops::Range;
 
 use super::promised::Promise;
-use crate::random::Random;
-use crate::report::Interval;
+use crate::base::random::Random;
+use crate::base::report::Interval;
 use crate::truth::NeighborSample;
 
 /// Shortest list of a ladder.

@@ -8,9 +8,9 @@ use super::run::{SearchMethod, SearchPlan};
 use super::walk::WalkAim;
 use super::within::ThresholdRecall;
 use super::{Index, IndexManifest, promise, within};
-use crate::context::Context;
-use crate::error::Result;
-use crate::geometry::Coordinate;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::Coordinate;
 use crate::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
 use crate::source::VectorSource;
 

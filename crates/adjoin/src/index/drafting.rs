@@ -3,8 +3,8 @@
 use adjoin_device::WriteFile;
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::context::Context;
-use crate::error::Result;
+use crate::base::context::Context;
+use crate::base::error::Result;
 use crate::store::format::checksum;
 use crate::store::{Drafts, FileFacts, Files, Role};
 

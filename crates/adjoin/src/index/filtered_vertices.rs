@@ -4,9 +4,9 @@
 use adjoin_device::Reservation;
 
 use super::{CollectionChanges, Index, IndexManifest, PURPOSE_SEARCH};
-use crate::context::Context;
-use crate::error::Result;
-use crate::row_numbers::{RankedSet, RowSet};
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::row_numbers::{RankedSet, RowSet};
 use crate::sql::Condition;
 use crate::store::FilterBitmap;
 

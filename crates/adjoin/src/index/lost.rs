@@ -17,11 +17,11 @@ use super::scan::Pieces;
 use super::walk::WalkAim;
 use super::walk_strategy::WalkStrategy;
 use super::{Index, IndexManifest};
-use crate::context::Context;
-use crate::error::Result;
-use crate::geometry::Coordinate;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::Coordinate;
+use crate::base::options::Metric;
 use crate::load::Members;
-use crate::options::Metric;
 use crate::store::format::checksum;
 use crate::store::{Drafts, FileFacts, Role};
 

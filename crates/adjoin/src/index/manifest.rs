@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use super::options::IndexOptions;
 use super::page::PageShape;
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::geometry::Space;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::geometry::Space;
+use crate::base::options::{DIMENSIONS_MAX, Metric, ROWS_MAX, VectorType};
+use crate::base::report::CommonStatistics;
 use crate::graph::{GraphOptions, VERTICES_MAX};
-use crate::options::{DIMENSIONS_MAX, Metric, ROWS_MAX, VectorType};
-use crate::report::CommonStatistics;
 use crate::source::IdKind;
 use crate::store::format::MANIFEST_FILE;
 use crate::store::{Files, Kind, NO_CHECKSUM, Role, is_longest, read_manifest_bytes, sealed, unsealed};

@@ -3,8 +3,8 @@
 use super::reader::ids_at_once;
 use super::scan::{Pieces, Scan};
 use super::{Index, IndexManifest};
-use crate::context::Context;
-use crate::error::Result;
+use crate::base::context::Context;
+use crate::base::error::Result;
 use crate::source::{IdKind, Ids, Named};
 use crate::store::AttributeRows;
 

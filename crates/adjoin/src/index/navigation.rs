@@ -4,11 +4,11 @@
 use adjoin_kernels::{Kernel, Panel};
 
 use super::options::IndexOptions;
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::geometry::{Coordinate, Space};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::geometry::{Coordinate, Space};
+use crate::base::random::Random;
 use crate::graph::{Graph, GraphOptions, GreedySearch};
-use crate::random::Random;
 
 /// Default size of the sample: this part of the vertices, at most `SAMPLE_MAX`.
 const SHARE: u64 = 100;

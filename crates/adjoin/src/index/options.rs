@@ -1,8 +1,8 @@
 //! Options of building an index.
 
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, message};
 use crate::graph::GraphOptions;
-use crate::message::{Argument, message};
 
 /// Valid page sizes.
 const PAGE_BYTES: [u64; 3] = [4 << 10, 8 << 10, 16 << 10];

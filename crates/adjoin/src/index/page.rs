@@ -7,8 +7,8 @@
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::options::VectorType;
-use crate::row_numbers::{ROW_BYTES, packed, unpacked};
+use crate::base::options::VectorType;
+use crate::base::row_numbers::{ROW_BYTES, packed, unpacked};
 
 const CHECKSUM_BYTES: usize = size_of::<u64>();
 const NEIGHBOR_BYTES: usize = size_of::<u32>();
@@ -126,7 +126,7 @@ impl<'a> Page<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::Element;
+    use crate::base::options::Element;
 
     #[test]
     fn page_records_round_trip_and_flipped_bits_are_detected() {

@@ -8,13 +8,13 @@ use adjoin_device::AlignedBuffer;
 use super::filtered_vertices::FilteredVertices;
 use super::page::Page;
 use super::{Index, IndexManifest};
-use crate::context::Context;
-use crate::error::Result;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::Coordinate;
+use crate::base::workers::map_items;
 use crate::execute::{AllNearest, Hit, NearestSearch, NumberedQueries};
-use crate::geometry::Coordinate;
 use crate::load::{LoadedBucket, Members, ReadCounts, Subset};
 use crate::query::QueryTarget;
-use crate::workers::map_items;
 
 /// Approximate bytes of pages compared at once.
 const PIECE_BYTES: usize = 512 << 10;

@@ -18,12 +18,12 @@ use super::promised::{Promise, Promises};
 use super::rows::{Duplicates, IdReader, least_id_bytes};
 use super::scan::NoPage;
 use super::walk_strategy::WalkStrategy;
-use crate::context::Context;
-use crate::error::{Error, ErrorKind, Result};
-use crate::geometry::Space;
-use crate::message::Argument;
+use crate::base::context::Context;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::geometry::Space;
+use crate::base::message::Argument;
+use crate::base::row_numbers::RowSet;
 use crate::quantize::Quantizer;
-use crate::row_numbers::RowSet;
 use crate::source::{IdKind, Ids};
 use crate::sql::Condition;
 use crate::store::{

@@ -19,13 +19,13 @@ use super::page::{Page, PageShape};
 use super::promise::{publish, publishing_bytes};
 use super::rows::{Duplicates, EntryOrder, IdDraft};
 use super::scan::Scan;
-use crate::context::Context;
-use crate::error::Result;
-use crate::geometry::{as_floats, with_coordinates};
-use crate::options::Metric;
-use crate::report::Stopwatch;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::{as_floats, with_coordinates};
+use crate::base::options::Metric;
+use crate::base::report::Stopwatch;
+use crate::base::workers::map_items;
 use crate::store::{AttributeFile, Drafts, FileFacts, FolderFiles, Kind, Role, check_target};
-use crate::workers::map_items;
 
 /// Purpose of the memory in error messages.
 const PURPOSE: &str = "changing the layout of the index";

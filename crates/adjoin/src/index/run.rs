@@ -15,20 +15,20 @@ use super::unmerged_rows::ChangedTarget;
 use super::walk::{Walk, WalkAim, WalkCounts, WalkedIndex};
 use super::walk_strategy::WalkStrategy;
 use super::{Index, IndexManifest, PURPOSE_SEARCH};
-use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::geometry::Coordinate;
+use crate::base::options::{Metric, VectorType};
+use crate::base::report::{
+    CommonStatistics, RecallStatistics, SearchCounts, SearchStatistics, Stopwatch, StrategyStatistics,
+};
+use crate::base::workers::map_items;
 use crate::execute::{Hit, Nearest};
-use crate::geometry::Coordinate;
 use crate::load::{Members, ReadCounts};
-use crate::options::{Metric, VectorType};
 use crate::query::{
     BatchSearch, IdRoom, NamedHits, QueryTarget, QueryVectors, RanSearch, SearchWork, SourceQueries, StoredQueries,
 };
-use crate::report::{
-    CommonStatistics, RecallStatistics, SearchCounts, SearchStatistics, Stopwatch, StrategyStatistics,
-};
 use crate::source::{IdKind, VectorSource};
-use crate::workers::map_items;
 
 /// Number of reads that a thread keeps in flight if few queries are in progress, by prefetching for each of them.
 const READS_AT_ONCE: usize = 16;

@@ -6,8 +6,8 @@ use adjoin_device::{AlignedBuffer, DeviceError, ReadFile};
 
 use super::Index;
 use super::page::{Page, PageShape};
-use crate::error::Result;
-use crate::report::Cancel;
+use crate::base::error::Result;
+use crate::base::report::Cancel;
 
 /// Approximate bytes of one read.
 const PIECE_BYTES: usize = 1 << 20;

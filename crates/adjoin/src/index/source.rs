@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use super::Index;
 use super::scan::Pieces;
-use crate::context::Context;
-use crate::error::Result;
-use crate::row_numbers::RowSet;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::row_numbers::RowSet;
 use crate::source::{AttributeTables, Ids, SourceInfo, VectorBatch, VectorScan, VectorSource};
 
 /// Rows of an open index in the order of its entries: the first rows of all vertices in the order of the pages, then

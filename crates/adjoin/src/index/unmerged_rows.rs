@@ -3,11 +3,11 @@
 //! et al., 2021).
 
 use super::Index;
-use crate::context::Context;
-use crate::error::Result;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::row_numbers::RowSet;
 use crate::execute::{Hit, Nearest};
 use crate::query::{IdRoom, NamedHits, Naming, QueryTarget, QueryVectors};
-use crate::row_numbers::RowSet;
 use crate::source::{IdKind, Ids};
 
 /// Changes to an index that are not merged into it.

@@ -7,11 +7,11 @@ use super::blocks::BlockReader;
 use super::page::{Page, PageShape};
 use super::scan::{NoPage, Scan};
 use super::{Index, IndexManifest};
-use crate::context::Context;
-use crate::error::{ErrorKind, Result};
-use crate::locks::is_writer_file;
-use crate::message::one_line;
-use crate::row_numbers::RowSet;
+use crate::base::context::Context;
+use crate::base::error::{ErrorKind, Result};
+use crate::base::locks::is_writer_file;
+use crate::base::message::one_line;
+use crate::base::row_numbers::RowSet;
 use crate::store::{CHECKING_BYTES, Role, is_ours};
 
 const PURPOSE: &str = "verifying";

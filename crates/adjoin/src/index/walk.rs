@@ -13,12 +13,12 @@ use super::filtered_vertices::FilteredVertices;
 use super::navigation::Navigator;
 use super::page::{Page, PageShape};
 use super::walk_strategy::{Entry, WalkStrategy};
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::geometry::{Coordinate, Space};
+use crate::base::predicate::Predicate;
 use crate::execute::{Hit, Nearest};
-use crate::geometry::{Coordinate, Space};
 use crate::graph::GreedySearch;
 use crate::load::{Decider, Members};
-use crate::predicate::Predicate;
 use crate::quantize::Table;
 use crate::query::QueryTarget;
 
@@ -486,7 +486,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::random::Random;
+    use crate::base::random::Random;
 
     #[test]
     fn seen_vertices_are_a_set() {

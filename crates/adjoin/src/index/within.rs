@@ -15,11 +15,11 @@ use super::promise::{learning_bytes, recall_of};
 use super::run::{SearchMethod, SearchPlan};
 use super::sample::{Sample, Truth, drawn};
 use super::walk::WalkAim;
-use crate::context::Context;
-use crate::error::Result;
-use crate::geometry::Coordinate;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::Coordinate;
+use crate::base::predicate::Predicate;
 use crate::load::ReadCounts;
-use crate::predicate::Predicate;
 use crate::query::{QuerySources, SearchOptions, SourceQueries};
 use crate::truth::{NeighborSample, setting_half};
 

@@ -6,18 +6,18 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::{Conditions, Job, Named, OpenedSets};
-use crate::checkpoint::{Checkpoint, Fact, FrameReader, FrameWriter, KEPT_BYTES};
-use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::base::checkpoint::{Checkpoint, Fact, FrameReader, FrameWriter, KEPT_BYTES};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, message};
+use crate::base::options::format_bytes;
+use crate::base::output::{Target, parent};
+use crate::base::report::{JoinStatistics, ResumeStatistics, Written};
 use crate::join::{
     Done, JoinEffort, JoinOptions, JoinPlan, Prepared, SaveCheckpoints, Sets, hand_over, prepare, resume_within,
     run_in_legs,
 };
-use crate::message::{Argument, message};
-use crate::options::format_bytes;
-use crate::output::{Target, parent};
 use crate::plan::Task;
-use crate::report::{JoinStatistics, ResumeStatistics, Written};
 use crate::sink::{PairBatch, keep_pairs, kept_bytes_of_a_pair, kept_pairs};
 use crate::source::{IdKind, facts_of_files};
 use crate::sql::{Condition, PairCondition};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::error::{Error, Result};
-use crate::message::{Argument, message};
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, message};
 use crate::sql::{Condition, PairCondition};
 
 /// Filters on the rows and pairs of a join. `None` means no filter.

@@ -10,16 +10,17 @@ mod sources;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use crate::checkpoint::damaged;
-use crate::context::Context;
-use crate::error::{ErrorKind, Result};
+use crate::base::checkpoint::damaged;
+use crate::base::context::Context;
+use crate::base::error::{ErrorKind, Result};
+use crate::base::message::{Argument, Mention};
+use crate::base::options::VectorType;
+use crate::base::report::{CommonStatistics, JoinStatistics};
+use crate::base::workers::lock;
 use crate::join::{
     JoinEffort, JoinOptions, JoinSide, PairFilter, RowFilter, Sets, UnopenedSet, join, memory_bound, prepare,
 };
 use crate::load::check_comparable;
-use crate::message::{Argument, Mention};
-use crate::options::VectorType;
-use crate::report::{CommonStatistics, JoinStatistics};
 use crate::sink::PairSchema;
 use crate::sink::Removals;
 use crate::source::{IdChoice, IdKind, SourceOptions, VectorSource};
@@ -28,7 +29,6 @@ use crate::store::{
     self, BuildOptions, BuildReport, OnBad, OnDuplicateId, Store, TemporaryStore, check_new_ids, check_same_kind,
     has_manifest, read_manifest, sole_store,
 };
-use crate::workers::lock;
 
 use checkpoint::JoinCheckpoint;
 

@@ -1,12 +1,12 @@
 //! Finds the nearest neighbors of each row, as a user asks for it.
 
 use super::{Opened, only_for_builds};
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::message::Argument;
+use crate::base::options::Metric;
+use crate::base::report::NearestStatistics;
 use crate::buckets::{NearestOptions, nearest};
-use crate::context::Context;
-use crate::error::Result;
-use crate::message::Argument;
-use crate::options::Metric;
-use crate::report::NearestStatistics;
 use crate::sink::HitSink;
 use crate::source::SourceOptions;
 use crate::store::BuildOptions;

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use crate::choice::choices;
-use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::base::choice::choices;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, message};
+use crate::base::options::{format_bytes, format_count};
+use crate::base::output::{Target, parent};
+use crate::base::predicate::Predicate;
 use crate::join::{JoinOptions, Sets, least_memory};
-use crate::message::{Argument, message};
-use crate::options::{format_bytes, format_count};
-use crate::output::{Target, parent};
-use crate::predicate::Predicate;
 use crate::sink::{Clusters, Counts, Discard, Keep, KeepRule, PairSchema, PairSink, PairWriter, Removals, TableFormat};
 use crate::store::Store;
 

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::only_for_files;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::message::message;
 use crate::collection;
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::message::message;
 use crate::source::{self, SourceOptions, VectorSource};
 use crate::store::{Kind, kind_of};
 

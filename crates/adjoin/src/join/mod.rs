@@ -7,11 +7,11 @@ mod planning;
 mod prepared;
 mod watched;
 
-use crate::context::Context;
-use crate::error::Result;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::report::JoinStatistics;
 pub(crate) use crate::load::PairFilter;
 pub use crate::load::{JoinSide, RowFilter, Sets};
-use crate::report::JoinStatistics;
 use crate::sink::PairSink;
 use crate::store::Store;
 pub(crate) use execution::join;

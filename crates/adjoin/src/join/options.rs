@@ -1,9 +1,9 @@
 //! Options of a join.
 
-use crate::error::{Error, Result};
-use crate::message::{Argument, message};
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, message};
+use crate::base::predicate::Predicate;
 use crate::plan::Rule;
-use crate::predicate::Predicate;
 
 /// Default recall.
 const RECALL_UNSAID: f64 = 0.95;

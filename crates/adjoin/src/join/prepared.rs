@@ -7,12 +7,12 @@ use adjoin_device::{MemoryBudget, Reservation};
 use serde::{Deserialize, Serialize};
 
 use super::watched::{Watched, WatchedVectors};
-use crate::error::{Error, Result};
-use crate::geometry::{Coding, Space, Threshold};
+use crate::base::error::{Error, Result};
+use crate::base::geometry::{Coding, Space, Threshold};
+use crate::base::predicate::Predicate;
+use crate::base::report::RecallStatistics;
 use crate::load::{Buckets, ReadCounts, Sets};
 use crate::plan::{BucketSizes, Division, Explanation, Lead, Rule, Schedule, Step, Task, explain, leg_ends};
-use crate::predicate::Predicate;
-use crate::report::RecallStatistics;
 
 /// Upper limit for counts of a run, far above any real one.
 const COUNT_MAX: u64 = 1 << 60;

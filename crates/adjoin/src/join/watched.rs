@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use adjoin_device::Reservation;
 use serde::{Deserialize, Serialize};
 
-use crate::context::Context;
-use crate::error::Result;
-use crate::report::{Interval, RecallStatistics};
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::report::{Interval, RecallStatistics};
 use crate::sink::PairBatch;
 use crate::truth::{Recalls, Tally, recalls};
 
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn only_pairs_of_watched_vectors_are_counted() {
-        let mut random = crate::random::Random::new(1, "watched");
+        let mut random = crate::base::random::Random::new(1, "watched");
         let vectors: Vec<(u64, u64)> = random.ascending_sample(200, 3000).into_iter().map(|row| (row, 9)).collect();
         let watched = watched(vectors.iter().rev().copied().collect());
         let mut batch = PairBatch::new(IdKind::None);

@@ -7,8 +7,8 @@ use super::buckets::Buckets;
 use super::members::Members;
 use super::pair_filter::PairFilter;
 use super::read_ahead::{StoredBucket, StoredMembers};
-use crate::error::Result;
-use crate::geometry::Coordinate;
+use crate::base::error::Result;
+use crate::base::geometry::Coordinate;
 use crate::source::Ids;
 use crate::sql::Rank;
 

@@ -6,10 +6,10 @@ use adjoin_device::{BudgetExceeded, MemoryBudget, Reservation};
 
 use super::bucket::LoadedBucket;
 use super::read_ahead::StoredBucket;
-use crate::error::Result;
-use crate::geometry::Coordinate;
+use crate::base::error::Result;
+use crate::base::geometry::Coordinate;
+use crate::base::workers::lock;
 use crate::plan::Steps;
-use crate::workers::lock;
 
 /// The buckets in memory. Buckets held at the end of one schedule may be reused by the next.
 pub(crate) struct Cache<T: Coordinate> {

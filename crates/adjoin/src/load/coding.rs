@@ -2,9 +2,9 @@
 
 use super::buckets::Buckets;
 use super::sample::{DrawnVectors, draw_places, read_coordinates};
-use crate::context::Context;
-use crate::error::Result;
-use crate::geometry::Coding;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::Coding;
 
 /// Sample size.
 const VECTORS: u64 = 500;

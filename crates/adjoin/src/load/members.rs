@@ -3,9 +3,9 @@
 use adjoin_device::MappedBlocks;
 use adjoin_kernels::{Kernel, Panel, near_error, wide_error};
 
-use crate::geometry::{Converted, Coordinate, Space, Threshold, as_floats};
-use crate::options::{Element, Metric, VectorType};
-use crate::predicate::{Estimate, Predicate, cosine_of_floats, dot_of_floats};
+use crate::base::geometry::{Converted, Coordinate, Space, Threshold, as_floats};
+use crate::base::options::{Element, Metric, VectorType};
+use crate::base::predicate::{Estimate, Predicate, cosine_of_floats, dot_of_floats};
 
 /// Vectors as coordinates, and the data for exact decisions.
 pub(crate) struct Members<T> {

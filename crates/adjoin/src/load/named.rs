@@ -2,8 +2,8 @@
 
 use super::buckets::Buckets;
 use super::read_ahead::{ReadAhead, least_read_ahead, read_ahead_bytes};
-use crate::context::Context;
-use crate::error::Result;
+use crate::base::context::Context;
+use crate::base::error::Result;
 use crate::plan::Load;
 use crate::source::{IdKind, Ids, Named};
 use crate::store::Store;

@@ -10,9 +10,9 @@ use arrow_row::{RowConverter, SortField};
 use arrow_schema::DataType;
 
 use super::subset::starts;
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::message::Argument;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::message::Argument;
 use crate::sql::{BoundPairs, NULL, PairCondition, Rank};
 use crate::store::Store;
 

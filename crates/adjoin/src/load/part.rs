@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::options::VectorType;
+use crate::base::options::VectorType;
 use crate::source::IdKind;
 use crate::store::format::{BLOCK_BYTES, Extent};
 
@@ -85,7 +85,7 @@ fn reads_of(ranges: impl Iterator<Item = Range<u64>>) -> Vec<PartRead> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::Element;
+    use crate::base::options::Element;
 
     const VECTORS: VectorType = VectorType { element: Element::U8, dimensions: 128 };
 

@@ -5,11 +5,11 @@ use adjoin_kernels::Panel;
 use super::bucket::LoadedBucket;
 use super::buckets::Buckets;
 use super::read_ahead::ReadAhead;
-use crate::context::Context;
-use crate::error::Result;
-use crate::geometry::Coordinate;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::Coordinate;
+use crate::base::workers::map_stream;
 use crate::plan::Load;
-use crate::workers::map_stream;
 
 /// A pass over all buckets, which workers load and process.
 pub(crate) struct BucketPass<'a, T: Coordinate> {

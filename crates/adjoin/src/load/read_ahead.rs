@@ -11,10 +11,10 @@ use adjoin_device::{AlignedBuffer, Cause, ReadQueue};
 use super::buckets::Buckets;
 use super::buffers::{BorrowedBuffer, Buffers};
 use super::part::Part;
-use crate::context::Context;
-use crate::error::Result;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::report::Cancel;
 use crate::plan::Load;
-use crate::report::Cancel;
 use crate::source::{IdKind, Ids};
 use crate::store::format::{Bucket, EXTENT_ALIGNMENT, Extent, MemberBytes};
 

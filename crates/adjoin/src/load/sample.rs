@@ -7,10 +7,10 @@ use adjoin_kernels::Panel;
 use super::buckets::Buckets;
 use super::members::Members;
 use super::vectors::{read_rows, read_vectors};
-use crate::context::Context;
-use crate::error::Result;
-use crate::geometry::Coordinate;
-use crate::random::Random;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::Coordinate;
+use crate::base::random::Random;
 
 /// Drawn vectors.
 pub(crate) struct DrawnVectors<T> {

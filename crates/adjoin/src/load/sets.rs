@@ -6,9 +6,9 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 use super::buckets::Buckets;
 use super::pair_filter::PairFilter;
 use super::subset::{Subset, starts};
-use crate::context::Context;
-use crate::error::Result;
-use crate::message::Argument;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::message::Argument;
 use crate::sql::{Condition, PairCondition};
 use crate::store::{FilterBitmap, Store};
 

@@ -1,7 +1,7 @@
 //! Subsets of the members of a store's buckets.
 
-use crate::random::Random;
-use crate::row_numbers::RankedSet;
+use crate::base::random::Random;
+use crate::base::row_numbers::RankedSet;
 use crate::store::format::Extent;
 
 /// Returns the first position of each bucket of a store, and the end.

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::buckets::Buckets;
 use super::read_ahead::SmallReads;
-use crate::context::Context;
-use crate::error::Result;
+use crate::base::context::Context;
+use crate::base::error::Result;
 use crate::store::format::HEADER_BYTES;
 
 /// Reads the vectors at these places, given as (bucket, position among its filtered members), and returns them end to

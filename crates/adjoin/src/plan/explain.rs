@@ -5,7 +5,7 @@ use std::fmt;
 use super::choose::BucketPairsToVisit;
 use super::rule::Rule;
 use super::schedule::{BucketSizes, Schedule};
-use crate::options::format_bytes;
+use crate::base::options::format_bytes;
 
 /// Planned work and cost of a join.
 #[derive(Debug, Clone, PartialEq)]

@@ -154,7 +154,7 @@ fn ql_step(diagonal: &mut [f64], beside: &mut [f64], vectors: &mut Square, first
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use crate::base::random::Random;
 
     /// Checks `A v = w v`, that vectors are orthonormal, and that values descend.
     fn check(elements: &[f64], side: usize) {

@@ -22,10 +22,10 @@ use adjoin_kernels::{Centroids, CodeRows, Kernel, Panel, TABLE_ENTRIES};
 use self::product::ProductQuantizer;
 pub use self::rotation::{Axes, Principal};
 use self::saved::{Fields, put_count};
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::geometry::Coordinate;
-use crate::workers::map_items;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::geometry::Coordinate;
+use crate::base::workers::map_items;
 
 /// Most vectors used to measure the error of codes.
 const ERROR_ROWS: usize = 2_048;

@@ -8,11 +8,11 @@ use super::Table;
 use super::chunks::Chunks;
 use super::rotation::{Axes, PRINCIPAL_DIMENSIONS_MAX, Principal};
 use super::saved::{Fields, put_count, put_rows};
-use crate::context::Context;
-use crate::error::Result;
-use crate::geometry::{copy_row, move_to_means};
-use crate::random::Random;
-use crate::workers::map_items;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::{copy_row, move_to_means};
+use crate::base::random::Random;
+use crate::base::workers::map_items;
 
 /// Rounds of k-means per chunk.
 const ROUNDS: usize = 12;

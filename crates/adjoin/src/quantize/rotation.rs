@@ -4,9 +4,9 @@ use adjoin_kernels::{Kernel, Panel};
 
 use super::chunks::Chunks;
 use super::eigen::{Square, eigenvectors};
-use crate::context::Context;
-use crate::error::Result;
-use crate::workers::map_items;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::workers::map_items;
 
 /// Most dimensions for which principal axes are computed: eigenvectors take cubic time.
 pub(super) const PRINCIPAL_DIMENSIONS_MAX: usize = 2_048;
@@ -112,7 +112,7 @@ fn log2(x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use crate::base::random::Random;
 
     /// Returns normal vectors that vary most along the first two dimensions.
     fn sample() -> Panel<f32> {

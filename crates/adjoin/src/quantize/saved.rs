@@ -4,8 +4,8 @@ use std::ops::RangeInclusive;
 
 use adjoin_kernels::Panel;
 
-use crate::error::{Error, Result};
-use crate::geometry::COORDINATES_MAX;
+use crate::base::error::{Error, Result};
+use crate::base::geometry::COORDINATES_MAX;
 
 /// Appends a count.
 ///

@@ -1,8 +1,8 @@
 //! Compares codes and distances with plain f64 computed from a serialized quantizer.
 
 use super::*;
-use crate::error::ErrorKind;
-use crate::random::Random;
+use crate::base::error::ErrorKind;
+use crate::base::random::Random;
 use crate::test_sets::vectors;
 
 /// Returns small integers with many ties.

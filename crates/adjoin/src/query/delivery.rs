@@ -6,15 +6,15 @@ use adjoin_device::Reservation;
 use crossbeam_channel::bounded;
 
 use super::naming::{IdMemory, NameHits, NamedHits};
-use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::options::Metric;
+use crate::base::predicate::Predicate;
+use crate::base::report::SharedSeconds;
+use crate::base::workers::spawn_scoped;
 use crate::execute::Hit;
-use crate::options::Metric;
-use crate::predicate::Predicate;
-use crate::report::SharedSeconds;
 use crate::sink::{HitBatch, HitSink};
 use crate::source::{IdKind, Ids};
-use crate::workers::spawn_scoped;
 
 /// Purpose of the memory in error messages.
 const PURPOSE: &str = "handing over what was found";
@@ -241,7 +241,7 @@ impl Filling<'_> {
 mod tests {
     use super::super::naming::{IdRoom, Naming};
     use super::*;
-    use crate::context::RUNTIME_BYTES;
+    use crate::base::context::RUNTIME_BYTES;
     use crate::sink::CollectHits;
     use crate::source::TextIds;
 

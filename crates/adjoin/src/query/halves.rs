@@ -4,9 +4,9 @@
 use std::ops::Range;
 
 use super::options::BYTES_OF_HIT;
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::message::{Argument, message};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, message};
 
 /// Answers `queries` with `find` and passes the answers of each range to `take`, in order. If `find` returns `None`,
 /// the hits of the range do not fit into memory, and each half is tried instead.

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use adjoin_device::Reservation;
 
-use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
 use crate::execute::Hit;
 use crate::load::{Buckets, ReadAhead, least_read_ahead};
 use crate::plan::Load;

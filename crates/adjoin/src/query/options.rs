@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, message};
+use crate::base::options::Metric;
+use crate::base::predicate::Predicate;
 use crate::execute::{Hit, Nearest};
-use crate::message::{Argument, message};
-use crate::options::Metric;
-use crate::predicate::Predicate;
 use crate::sql::Condition;
 use crate::store::Kind;
 

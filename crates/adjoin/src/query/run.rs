@@ -10,11 +10,11 @@ use super::halves::in_halves;
 use super::naming::{IdMemory, IdRoom, NamedHits};
 use super::options::QueryTarget;
 use super::source_queries::QueryBatch;
-use crate::context::Context;
-use crate::error::Result;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::options::{Metric, VectorType};
+use crate::base::report::{LatencyStatistics, SearchCounts, SecondsStatistics, SharedSeconds, Stopwatch, Written};
 use crate::execute::Hit;
-use crate::options::{Metric, VectorType};
-use crate::report::{LatencyStatistics, SearchCounts, SecondsStatistics, SharedSeconds, Stopwatch, Written};
 use crate::sink::HitSink;
 use crate::source::IdKind;
 

@@ -5,10 +5,10 @@ use std::path::Path;
 use adjoin_device::Reservation;
 use adjoin_kernels::Kernel;
 
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::geometry::{Space, as_floats};
-use crate::options::{Element, VectorType};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::geometry::{Space, as_floats};
+use crate::base::options::{Element, VectorType};
 use crate::source::{IdKind, Ids, VectorSource};
 use crate::store::{Intake, OnBad, batch_bytes, fix, scan_bytes, tell};
 

@@ -11,22 +11,22 @@ use super::batch::Batch;
 use super::names::Names;
 use super::options::{CacheOptions, NewPlanner, Planner, Recall, ServedHits, ServedQuery, SharedStatistics};
 use super::pass::{Group, Pass, held_bytes};
+use crate::base::error::{Error, Result};
+use crate::base::geometry::Coordinate;
+use crate::base::options::{Element, Metric, VectorType};
+use crate::base::report::Stopwatch;
+use crate::base::workers::{lock, streamed_items};
 use crate::buckets::{
     CALIBRATED_K_MAX, CalibrationSamples, LoadedCenters, ProbePass, ProbePlan, Queries, QuerySet, Searcher, Visits,
     least_calibration_bytes,
 };
-use crate::error::{Error, Result};
 use crate::execute::NearestSearch;
-use crate::geometry::Coordinate;
 use crate::load::{Buckets, Cache, least_read_ahead};
-use crate::options::{Element, Metric, VectorType};
 use crate::plan::Probes;
 use crate::plan::batch::{BatchPlan, BucketCosts, Residency};
 use crate::query::{QueryTarget, SearchGoal, ids_of, in_halves, query_as_stored, too_many_hits};
-use crate::report::Stopwatch;
 use crate::source::{IdKind, Ids};
 use crate::store::fault_of_vector;
-use crate::workers::{lock, streamed_items};
 
 /// Number of different goals (target and effort) whose queries are answered together. Queries with other goals are
 /// answered after these.

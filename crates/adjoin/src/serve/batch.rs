@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::options::{ServedHits, ServedQuery};
-use crate::error::{Error, Result};
-use crate::workers::lock;
+use crate::base::error::{Error, Result};
+use crate::base::workers::lock;
 
 /// Receives the number of a query and its hits, on any thread.
 pub(super) type Deliver<'a> = &'a mut (dyn FnMut(usize, Result<ServedHits>) + Send);

@@ -3,9 +3,9 @@
 
 use std::sync::Mutex;
 
+use crate::base::workers::lock;
 use crate::load::Buckets;
 use crate::source::{IdKind, Ids};
-use crate::workers::lock;
 
 /// A position in a store: a bucket and a member of it.
 type Place = (u32, u32);

@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use crate::base::options::{Element, Metric, VectorType};
+use crate::base::predicate::{Predicate, f16_values, f32_values};
+use crate::base::report::RecallStatistics;
 use crate::execute::Hit;
-use crate::options::{Element, Metric, VectorType};
 use crate::plan::batch::{BatchCounts, BatchPlan, BucketCosts, Residency, plan_batch};
-use crate::predicate::{Predicate, f16_values, f32_values};
 use crate::query::{QueryTarget, SearchEffort};
-use crate::report::RecallStatistics;
 use crate::source::Ids;
 
 /// One query of a batch.

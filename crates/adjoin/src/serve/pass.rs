@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::names::Names;
+use crate::base::error::Result;
+use crate::base::geometry::Coordinate;
+use crate::base::workers::map_stream;
 use crate::buckets::{ProbePass, Searcher, Visits};
-use crate::error::Result;
 use crate::execute::NearestSearch;
-use crate::geometry::Coordinate;
 use crate::load::{Buckets, Cache, CachedBucket, LoadedBucket, ReadAhead, StoredBucket};
 use crate::plan::Load;
 use crate::plan::batch::{BatchPlan, BatchStep};
 use crate::source::IdKind;
-use crate::workers::map_stream;
 
 /// Queries of a batch with one target and effort.
 pub(super) struct Group<'a, T: Coordinate> {

@@ -8,13 +8,13 @@ use super::batch::Batch;
 use super::options::{
     CacheOptions, CacheStatistics, NewPlanner, ServedHits, ServedQuery, SharedStatistics, usual_planner,
 };
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::{Coordinate, with_coordinates};
+use crate::base::workers::lock;
 use crate::buckets::Searcher;
-use crate::context::Context;
-use crate::error::Result;
-use crate::geometry::{Coordinate, with_coordinates};
 use crate::load::Buckets;
 use crate::store::Store;
-use crate::workers::lock;
 
 /// Answers batches of queries of a store, one batch at a time.
 pub struct CachedSearch {

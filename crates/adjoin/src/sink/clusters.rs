@@ -4,12 +4,12 @@ use super::components::Components;
 use super::row_ids::{IdColumn, Rows, SinkNeeds};
 use super::sink::{PairBatch, PairSink, Written};
 use super::table::{TableWriter, id_field};
-use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::message::message;
+use crate::base::options::format_count;
+use crate::base::output::Target;
 use crate::load::Sets;
-use crate::message::message;
-use crate::options::format_count;
-use crate::output::Target;
 
 /// Writes clusters: columns `id` and `cluster`, which is the id of the cluster's first row. Rows without neighbors are
 /// left out. The rows of a cluster are consecutive.

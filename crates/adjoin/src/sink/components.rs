@@ -1,6 +1,6 @@
 //! Connected components of rows: union-find, with each component named by its first row.
 
-use crate::row_numbers::{RowNumbers, RowSet};
+use crate::base::row_numbers::{RowNumbers, RowSet};
 
 /// The connected components of the pairs so far.
 pub struct Components {

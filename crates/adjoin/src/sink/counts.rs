@@ -9,11 +9,11 @@ use super::row_ids::{IdColumn, RowIds, Rows, SinkNeeds};
 use super::sink::{PairBatch, PairSink, Written};
 use super::table::TableWriter;
 use super::tally::Tally;
-use crate::context::Context;
-use crate::error::Result;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::options::format_number;
+use crate::base::output::Target;
 use crate::load::Sets;
-use crate::options::format_number;
-use crate::output::Target;
 
 /// Counts the pairs of each row: of two sets, the rows of the first; of a set that has grown, the new rows. The columns
 /// are `id` and `count`, with a line for every row that takes part, in the order of rows.

@@ -7,10 +7,10 @@ use arrow_schema::{DataType, Field};
 
 use super::sink::{Discard, Written};
 use super::table::{TableWriter, id_column, id_field, value_field};
-use crate::context::Context;
-use crate::error::Result;
-use crate::options::Metric;
-use crate::output::Target;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::options::Metric;
+use crate::base::output::Target;
 use crate::source::{IdKind, Ids};
 
 /// Hits written at once, and bytes of their ids and their queries' ids.

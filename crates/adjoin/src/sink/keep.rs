@@ -7,16 +7,16 @@ use super::removed_table::{NamedRow, RemovedTable};
 use super::row_ids::{IdColumn, Rows, SinkNeeds};
 use super::sink::{PairBatch, PairSink, Written};
 use super::table::{Ended, TableWriter, id_field};
-use crate::choice::choices;
-use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::base::choice::choices;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, message};
+use crate::base::options::{Metric, VectorType, format_count, format_number};
+use crate::base::output::Target;
+use crate::base::predicate::{Predicate, cosine, squared_distance};
+use crate::base::row_numbers::{ROW_BYTES, RowSet};
+use crate::base::sorter::{Records, Sorted, Sorter};
 use crate::load::Sets;
-use crate::message::{Argument, message};
-use crate::options::{Metric, VectorType, format_count, format_number};
-use crate::output::Target;
-use crate::predicate::{Predicate, cosine, squared_distance};
-use crate::row_numbers::{ROW_BYTES, RowSet};
-use crate::sorter::{Records, Sorted, Sorter};
 use crate::store::Store;
 
 /// Rule that chooses the rows to keep.

@@ -1,9 +1,9 @@
 //! Pairs in checkpoint files of a run that may be interrupted, to be passed to its sink at the end.
 
 use super::sink::PairBatch;
-use crate::checkpoint::{FrameReader, FrameWriter};
-use crate::error::Result;
-use crate::row_numbers::{ROW_BYTES, packed, unpacked};
+use crate::base::checkpoint::{FrameReader, FrameWriter};
+use crate::base::error::Result;
+use crate::base::row_numbers::{ROW_BYTES, packed, unpacked};
 use crate::source::{IdKind, Ids};
 
 /// Bytes of a pair without ids: two rows and the value.

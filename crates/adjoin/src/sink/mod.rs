@@ -23,10 +23,10 @@ mod vector_table;
 use arrow_array::ArrayRef;
 use arrow_schema::Field;
 
-use crate::context::Context;
-use crate::error::Result;
-use crate::options::Metric;
-use crate::output::Target;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::options::Metric;
+use crate::base::output::Target;
 use crate::source::{IdKind, Ids, VectorSource};
 pub use clusters::Clusters;
 pub use components::Components;

@@ -7,9 +7,9 @@ use arrow_schema::Schema;
 
 use super::sink::{PairBatch, PairSchema, PairSink, Written};
 use super::table::{TableWriter, id_column, id_field, value_field};
-use crate::context::Context;
-use crate::error::Result;
-use crate::output::Target;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::output::Target;
 
 /// Key and value of the metadata of a Parquet file of pairs whose left and right rows are of two sets.
 pub(crate) const TWO_SETS: (&str, &str) = ("adjoin.sets", "2");

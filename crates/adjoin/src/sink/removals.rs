@@ -7,10 +7,10 @@ use adjoin_device::{Reservation, WRITE_BUFFER_BYTES};
 use super::keep::{decide, largest_cluster};
 use super::row_ids::{Rows, SinkNeeds};
 use super::sink::{PairBatch, PairSink, Written};
-use crate::context::Context;
-use crate::error::Result;
-use crate::row_numbers::{ROW_BYTES, RowNumbers, RowSet, packed, unpacked};
-use crate::sorter::{Sorted, Sorter};
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::row_numbers::{ROW_BYTES, RowNumbers, RowSet, packed, unpacked};
+use crate::base::sorter::{Sorted, Sorter};
 use crate::store::Store;
 
 /// Chooses rows to remove by the greedy rule of [`super::Keep`], in any order of the rows.

@@ -7,10 +7,10 @@ use arrow_schema::{DataType, Field};
 
 use super::row_ids::IdColumn;
 use super::table::{Ended, TableWriter, id_field, value_field};
-use crate::context::Context;
-use crate::error::Result;
-use crate::options::Metric;
-use crate::output::Target;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::options::Metric;
+use crate::base::output::Target;
 use crate::source::IdKind;
 
 /// The table while it is written: `id`, `kept_id`, their `distance` or `similarity`, and the `reason` if there are

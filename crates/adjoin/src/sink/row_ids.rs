@@ -7,12 +7,12 @@ use arrow_array::ArrayRef;
 use arrow_schema::Field;
 
 use super::table::{TableBytes, TableWriter, id_column, id_field};
-use crate::context::Context;
-use crate::error::Result;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::output::{Target, parent};
+use crate::base::sorter::{SORTER_BYTES_MIN, Sorted, Sorter};
 use crate::load::{ReadAhead, Sets, least_read_ahead};
-use crate::output::{Target, parent};
 use crate::plan::Load;
-use crate::sorter::{SORTER_BYTES_MIN, Sorted, Sorter};
 use crate::source::{IdKind, Ids};
 use crate::store::Store;
 

@@ -1,9 +1,9 @@
 //! The trait of sinks, through which results leave the engine.
 
 use super::tally::Tally;
-use crate::error::Result;
-use crate::options::Metric;
-pub(crate) use crate::report::Written;
+use crate::base::error::Result;
+use crate::base::options::Metric;
+pub(crate) use crate::base::report::Written;
 use crate::source::{IdKind, Ids};
 
 /// Pairs of the result. Of one set, the earlier row is on the left; of two sets, the row of the first.

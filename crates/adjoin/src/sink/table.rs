@@ -14,11 +14,11 @@ use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 
-use crate::context::Context;
-use crate::error::{Error, Result, device_failure};
-use crate::options::Metric;
-use crate::output::{Draft, OutputWriter, Target};
-use crate::report::Written;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result, device_failure};
+use crate::base::options::Metric;
+use crate::base::output::{Draft, OutputWriter, Target};
+use crate::base::report::Written;
 use crate::source::{IdKind, Ids};
 
 /// Rows per Parquet row group.
@@ -324,7 +324,7 @@ mod tests {
     use parquet::file::metadata::ParquetMetaDataReader;
 
     use super::*;
-    use crate::random::Random;
+    use crate::base::random::Random;
 
     /// The metadata of a row group held until the end of the file takes what is reserved for it, however long ids are.
     #[test]

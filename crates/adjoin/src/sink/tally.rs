@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::error::Result;
-use crate::sorter::{Records, Sorter};
-use crate::workers::lock;
+use crate::base::error::Result;
+use crate::base::sorter::{Records, Sorter};
+use crate::base::workers::lock;
 
 /// Pairs after which a row's counter is 0 again.
 const WRAP: u64 = 1 << u8::BITS;
@@ -80,7 +80,7 @@ impl RowCounts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::context::Context;
+    use crate::base::context::Context;
 
     #[test]
     fn concurrent_counts_of_a_row_are_exact() {

@@ -10,11 +10,11 @@ use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use half::f16;
 
 use super::table::{TableFormat, TableWriter, WIDE_ROWS_BYTES, id_column, id_field};
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::options::{Element, VectorType};
-use crate::output::Target;
-use crate::report::Written;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::options::{Element, VectorType};
+use crate::base::output::Target;
+use crate::base::report::Written;
 use crate::source::{AttributeTables, VectorBatch, VectorSource};
 
 /// Approximate bytes of vectors written at once.

@@ -17,8 +17,8 @@ use super::foreign::{damaged, guarded};
 use super::nested::{ColumnPlace, Expanded};
 use super::open::{ScanOptions, SourceOptions};
 use super::vectors::VectorScan;
-use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
 
 const FILE_MAGIC: &[u8; 6] = b"ARROW1";
 const FEATHER_1_MAGIC: &[u8; 4] = b"FEA1";

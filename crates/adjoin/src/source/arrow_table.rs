@@ -8,9 +8,9 @@ use adjoin_device::{BytesFile, ReadFile};
 use super::arrow;
 use super::facts::Facts;
 use super::open::{IdChoice, ScanOptions, SourceOptions};
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::options::{VectorType, format_bytes};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::options::{VectorType, format_bytes};
 
 /// The vectors of an Arrow file or stream in memory: of its only column of lists, or of the one called `embedding` or
 /// `vector` if there are several.

@@ -13,9 +13,9 @@ use super::file::SourceFile;
 use super::nested::ColumnPlace;
 use super::parquet;
 use super::vectors::{SourceAttributes, VectorSource};
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::message::{Argument, Message, message};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, Message, message};
 use crate::sql::{cast, common};
 
 /// Rows to decode at a time.

@@ -21,10 +21,10 @@ use super::nested::{ColumnPlace, fields_of_structs};
 use super::open::{IdChoice, SourceOptions};
 use super::parquet_texts::COPIED_BYTES;
 use super::vectors::{Fault, IdKind, Ids, VectorBatch, VectorScan};
-use crate::context::Context;
-use crate::error::{Error, ErrorKind, Result};
-use crate::message::{Argument, message};
-use crate::options::{DIMENSIONS_MAX, Element, VectorType};
+use crate::base::context::Context;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::message::{Argument, message};
+use crate::base::options::{DIMENSIONS_MAX, Element, VectorType};
 
 /// Most rows to decode at a time. Decoders allocate for as many rows as are requested.
 const DECODED_ROWS_MAX: usize = 1 << 20;

@@ -11,8 +11,8 @@ use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
 
 use super::foreign::guarded;
 use super::json_lines::Lines;
-use crate::context::Context;
-use crate::error::Result;
+use crate::base::context::Context;
+use crate::base::error::Result;
 
 /// Records from which the types of columns are inferred, and most bytes of these.
 const INFERRED_RECORDS: usize = 1_000;

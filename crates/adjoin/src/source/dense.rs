@@ -9,8 +9,8 @@ use super::elements::StoredElement;
 use super::facts::{Dimensions, Facts, ScanMemory};
 use super::vectors::{Fault, IdKind, Ids, VectorBatch, VectorScan};
 use super::{npy, raw};
-use crate::error::{Error, Result};
-use crate::options::Element;
+use crate::base::error::{Error, Result};
+use crate::base::options::Element;
 
 /// Format of the header that determines the layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Element types of files: the engine's types, and f64, which is rounded when it is read.
 
 use super::vectors::Fault;
-use crate::options::Element;
+use crate::base::options::Element;
 
 // Arrow's buffers and the files' bytes are both copied unchanged.
 const _: () = assert!(cfg!(target_endian = "little"), "the engine runs on little-endian machines");

@@ -7,8 +7,8 @@ use super::elements::StoredElement;
 use super::json_lines::LineFacts;
 use super::npz::Arrays;
 use super::vectors::IdKind;
-use crate::error::{Error, Result};
-use crate::options::DIMENSIONS_MAX;
+use crate::base::error::{Error, Result};
+use crate::base::options::DIMENSIONS_MAX;
 
 /// Contents of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,11 +17,11 @@ use super::open::{Format, SourceOptions};
 use super::vectors::VectorSource;
 use super::without::{self, Known, Without};
 use super::{arrow, parquet};
-use crate::checkpoint::Fact;
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::message::{Argument, message};
-use crate::output::OutputWriter;
+use crate::base::checkpoint::Fact;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, message};
+use crate::base::output::OutputWriter;
 
 /// A file of a source, as it was when the source was opened.
 pub struct SourceFile {

@@ -11,8 +11,8 @@ use parquet::arrow::ArrowWriter;
 
 use super::open::{SourceOptions, open};
 use super::vectors::{Ids, VectorBatch, VectorSource};
-use crate::context::{Context, DEFAULT_MEMORY_BYTES};
-use crate::error::{ErrorKind, Result};
+use crate::base::context::{Context, DEFAULT_MEMORY_BYTES};
+use crate::base::error::{ErrorKind, Result};
 
 /// Creates a context with this device.
 pub(super) fn on(device: Arc<dyn Device>) -> Context {

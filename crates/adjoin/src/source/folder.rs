@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::open::{ENDINGS, Format, unsupported};
 use super::split;
 use super::table_formats::{refuse_table_at, refuse_tables, saved_files};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
 /// Number of files that a message names.
 const FILES_NAMED: usize = 5;

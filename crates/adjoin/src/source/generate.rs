@@ -8,10 +8,10 @@ use std::io::{BufWriter, Write};
 use super::elements::StoredElement;
 use super::generate_model::Model;
 use super::npy;
-use crate::context::Context;
-use crate::error::{Error, Result, device_failure};
-use crate::options::{DIMENSIONS_MAX, Element, ROWS_MAX, VectorType};
-use crate::output::{Draft, Target};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result, device_failure};
+use crate::base::options::{DIMENSIONS_MAX, Element, ROWS_MAX, VectorType};
+use crate::base::output::{Draft, Target};
 
 /// Options of a generated file.
 #[derive(Debug, Clone, Copy)]

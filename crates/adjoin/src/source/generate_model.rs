@@ -25,8 +25,8 @@
 use half::f16;
 
 use super::Generated;
-use crate::options::Element;
-use crate::random::Random;
+use crate::base::options::Element;
+use crate::base::random::Random;
 
 /// Number of the heaviest core. One in `HEAVIEST` + 1 rows belongs to it.
 const HEAVIEST: f64 = 48.0;
@@ -146,7 +146,7 @@ fn integer(x: f32) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::VectorType;
+    use crate::base::options::VectorType;
 
     fn rows(element: Element, dimensions: usize, rows: u64, hardness: f64) -> Vec<u8> {
         let what = Generated { rows, vectors: VectorType { element, dimensions }, hardness, seed: 1 };

@@ -15,8 +15,8 @@ use arrow_select::take::{TakeOptions, take};
 use super::foreign::other_type;
 use super::nested::ColumnPlace;
 use super::vectors::{IdKind, Ids, TextIds};
-use crate::error::{Error, Result};
-use crate::message::{Argument, message};
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, message};
 
 /// Arrow's name for the type of UUIDs, which are stored in 16 bytes.
 pub(super) const UUID_EXTENSION: &str = "arrow.uuid";

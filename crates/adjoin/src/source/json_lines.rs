@@ -20,9 +20,9 @@ use super::json_types::{CONFLICT, Conflict, Count, Seen};
 use super::nested::{ColumnPlace, Flattening};
 use super::open::{IdChoice, ScanOptions, SourceOptions};
 use super::vectors::VectorScan;
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::message::{Argument, message};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, message};
 
 /// Bytes to read at a time.
 const BLOCK_BYTES: usize = 128 << 10;

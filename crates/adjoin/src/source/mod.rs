@@ -47,9 +47,9 @@ use std::path::{Path, PathBuf};
 
 use arrow_schema::Schema;
 
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::output::Target;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::output::Target;
 pub use arrow_table::ArrowTable;
 pub(crate) use attributes::{Attributes, NumberedTables, kept_schema, kept_tables, kept_tables_bytes, slice_bytes};
 pub(crate) use columns::columns_read;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{IdKind, Ids};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
 /// Bytes of a name while its row is looked up, in addition to the id: its entry in the map, two allocations, and the
 /// place of its row.

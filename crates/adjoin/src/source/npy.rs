@@ -8,8 +8,8 @@ use adjoin_device::ReadFile;
 use super::dense::DenseLayout;
 use super::elements::StoredElement;
 use super::facts::check_dimensions;
-use crate::error::{Error, Result};
-use crate::options::Element;
+use crate::base::error::{Error, Result};
+use crate::base::options::Element;
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
 /// Longest header to read. NumPy itself refuses more than 10,000 bytes.
@@ -388,7 +388,10 @@ mod tests {
         for (name, rows) in [("debdesc.f16.npy", 30_000), ("wordnet-20k.f16.npy", 20_000)] {
             let path = data.canonicalize().unwrap().join(name);
             let source = folder.open(&[path.to_str().unwrap()]).unwrap();
-            assert_eq!(source.info().vectors, crate::options::VectorType { element: Element::F16, dimensions: 384 });
+            assert_eq!(
+                source.info().vectors,
+                crate::base::options::VectorType { element: Element::F16, dimensions: 384 }
+            );
             assert_eq!(read_all(source.as_ref(), 1 << 20).rows, rows);
         }
     }

@@ -25,9 +25,9 @@ use super::nested::ColumnPlace;
 use super::npy::{self, Header};
 use super::open::{IdChoice, ScanOptions, SourceOptions};
 use super::vectors::VectorScan;
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::message::{Argument, message};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, message};
 
 /// Most arrays in a file, and most bytes of a row of an array.
 const ARRAYS_MAX: usize = 1_000;

@@ -15,11 +15,11 @@ use super::shards::Shards;
 use super::table_formats::{is_cache_of_saved, refuse_tables};
 use super::vectors::{VectorScan, VectorSource};
 use super::{arrow, json_lines, npz, parquet};
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::message::{Argument, message};
-use crate::options::{Element, VectorType};
-use crate::output::parent;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, message};
+use crate::base::options::{Element, VectorType};
+use crate::base::output::parent;
 
 /// Options for reading tables. Files without columns accept no column name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

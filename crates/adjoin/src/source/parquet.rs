@@ -28,8 +28,8 @@ use super::parquet_schema::{leaves_at, own_metadata, plain_columns, schema_with_
 use super::parquet_texts::{COPIED_BYTES, TextPieces, with_views};
 use super::vectors::VectorScan;
 use super::window::{Failure, WindowedFile};
-use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
 
 /// Rows to decode at a time while the first vector is searched.
 const PROBED_ROWS: usize = 64;
@@ -477,8 +477,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::error::ErrorKind;
-    use crate::options::{Element, VectorType};
+    use crate::base::error::ErrorKind;
+    use crate::base::options::{Element, VectorType};
     use crate::source::fixtures::{Folder, error_of, on, read_all, real_sets, table};
     use crate::source::vectors::VectorSource;
     use crate::source::{Fault, Ids, open};
@@ -653,7 +653,7 @@ mod tests {
         }
     }
 
-    fn open_watched(folder: &Folder, watched: &Watched) -> crate::error::Result<Arc<dyn VectorSource>> {
+    fn open_watched(folder: &Folder, watched: &Watched) -> crate::base::error::Result<Arc<dyn VectorSource>> {
         let path = folder.path("a.parquet").to_str().unwrap().to_owned();
         open(&on(Arc::new(watched.share())), &[path], &SourceOptions::default())
     }
@@ -682,7 +682,7 @@ mod tests {
         folder.write("a.parquet", &write(&embeddings(5_000), plain_pages()));
         for reads in 0.. {
             let watched = Watched::new(reads);
-            let read = || -> crate::error::Result<()> {
+            let read = || -> crate::base::error::Result<()> {
                 let source = open_watched(&folder, &watched)?;
                 let mut scan = source.scan(1 << 16)?;
                 while scan.next_batch()?.is_some() {}

@@ -133,7 +133,7 @@ mod tests {
     use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
 
     use super::*;
-    use crate::options::{Element, VectorType};
+    use crate::base::options::{Element, VectorType};
     use crate::source::SourceOptions;
     use crate::source::fixtures::{Folder, error_of, table};
     use crate::source::open::ScanOptions;

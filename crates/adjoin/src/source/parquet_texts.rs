@@ -118,7 +118,7 @@ mod tests {
     use arrow_array::{DictionaryArray, Int32Array, Int64Array, StringArray};
 
     use super::*;
-    use crate::context::Context;
+    use crate::base::context::Context;
     use crate::source::fixtures::{Folder, table};
     use crate::source::nested::ColumnPlace;
     use crate::source::parquet;

@@ -8,8 +8,8 @@ use adjoin_device::ReadFile;
 use super::dense::DenseLayout;
 use super::elements::StoredElement;
 use super::facts::check_dimensions;
-use crate::error::{Error, Result};
-use crate::options::Element;
+use crate::base::error::{Error, Result};
+use crate::base::options::Element;
 
 /// Bytes of the two counts.
 const HEADER_BYTES: u64 = 8;
@@ -73,7 +73,7 @@ pub(super) fn counted_rows(path: &Path, file: &dyn ReadFile, element: Element) -
 mod tests {
     use proptest::prelude::*;
 
-    use crate::options::{Element, VectorType};
+    use crate::base::options::{Element, VectorType};
     use crate::source::fixtures::{Folder, counts, error_of, fbin, read_all, real_sets, try_read_all, u8bin};
 
     fn vecs(rows: &[&[u8]], element_bytes: usize) -> Vec<u8> {

@@ -11,9 +11,9 @@ use super::facts::{Dimensions, Facts};
 use super::file::{SourceFile, changed};
 use super::open::{Format, ScanOptions, SourceOptions};
 use super::vectors::{IdKind, SourceInfo, VectorBatch, VectorScan, VectorSource};
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::options::{ROWS_MAX, VectorType};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::options::{ROWS_MAX, VectorType};
 
 /// A file of a source. It is open only during its scan, since a source may have more files than a process may open.
 struct Shard {

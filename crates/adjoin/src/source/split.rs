@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::error::{Error, Result};
-use crate::message::{Argument, message};
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, message};
 
 /// Usual names of splits. A file or folder with such a name is surely a split.
 const USUAL: [&str; 9] = ["train", "training", "validation", "valid", "val", "dev", "test", "testing", "eval"];

@@ -12,8 +12,8 @@ use super::csv::CsvTables;
 use super::json_lines::LineFacts;
 use super::nested::ColumnPlace;
 use super::{csv, json_lines, parquet};
-use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
 
 /// Extensions of tables; the last two are JSON lines.
 const ENDINGS: [&str; 4] = ["parquet", "csv", "jsonl", "ndjson"];

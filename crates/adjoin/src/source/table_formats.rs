@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
 /// Most bytes to read of `state.json`.
 const STATE_BYTES_MAX: u64 = 8 << 20;

@@ -7,10 +7,10 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
 use super::file::SourceFile;
-use crate::choice::choices;
-use crate::context::Context;
-use crate::error::Result;
-use crate::options::VectorType;
+use crate::base::choice::choices;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::options::VectorType;
 
 /// Properties of a source that are known before a scan.
 #[derive(Debug, Clone, PartialEq, Eq)]

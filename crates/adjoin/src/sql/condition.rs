@@ -9,7 +9,7 @@ use arrow_schema::{DataType, Schema};
 use super::evaluate::cast;
 use super::expression::{Expression, place_of};
 use super::parse::{parse, quoted, refused};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
 /// A condition on the columns of a row.
 #[derive(Debug, Clone, PartialEq)]

@@ -16,7 +16,7 @@ use arrow_string::like::{ilike, like};
 use super::compare::{compare, widen};
 use super::expression::{Expression, Function, Operator, field_of, place_of};
 use super::values::Values;
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
 impl Expression {
     /// Computes a value for each row.

@@ -8,7 +8,7 @@ use sqlparser::ast::{
 };
 
 use super::parse::{Bounds, quoted};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
 /// An expression of supported operations.
 #[derive(Debug, Clone, PartialEq)]

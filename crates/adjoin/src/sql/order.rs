@@ -11,7 +11,7 @@ use sqlparser::parser::Parser;
 use super::evaluate::cast;
 use super::expression::{Expression, Name, place_of};
 use super::parse::{parse, refused};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
 /// Expressions to sort by, each with a direction. Nulls are last unless stated otherwise.
 #[derive(Debug, Clone, PartialEq)]

@@ -8,7 +8,7 @@ use arrow_schema::{DataType, Schema};
 use super::evaluate::{cast, common};
 use super::expression::{Expression, Name, Operator, place_of};
 use super::parse::{parse, quoted, refused};
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
 /// Names of the rows of a pair.
 const SIDES: [&str; 2] = ["left", "right"];

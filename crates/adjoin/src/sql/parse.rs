@@ -8,8 +8,8 @@ use sqlparser::dialect::GenericDialect;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::Token;
 
-use crate::error::{Error, Result};
-use crate::workers::no_thread;
+use crate::base::error::{Error, Result};
+use crate::base::workers::no_thread;
 
 /// Longest text to parse.
 const TEXT_BYTES_MAX: usize = 4_096;

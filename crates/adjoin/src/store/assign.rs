@@ -9,10 +9,10 @@ use std::ops::Range;
 use adjoin_kernels::{Kernel, PackedColumns, Panel, TILE_COLUMNS};
 
 use super::tree::groups;
-use crate::context::Context;
-use crate::error::Result;
-use crate::geometry::{Converted, Coordinate, Space, move_to_means};
-use crate::workers::map_items;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::{Converted, Coordinate, Space, move_to_means};
+use crate::base::workers::map_items;
 
 /// Number of groups that are searched for a vector's nearest center.
 const GROUPS_SEARCHED: usize = 4;

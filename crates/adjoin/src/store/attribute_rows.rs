@@ -7,8 +7,8 @@ use arrow_select::concat::concat_batches;
 use arrow_select::take::take_record_batch;
 
 use super::filter_bitmap::{CHECKING_BYTES, READING_BYTES, StoredColumns};
-use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
 
 /// Copies of the rows in memory: parts of tables, their concatenation, and the rows in order.
 const COPIES: u64 = 3;

@@ -22,9 +22,9 @@ use xxhash_rust::xxh3::Xxh3;
 use super::files::{FileFacts, Role};
 use super::partitions::{PartitionSizes, Partitions, Records};
 use super::publish::Drafts;
-use crate::context::Context;
-use crate::error::{Error, Result, device_failure};
-use crate::row_numbers::{ROW_BYTES, packed, unpacked};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result, device_failure};
+use crate::base::row_numbers::{ROW_BYTES, packed, unpacked};
 use crate::source::{Attributes, slice_bytes};
 use crate::sql::cast;
 

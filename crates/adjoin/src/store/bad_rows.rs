@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::error::Error;
-use crate::message::{Message, message};
-use crate::options::{DIMENSIONS_MAX, Element, Metric, VectorType};
-use crate::predicate::{f16_values, f32_values, squared_norm};
+use crate::base::error::Error;
+use crate::base::message::{Message, message};
+use crate::base::options::{DIMENSIONS_MAX, Element, Metric, VectorType};
+use crate::base::predicate::{f16_values, f32_values, squared_norm};
 use crate::source::{Fault, VectorBatch, VectorSource};
 
 /// Number of bad rows that an error names.

@@ -9,8 +9,8 @@ use xxhash_rust::xxh3::Xxh3;
 use super::files::{FileFacts, Role};
 use super::folder::FolderFiles;
 use super::format::{BLOCK_BYTES, checksum};
-use crate::context::Context;
-use crate::error::Result;
+use crate::base::context::Context;
+use crate::base::error::Result;
 
 /// Computes the checksums of the blocks of bytes that arrive in pieces.
 #[derive(Default)]

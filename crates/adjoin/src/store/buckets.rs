@@ -18,12 +18,12 @@ use super::files::FileFacts;
 use super::format::{self, EXTENT_ALIGNMENT, Extent, HEADER_BYTES};
 use super::ordinals::Ordinals;
 use super::partitions::Records;
-use crate::context::Context;
-use crate::error::Result;
-use crate::options::VectorType;
-use crate::report::Stopwatch;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::options::VectorType;
+use crate::base::report::Stopwatch;
+use crate::base::workers::{lock, spawn_scoped};
 use crate::source::{IdKind, Ids};
-use crate::workers::{lock, spawn_scoped};
 
 /// A bucket is split if its vectors take more bytes than this, unless the average bucket is that large. A join holds
 /// two buckets at a time.

@@ -5,11 +5,11 @@ use adjoin_kernels::{Kernel, Panel};
 
 use super::assign::{Nearest, TwoLevel, center_groups};
 use super::partitions::Records;
-use crate::context::Context;
-use crate::error::Result;
-use crate::geometry::{Coding, Coordinate, Means, Space, copy_row};
-use crate::options::VectorType;
-use crate::random::Random;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::{Coding, Coordinate, Means, Space, copy_row};
+use crate::base::options::VectorType;
+use crate::base::random::Random;
 
 /// Rounds of Lloyd's algorithm. With 10 rounds there are no fewer edges and pairs (docs/methods.md, "Number of
 /// buckets").
@@ -223,7 +223,7 @@ pub(crate) fn train<T: Coordinate>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::{Element, Metric};
+    use crate::base::options::{Element, Metric};
     use crate::store::partitions::{PartitionSizes, Partitions};
 
     #[test]

@@ -17,10 +17,10 @@ use super::centers::default_buckets;
 use super::files::Role;
 use super::format::{ENTRY_BYTES, HEADER_BYTES};
 use super::partitions::{BlocksCheckpoint, PartitionSizes, Partitions};
-use crate::checkpoint::{Checkpoint, Fact, KEPT_BYTES, damaged};
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::geometry::{Coding, Coordinate, Space};
+use crate::base::checkpoint::{Checkpoint, Fact, KEPT_BYTES, damaged};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::geometry::{Coding, Coordinate, Space};
 use crate::source::{VectorSource, facts_of_files};
 
 /// The file of the trained centers.

@@ -6,7 +6,7 @@ use std::vec::IntoIter;
 use super::centers::TrainingSample;
 use super::intake::UsableRows;
 use super::partitions::Partitions;
-use crate::error::Result;
+use crate::base::error::Result;
 
 /// Collects the selected rows during a scan of usable rows, which are counted from 0.
 pub(crate) struct Draw {

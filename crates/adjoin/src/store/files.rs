@@ -144,7 +144,7 @@ impl FileFacts {
 }
 
 /// Reads all bytes of a file. The caller has reserved the memory.
-pub(crate) fn read_whole(file: &dyn ReadFile) -> crate::error::Result<Vec<u8>> {
+pub(crate) fn read_whole(file: &dyn ReadFile) -> crate::base::error::Result<Vec<u8>> {
     let mut contents = vec![0; file.len() as usize];
     adjoin_device::prefer_large_pages(&mut contents);
     file.read_at(0, &mut contents)?;

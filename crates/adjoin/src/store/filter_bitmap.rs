@@ -12,10 +12,10 @@ use super::attributes::{Reordering, least_bytes};
 use super::files::{FileFacts, Role};
 use super::folder::{FolderFiles, read_checked};
 use super::publish::Drafts;
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::message::{Argument, message};
-use crate::row_numbers::{RankedSet, RowSet};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, message};
+use crate::base::row_numbers::{RankedSet, RowSet};
 use crate::source::{kept_schema, kept_tables, kept_tables_bytes};
 use crate::sql::Condition;
 

@@ -8,8 +8,8 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::files::{Files, Role, read_whole};
 use super::manifest::Kind;
-use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
 
 /// The files that a manifest names.
 #[derive(Clone, Copy)]

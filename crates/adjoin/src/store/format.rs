@@ -8,8 +8,8 @@ use std::ops::Range;
 use xxhash_rust::xxh3::xxh3_64;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
-use crate::error::{Error, Result};
-use crate::options::{ROWS_MAX, VectorType};
+use crate::base::error::{Error, Result};
+use crate::base::options::{ROWS_MAX, VectorType};
 use crate::source::{IdKind, Ids, TextIds};
 
 /// Version of the whole format. Readers refuse newer versions.
@@ -427,7 +427,7 @@ fn decode_ids(kind: IdKind, rows: usize, bytes: &[u8]) -> Option<Ids> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::Element;
+    use crate::base::options::Element;
 
     const VECTORS: VectorType = VectorType { element: Element::U8, dimensions: 3 };
 

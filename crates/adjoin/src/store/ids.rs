@@ -7,9 +7,9 @@ use zerocopy::transmute;
 
 use super::intake::UsableRows;
 use super::partitions::{PartitionSizes, Partitions};
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::message::{Argument, Message, message};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, Message, message};
 use crate::source::{IdKind, Ids, VectorSource};
 
 /// Bytes of a hash of 128 bits and a row.

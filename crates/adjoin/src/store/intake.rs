@@ -5,14 +5,14 @@ use crossbeam_channel::bounded;
 
 use super::OnBad;
 use super::bad_rows::{BadRows, Lengths, fault_of_vector};
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::message::{Argument, Message, message};
-use crate::options::{Metric, ROWS_MAX};
-use crate::report::SharedSeconds;
-use crate::row_numbers::RowSet;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, Message, message};
+use crate::base::options::{Metric, ROWS_MAX};
+use crate::base::report::SharedSeconds;
+use crate::base::row_numbers::RowSet;
+use crate::base::workers::spawn_scoped;
 use crate::source::{IdKind, Ids, VectorBatch, VectorSource};
-use crate::workers::spawn_scoped;
 
 /// Bytes of the vectors of a batch, if memory allows.
 const BATCH_BYTES_MAX: u64 = 1 << 20;

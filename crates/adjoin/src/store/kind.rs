@@ -6,9 +6,9 @@ use adjoin_device::FileKind;
 
 use super::format::MANIFEST_FILE;
 use super::manifest::{Envelope, Kind, read_manifest_bytes};
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::message::{Mention, message};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::message::{Mention, message};
 
 /// Implements [`Kind::of`].
 pub(crate) fn kind_of(context: &Context, folder: &Path) -> Result<Option<Kind>> {

@@ -12,11 +12,11 @@ use super::format::{
     BLOCK_BYTES, BucketFacts, ENTRY_BYTES, FILE_ALIGNMENT, FORMAT_VERSION, LIVE_VERSION, MANIFEST_FILE, SORTED_VERSION,
     checksum, hexadecimal,
 };
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::geometry::Space;
-use crate::options::{DIMENSIONS_MAX, Metric, ROWS_MAX, VectorType};
-use crate::report::CommonStatistics;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::geometry::Space;
+use crate::base::options::{DIMENSIONS_MAX, Metric, ROWS_MAX, VectorType};
+use crate::base::report::CommonStatistics;
 use crate::source::IdKind;
 
 /// Largest manifest that is read. A real one has about a thousand bytes, and parsing may take about eighty times the
@@ -460,7 +460,7 @@ impl Manifest {
 mod tests {
     use super::super::files::FileFacts;
     use super::*;
-    use crate::options::Element;
+    use crate::base::options::Element;
 
     fn sample() -> Manifest {
         let lengths = |role| match role {

@@ -11,12 +11,12 @@ use super::format::ENTRY_BYTES;
 use super::ordinals::Ordinals;
 use super::partitions::PartitionSizes;
 use super::{BuildOptions, assign, attributes, ids, intake};
-use crate::context::Context;
-use crate::error::Result;
-use crate::geometry::{Coordinate, Space};
-use crate::message::Argument;
-use crate::options::VectorType;
-use crate::report::Interval;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::{Coordinate, Space};
+use crate::base::message::Argument;
+use crate::base::options::VectorType;
+use crate::base::report::Interval;
 use crate::source::{Attributes, IdKind, VectorSource};
 
 /// Bytes of each phase of a build.

@@ -32,10 +32,10 @@ mod writer;
 
 use std::path::Path;
 
-use crate::context::Context;
-use crate::error::Result;
-use crate::message::Mention;
-pub use crate::row_numbers::RowSet;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::message::Mention;
+pub use crate::base::row_numbers::RowSet;
 use crate::source::VectorSource;
 pub(crate) use append::check_new_ids;
 pub use append::{Append, AppendReport};

@@ -8,12 +8,12 @@ use arrow_schema::SortOptions;
 
 use super::buckets::{Record, Tally};
 use super::partitions::Records;
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::message::{Argument, message};
-use crate::options::VectorType;
-use crate::row_numbers::RowNumbers;
-use crate::sorter::{SORTER_BYTES_MIN, Sorter};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, message};
+use crate::base::options::VectorType;
+use crate::base::row_numbers::RowNumbers;
+use crate::base::sorter::{SORTER_BYTES_MIN, Sorter};
 use crate::source::{Attributes, VectorSource, slice_bytes};
 
 /// More memory would not make sorting faster.

@@ -11,10 +11,10 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::format;
-use crate::checkpoint::{self, Checkpoint};
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::locks::OwnFolder;
+use crate::base::checkpoint::{self, Checkpoint};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::locks::OwnFolder;
 
 /// Largest block: long enough for a disk to read at its full rate.
 pub(crate) const BLOCK_BYTES_MAX: u64 = 1 << 20;

@@ -14,11 +14,11 @@ use super::files::{Files, Role};
 use super::format::{MANIFEST_FILE, tag_of};
 use super::kind::{has_manifest, kind_of};
 use super::manifest::{Envelope, Kind, read_manifest_bytes};
-use crate::context::Context;
-use crate::error::{self, Error, Result};
-use crate::locks::{OwnFolder, WriterLock, is_own_for, is_writer_file};
-use crate::message::{Argument, message};
-use crate::output::{check_parent, parent};
+use crate::base::context::Context;
+use crate::base::error::{self, Error, Result};
+use crate::base::locks::{OwnFolder, WriterLock, is_own_for, is_writer_file};
+use crate::base::message::{Argument, message};
+use crate::base::output::{check_parent, parent};
 
 /// Purpose of a build's draft folder inside the store's folder, used in its name.
 const DRAFTS: &str = "build";

@@ -16,10 +16,10 @@ use super::folder::{FolderFiles, read_checked};
 use super::format::{Bucket, Extent, MemberBytes, decode_bucket, decode_members, decode_table};
 use super::kind::has_manifest;
 use super::manifest::{Kind, Manifest, is_replaced, read_manifest};
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::geometry::{Coordinate, Space, with_coordinates};
-use crate::message::Argument;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::geometry::{Coordinate, Space, with_coordinates};
+use crate::base::message::Argument;
 use crate::source::Ids;
 use crate::sql::Condition;
 

@@ -2,7 +2,7 @@
 
 use adjoin_kernels::{Kernel, Panel};
 
-use crate::geometry::{Coordinate, copy_row, move_to_means};
+use crate::base::geometry::{Coordinate, copy_row, move_to_means};
 
 /// Rounds of 2-means at each split of the tree.
 const SPLIT_ROUNDS: usize = 6;
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn groups_have_a_maximum_size() {
         let mut centers = Panel::<f32>::zeroed(500, 40);
-        let mut random = crate::random::Random::new(1, "groups");
+        let mut random = crate::base::random::Random::new(1, "groups");
         (0..500).for_each(|k| centers.row_mut(k).iter_mut().for_each(|x| *x = random.normal() as f32));
         let groups = groups(Kernel::detect(), &centers, 40);
         assert!(groups.iter().all(|group| !group.is_empty() && group.len() <= 40));

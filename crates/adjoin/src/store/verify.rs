@@ -20,10 +20,10 @@ use super::format::{
 use super::kind::has_manifest;
 use super::manifest::{Kind, Manifest, Unreadable, is_replaced};
 use super::publish::is_ours;
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::locks::is_writer_file;
-use crate::message::one_line;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::locks::is_writer_file;
+use crate::base::message::one_line;
 
 /// Bytes in memory at a time, whatever the size of a bucket.
 const PIECE_BYTES: usize = 1 << 20;

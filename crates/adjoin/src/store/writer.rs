@@ -27,19 +27,19 @@ use super::ordinals::{Ordinals, RowsToRank, sort_column};
 use super::partitions::{Partitions, Records};
 use super::publish::{Drafts, check_target};
 use super::tree::tree_order;
-use crate::checkpoint::Fact;
-use crate::choice::choices;
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::geometry::{self, Coding, Coordinate, Space, with_coordinates};
-use crate::locks::OwnFolder;
-use crate::message::{Argument, message};
-use crate::options::Metric;
-use crate::random::Random;
-use crate::report::Stopwatch;
-use crate::row_numbers::RowSet;
+use crate::base::checkpoint::Fact;
+use crate::base::choice::choices;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::geometry::{self, Coding, Coordinate, Space, with_coordinates};
+use crate::base::locks::OwnFolder;
+use crate::base::message::{Argument, message};
+use crate::base::options::Metric;
+use crate::base::random::Random;
+use crate::base::report::Stopwatch;
+use crate::base::row_numbers::RowSet;
+use crate::base::workers::{lock, spawn_scoped};
 use crate::source::{Attributes, IdKind, SourceInfo, SourceOptions, VectorSource};
-use crate::workers::{lock, spawn_scoped};
 
 /// Handling of rows that have no usable vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

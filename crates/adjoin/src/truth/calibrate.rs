@@ -6,8 +6,8 @@
 //! independent would overstate the recall.
 
 use super::poisson::{least_mean, most_mean, weight};
-use crate::random::Random;
-use crate::report::Interval;
+use crate::base::random::Random;
+use crate::base::report::Interval;
 
 /// Replicates of the bootstrap.
 const REPLICATES: usize = 200;

@@ -5,15 +5,15 @@ use std::sync::PoisonError;
 
 use adjoin_kernels::{HitMask, PackedColumns, Panel};
 
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::geometry::{Coordinate, Space, Threshold, with_coordinates};
-use crate::predicate::Predicate;
-use crate::random::Random;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::geometry::{Coordinate, Space, Threshold, with_coordinates};
+use crate::base::predicate::Predicate;
+use crate::base::random::Random;
+use crate::base::workers::map_items;
 use crate::sink::{PairBatch, PairSink, PairWriter};
 use crate::source::{IdKind, VectorSource};
 use crate::store::{UsableRows, read_all, read_all_bytes};
-use crate::workers::map_items;
 
 /// Vectors compared with all rows at once.
 const CHUNK_COLUMNS: usize = 2048;

@@ -14,12 +14,12 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use super::groundtruth_nearest::{Comparison, TrueNeighbor, TruthTarget};
-use crate::choice::choices;
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::geometry::{Space, with_coordinates};
-use crate::options::{Element, Metric};
-use crate::output::LaterFile;
+use crate::base::choice::choices;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::geometry::{Space, with_coordinates};
+use crate::base::options::{Element, Metric};
+use crate::base::output::LaterFile;
 use crate::source::{VectorSource, open_counted};
 
 /// Largest count that an i32 holds.

@@ -2,7 +2,7 @@
 //! The base is streamed; queries and hits are held.
 //!
 //! Kernels leave out rows that are certainly too far from a query. The rest is decided by f64 sums over the stored
-//! elements ([`crate::predicate`]), so that the result equals plain loops.
+//! elements ([`crate::base::predicate`]), so that the result equals plain loops.
 
 use std::collections::BinaryHeap;
 use std::mem::size_of;
@@ -11,14 +11,14 @@ use std::sync::Mutex;
 use adjoin_device::Reservation;
 use adjoin_kernels::{HitMask, PackedColumns, Panel};
 
-use crate::context::Context;
-use crate::error::Result;
-use crate::geometry::{Coordinate, Space, Threshold, longest};
-use crate::options::{Metric, VectorType};
-use crate::predicate::{cosine, dot, squared_distance};
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::{Coordinate, Space, Threshold, longest};
+use crate::base::options::{Metric, VectorType};
+use crate::base::predicate::{cosine, dot, squared_distance};
+use crate::base::workers::{lock, map_items};
 use crate::source::VectorSource;
 use crate::store::{Intake, OnBad, UsableRows, fix, read_all, read_all_bytes, scan_bytes};
-use crate::workers::{lock, map_items};
 
 /// Vectors of the base compared at once: most bytes, and most rows.
 const BATCH_BYTES_MAX: usize = 512 << 10;

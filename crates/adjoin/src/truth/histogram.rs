@@ -1,6 +1,6 @@
 //! Approximate histogram of distances.
 
-use crate::geometry::Coordinate;
+use crate::base::geometry::Coordinate;
 
 /// Bins of squared distances, by the upper 16 bits of an f32; each is less than 1 % wide.
 const BINS: usize = 1 << 16;

@@ -1,8 +1,8 @@
 //! Estimates of population means from a sample, with bounds.
 
 use super::poisson::{least_mean, most_mean, weight};
-use crate::random::Random;
-use crate::report::Interval;
+use crate::base::random::Random;
+use crate::base::report::Interval;
 
 /// Replicates of the bootstrap.
 const REPLICATES: usize = 400;

@@ -12,9 +12,9 @@ mod poisson;
 #[cfg(test)]
 mod populations;
 
-use crate::context::Context;
-use crate::error::Result;
-use crate::options::Metric;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::options::Metric;
 use crate::sink::PairSink;
 use crate::source::VectorSource;
 pub(crate) use calibrate::setting_half;

@@ -1,6 +1,6 @@
 //! Poisson numbers: weights of a bootstrap, and bounds on a mean from an observed count.
 
-use crate::random::Random;
+use crate::base::random::Random;
 
 /// Largest count for which probabilities are summed. For larger ones, the terms would be too small for f64.
 const COUNT_SUMMED_MAX: u32 = 400;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::certify::{Certification, PairSample, RowSample, rows_of_step, rows_to_draw, steps_to_test};
-use crate::random::Random;
+use crate::base::random::Random;
 
 /// Seeds of a short run and of a long one.
 const SEEDS: (u64, u64) = (4, 200);

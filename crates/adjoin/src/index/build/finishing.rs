@@ -9,17 +9,17 @@ use adjoin_kernels::Panel;
 use super::PURPOSE;
 use super::origin::{Origin, VectorsToGather};
 use super::reach::Repaired;
-use crate::context::Context;
-use crate::error::Result;
-use crate::geometry::Coordinate;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::Coordinate;
+use crate::base::options::VectorType;
+use crate::base::random::Random;
+use crate::base::workers::map_items;
 use crate::index::layout::{Arrangement, Places, window_bytes, windows};
 use crate::index::navigation::{Navigation, StoredVertices};
 use crate::index::options::IndexOptions;
 use crate::index::page::PageShape;
-use crate::options::VectorType;
 use crate::quantize::{Quantizer, widen};
-use crate::random::Random;
-use crate::workers::map_items;
 
 /// Largest number of vectors on which codes are trained.
 pub(super) const CODE_SAMPLE: u64 = 16 << 10;

@@ -4,8 +4,8 @@
 
 use adjoin_kernels::Panel;
 
-use crate::context::Context;
-use crate::geometry::{Coordinate, Space, with_coordinates};
+use crate::base::context::Context;
+use crate::base::geometry::{Coordinate, Space, with_coordinates};
 use crate::index::IndexOptions;
 use crate::source::VectorSource;
 use crate::store::{BuildInput, BuildMemory, BuildOptions, columns_bytes};

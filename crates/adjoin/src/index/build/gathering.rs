@@ -6,12 +6,12 @@ use adjoin_kernels::Panel;
 use super::PURPOSE;
 use super::origin::{GatherRoom, Gathered, Origin, Vectors, VectorsToGather};
 use super::vertices::VertexMap;
-use crate::context::Context;
-use crate::error::Result;
-use crate::geometry::{Coordinate, Space, copy_row};
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::{Coordinate, Space, copy_row};
+use crate::base::row_numbers::{RankedSet, RowSet};
 use crate::load::{Buckets, ReadAhead, least_read_ahead, most_read_ahead, read_coordinates};
 use crate::plan::Load;
-use crate::row_numbers::{RankedSet, RowSet};
 use crate::source::IdKind;
 
 /// Approximate cost of reading a single vector, in bytes of long reads.

@@ -15,9 +15,9 @@ use adjoin_kernels::Panel;
 use super::gathering::Gathering;
 use super::lists::{Edges, ListWriter, Lists, Sources, Windows};
 use super::pruning::{self, BACK_MAX, Next, Pruning, spread};
+use crate::base::error::Result;
+use crate::base::geometry::Coordinate;
 use crate::buckets::NearRows;
-use crate::error::Result;
-use crate::geometry::Coordinate;
 use crate::graph::GraphOptions;
 use crate::load::Buckets;
 

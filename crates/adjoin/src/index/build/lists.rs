@@ -7,8 +7,8 @@ use std::path::Path;
 use adjoin_device::Reservation;
 
 use super::PURPOSE;
-use crate::context::Context;
-use crate::error::Result;
+use crate::base::context::Context;
+use crate::base::error::Result;
 use crate::graph::Graph;
 use crate::store::{BLOCK_BYTES_MAX, PartitionSizes, Partitions, Records};
 

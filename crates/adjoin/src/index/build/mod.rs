@@ -43,13 +43,13 @@ use super::options::IndexOptions;
 use super::page::PageShape;
 use super::sample::draw_inserted;
 use super::{BuildIo, BuiltIndex, PURPOSE_BUILD as PURPOSE, lost, promise};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::geometry::{Coordinate, Space};
+use crate::base::report::Stopwatch;
 use crate::buckets::least_near_rows;
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::geometry::{Coordinate, Space};
 use crate::graph::VERTICES_MAX;
 use crate::load::Buckets;
-use crate::report::Stopwatch;
 use crate::store::{Drafts, Files, NO_CHECKSUM, Role, Store};
 
 /// Approximate number of distinct vectors gathered per vertex, for a group of vertices near each other.

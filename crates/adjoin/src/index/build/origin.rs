@@ -3,10 +3,10 @@
 
 use adjoin_kernels::{Kernel, Panel};
 
-use crate::context::Context;
-use crate::error::Result;
-use crate::geometry::{Coordinate, Space, copy_row};
-use crate::row_numbers::{RankedSet, RowSet};
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::{Coordinate, Space, copy_row};
+use crate::base::row_numbers::{RankedSet, RowSet};
 use crate::source::{IdKind, Ids};
 
 /// Source of vertices. Vertices near each other have numbers near each other.

@@ -3,11 +3,11 @@
 use adjoin_kernels::Panel;
 
 use super::origin::{GatherRoom, Origin, VectorsToGather};
-use crate::context::Context;
-use crate::error::Result;
-use crate::geometry::Coordinate;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::Coordinate;
+use crate::base::workers::map_items;
 use crate::graph::{GraphOptions, Pruner, Vectors};
-use crate::workers::map_items;
 
 /// Limit on the edges back considered for a vertex, in multiples of the degree. If there are more, an evenly spread
 /// selection is considered.

@@ -10,10 +10,10 @@ use adjoin_device::Reservation;
 
 use super::PURPOSE;
 use super::lists::{Lists, WindowLists, Windows};
-use crate::context::Context;
-use crate::error::Result;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::row_numbers::RowSet;
 use crate::index::navigation::ISLANDS_MAX;
-use crate::row_numbers::RowSet;
 
 /// Bytes of a changed list in a map, in addition to its vertices.
 const ENTRY_BYTES: u64 = 64;

@@ -9,14 +9,14 @@ use adjoin_kernels::Panel;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::PURPOSE;
-use crate::context::Context;
-use crate::error::Result;
-use crate::geometry::Coordinate;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::Coordinate;
+use crate::base::row_numbers::{ROW_BYTES, RankedSet, RowSet, packed, unpacked};
+use crate::base::workers::map_stream;
 use crate::load::{Buckets, ReadAhead, StoredBucket, Subset, least_read_ahead, read_ahead_bytes, starts};
 use crate::plan::Load;
-use crate::row_numbers::{ROW_BYTES, RankedSet, RowSet, packed, unpacked};
 use crate::store::{PartitionSizes, Partitions, Records};
-use crate::workers::map_stream;
 
 /// Bytes of a hash, a row and a place.
 const RECORD_BYTES: usize = size_of::<u128>() + ROW_BYTES + size_of::<u32>();

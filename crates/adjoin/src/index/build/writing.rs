@@ -10,14 +10,14 @@ use super::PURPOSE;
 use super::gathering::Gathering;
 use super::origin::{GatherRoom, Origin, VectorsToGather};
 use super::reach::{RangeLists, Repaired};
-use crate::error::Result;
-use crate::geometry::Coordinate;
+use crate::base::error::Result;
+use crate::base::geometry::Coordinate;
+use crate::base::sorter::{SORTER_BYTES_MIN, Sorter};
 use crate::index::drafting::{Draft, Drafted};
 use crate::index::layout::Places;
 use crate::index::page::PageShape;
 use crate::index::rows::{Duplicates, IdDraft};
 use crate::quantize::Quantizer;
-use crate::sorter::{SORTER_BYTES_MIN, Sorter};
 use crate::source::Ids;
 use crate::store::{Drafts, FileFacts, Role, Store};
 

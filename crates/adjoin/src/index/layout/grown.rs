@@ -5,9 +5,9 @@ use std::cmp::Reverse;
 
 use super::edges::{Edges, RANKS, Tie};
 use super::filling::Room;
-use crate::error::Result;
-use crate::report::Cancel;
-use crate::row_numbers::RowSet;
+use crate::base::error::Result;
+use crate::base::report::Cancel;
+use crate::base::row_numbers::RowSet;
 
 /// Pages between two checks for cancellation.
 const CANCEL_EVERY: usize = 4_096;

@@ -19,10 +19,10 @@ pub use self::edges::{Edges, Tie};
 pub use self::filling::{Filling, Room};
 pub use self::grown::{grown, weight};
 pub use self::swaps::swapped;
-use crate::context::Context;
-use crate::error::Result;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::report::Cancel;
 use crate::graph::Graph;
-use crate::report::Cancel;
 
 /// Approximate number of vertices in a window.
 const WINDOW: u64 = 1 << 16;

@@ -8,8 +8,8 @@
 
 use super::edges::{Edges, Tie};
 use super::filling::Room;
-use crate::error::Result;
-use crate::report::Cancel;
+use crate::base::error::Result;
+use crate::base::report::Cancel;
 
 /// Divisor: rounds end when fewer than this part of the vertices is swapped.
 const SWAPS_SHARE: usize = 100;

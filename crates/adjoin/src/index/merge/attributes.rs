@@ -6,9 +6,9 @@ use arrow_array::RecordBatch;
 
 use super::PURPOSE;
 use super::mixed::Mixed;
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::row_numbers::RowSet;
 use crate::index::rows::EntryOrder;
-use crate::row_numbers::RowSet;
 use crate::store::{Drafts, FileFacts, Reordering};
 
 impl Mixed<'_> {

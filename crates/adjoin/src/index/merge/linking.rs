@@ -12,13 +12,13 @@ use super::mixed::{Mixed, until_last};
 use super::near::Near;
 use super::numbering::Vertex;
 use super::survey::Survey;
-use crate::error::Result;
-use crate::geometry::Coordinate;
+use crate::base::error::Result;
+use crate::base::geometry::Coordinate;
+use crate::base::workers::map_items;
 use crate::graph::GraphOptions;
 use crate::index::build::lists::{Edges, ListWriter, Lists, Sources, Windows};
 use crate::index::build::pruning::{BACK_MAX, Next, Pruning, spread};
 use crate::index::scan::Pieces;
-use crate::workers::map_items;
 
 /// Number of vertices for which a thread collects candidates at once.
 const LINKED_TOGETHER: usize = 4_096;

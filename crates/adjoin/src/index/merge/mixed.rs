@@ -6,16 +6,16 @@ use adjoin_kernels::Panel;
 use super::Newcomers;
 use super::numbering::{Numbering, Vertex};
 use super::survey::Survey;
-use crate::context::Context;
-use crate::error::Result;
-use crate::geometry::{Coordinate, Space, copy_row};
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::{Coordinate, Space, copy_row};
+use crate::base::row_numbers::RankedSet;
+use crate::base::workers::map_items;
 use crate::index::Index;
 use crate::index::build::origin::{GatherRoom, Gathered, Origin, Vectors, VectorsToGather};
 use crate::index::scan::Pieces;
-use crate::row_numbers::RankedSet;
 use crate::source::{IdKind, Ids};
 use crate::store::Role;
-use crate::workers::map_items;
 
 /// Divisor: if fewer than this part of the vertices is wanted, pages are read one by one.
 const SINGLE_SHARE: u32 = 64;

@@ -42,11 +42,11 @@ use super::manifest::IndexManifest;
 use super::rows::EntryOrder;
 use super::sample::draw_inserted;
 use super::{lost, promise};
-use crate::context::Context;
-use crate::error::Result;
-use crate::geometry::{Coordinate, with_coordinates};
-use crate::options::Metric;
-use crate::row_numbers::{RankedSet, RowSet};
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::{Coordinate, with_coordinates};
+use crate::base::options::Metric;
+use crate::base::row_numbers::{RankedSet, RowSet};
 use crate::source::{AttributeTables, Ids};
 use crate::store::{Drafts, Kind, NO_CHECKSUM, Role};
 

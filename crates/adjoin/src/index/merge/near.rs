@@ -8,9 +8,10 @@ use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
 
 use super::{Newcomers, PURPOSE};
-use crate::context::Context;
-use crate::error::Result;
-use crate::geometry::{Coordinate, Space, copy_row};
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::{Coordinate, Space, copy_row};
+use crate::base::row_numbers::RowSet;
 use crate::graph::{Graph, GraphOptions};
 use crate::index::Index;
 use crate::index::cache::PageCache;
@@ -20,7 +21,6 @@ use crate::index::run::Walks;
 use crate::index::walk::WalkAim;
 use crate::index::walk_strategy::WalkStrategy;
 use crate::load::Members;
-use crate::row_numbers::RowSet;
 
 /// Least number of inserted rows that walk together.
 const TOGETHER_MIN: u64 = 4_096;

@@ -1,7 +1,7 @@
 //! Numbers the vertices of a merged index. Kept old vertices keep their order, and each new vertex follows the old one
 //! nearest to it. Vertices near each other therefore still have numbers near each other.
 
-use crate::row_numbers::{RankedSet, RowSet};
+use crate::base::row_numbers::{RankedSet, RowSet};
 
 /// Old vertices per block. The number of preceding new vertices is stored per block.
 const BLOCK: u32 = 64;
@@ -92,7 +92,7 @@ impl Numbering {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use crate::base::random::Random;
 
     #[test]
     fn new_numbers_equal_positions_in_the_merged_list() {

@@ -8,11 +8,11 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::numbering::Numbering;
 use super::{Newcomers, PURPOSE};
-use crate::context::Context;
-use crate::error::Result;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::row_numbers::RowSet;
 use crate::index::Index;
 use crate::index::scan::Pieces;
-use crate::row_numbers::RowSet;
 
 /// Bytes of an inserted row in a hash table by vector.
 const ENTRY_BYTES: u64 = 48;

@@ -1,14 +1,14 @@
 //! Checks that a merged index has the expected rows, each once, and that searches find them.
 
 use super::{ALL_REPLACEMENTS, Merge, Newcomers};
-use crate::context::Context;
+use crate::base::context::Context;
+use crate::base::options::{Element, Metric, VectorType};
+use crate::base::random::Random;
+use crate::base::row_numbers::RowSet;
 use crate::index::calibration::Calibration;
 use crate::index::tests::{Indexed, Set};
 use crate::index::{GivenOrder, Index, IndexRows, relayout_in_order, search, verify};
-use crate::options::{Element, Metric, VectorType};
 use crate::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
-use crate::random::Random;
-use crate::row_numbers::RowSet;
 use crate::sink::CollectHits;
 use crate::source::{Ids, VectorSource};
 

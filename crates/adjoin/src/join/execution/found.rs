@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::Result;
-use crate::geometry::Coordinate;
+use crate::base::error::Result;
+use crate::base::geometry::Coordinate;
 use crate::join::watched::Watched;
 use crate::load::LoadedBucket;
 use crate::sink::{PairBatch, Tally};

@@ -15,16 +15,16 @@ use self::verify::Counts;
 pub(super) use self::verify::Verifier;
 use super::prepared::{PlanFacts, Prepared};
 use super::watched::Watched;
-use crate::context::Context;
-use crate::error::Result;
-use crate::execute::{BatchConsumer, Execution, Waits, batches_in_flight};
-use crate::geometry::{Coordinate, with_coordinates};
-use crate::load::{Buckets, Cache, JoinSide, ReadCounts, Sets};
-use crate::plan::CacheCounts;
-use crate::report::{
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::{Coordinate, with_coordinates};
+use crate::base::report::{
     CommonStatistics, IoStatistics, JoinCounts, JoinStatistics, PredictedStatistics, SecondsStatistics, SharedSeconds,
     Stopwatch, StrategyStatistics,
 };
+use crate::execute::{BatchConsumer, Execution, Waits, batches_in_flight};
+use crate::load::{Buckets, Cache, JoinSide, ReadCounts, Sets};
+use crate::plan::CacheCounts;
 use crate::sink::{PairBatch, PairSink, Written};
 use crate::source::IdKind;
 use crate::store::Store;

@@ -4,13 +4,13 @@
 use adjoin_kernels::{Kernel, Panel, TILE_ROWS, rounded_reach};
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::base::geometry::{Coordinate, Threshold};
+use crate::base::predicate::Predicate;
 use crate::execute::{Loaded, Ordered, Tiles, Visitor};
-use crate::geometry::{Coordinate, Threshold};
 use crate::join::prepared::Admission;
 use crate::load::{LoadedBucket, PairFilter};
 use crate::plan::{Gap, Measure, Task, within};
-use crate::predicate::Predicate;
 use crate::sink::PairBatch;
 
 use super::found::{FoundPairs, Member};

@@ -3,8 +3,8 @@
 
 use adjoin_kernels::{Kernel, PackedColumns, Panel};
 
+use crate::base::geometry::Coordinate;
 use crate::execute::{Loaded, TASKS_PER_JOB};
-use crate::geometry::Coordinate;
 use crate::load::LoadedBucket;
 
 /// With fewer centers, they are processed one by one, since a tile would compute as many anyway.

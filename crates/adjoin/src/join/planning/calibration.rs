@@ -7,12 +7,12 @@ use adjoin_device::Reservation;
 
 use super::nearness::{self, Horizon, NearGraph, near_graph};
 use super::neighbors::{Comparison, Neighbor, NeighborSearch, Neighbors, Room, neighbors, neighbors_bytes};
-use crate::error::Result;
-use crate::geometry::Coordinate;
+use crate::base::error::Result;
+use crate::base::geometry::Coordinate;
+use crate::base::random::Random;
 use crate::join::watched::{Watched, WatchedVectors, with_bounds};
 use crate::load::{BucketPass, Buckets, DrawnVectors, draw_other_places, least_read_ahead, read_ahead_bytes};
 use crate::plan::Task;
-use crate::random::Random;
 use crate::store::format::Extent;
 use crate::truth::{
     Certification, PairSample, ROWS_MIN, Recalls, RowSample, recalls, rows_of_step, rows_to_draw, steps_to_test,

@@ -2,14 +2,14 @@
 
 use adjoin_kernels::{PackedColumns, Panel};
 
-use crate::context::Context;
-use crate::error::Result;
-use crate::geometry::{Coordinate, with_coordinates};
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::{Coordinate, with_coordinates};
+use crate::base::options::Metric;
+use crate::base::workers::lock;
 use crate::load::{BucketPass, Buckets, DrawnVectors, draw_places, least_read_ahead};
-use crate::options::Metric;
 use crate::store::Store;
 use crate::truth::DistanceHistogram;
-use crate::workers::lock;
 
 /// Vectors to compare with all others.
 const VECTORS: u64 = 256;

@@ -5,7 +5,7 @@ use adjoin_kernels::Panel;
 use super::calibration::{self, vectors_in_least};
 use super::estimate::PairSample;
 use super::margins;
-use crate::geometry::Coordinate;
+use crate::base::geometry::Coordinate;
 use crate::join::execution::{Queue, Verifier};
 use crate::join::options::{JoinEffort, JoinOptions};
 use crate::load::{Buckets, Cache, LoadedBucket, coding_bytes, least_read_ahead, most_read_ahead};

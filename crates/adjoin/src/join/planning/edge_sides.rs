@@ -5,12 +5,12 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use crate::context::Context;
-use crate::error::Result;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::report::Cancel;
+use crate::base::workers::{lock, map_items};
 use crate::plan::{EdgeSide, Task};
-use crate::report::Cancel;
 use crate::store::{PartitionSizes, Partitions, Records};
-use crate::workers::{lock, map_items};
 
 /// Collects the sides of edges. Buckets are divided into stripes, and a cell holds the sides between two stripes, in
 /// both directions. Consecutive cells share a partition. Sides that do not fit in memory go to a temporary file.
@@ -191,8 +191,8 @@ fn groups(cells: &[u32], of: Range<usize>, most: usize) -> Vec<(Range<usize>, us
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::random::Random;
     use crate::plan::LeastMargin;
-    use crate::random::Random;
 
     /// With little memory, many cells share a partition, which is processed in parts.
     #[test]

@@ -9,16 +9,16 @@ use super::division::centers_bytes;
 use super::estimate::{DrawnPair, PairSample};
 use super::margins::{self, Graph, MARGIN_BYTES_MIN, PassMemory, margin_edges};
 use super::neighbors::NeighborSearch;
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::geometry::{Coding, Coordinate, Threshold};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::geometry::{Coding, Coordinate, Threshold};
+use crate::base::message::{Argument, message};
+use crate::base::report::{RecallStatistics, Stopwatch};
 use crate::join::options::{JoinEffort, JoinOptions};
 use crate::join::prepared::Admission;
 use crate::join::watched::{Watched, of_sets};
 use crate::load::{self, Buckets, read_ahead_bytes};
-use crate::message::{Argument, message};
 use crate::plan::{BucketGraph, Choice, Facts, Rule, RuleTarget, Weights, choose, pair_threshold};
-use crate::report::{RecallStatistics, Stopwatch};
 
 /// Most memory for margins in transit. More is unnecessary, since margins are spilled to disk in large pieces.
 const MARGIN_BYTES_MAX: u64 = 32 << 20;

@@ -5,11 +5,11 @@ use std::ops::Range;
 use adjoin_kernels::{HitMask, Kernel, Panel};
 
 use super::neighbors::NeighborSearch;
-use crate::error::Result;
-use crate::geometry::{Coordinate, Threshold};
+use crate::base::error::Result;
+use crate::base::geometry::{Coordinate, Threshold};
+use crate::base::random::Random;
 use crate::load::{Buckets, DrawnVectors, draw_other_places};
 use crate::plan::{BucketPairsToVisit, Facts, Gap, Place, Rule, guessed_threshold, pair_threshold};
-use crate::random::Random;
 
 /// Number of drawn vectors.
 const VECTORS: u64 = 1_000;

@@ -7,11 +7,11 @@ use super::division::{EDGE_BYTES, EDGES_A_BUCKET, THREADS_BYTES, WORKER_BYTES, k
 use super::estimate::{PairSample, Placed, pairs_of};
 use super::margins::MARGIN_BYTES_MIN;
 use super::neighbors::{Comparison, neighbors_bytes};
-use crate::geometry::{Coordinate, Space, Threshold};
+use crate::base::geometry::{Coordinate, Space, Threshold};
+use crate::base::options::{Metric, VectorType};
 use crate::join::execution::{Queue, Verifier};
 use crate::join::options::JoinEffort;
 use crate::load::{Cache, Members};
-use crate::options::{Metric, VectorType};
 use crate::plan::{BucketPairsToVisit, Choice, Costs, RuleTarget, SetSize, Weights, choose};
 use crate::sink::PairWriter;
 use crate::source::{IdKind, VectorSource};

@@ -7,9 +7,9 @@ use adjoin_kernels::{PackedColumns, Panel};
 
 use super::PLAN_PURPOSE;
 use super::edge_sides::{EdgeSides, room_for_edges};
-use crate::context::Context;
-use crate::error::Result;
-use crate::geometry::{Coordinate, Threshold};
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::{Coordinate, Threshold};
 use crate::load::{self, Buckets, LoadedBucket, least_read_ahead};
 use crate::plan::{BucketGraph, LeastMargin, Task, add_margin_edges, within};
 

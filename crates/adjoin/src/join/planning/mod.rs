@@ -20,17 +20,17 @@ pub(crate) use self::foresee::{Foresight, UnopenedSet, least_of_unbuilt};
 use super::options::JoinOptions;
 use super::prepared::{JoinPlan, PlanFacts, Predicted, Prepared, RunMemory, Spent};
 use super::watched::Watched;
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::geometry::{Coordinate, Threshold, with_coordinates};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::geometry::{Coordinate, Threshold, with_coordinates};
+use crate::base::message::{Argument, message};
+use crate::base::options::Metric;
+use crate::base::report::Stopwatch;
 use crate::load::{Buckets, Sets};
-use crate::message::{Argument, message};
-use crate::options::Metric;
 use crate::plan::{
     BucketSizes, CacheStart, Division, Lead, Needs, Policy, Task, divide, schedule, schedule_in_order, tasks_of,
     threads_within,
 };
-use crate::report::Stopwatch;
 use crate::store::Store;
 
 /// Purpose of the memory, for messages.

@@ -7,11 +7,11 @@ use super::PLAN_PURPOSE;
 use super::edge_sides::{EdgeSides, Gathered, room_for_edges};
 use super::margins::CHUNK_CENTERS;
 use super::neighbors::NeighborSearch;
-use crate::error::Result;
-use crate::geometry::Coordinate;
+use crate::base::error::Result;
+use crate::base::geometry::Coordinate;
+use crate::base::workers::map_items;
 use crate::load::{self, Buckets, LoadedBucket};
 use crate::plan::{Gap, Measure, Nearness, Rule, RulePart, Task, ThresholdGraph, excess_limits};
-use crate::workers::map_items;
 
 /// Least memory for edges in transit.
 const EDGES_BYTES_MIN: u64 = 2 << 20;

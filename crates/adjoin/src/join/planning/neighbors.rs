@@ -6,16 +6,16 @@ use std::sync::Mutex;
 
 use adjoin_kernels::{Panel, TILE_COLUMNS};
 
-use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::geometry::{Coordinate, Threshold};
+use crate::base::predicate::Predicate;
+use crate::base::random::Random;
+use crate::base::workers::lock;
 use crate::execute::{Ordered, Tiles};
-use crate::geometry::{Coordinate, Threshold};
 use crate::load::{BucketPass, Buckets, DrawnVectors, LoadedBucket};
 use crate::plan::{Gap, Place, Rule, pair_threshold};
-use crate::predicate::Predicate;
-use crate::random::Random;
 use crate::truth::ROWS_MIN;
-use crate::workers::lock;
 
 /// Approximate number of neighbors noted for all vectors together. For a vector with more than its part, that many are
 /// drawn at random.

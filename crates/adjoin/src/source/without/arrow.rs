@@ -13,9 +13,9 @@ use arrow_schema::{ArrowError, SchemaRef};
 use arrow_select::filter::filter_record_batch;
 
 use super::{RowsToKeep, Without, cannot_write};
-use crate::context::Context;
-use crate::error::Result;
-use crate::output::OutputWriter;
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::output::OutputWriter;
 use crate::source::arrow::Layout;
 use crate::source::foreign::guarded;
 

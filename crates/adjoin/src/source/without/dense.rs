@@ -5,9 +5,9 @@ use std::io::{BufWriter, Write};
 use adjoin_device::ReadFile;
 
 use super::{Without, cannot_write};
-use crate::error::{Error, Result};
-use crate::options::DIMENSIONS_MAX;
-use crate::output::OutputWriter;
+use crate::base::error::{Error, Result};
+use crate::base::options::DIMENSIONS_MAX;
+use crate::base::output::OutputWriter;
 use crate::source::dense::{DenseFormat, DenseLayout};
 use crate::source::npy;
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use adjoin_device::ReadFile;
 
 use super::{Without, cannot_write};
-use crate::error::Result;
-use crate::output::OutputWriter;
+use crate::base::error::Result;
+use crate::base::output::OutputWriter;
 use crate::source::json_lines::{LineFacts, Lines};
 
 const WRITE_BYTES: usize = 1 << 20;

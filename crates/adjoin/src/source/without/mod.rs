@@ -18,9 +18,9 @@ use super::file::changed;
 use super::json_lines::LineFacts;
 use super::npz::Arrays;
 use super::open::Format;
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::output::OutputWriter;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::output::OutputWriter;
 
 /// A request to write a file without some rows.
 pub(super) struct Without<'a> {

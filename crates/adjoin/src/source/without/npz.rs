@@ -10,8 +10,8 @@ use flate2::write::DeflateEncoder;
 use rawzip::{CompressionMethod, ZipArchiveWriter};
 
 use super::{Without, cannot_write};
-use crate::error::Result;
-use crate::output::OutputWriter;
+use crate::base::error::Result;
+use crate::base::output::OutputWriter;
 use crate::source::npy;
 use crate::source::npz::{Arrays, READER_BYTES, Stored, Values, refused};
 

@@ -17,8 +17,8 @@ use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter, SerializedRowGroupWriter};
 
 use super::{RowsToKeep, Without, cannot_write};
-use crate::error::Result;
-use crate::output::OutputWriter;
+use crate::base::error::Result;
+use crate::base::output::OutputWriter;
 use crate::source::facts::ScanMemory;
 use crate::source::foreign::damaged;
 use crate::source::parquet::{decode, metadata};
@@ -213,7 +213,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    fn damaged(&self, fault: &str) -> crate::error::Error {
+    fn damaged(&self, fault: &str) -> crate::base::error::Error {
         damaged(self.wanted.path, "its Parquet columns", fault)
     }
 }

@@ -1,9 +1,9 @@
 //! Columns in an append: new rows must have the columns of the store.
 
 use super::old_rows::OldRows;
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::message::{Argument, message};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, message};
 use crate::source::{Attributes, VectorSource};
 use crate::sql::common;
 use crate::store::AttributeFile;

@@ -28,12 +28,12 @@ use super::partitions::{Partitions, Records};
 use super::publish::Drafts;
 use super::reader::Store;
 use super::writer::{OnBad, OnDuplicateId, Sorting, files_of, stored_centers};
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::geometry::{self, Coordinate, Space, with_coordinates};
-use crate::message::{Argument, message};
-use crate::options::{ROWS_MAX, VectorType, format_count};
-use crate::report::Stopwatch;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::geometry::{self, Coordinate, Space, with_coordinates};
+use crate::base::message::{Argument, message};
+use crate::base::options::{ROWS_MAX, VectorType, format_count};
+use crate::base::report::Stopwatch;
 use crate::source::{Attributes, IdKind, Ids, VectorSource};
 
 /// Purpose of the memory, for messages.

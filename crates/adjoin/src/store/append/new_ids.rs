@@ -3,9 +3,9 @@
 use std::sync::atomic::AtomicU64;
 
 use super::old_rows::{OldRows, read_bucket};
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::message::{Argument, message};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, message};
 use crate::source::IdKind;
 use crate::store::ids::{IdCheck, hash_of};
 use crate::store::reader::Store;

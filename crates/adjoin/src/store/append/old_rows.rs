@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use adjoin_device::Reservation;
 
 use super::PURPOSE;
-use crate::context::Context;
-use crate::error::{Error, Result};
-use crate::message::{Argument, message};
-use crate::row_numbers::RowSet;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, message};
+use crate::base::row_numbers::RowSet;
 use crate::source::{IdKind, Ids};
 use crate::store::buckets::{Record, RowsBefore, Tally, id_bytes};
 use crate::store::format::Extent;

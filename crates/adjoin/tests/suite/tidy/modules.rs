@@ -150,15 +150,15 @@ fn lines_found(file: &str, source: &str) -> Vec<usize> {
 
 #[test]
 fn canary_uses_of_higher_modules_are_found_in_any_notation() {
-    let up = "use crate::error::Error;\nuse crate::load::Buckets;\n";
+    let up = "use crate::base::error::Error;\nuse crate::load::Buckets;\n";
     assert_eq!(lines_found("store/reader.rs", up), [2]);
     assert_eq!(lines_found("join/mod.rs", up), NONE);
     assert_eq!(lines_found("load/pass.rs", up), NONE);
-    assert_eq!(lines_found("store/reader.rs", "use crate::{\n    error::{Error},\n    join,\n};\n"), [3]);
+    assert_eq!(lines_found("store/reader.rs", "use crate::{\n    base::error::{Error},\n    join,\n};\n"), [3]);
     assert_eq!(lines_found("store/reader.rs", "fn f() -> crate :: join::Run { todo }"), [1]);
     assert_eq!(lines_found("store/reader.rs", "use super::super::join;\nuse super::format;\n"), [1]);
     assert_eq!(lines_found("store/mod.rs", "mod inner { use super::X;\nuse super::super::join; }"), [2]);
-    assert_eq!(lines_found("error.rs", "use crate::options::Metric;\nuse super::source;\n"), [2]);
+    assert_eq!(lines_found("base/error.rs", "use crate::base::options::Metric;\nuse super::super::source;\n"), [2]);
     assert_eq!(lines_found("graph/build.rs", "use crate::join::Run;\n"), [1]);
 }
 
@@ -197,7 +197,7 @@ fn canary_a_circle_at_the_root_of_a_crate_is_found() {
 
 #[test]
 fn canary_planning_may_use_the_vocabulary_only() {
-    assert_eq!(lines_found("plan/mod.rs", "use crate::geometry::X;\nuse crate::store::Reader;\n"), [2]);
+    assert_eq!(lines_found("plan/mod.rs", "use crate::base::geometry::X;\nuse crate::store::Reader;\n"), [2]);
     assert_eq!(lines_found("plan/mod.rs", "pub(in crate::plan) fn f() {}\nuse crate::source::Ids;\n"), [2]);
 }
 
@@ -214,13 +214,13 @@ fn comments_strings_and_tests_are_no_uses() {
 fn canary_modules_missing_in_the_table_are_found() {
     let found = edges_that_go_up("crates/adjoin/src/misc/mod.rs", "");
     assert!(found[0].to_string().contains("`misc` is not in the table"), "{}", found[0]);
-    assert_eq!(lines_found("store/mod.rs", "use crate::*;\nuse crate::Error;\nuse crate::error::Error;"), [1, 2]);
+    assert_eq!(lines_found("store/mod.rs", "use crate::*;\nuse crate::Error;\nuse crate::base::error::Error;"), [1, 2]);
 }
 
 #[test]
 fn canary_io_and_clock_in_planning_are_found() {
     let source = "use std::collections::BTreeMap;\nuse std::{cmp, fs, time::Duration};\nfn f() { std::thread::spawn(g) }\n\
-                  let t = Instant::now(); // std::io\nuse adjoin_device::{MemoryBudget, Device};\nuse crate::workers::scope;\n#[cfg(test)]\nmod t { \
+                  let t = Instant::now(); // std::io\nuse adjoin_device::{MemoryBudget, Device};\nuse crate::base::workers::scope;\n#[cfg(test)]\nmod t { \
                   use std::io; }\n";
     let found = impurities("crates/adjoin/src/plan/order.rs", source);
     let mut lines: Vec<_> = found.iter().map(|finding| finding.line).collect();

@@ -13,11 +13,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::context::Context;
-use crate::error::{self, Error, Result};
-use crate::locks::OWNER_FILE;
-use crate::message::{Argument, message, one_line};
-use crate::output::parent;
+use crate::base::context::Context;
+use crate::base::error::{self, Error, Result};
+use crate::base::locks::OWNER_FILE;
+use crate::base::message::{Argument, message, one_line};
+use crate::base::output::parent;
 
 /// Prefix and suffix of the names of such folders. They differ from names of own folders, which the next run removes.
 const START: &str = ".adjoin-";

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use adjoin_device::{Creator, Device, DeviceError, FileKind, HeldLock, Lock};
 
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 
 /// Prefix and suffix of the names of own folders.
 const START: &str = ".adjoin-";

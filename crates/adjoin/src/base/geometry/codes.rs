@@ -12,7 +12,7 @@ use adjoin_kernels::{Grid, Kernel, Panel};
 use serde::{Deserialize, Serialize};
 
 use super::{Converted, Space, as_floats};
-use crate::options::Metric;
+use crate::base::options::Metric;
 
 /// Steps tried. Each is half of the previous one, times sqrt(2).
 const STEPS_TRIED: i32 = 8;
@@ -206,10 +206,10 @@ fn half_are_farther(kernel: Kernel, drawn: &Panel<f32>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::geometry::{Coordinate, Threshold};
-    use crate::options::{Element, VectorType};
-    use crate::predicate::Predicate;
-    use crate::random::Random;
+    use crate::base::geometry::{Coordinate, Threshold};
+    use crate::base::options::{Element, VectorType};
+    use crate::base::predicate::Predicate;
+    use crate::base::random::Random;
 
     /// Returns vectors around a distant point, with coordinates of very different scales.
     fn vectors(count: usize, dimensions: usize, spread: f64, seed: u64) -> Panel<f32> {
@@ -248,11 +248,11 @@ mod tests {
                     for (i, j) in (0..80).flat_map(|i| (0..i).map(move |j| (i, j))) {
                         let predicate = match metric {
                             Metric::L2 => {
-                                let squared = crate::predicate::squared_distance(Element::F32, row(i), row(j));
+                                let squared = crate::base::predicate::squared_distance(Element::F32, row(i), row(j));
                                 Predicate::L2 { eps: squared.sqrt() }
                             }
                             _ => {
-                                let min_similarity = crate::predicate::cosine(Element::F32, row(i), row(j));
+                                let min_similarity = crate::base::predicate::cosine(Element::F32, row(i), row(j));
                                 Predicate::Cosine { min_similarity }
                             }
                         };
@@ -285,7 +285,7 @@ mod tests {
             let Converted { residuals, .. } = u8::load(space, kernel, &stored, &mut codes);
             assert!(residuals.iter().all(|&residual| residual < 4.0), "{residuals:?}");
             for (i, j) in (0..80).flat_map(|i| (0..i).map(move |j| (i, j))) {
-                let min_similarity = crate::predicate::cosine(Element::F32, row(i), row(j));
+                let min_similarity = crate::base::predicate::cosine(Element::F32, row(i), row(j));
                 let residual = f64::from(residuals[i]) + f64::from(residuals[j]);
                 let threshold = Threshold::new(Predicate::Cosine { min_similarity }, space).widened(residual);
                 assert!(kernel.distance(codes.row(i), codes.row(j)) <= u8::tile_limit(&threshold), "{i} {j}");

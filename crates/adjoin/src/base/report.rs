@@ -10,9 +10,9 @@ use adjoin_device::current_resident_bytes;
 use crossbeam_channel::{RecvTimeoutError, Sender, unbounded};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
-use crate::options::format_number;
-use crate::workers::lock;
+use crate::base::error::{Error, Result};
+use crate::base::options::format_number;
+use crate::base::workers::lock;
 
 /// Cancellation by the caller or a deadline. Clones share one flag and one deadline.
 #[derive(Debug, Clone, Default)]
@@ -45,7 +45,7 @@ impl Cancel {
     /// Checks whether the work must stop.
     ///
     /// # Errors
-    /// [`crate::error::ErrorKind::Cancelled`] if cancellation was requested, [`crate::error::ErrorKind::Late`] if the
+    /// [`crate::base::error::ErrorKind::Cancelled`] if cancellation was requested, [`crate::base::error::ErrorKind::Late`] if the
     /// deadline has passed.
     pub fn check(&self) -> Result<()> {
         // Cancellation outranks the deadline: the user asked for it.

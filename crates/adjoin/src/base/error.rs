@@ -4,7 +4,7 @@ use std::io;
 
 use adjoin_device::DeviceError;
 
-use crate::message::{Mention, Message, message};
+use crate::base::message::{Mention, Message, message};
 
 /// Kind of an [`Error`], for callers that handle kinds differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,9 +6,9 @@ use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use crossbeam_channel::bounded;
 
-use crate::error::{Error, Result};
-use crate::message::{Argument, message};
-use crate::report::Cancel;
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, message};
+use crate::base::report::Cancel;
 
 /// Returns the default number of threads: the system's available parallelism, given the cores that this process may use
 /// and the processor time of its cgroup. A fraction of a core is rounded down, so that no thread is throttled.
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn a_failed_thread_start_is_an_error_and_running_threads_end() {
         let refused = |error: Error| {
-            assert_eq!(error.kind(), crate::error::ErrorKind::Device);
+            assert_eq!(error.kind(), crate::base::error::ErrorKind::Device);
             let said = error.to_string();
             assert!(said.starts_with("no thread can be started: ") && said.contains("give threads 1"), "{said}");
         };

@@ -1,14 +1,14 @@
 //! Predicates: decide which pairs belong to the result, from the stored elements. No other module decides this.
 //!
-//! Fast kernels work on the coordinates of [`crate::geometry`], and only leave out pairs that are certainly too far
+//! Fast kernels work on the coordinates of [`crate::base::geometry`], and only leave out pairs that are certainly too far
 //! apart. Every remaining pair is decided here.
 
 use half::f16;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
-use crate::message::{Argument, message};
-use crate::options::{Element, Metric, VectorType};
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, message};
+use crate::base::options::{Element, Metric, VectorType};
 
 /// Predicate of the pairs to find.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

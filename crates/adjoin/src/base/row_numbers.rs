@@ -177,7 +177,7 @@ impl RankedSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use crate::base::random::Random;
 
     #[test]
     fn ranks_count_the_rows_before() {

@@ -11,12 +11,14 @@ use adjoin_device::{
 };
 use adjoin_kernels::Kernel;
 
-use crate::error::{Error, Result};
-use crate::locks::{OwnFolder, check_creator};
-use crate::message::{Argument, Mention, message};
-use crate::options::{MemorySize, format_bytes, parse_memory};
-use crate::report::{Cancel, CommonStatistics, IoStatistics, MemoryStatistics, Progress, STATISTICS_VERSION, Silent};
-use crate::workers::default_threads;
+use crate::base::error::{Error, Result};
+use crate::base::locks::{OwnFolder, check_creator};
+use crate::base::message::{Argument, Mention, message};
+use crate::base::options::{MemorySize, format_bytes, parse_memory};
+use crate::base::report::{
+    Cancel, CommonStatistics, IoStatistics, MemoryStatistics, Progress, STATISTICS_VERSION, Silent,
+};
+use crate::base::workers::default_threads;
 
 /// Bytes that every budget sets aside for the program itself: code, stacks, library tables, and freed memory that the
 /// allocator keeps.

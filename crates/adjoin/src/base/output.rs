@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use adjoin_device::{Device, FileKind, WriteFile};
 
-use crate::context::Context;
-use crate::error::{Error, Result, device_failure};
-use crate::locks::OwnFolder;
-use crate::message::{Argument, message};
-use crate::report::Progress;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result, device_failure};
+use crate::base::locks::OwnFolder;
+use crate::base::message::{Argument, message};
+use crate::base::report::Progress;
 
 /// Destination of a result.
 #[derive(Debug, Clone, PartialEq, Eq)]

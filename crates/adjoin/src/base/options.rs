@@ -4,10 +4,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::choice::choices;
-use crate::error::{Error, Result};
-use crate::message::{Argument, message};
-use crate::predicate::{f16_values, f32_values};
+use crate::base::choice::choices;
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, message};
+use crate::base::predicate::{f16_values, f32_values};
 
 /// Most dimensions of a vector.
 pub(crate) const DIMENSIONS_MAX: usize = 8_192;

@@ -16,8 +16,8 @@ use adjoin_kernels::{Kernel, Panel, Scalar, relative_error, wide_error};
 
 pub(crate) use self::codes::Coding;
 pub(crate) use self::means::{Means, copy_row, move_to_means};
-use crate::options::{DIMENSIONS_MAX, Element, Metric, VectorType};
-use crate::predicate::{Estimate, Predicate, squared_difference, sums};
+use crate::base::options::{DIMENSIONS_MAX, Element, Metric, VectorType};
+use crate::base::predicate::{Estimate, Predicate, squared_difference, sums};
 
 /// Most coordinates of a vector; lifting adds one.
 pub(crate) const COORDINATES_MAX: usize = DIMENSIONS_MAX + 1;
@@ -188,7 +188,7 @@ pub trait Coordinate: Scalar + PartialOrd + Default + Send + Sync {
     /// Returns whether coordinates are floats.
     fn is_float() -> bool;
 
-    /// Decides whether two padded rows are a pair, by their squared distance as [`crate::predicate::squared_distance`]
+    /// Decides whether two padded rows are a pair, by their squared distance as [`crate::base::predicate::squared_distance`]
     /// sums it. Under L2, that distance is identical for coordinates and for stored elements.
     fn decide(kernel: Kernel, predicate: Predicate, x: &[Self], y: &[Self]) -> Option<f32>;
 
@@ -649,7 +649,7 @@ mod tests {
     /// Rows and queries become unit vectors whose inner products are the original ones, divided by lengths.
     #[test]
     fn lifted_vectors_preserve_scaled_inner_products() {
-        let mut random = crate::random::Random::new(1, "lift");
+        let mut random = crate::base::random::Random::new(1, "lift");
         for (element, dimensions) in [(Element::F32, 5), (Element::U8, 9), (Element::I8, 3), (Element::F16, 16)] {
             let vectors = VectorType { element, dimensions };
             let mut stored: Vec<u8> = (0..40 * vectors.bytes()).map(|_| random.below(60) as u8).collect();
@@ -696,7 +696,7 @@ mod tests {
 
     /// Returns f32 vectors around a distant point, so that computed distances have errors.
     fn around(point: f64, spread: f64, count: usize, seed: u64) -> Panel<f32> {
-        let mut random = crate::random::Random::new(seed, "balls");
+        let mut random = crate::base::random::Random::new(seed, "balls");
         let mut panel = Panel::zeroed(count, 5);
         for row in 0..count {
             panel.row_mut(row)[..5].fill_with(|| (point + spread * random.normal()) as f32);

@@ -233,7 +233,7 @@ impl Display for Message {
 /// Joins text and options to a [`Message`]: `message!["give ", Argument::OnBad.with("skip"), " to leave them out"]`.
 macro_rules! message {
     ($($part:expr),+ $(,)?) => {
-        [$($crate::message::Message::from($part)),+].into_iter().collect::<$crate::message::Message>()
+        [$($crate::base::message::Message::from($part)),+].into_iter().collect::<$crate::base::message::Message>()
     };
 }
 pub(crate) use message;

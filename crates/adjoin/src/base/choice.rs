@@ -3,8 +3,8 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
-use crate::error::{Error, Result};
-use crate::message::{Message, message};
+use crate::base::error::{Error, Result};
+use crate::base::message::{Message, message};
 
 /// A closed set of option values.
 pub trait Choice: Copy + Eq + Display + FromStr<Err = Error> + Send + Sync + 'static {
@@ -38,7 +38,7 @@ pub(crate) fn find<C: Choice>(subject: impl Into<Message>, name: &str) -> Result
 /// Error = "error", Skip = "skip" } }`. Messages begin with the part before the arrow.
 macro_rules! choices {
     ($subject:expr => $Type:ident { $($Value:ident = $name:literal),+ $(,)? }) => {
-        impl $crate::choice::Choice for $Type {
+        impl $crate::base::choice::Choice for $Type {
             const ALL: &'static [Self] = &[$(Self::$Value),+];
 
             fn name(self) -> &'static str {
@@ -50,15 +50,15 @@ macro_rules! choices {
 
         impl std::fmt::Display for $Type {
             fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                out.write_str($crate::choice::Choice::name(*self))
+                out.write_str($crate::base::choice::Choice::name(*self))
             }
         }
 
         impl std::str::FromStr for $Type {
-            type Err = $crate::error::Error;
+            type Err = $crate::base::error::Error;
 
-            fn from_str(name: &str) -> $crate::error::Result<Self> {
-                $crate::choice::find($subject, name)
+            fn from_str(name: &str) -> $crate::base::error::Result<Self> {
+                $crate::base::choice::find($subject, name)
             }
         }
     };
@@ -68,7 +68,7 @@ pub(crate) use choices;
 #[cfg(test)]
 mod tests {
     use super::Choice;
-    use crate::message::Argument;
+    use crate::base::message::Argument;
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum Size {

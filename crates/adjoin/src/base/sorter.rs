@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use adjoin_device::{ReadFile, WRITE_BUFFER_BYTES, WriteFile};
 
-use crate::context::Context;
-use crate::error::Result;
-use crate::locks::OwnFolder;
-use crate::row_numbers::{ROW_BYTES, packed, unpacked};
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::locks::OwnFolder;
+use crate::base::row_numbers::{ROW_BYTES, packed, unpacked};
 
 /// Least memory with which a sorter works well.
 pub(crate) const SORTER_BYTES_MIN: u64 = 2 << 20;
@@ -474,7 +474,7 @@ impl RunReader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use crate::base::random::Random;
 
     fn sorted_by(memory: u64, records: &[(Key, Vec<u8>)]) -> (Vec<(Key, Vec<u8>)>, u64) {
         let folder = tempfile::tempdir().unwrap();

@@ -1,0 +1,17 @@
+//! The vocabulary that every module may use: resources of a run, errors, options, and structures within any memory.
+
+pub(crate) mod checkpoint;
+pub(crate) mod choice;
+pub(crate) mod context;
+pub(crate) mod error;
+pub(crate) mod geometry;
+pub(crate) mod locks;
+pub(crate) mod message;
+pub(crate) mod options;
+pub(crate) mod output;
+pub(crate) mod predicate;
+pub(crate) mod random;
+pub(crate) mod report;
+pub(crate) mod row_numbers;
+pub(crate) mod sorter;
+pub(crate) mod workers;
