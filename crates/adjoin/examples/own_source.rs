@@ -1,10 +1,10 @@
-//! Builds a store of vectors in memory, through a source of the caller.
+//! Builds and joins a store of vectors in memory, through a source of the caller.
 
 use std::path::PathBuf;
 
 use adjoin::{
-    BuildOptions, Context, Element, IdKind, Ids, Result, SourceInfo, Store, VectorBatch, VectorScan, VectorSource,
-    VectorType,
+    BuildOptions, Collect, Context, Element, IdKind, Ids, JoinOptions, Predicate, Result, SourceInfo, Store,
+    VectorBatch, VectorScan, VectorSource, VectorType,
 };
 
 /// Points in memory. Rows have no ids, so results have row numbers.
@@ -66,9 +66,16 @@ fn main() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder for temporary files");
     let context = Context::default().with_memory(256 << 20);
     let points = Points::new((0..1_000).map(|k| [(k % 40) as f32, (k / 40) as f32]).collect());
-    let store = folder.path().join("points.store");
-    let report = Store::build(&context, &points, &store, &BuildOptions::default())?;
+    let path = folder.path().join("points.store");
+    let report = Store::build(&context, &points, &path, &BuildOptions::default())?;
     println!("{} rows in {} buckets", report.manifest.rows, report.manifest.buckets);
+
+    // A store is built once, and joined as often as there are thresholds.
+    let store = Store::open(&context, &path)?;
+    let plan = JoinOptions::exact(Predicate::l2(1.0)?).prepare(&context, &store, false)?;
+    let pairs = Collect::default();
+    plan.run(&context, &store, Box::new(pairs.clone()))?;
+    println!("{} pairs of neighbors", pairs.pairs().len());
     Ok(())
 }
 
