@@ -122,7 +122,7 @@ impl Context {
     }
 
     /// Sets the budget and the number of threads from user input. The budget is a size, or a fraction of the machine's
-    /// or cgroup's memory (by default [`DEFAULT_MEMORY_SHARE`]). By default, there are as many threads as can run at
+    /// or cgroup's memory (by default [`Self::DEFAULT_MEMORY_SHARE`]). By default, there are as many threads as can run at
     /// once.
     ///
     /// # Errors

@@ -96,7 +96,7 @@ choices! { Argument::Metric => Metric { L2 = "l2", Cosine = "cosine", Ip = "ip" 
 pub struct VectorType {
     /// Type of the elements.
     pub element: Element,
-    /// Elements of a vector, 1 to [`DIMENSIONS_MAX`].
+    /// Elements of a vector, 1 to [`Self::DIMENSIONS_MAX`].
     pub dimensions: usize,
 }
 

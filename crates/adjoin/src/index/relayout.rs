@@ -96,10 +96,10 @@ pub(crate) fn relayout(context: &Context, folder: &Path, output: Option<&Path>, 
     lay_out(context, folder, output, None, force)
 }
 
-/// Lays out an index in an order that was computed elsewhere, as [`relayout`] does in its own; the whole graph is in memory.
+/// Lays out an index in an order that was computed elsewhere, as [`Index::relayout`](crate::Index::relayout) does in its own; the whole graph is in memory.
 ///
 /// # Errors
-/// As [`relayout`].
+/// As [`Index::relayout`](crate::Index::relayout).
 ///
 /// # Panics
 /// If the order does not hold each vertex of the index once.

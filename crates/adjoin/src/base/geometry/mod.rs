@@ -188,7 +188,7 @@ pub trait Coordinate: Scalar + PartialOrd + Default + Send + Sync {
     /// Returns whether coordinates are floats.
     fn is_float() -> bool;
 
-    /// Decides whether two padded rows are a pair, by their squared distance as [`crate::base::predicate::squared_distance`]
+    /// Decides whether two padded rows are a pair, by their squared distance as `squared_distance`
     /// sums it. Under L2, that distance is identical for coordinates and for stored elements.
     fn decide(kernel: Kernel, predicate: Predicate, x: &[Self], y: &[Self]) -> Option<f32>;
 

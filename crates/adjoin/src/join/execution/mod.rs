@@ -66,7 +66,7 @@ pub(crate) fn join<'a>(
 /// can be added.
 ///
 /// # Errors
-/// Fails as [`join`] does.
+/// Fails as [`Prepared::run`] does.
 pub fn run<'a>(
     context: &Context,
     sets: impl Into<Sets<'a>>,

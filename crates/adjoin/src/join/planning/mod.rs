@@ -74,7 +74,7 @@ pub(crate) fn memory_bound<'a>(sets: impl Into<Sets<'a>>, options: &JoinOptions,
     Ok(advised(&checked(sets.into(), options)?, options, with_ids))
 }
 
-/// Prepares an earlier plan of these sets, which may have been written and read since. The result is as [`prepare`]
+/// Prepares an earlier plan of these sets, which may have been written and read since. The result is as [`JoinOptions::prepare`]
 /// returned it, for the memory of this context.
 ///
 /// # Errors
