@@ -74,8 +74,9 @@ fn peak_of(kernel: &Kernel, bytes: bool) -> Option<f64> {
     let peak: unsafe fn() -> f64 = match (kernel.name(), bytes) {
         ("avx512-vnni", true) => peaks::vnni,
         ("avx512-vnni", false) => peaks::wide_floats,
+        ("avx-vnni", true) => peaks::narrow_vnni,
         ("avx2", true) => peaks::words,
-        ("avx2", false) => peaks::floats,
+        ("avx2" | "avx-vnni", false) => peaks::floats,
         _ => return None,
     };
     // SAFETY: a level is available only if the processor has its instructions.
@@ -116,6 +117,9 @@ mod peaks {
 
     peak!(vnni, "avx512f,avx512vnni", 64, _mm512_setzero_si512(), _mm512_set1_epi8(1), |sum, x| {
         _mm512_dpbusd_epi32(*sum, x, x)
+    });
+    peak!(narrow_vnni, "avx2,avxvnni", 32, _mm256_setzero_si256(), _mm256_set1_epi8(1), |sum, x| {
+        _mm256_dpbusd_avx_epi32(*sum, x, x)
     });
     // Without VNNI, bytes become words: multiplied and added in pairs, then added.
     peak!(words, "avx2", 16, _mm256_setzero_si256(), _mm256_set1_epi16(1), |sum, x| {

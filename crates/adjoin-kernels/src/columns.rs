@@ -13,14 +13,25 @@ pub struct PackedColumns<T> {
     pub(crate) storage: Lines<T>,
     /// Squared norms if the level computes by products; else empty.
     pub(crate) norms: Vec<u32>,
+    /// How bytes are stored, if the level stores narrow ones in another way and these are.
+    pub(crate) narrow: Option<Narrow>,
     pub(crate) len: usize,
     pub(crate) dimensions: usize,
     pub(crate) level: &'static str,
 }
 
+/// Columns of bytes that are all near each other.
+#[derive(Clone, Copy)]
+pub(crate) struct Narrow {
+    /// What is subtracted from each byte to store it as a signed one.
+    pub(crate) center: u8,
+    /// The largest absolute value of a stored byte.
+    pub(crate) largest: u32,
+}
+
 impl<T: Number> PackedColumns<T> {
     pub(crate) fn empty(level: &'static str) -> Self {
-        Self { storage: Lines::zeroed(0), norms: Vec::new(), len: 0, dimensions: 0, level }
+        Self { storage: Lines::zeroed(0), norms: Vec::new(), narrow: None, len: 0, dimensions: 0, level }
     }
 
     /// Returns the number of vectors.

@@ -13,7 +13,7 @@ use crate::rounding::{Grid, Rounding};
 use crate::tile::{self, HitMask, LeastOfColumn, LeastRows, Rows, Tiles};
 use crate::wide::Wide;
 #[cfg(target_arch = "x86_64")]
-use crate::x86::{Avx2, Avx512};
+use crate::x86::{Avx2, Avx512, AvxVnni};
 
 /// An element for which every level has functions: `u8` or `f32`.
 pub trait Scalar: Number + sealed::Sealed {}
@@ -45,6 +45,8 @@ macro_rules! seal {
                     #[cfg(target_arch = "x86_64")]
                     Level::Avx2(token) => token,
                     #[cfg(target_arch = "x86_64")]
+                    Level::AvxVnni(token) => token,
+                    #[cfg(target_arch = "x86_64")]
                     Level::Avx512(token) => token,
                 }
             }
@@ -71,6 +73,8 @@ enum Level {
     #[cfg(target_arch = "x86_64")]
     Avx2(Avx2),
     #[cfg(target_arch = "x86_64")]
+    AvxVnni(AvxVnni),
+    #[cfg(target_arch = "x86_64")]
     Avx512(Avx512),
 }
 
@@ -85,14 +89,15 @@ pub struct Kernel {
 
 impl Kernel {
     /// Names of all levels, slowest first.
-    pub const NAMES: [&'static str; 3] = ["reference", "avx2", "avx512-vnni"];
+    pub const NAMES: [&'static str; 4] = ["reference", "avx2", "avx-vnni", "avx512-vnni"];
 
     /// Returns the best level of this processor.
     pub fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         {
-            let avx512 = Avx512::detect().map(Level::Avx512);
-            if let Some(level) = avx512.or_else(|| Avx2::detect().map(Level::Avx2)) {
+            let wide = Avx512::detect().map(Level::Avx512);
+            let level = wide.or_else(|| AvxVnni::detect().map(Level::AvxVnni));
+            if let Some(level) = level.or_else(|| Avx2::detect().map(Level::Avx2)) {
                 return Self { level };
             }
         }
@@ -106,6 +111,8 @@ impl Kernel {
             "reference" => Some(Level::Reference(Reference)),
             #[cfg(target_arch = "x86_64")]
             "avx2" => Avx2::detect().map(Level::Avx2),
+            #[cfg(target_arch = "x86_64")]
+            "avx-vnni" => AvxVnni::detect().map(Level::AvxVnni),
             #[cfg(target_arch = "x86_64")]
             "avx512-vnni" => Avx512::detect().map(Level::Avx512),
             _ => None,
@@ -124,6 +131,8 @@ impl Kernel {
             Level::Reference(_) => "reference",
             #[cfg(target_arch = "x86_64")]
             Level::Avx2(_) => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Level::AvxVnni(_) => "avx-vnni",
             #[cfg(target_arch = "x86_64")]
             Level::Avx512(_) => "avx512-vnni",
         }
@@ -147,6 +156,7 @@ impl Kernel {
     pub fn pack_into<T: Scalar>(&self, panel: &Panel<T>, order: &[u32], columns: &mut PackedColumns<T>) {
         columns.level = self.name();
         columns.norms.clear();
+        columns.narrow = None;
         T::tiles(&self.level).pack(panel, order, columns);
     }
 
@@ -283,6 +293,8 @@ impl Kernel {
             Level::Reference(token) => token,
             #[cfg(target_arch = "x86_64")]
             Level::Avx2(token) => token,
+            #[cfg(target_arch = "x86_64")]
+            Level::AvxVnni(token) => token.avx2(),
             #[cfg(target_arch = "x86_64")]
             Level::Avx512(token) => token,
         }

@@ -26,6 +26,7 @@
 //!
 //! - `number.rs`, `panel.rs`, `columns.rs`: the data
 //! - `tile.rs`: loops over tiles, and the rounding rule for reaches
+//! - `blocks.rs`: loops over blocks of distances that most levels share
 //! - `dispatch.rs`: the choice of a level
 //! - `x86/`: the fast levels
 //! - `centroids.rs`: the nearest of short vectors
@@ -38,6 +39,7 @@
 
 #![allow(unsafe_code)] // views of aligned storage (panel.rs) and intrinsics (x86/, prefetch.rs)
 
+mod blocks;
 mod centroids;
 mod columns;
 mod dispatch;

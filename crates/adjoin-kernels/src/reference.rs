@@ -1,9 +1,10 @@
 //! The reference level: plain loops that define what every level computes.
 
+use crate::blocks;
 use crate::columns::PackedColumns;
 use crate::number::Number;
 use crate::panel::Panel;
-use crate::tile::{self, Block, Group, HitMask, LeastOfColumn, LeastRows, NearestColumns, Tiles};
+use crate::tile::{Block, Group, HitMask, LeastOfColumn, LeastRows, NearestColumns, Tiles};
 
 /// Partial sums of a float distance.
 pub(crate) const LANES: usize = 16;
@@ -126,7 +127,7 @@ macro_rules! plain_loops {
                 columns: &PackedColumns<$scalar>,
                 out: &mut [<$scalar as Number>::Distance],
             ) {
-                tile::matrix_by_blocks(group, columns, out, |from| block(group, columns, from, $distance));
+                blocks::matrix(group, columns, out, |from| block(group, columns, from, $distance));
             }
 
             fn within(
@@ -136,7 +137,8 @@ macro_rules! plain_loops {
                 limit: <$scalar as Number>::Distance,
                 hits: &mut Vec<HitMask>,
             ) {
-                tile::within_by_blocks(group, limit, hits, |from| block(group, columns, from, $distance));
+                let distances = |from| block(group, columns, from, $distance);
+                blocks::within(group, limit, hits, distances, blocks::near);
             }
 
             fn nearest(
@@ -145,7 +147,7 @@ macro_rules! plain_loops {
                 columns: &PackedColumns<$scalar>,
                 nearest: &mut NearestColumns<$scalar>,
             ) {
-                tile::nearest_by_blocks(group, nearest, |from| block(group, columns, from, $distance));
+                blocks::nearest(group, nearest, |from| block(group, columns, from, $distance));
             }
 
             fn least_of_columns(
@@ -155,7 +157,8 @@ macro_rules! plain_loops {
                 from: usize,
                 out: &mut [LeastOfColumn<$scalar>],
             ) {
-                tile::least_by_blocks(rows, from, out, |group, from| block(group, columns, from, $distance));
+                let distances = |group: &Group<'_, $scalar>, (): &mut (), from| block(group, columns, from, $distance);
+                blocks::least_of_columns(rows, from, out, |_| (), distances);
             }
         }
     };

@@ -62,13 +62,6 @@ pub struct LeastOfColumn<T: Number> {
 impl<T: Number> LeastOfColumn<T> {
     /// No values yet.
     pub const NONE: Self = Self { distances: [T::FARTHEST; LEAST_RANKS], margins: [T::MARGIN_MAX; LEAST_RANKS] };
-
-    /// Adds the distance to a row.
-    #[inline(always)]
-    pub(crate) fn note(&mut self, distance: T::Distance, own: T::Distance) {
-        insert(&mut self.distances, distance);
-        insert(&mut self.margins, T::margin(distance, own));
-    }
 }
 
 /// Inserts into an ascending list and drops the largest value.
@@ -320,84 +313,6 @@ pub(crate) fn least_of_columns<T: Number>(
     for (out, from) in out.chunks_mut(LEAST_COLUMNS).zip((0..).step_by(LEAST_COLUMNS)) {
         tiles.least_of_columns(rows, columns, from, out);
     }
-}
-
-/// Implements [`Tiles::matrix`] for a level that computes whole blocks. `block` receives the first of its columns.
-pub(crate) fn matrix_by_blocks<T: Number>(
-    group: &Group<'_, T>,
-    columns: &PackedColumns<T>,
-    out: &mut [T::Distance],
-    mut block: impl FnMut(usize) -> Block<T>,
-) {
-    for from in group.columns.clone().step_by(TILE_COLUMNS) {
-        let to = group.columns.end.min(from + TILE_COLUMNS);
-        let distances = block(from);
-        for (line, distances) in out.chunks_exact_mut(columns.len).zip(&distances).take(group.count) {
-            line[from..to].copy_from_slice(&distances[..to - from]);
-        }
-    }
-}
-
-/// Implements [`Tiles::within`] for a level that computes whole blocks.
-pub(crate) fn within_by_blocks<T: Number>(
-    group: &Group<'_, T>,
-    limit: T::Distance,
-    hits: &mut Vec<HitMask>,
-    mut block: impl FnMut(usize) -> Block<T>,
-) {
-    for from in group.columns.clone().step_by(TILE_COLUMNS) {
-        for (row, distances) in block(from).iter().enumerate().take(group.count) {
-            let bit = |(k, &distance): (usize, &T::Distance)| u64::from(is_within(distance, limit)) << k;
-            let bits = distances.iter().enumerate().map(bit).fold(0, |bits, bit| bits | bit);
-            if bits != 0 {
-                group.hit(row, from, bits, hits);
-            }
-        }
-    }
-}
-
-/// Implements [`Tiles::nearest`] for a level that computes whole blocks.
-pub(crate) fn nearest_by_blocks<T: Number>(
-    group: &Group<'_, T>,
-    nearest: &mut NearestColumns<T>,
-    mut block: impl FnMut(usize) -> Block<T>,
-) {
-    for from in group.columns.clone().step_by(TILE_COLUMNS) {
-        let to = group.columns.end.min(from + TILE_COLUMNS);
-        for (nearest, distances) in nearest.iter_mut().zip(&block(from)) {
-            for (column, &distance) in (from..to).zip(distances) {
-                if distance < nearest.1 {
-                    *nearest = (column as u32, distance);
-                }
-            }
-        }
-    }
-}
-
-/// Implements [`Tiles::least_of_columns`] for a level that computes whole blocks. `block` receives rows and the first
-/// column.
-pub(crate) fn least_by_blocks<T: Number>(
-    rows: LeastRows<'_, T>,
-    from: usize,
-    out: &mut [LeastOfColumn<T>],
-    block: impl Fn(&Group<'_, T>, usize) -> Block<T>,
-) {
-    for (members, own) in rows.tiles() {
-        let group = Group::new(rows.rows.panel, members, 0, from..from + out.len());
-        for (out, from) in out.chunks_mut(TILE_COLUMNS).zip((from..).step_by(TILE_COLUMNS)) {
-            for (distances, &own) in block(&group, from).iter().zip(own) {
-                out.iter_mut().zip(distances).for_each(|(least, &distance)| least.note(distance, own));
-            }
-        }
-    }
-}
-
-/// Returns whether the distance is not above the limit. NaN, the distance of overflowed or bad vectors, counts as
-/// within, because the caller checks hits again.
-#[allow(clippy::neg_cmp_op_on_partial_ord)] // the sentence above
-#[inline(always)]
-fn is_within<D: PartialOrd>(distance: D, limit: D) -> bool {
-    !(distance > limit)
 }
 
 #[cfg(test)]

@@ -225,7 +225,12 @@ fn chosen<D: Copy + Default>(matrix: &[D], seed: u64) -> D {
 }
 
 fn check_u8(seed: u64, dimensions: usize, rows: usize, columns: usize) {
-    let case = Case::new(seed, dimensions, rows, columns, Random::byte);
+    check_bytes(&Case::new(seed, dimensions, rows, columns, Random::byte), seed);
+}
+
+/// Checks that the distances of all levels are exact.
+fn check_bytes(case: &Case<u8>, seed: u64) {
+    let (rows, columns) = (case.order.len(), case.picked.len());
     let mut exact = Vec::new();
     for row in 0..rows {
         exact.extend((0..columns).map(|column| {
@@ -318,6 +323,43 @@ fn kernels_match_the_reference_for_more_columns_than_the_cache() {
     check_ordinary_f32(2, 300, 9, 200);
 }
 
+/// Kernels add products of narrow columns in 16 bits, which must not overflow for any center, width and row.
+#[test]
+fn bytes_in_narrow_ranges_are_exact() {
+    for (low, high) in
+        [(0, 0), (0, 15), (0, 63), (0, 127), (0, 128), (0, 129), (64, 191), (128, 255), (127, 255), (255, 255)]
+    {
+        for largest in [0, 1, 31, 63, 127, 255] {
+            for dimensions in [1, 7, 64, 129] {
+                let mut case = Case::new(11, dimensions, 9, 37, Random::byte);
+                // Bytes are often the least or the largest.
+                let fit = |byte: &mut u8, low: u8, high: u8| *byte = (*byte).clamp(low, high);
+                case.rows.iter_mut().flatten().for_each(|byte| fit(byte, 0, largest));
+                case.others.iter_mut().flatten().for_each(|byte| fit(byte, low, high));
+                check_bytes(&case, 11);
+            }
+        }
+    }
+    // All products are as large as they can be, with one sign.
+    for (row, column) in [(255, 0), (255, 128), (127, 0), (63, 63), (31, 0)] {
+        let mut case = Case::new(12, 1000, 5, 17, Random::byte);
+        case.rows.iter_mut().flatten().for_each(|byte| *byte = row);
+        case.others.iter_mut().for_each(|vector| vector.fill(column));
+        case.others[0].fill(128 - column);
+        case.picked = (0..17).collect();
+        check_bytes(&case, 12);
+    }
+}
+
+/// Kernels that widen bytes do so in stripes of dimensions.
+#[test]
+fn kernels_match_the_reference_around_stripes_of_dimensions() {
+    for dimensions in [2047, 2048, 2049, 4095, 4096, 4097] {
+        check_u8(9, dimensions, 5, 33);
+        check_ordinary_f32(10, dimensions, 5, 33);
+    }
+}
+
 #[test]
 fn kernels_match_the_reference_for_the_most_dimensions() {
     check_u8(3, 8192, 6, 37);
@@ -376,7 +418,7 @@ fn columns_of_another_level_are_refused() {
 fn required_kernel_levels_are_available() {
     let here: Vec<_> = Kernel::available().iter().map(Kernel::name).collect();
     let required = std::env::var("ADJOIN_REQUIRE").unwrap_or_default();
-    for level in ["reference", "avx2", "avx512-vnni"] {
+    for level in Kernel::NAMES {
         let is_required = required.split(',').any(|word| !word.trim().is_empty() && level.starts_with(word.trim()));
         if !here.contains(&level) {
             assert!(!is_required, "ADJOIN_REQUIRE={required}, but this processor has only {here:?}");

@@ -9,7 +9,10 @@
 
 mod avx2;
 mod avx512;
+mod avx_vnni;
+mod eight_lanes;
 
+pub(crate) use avx_vnni::AvxVnni;
 pub(crate) use avx2::Avx2;
 pub(crate) use avx512::Avx512;
 

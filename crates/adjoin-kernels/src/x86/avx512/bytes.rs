@@ -1,156 +1,22 @@
-//! AVX-512 with VNNI.
-//!
-//! Bytes are compared by products, `|x - y|^2 = |x|^2 + |y|^2 - 2 x.y`, since `vpdpbusd` multiplies and adds 64 pairs
-//! of bytes at once. It needs one signed operand, so a column is stored as `y - 128` and `x.y = x.(y - 128) + 128
-//! sum(x)`.
+//! Bytes by products, `|x - y|^2 = |x|^2 + |y|^2 - 2 x.y`, since `vpdpbusd` multiplies and adds 64 pairs of bytes at
+//! once. It needs one signed operand, so a column is stored as `y - 128` and `x.y = x.(y - 128) + 128 sum(x)`.
 //!
 //! Columns are interleaved as in int8 matrix libraries (the VNNI layout of oneDNN and FBGEMM). A line of 64 bytes holds
 //! four consecutive elements of each of 16 columns, and four elements of a row are broadcast against all 16 at once.
 //! This leaves one distance in each lane, and nothing to add across lanes. The arithmetic is exact modulo 2^32
 //! (`vpdpbusd` does not saturate), and the squared distance fits 32 bits.
-//!
-//! Floats are compared by differences on padded rows, in tiles of four by four.
 
 use std::arch::x86_64::*;
 use std::mem::transmute;
 
 use crate::columns::{PackedColumns, TILE_COLUMNS};
 use crate::panel::Panel;
-use crate::reference::LANES;
-use crate::tile::{Group, HitMask, LEAST_RANKS, LeastOfColumn, LeastRows, NearestColumns, TILE_ROWS, Tiles, insert};
+use crate::tile::{Group, HitMask, LEAST_RANKS, LeastOfColumn, LeastRows, NearestColumns, TILE_ROWS};
 
-/// Proof that the processor has AVX-512 F, BW, VL and VNNI.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Avx512(());
-
-impl Avx512 {
-    pub(crate) fn detect() -> Option<Self> {
-        let here = is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512bw")
-            && is_x86_feature_detected!("avx512vl")
-            && is_x86_feature_detected!("avx512vnni");
-        here.then_some(Self(()))
-    }
-
-    /// Computes the distances of `x` to the rows `row(k)`.
-    fn one_to_rows_f32<'a>(&self, x: &[f32], row: impl Fn(usize) -> &'a [f32], out: &mut [f32]) {
-        for (chunk, out) in out.chunks_mut(4).enumerate() {
-            let last = out.len() - 1;
-            let rows = std::array::from_fn(|k| row(chunk * 4 + k.min(last)));
-            // SAFETY: `self` proves the level.
-            let distances = unsafe { distances_f32([x], rows) };
-            out.copy_from_slice(&distances[0][..=last]);
-        }
-    }
-}
-
-impl Tiles<u8> for Avx512 {
-    fn pack(&self, panel: &Panel<u8>, order: &[u32], columns: &mut PackedColumns<u8>) {
-        let filled = order.len().next_multiple_of(TILE_COLUMNS);
-        (columns.len, columns.dimensions) = (order.len(), panel.dimensions());
-        columns.storage.resize(filled / TILE_COLUMNS * quads(panel.dimensions()));
-        columns.norms.resize(filled, 0);
-        // SAFETY: `self` proves the level.
-        unsafe { interleave(panel, order, columns) }
-    }
-
-    fn distance(&self, x: &[u8], y: &[u8]) -> u32 {
-        // SAFETY: `self` proves the level.
-        unsafe { distance_u8(x, y) }
-    }
-
-    fn one_to_many(&self, x: &[u8], panel: &Panel<u8>, out: &mut [u32]) {
-        // SAFETY: `self` proves the level.
-        unsafe { one_to_rows_u8(x, |k| panel.row(k), out) }
-    }
-
-    fn one_to_some(&self, x: &[u8], panel: &Panel<u8>, rows: &[u32], out: &mut [u32]) {
-        // SAFETY: `self` proves the level.
-        unsafe { one_to_rows_u8(x, |k| panel.row(rows[k] as usize), out) }
-    }
-
-    fn matrix(&self, group: &Group<'_, u8>, columns: &PackedColumns<u8>, out: &mut [u32]) {
-        // SAFETY: `self` proves the level.
-        unsafe { matrix_u8(group, columns, out) }
-    }
-
-    fn within(&self, group: &Group<'_, u8>, columns: &PackedColumns<u8>, limit: u32, hits: &mut Vec<HitMask>) {
-        // SAFETY: `self` proves the level.
-        unsafe { within_u8(group, columns, limit, hits) }
-    }
-
-    fn nearest(&self, group: &Group<'_, u8>, columns: &PackedColumns<u8>, nearest: &mut NearestColumns<u8>) {
-        // SAFETY: `self` proves the level.
-        unsafe { nearest_u8(group, columns, nearest) }
-    }
-
-    fn least_of_columns(
-        &self,
-        rows: LeastRows<'_, u8>,
-        columns: &PackedColumns<u8>,
-        from: usize,
-        out: &mut [LeastOfColumn<u8>],
-    ) {
-        // SAFETY: `self` proves the level.
-        unsafe { least_u8(rows, columns, from, out) }
-    }
-}
-
-impl Tiles<f32> for Avx512 {
-    fn pack(&self, panel: &Panel<f32>, order: &[u32], columns: &mut PackedColumns<f32>) {
-        columns.copy_rows(panel, order);
-    }
-
-    fn distance(&self, x: &[f32], y: &[f32]) -> f32 {
-        // SAFETY: `self` proves the level.
-        unsafe { distances_f32([x], [y; 4])[0][0] }
-    }
-
-    fn one_to_many(&self, x: &[f32], panel: &Panel<f32>, out: &mut [f32]) {
-        self.one_to_rows_f32(x, |k| panel.row(k), out);
-    }
-
-    fn one_to_some(&self, x: &[f32], panel: &Panel<f32>, rows: &[u32], out: &mut [f32]) {
-        self.one_to_rows_f32(x, |k| panel.row(rows[k] as usize), out);
-    }
-
-    fn matrix(&self, group: &Group<'_, f32>, columns: &PackedColumns<f32>, out: &mut [f32]) {
-        for from in group.columns.clone().step_by(4) {
-            let to = group.columns.end.min(from + 4);
-            // SAFETY: `self` proves the level.
-            let distances = unsafe { distances_f32(group.rows, four_columns(columns, from)) };
-            for (line, distances) in out.chunks_exact_mut(columns.len).zip(&distances).take(group.count) {
-                line[from..to].copy_from_slice(&distances[..to - from]);
-            }
-        }
-    }
-
-    fn within(&self, group: &Group<'_, f32>, columns: &PackedColumns<f32>, limit: f32, hits: &mut Vec<HitMask>) {
-        // SAFETY: `self` proves the level.
-        unsafe { within_f32(group, columns, limit, hits) }
-    }
-
-    fn nearest(&self, group: &Group<'_, f32>, columns: &PackedColumns<f32>, nearest: &mut NearestColumns<f32>) {
-        // SAFETY: `self` proves the level.
-        unsafe { nearest_f32(group, columns, nearest) }
-    }
-
-    fn least_of_columns(
-        &self,
-        rows: LeastRows<'_, f32>,
-        columns: &PackedColumns<f32>,
-        from: usize,
-        out: &mut [LeastOfColumn<f32>],
-    ) {
-        // SAFETY: `self` proves the level.
-        unsafe { least_f32(rows, columns, from, out) }
-    }
-}
-
-// ---- bytes ----
+use super::integers;
 
 /// Returns the lines of a block of 16 columns: one per four dimensions.
-fn quads(dimensions: usize) -> usize {
+pub(super) fn quads(dimensions: usize) -> usize {
     dimensions.div_ceil(4)
 }
 
@@ -168,7 +34,7 @@ fn block(columns: &PackedColumns<u8>, column: usize) -> Lines<'_> {
 
 /// Writes columns and norms.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn interleave(panel: &Panel<u8>, order: &[u32], columns: &mut PackedColumns<u8>) {
+pub(super) fn interleave(panel: &Panel<u8>, order: &[u32], columns: &mut PackedColumns<u8>) {
     let zeros = vec![0; panel.stride()];
     let quads = quads(panel.dimensions());
     let blocks = columns.storage.as_mut_slice().as_chunks_mut().0.chunks_exact_mut(quads.max(1));
@@ -239,22 +105,6 @@ fn bytes(line: &[u8; 64]) -> __m512i {
     unsafe { transmute::<[u8; 64], __m512i>(*line) }
 }
 
-/// Loads a register of 32-bit integers.
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn integers(line: &[u32; 16]) -> __m512i {
-    // SAFETY: as in `bytes`.
-    unsafe { transmute::<[u32; 16], __m512i>(*line) }
-}
-
-/// Loads a register of floats.
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn floats(line: &[f32; LANES]) -> __m512 {
-    // SAFETY: as in `bytes`.
-    unsafe { transmute::<[f32; LANES], __m512>(*line) }
-}
-
 /// Returns `|x|^2 + factor * sum(x)` over a padded vector, modulo 2^32.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
@@ -274,7 +124,7 @@ fn norm_and_sum(vector: &[u8], factor: i32) -> i32 {
 /// Returns the squared distance of two padded vectors.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
-fn distance_u8(x: &[u8], y: &[u8]) -> u32 {
+pub(super) fn distance(x: &[u8], y: &[u8]) -> u32 {
     _mm512_reduce_add_epi32(partial_sums(x, y)) as u32
 }
 
@@ -297,7 +147,7 @@ fn partial_sums(x: &[u8], y: &[u8]) -> __m512i {
 /// Computes the distances of `x` to the rows `row(k)`, sixteen at once: adding up the lanes of a single distance costs
 /// more than computing it.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn one_to_rows_u8<'a>(x: &[u8], row: impl Fn(usize) -> &'a [u8], out: &mut [u32]) {
+pub(super) fn one_to_rows<'a>(x: &[u8], row: impl Fn(usize) -> &'a [u8], out: &mut [u32]) {
     for (chunk, out) in out.chunks_mut(16).enumerate() {
         let last = out.len() - 1;
         // Rows past the end repeat the last one; their distances are not copied.
@@ -420,7 +270,7 @@ fn blocks_from(column: usize, end: usize) -> usize {
 
 /// Implements `Tiles::within` for bytes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn within_u8(group: &Group<'_, u8>, columns: &PackedColumns<u8>, limit: u32, hits: &mut Vec<HitMask>) {
+pub(super) fn within(group: &Group<'_, u8>, columns: &PackedColumns<u8>, limit: u32, hits: &mut Vec<HitMask>) {
     let terms = row_terms(group);
     let limit = _mm512_set1_epi32(limit as i32);
     let mut column = group.columns.start;
@@ -458,7 +308,7 @@ fn hits_u8<const B: usize>(
 
 /// Implements `Tiles::nearest` for bytes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn nearest_u8(group: &Group<'_, u8>, columns: &PackedColumns<u8>, nearest: &mut NearestColumns<u8>) {
+pub(super) fn nearest(group: &Group<'_, u8>, columns: &PackedColumns<u8>, nearest: &mut NearestColumns<u8>) {
     let terms = row_terms(group);
     let mut best = [(_mm512_setzero_si512(), _mm512_setzero_si512()); TILE_ROWS];
     for row in 0..TILE_ROWS {
@@ -506,7 +356,7 @@ fn nearer_u8<const B: usize>(
 
 /// Implements `Tiles::least_of_columns` for bytes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn least_u8(rows: LeastRows<'_, u8>, columns: &PackedColumns<u8>, from: usize, out: &mut [LeastOfColumn<u8>]) {
+pub(super) fn least(rows: LeastRows<'_, u8>, columns: &PackedColumns<u8>, from: usize, out: &mut [LeastOfColumn<u8>]) {
     // There are at most `LEAST_COLUMNS` columns, which fit one of the widest tiles.
     with_blocks!(blocks_from(0, out.len()), B => least_of_blocks_u8::<B>(rows, columns, from, out));
 }
@@ -560,7 +410,7 @@ fn least_of_blocks_u8<const B: usize>(
 
 /// Implements `Tiles::matrix` for bytes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-fn matrix_u8(group: &Group<'_, u8>, columns: &PackedColumns<u8>, out: &mut [u32]) {
+pub(super) fn matrix(group: &Group<'_, u8>, columns: &PackedColumns<u8>, out: &mut [u32]) {
     let terms = row_terms(group);
     let mut column = group.columns.start;
     while column < group.columns.end {
@@ -594,195 +444,4 @@ fn store_u8<const B: usize>(
             }
         }
     }
-}
-
-// ---- floats ----
-
-/// Returns four columns from `from` on.
-fn four_columns(columns: &PackedColumns<f32>, from: usize) -> [&[f32]; 4] {
-    [columns.row(from), columns.row(from + 1), columns.row(from + 2), columns.row(from + 3)]
-}
-
-/// Computes the distances of up to four rows to four columns.
-#[target_feature(enable = "avx512f")]
-fn distances_f32<const R: usize>(rows: [&[f32]; R], columns: [&[f32]; 4]) -> [[f32; 4]; TILE_ROWS] {
-    // SAFETY: both are 16 floats without padding.
-    unsafe { transmute::<__m512, [[f32; 4]; TILE_ROWS]>(tile_f32(rows, columns)) }
-}
-
-/// Implements `Tiles::within` for floats.
-#[target_feature(enable = "avx512f")]
-fn within_f32(group: &Group<'_, f32>, columns: &PackedColumns<f32>, limit: f32, hits: &mut Vec<HitMask>) {
-    let limit = _mm512_set1_ps(limit);
-    for column in group.columns.clone().step_by(4) {
-        let distances = tile_f32(group.rows, four_columns(columns, column));
-        // Not greater, instead of less or equal: a NaN is a hit, as in `tile::is_within`.
-        let near = _mm512_cmp_ps_mask::<_CMP_NGT_UQ>(distances, limit);
-        if near != 0 {
-            for row in 0..group.count {
-                group.hit(row, column, u64::from(near) >> (4 * row) & 0xf, hits);
-            }
-        }
-    }
-}
-
-/// Implements [`crate::lists::at_most`] for this level.
-#[target_feature(enable = "avx512f")]
-pub(super) fn at_most(values: &[u32], most: u32, found: &mut Vec<u64>) {
-    let (chunks, rest) = values.as_chunks::<LANES>();
-    let limit = _mm512_set1_epi32(most.cast_signed());
-    for (chunk, start) in chunks.iter().zip((0..).step_by(LANES)) {
-        let mut near = u32::from(_mm512_cmple_epu32_mask(integers(chunk), limit));
-        while near != 0 {
-            let lane = near.trailing_zeros() as usize;
-            found.push(u64::from(chunk[lane]) << 32 | (start + lane) as u64);
-            near &= near - 1;
-        }
-    }
-    let start = values.len() - rest.len();
-    let near = rest.iter().zip(start..).filter(|(value, _)| **value <= most);
-    found.extend(near.map(|(&value, place)| u64::from(value) << 32 | place as u64));
-}
-
-/// Implements `Tiles::nearest` for floats.
-#[target_feature(enable = "avx512f")]
-fn nearest_f32(group: &Group<'_, f32>, columns: &PackedColumns<f32>, nearest: &mut NearestColumns<f32>) {
-    let (mut distances, mut places) = ([[0.0; 4]; TILE_ROWS], [[0_u32; 4]; TILE_ROWS]);
-    for row in 0..TILE_ROWS {
-        (places[row], distances[row]) = ([nearest[row].0; 4], [nearest[row].1; 4]);
-    }
-    // SAFETY: all are 64 bytes without padding, for which every bit pattern is a value.
-    let (mut best, mut best_places) =
-        unsafe { (transmute::<[[f32; 4]; 4], __m512>(distances), transmute::<[[u32; 4]; 4], __m512i>(places)) };
-    let lanes = _mm512_setr_epi32(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3);
-    for column in group.columns.clone().step_by(4) {
-        let computed = tile_f32(group.rows, four_columns(columns, column));
-        let places = _mm512_add_epi32(lanes, _mm512_set1_epi32(column as i32));
-        // Columns past the end are zero vectors, which may be nearer than any real one.
-        let real = _mm512_cmplt_epi32_mask(places, _mm512_set1_epi32(group.columns.end as i32));
-        let nearer = _mm512_mask_cmp_ps_mask::<_CMP_LT_OQ>(real, computed, best);
-        best = _mm512_mask_mov_ps(best, nearer, computed);
-        best_places = _mm512_mask_mov_epi32(best_places, nearer, places);
-    }
-    // SAFETY: as above.
-    (distances, places) =
-        unsafe { (transmute::<__m512, [[f32; 4]; 4]>(best), transmute::<__m512i, [[u32; 4]; 4]>(best_places)) };
-    for row in 0..TILE_ROWS {
-        for lane in 0..4 {
-            let found = (places[row][lane], distances[row][lane]);
-            if found.1 < nearest[row].1 || (found.1 == nearest[row].1 && found.0 < nearest[row].0) {
-                nearest[row] = found;
-            }
-        }
-    }
-}
-
-/// Implements `Tiles::least_of_columns` for floats, lane by lane; each column has four lanes.
-#[target_feature(enable = "avx512f")]
-fn least_f32(rows: LeastRows<'_, f32>, columns: &PackedColumns<f32>, from: usize, out: &mut [LeastOfColumn<f32>]) {
-    for (out, from) in out.chunks_mut(4).zip((from..).step_by(4)) {
-        let mut distances = [_mm512_set1_ps(f32::INFINITY); LEAST_RANKS];
-        let mut margins = distances;
-        for (members, own) in rows.tiles() {
-            let group = Group::new(rows.rows.panel, members, 0, from..from + out.len());
-            let computed = tile_f32(group.rows, four_columns(columns, from));
-            let mut subtracted = [[0.0; 4]; TILE_ROWS];
-            subtracted.iter_mut().zip(own).for_each(|(lanes, &own)| *lanes = [own; 4]);
-            // SAFETY: both are 64 bytes without padding, for which every bit pattern is a value.
-            let subtracted = unsafe { transmute::<[[f32; 4]; TILE_ROWS], __m512>(subtracted) };
-            let margin = _mm512_sub_ps(computed, subtracted);
-            // Excludes the repeated rows of a short group, which would count twice.
-            let real = ((1_u32 << (4 * members.len())) - 1) as u16;
-            merge_f32(&mut distances, computed, real);
-            merge_f32(&mut margins, margin, real);
-        }
-        for rank in 0..LEAST_RANKS {
-            // SAFETY: as above.
-            let (distances, margins) = unsafe {
-                (transmute::<__m512, [[f32; 4]; 4]>(distances[rank]), transmute::<__m512, [[f32; 4]; 4]>(margins[rank]))
-            };
-            for lane in 0..TILE_ROWS {
-                for (column, least) in out.iter_mut().enumerate() {
-                    insert(&mut least.distances, distances[lane][column]);
-                    insert(&mut least.margins, margins[lane][column]);
-                }
-            }
-        }
-    }
-}
-
-/// Merges the values of the lanes in the mask into the least ones. NaN is not less than anything, so it is left out.
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn merge_f32(least: &mut [__m512; LEAST_RANKS], mut value: __m512, lanes: u16) {
-    for place in least {
-        let less = _mm512_mask_cmp_ps_mask::<_CMP_LT_OQ>(lanes, value, *place);
-        let larger = _mm512_mask_mov_ps(value, less, *place);
-        *place = _mm512_mask_mov_ps(*place, less, value);
-        value = larger;
-    }
-}
-
-/// Computes the squared distances of `R` rows to four columns; lane `4 r + c` holds row `r` and column `c`.
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn tile_f32<const R: usize>(rows: [&[f32]; R], columns: [&[f32]; 4]) -> __m512 {
-    let steps = columns[0].len() / LANES;
-    let mut x: [&[[f32; LANES]]; R] = [&[]; R];
-    for row in 0..R {
-        x[row] = &rows[row].as_chunks().0[..steps];
-    }
-    let mut y: [&[[f32; LANES]]; 4] = [&[]; 4];
-    for column in 0..4 {
-        y[column] = &columns[column].as_chunks().0[..steps];
-    }
-    // Sixteen independent sums, so that no addition waits for the one before it.
-    let mut sums = [[_mm512_setzero_ps(); 4]; TILE_ROWS];
-    for step in 0..steps {
-        let mut four = [_mm512_setzero_ps(); 4];
-        for column in 0..4 {
-            four[column] = floats(&y[column][step]);
-        }
-        for row in 0..R {
-            let one = floats(&x[row][step]);
-            for column in 0..4 {
-                let difference = _mm512_sub_ps(one, four[column]);
-                sums[row][column] = _mm512_fmadd_ps(difference, difference, sums[row][column]);
-            }
-        }
-    }
-    tree(sums)
-}
-
-/// Adds lanes in the order of the reference's tree, for sixteen distances at once. Each of its additions occurs here,
-/// with operands possibly swapped, and every step halves the number of registers. `sums[r][c]` ends in lane `4 r + c`.
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn tree(sums: [[__m512; 4]; 4]) -> __m512 {
-    let mut four = [_mm512_setzero_ps(); 4];
-    for column in 0..4 {
-        // Lanes l and l + 8, then l and l + 4: one 128-bit part for each row.
-        let low = halves(sums[0][column], sums[1][column]);
-        let high = halves(sums[2][column], sums[3][column]);
-        four[column] = _mm512_add_ps(
-            _mm512_shuffle_f32x4::<0b10_00_10_00>(low, high),
-            _mm512_shuffle_f32x4::<0b11_01_11_01>(low, high),
-        );
-    }
-    let mut two = [_mm512_setzero_ps(); 2];
-    for pair in 0..2 {
-        let (a, b) = (four[2 * pair], four[2 * pair + 1]);
-        two[pair] = _mm512_add_ps(_mm512_shuffle_ps::<0b01_00_01_00>(a, b), _mm512_shuffle_ps::<0b11_10_11_10>(a, b));
-    }
-    _mm512_add_ps(
-        _mm512_shuffle_ps::<0b10_00_10_00>(two[0], two[1]),
-        _mm512_shuffle_ps::<0b11_01_11_01>(two[0], two[1]),
-    )
-}
-
-/// Adds lanes `l` and `l + 8`: the sums of `a` go to the low half, the sums of `b` to the high half.
-#[target_feature(enable = "avx512f")]
-#[inline]
-fn halves(a: __m512, b: __m512) -> __m512 {
-    _mm512_add_ps(_mm512_shuffle_f32x4::<0b01_00_01_00>(a, b), _mm512_shuffle_f32x4::<0b11_10_11_10>(a, b))
 }

@@ -1,0 +1,192 @@
+//! Floats by differences on padded rows, in tiles of four by four.
+
+use std::arch::x86_64::*;
+use std::mem::transmute;
+
+use crate::columns::PackedColumns;
+use crate::reference::LANES;
+use crate::tile::{Group, HitMask, LEAST_RANKS, LeastOfColumn, LeastRows, NearestColumns, TILE_ROWS, insert};
+
+/// Returns four columns from `from` on.
+pub(super) fn four_columns(columns: &PackedColumns<f32>, from: usize) -> [&[f32]; 4] {
+    [columns.row(from), columns.row(from + 1), columns.row(from + 2), columns.row(from + 3)]
+}
+
+/// Computes the distances of up to four rows to four columns.
+#[target_feature(enable = "avx512f")]
+pub(super) fn distances<const R: usize>(rows: [&[f32]; R], columns: [&[f32]; 4]) -> [[f32; 4]; TILE_ROWS] {
+    // SAFETY: both are 16 floats without padding.
+    unsafe { transmute::<__m512, [[f32; 4]; TILE_ROWS]>(tile_f32(rows, columns)) }
+}
+
+/// Implements `Tiles::within` for floats.
+#[target_feature(enable = "avx512f")]
+pub(super) fn within(group: &Group<'_, f32>, columns: &PackedColumns<f32>, limit: f32, hits: &mut Vec<HitMask>) {
+    let limit = _mm512_set1_ps(limit);
+    for column in group.columns.clone().step_by(4) {
+        let distances = tile_f32(group.rows, four_columns(columns, column));
+        // Not greater, instead of less or equal: a NaN is a hit, as in `tile::is_within`.
+        let near = _mm512_cmp_ps_mask::<_CMP_NGT_UQ>(distances, limit);
+        if near != 0 {
+            for row in 0..group.count {
+                group.hit(row, column, u64::from(near) >> (4 * row) & 0xf, hits);
+            }
+        }
+    }
+}
+
+/// Implements `Tiles::nearest` for floats.
+#[target_feature(enable = "avx512f")]
+pub(super) fn nearest(group: &Group<'_, f32>, columns: &PackedColumns<f32>, nearest: &mut NearestColumns<f32>) {
+    let (mut distances, mut places) = ([[0.0; 4]; TILE_ROWS], [[0_u32; 4]; TILE_ROWS]);
+    for row in 0..TILE_ROWS {
+        (places[row], distances[row]) = ([nearest[row].0; 4], [nearest[row].1; 4]);
+    }
+    // SAFETY: all are 64 bytes without padding, for which every bit pattern is a value.
+    let (mut best, mut best_places) =
+        unsafe { (transmute::<[[f32; 4]; 4], __m512>(distances), transmute::<[[u32; 4]; 4], __m512i>(places)) };
+    let lanes = _mm512_setr_epi32(0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3);
+    for column in group.columns.clone().step_by(4) {
+        let computed = tile_f32(group.rows, four_columns(columns, column));
+        let places = _mm512_add_epi32(lanes, _mm512_set1_epi32(column as i32));
+        // Columns past the end are zero vectors, which may be nearer than any real one.
+        let real = _mm512_cmplt_epi32_mask(places, _mm512_set1_epi32(group.columns.end as i32));
+        let nearer = _mm512_mask_cmp_ps_mask::<_CMP_LT_OQ>(real, computed, best);
+        best = _mm512_mask_mov_ps(best, nearer, computed);
+        best_places = _mm512_mask_mov_epi32(best_places, nearer, places);
+    }
+    // SAFETY: as above.
+    (distances, places) =
+        unsafe { (transmute::<__m512, [[f32; 4]; 4]>(best), transmute::<__m512i, [[u32; 4]; 4]>(best_places)) };
+    for row in 0..TILE_ROWS {
+        for lane in 0..4 {
+            let found = (places[row][lane], distances[row][lane]);
+            if found.1 < nearest[row].1 || (found.1 == nearest[row].1 && found.0 < nearest[row].0) {
+                nearest[row] = found;
+            }
+        }
+    }
+}
+
+/// Implements `Tiles::least_of_columns` for floats, lane by lane; each column has four lanes.
+#[target_feature(enable = "avx512f")]
+pub(super) fn least(
+    rows: LeastRows<'_, f32>,
+    columns: &PackedColumns<f32>,
+    from: usize,
+    out: &mut [LeastOfColumn<f32>],
+) {
+    for (out, from) in out.chunks_mut(4).zip((from..).step_by(4)) {
+        let mut distances = [_mm512_set1_ps(f32::INFINITY); LEAST_RANKS];
+        let mut margins = distances;
+        for (members, own) in rows.tiles() {
+            let group = Group::new(rows.rows.panel, members, 0, from..from + out.len());
+            let computed = tile_f32(group.rows, four_columns(columns, from));
+            let mut subtracted = [[0.0; 4]; TILE_ROWS];
+            subtracted.iter_mut().zip(own).for_each(|(lanes, &own)| *lanes = [own; 4]);
+            // SAFETY: both are 64 bytes without padding, for which every bit pattern is a value.
+            let subtracted = unsafe { transmute::<[[f32; 4]; TILE_ROWS], __m512>(subtracted) };
+            let margin = _mm512_sub_ps(computed, subtracted);
+            // Excludes the repeated rows of a short group, which would count twice.
+            let real = ((1_u32 << (4 * members.len())) - 1) as u16;
+            merge_f32(&mut distances, computed, real);
+            merge_f32(&mut margins, margin, real);
+        }
+        for rank in 0..LEAST_RANKS {
+            // SAFETY: as above.
+            let (distances, margins) = unsafe {
+                (transmute::<__m512, [[f32; 4]; 4]>(distances[rank]), transmute::<__m512, [[f32; 4]; 4]>(margins[rank]))
+            };
+            for lane in 0..TILE_ROWS {
+                for (column, least) in out.iter_mut().enumerate() {
+                    insert(&mut least.distances, distances[lane][column]);
+                    insert(&mut least.margins, margins[lane][column]);
+                }
+            }
+        }
+    }
+}
+
+/// Loads a register of floats.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn floats(line: &[f32; LANES]) -> __m512 {
+    // SAFETY: both are 64 bytes without padding, for which every bit pattern is a value.
+    unsafe { transmute::<[f32; LANES], __m512>(*line) }
+}
+
+/// Merges the values of the lanes in the mask into the least ones. NaN is not less than anything, so it is left out.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn merge_f32(least: &mut [__m512; LEAST_RANKS], mut value: __m512, lanes: u16) {
+    for place in least {
+        let less = _mm512_mask_cmp_ps_mask::<_CMP_LT_OQ>(lanes, value, *place);
+        let larger = _mm512_mask_mov_ps(value, less, *place);
+        *place = _mm512_mask_mov_ps(*place, less, value);
+        value = larger;
+    }
+}
+
+/// Computes the squared distances of `R` rows to four columns; lane `4 r + c` holds row `r` and column `c`.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn tile_f32<const R: usize>(rows: [&[f32]; R], columns: [&[f32]; 4]) -> __m512 {
+    let steps = columns[0].len() / LANES;
+    let mut x: [&[[f32; LANES]]; R] = [&[]; R];
+    for row in 0..R {
+        x[row] = &rows[row].as_chunks().0[..steps];
+    }
+    let mut y: [&[[f32; LANES]]; 4] = [&[]; 4];
+    for column in 0..4 {
+        y[column] = &columns[column].as_chunks().0[..steps];
+    }
+    // Sixteen independent sums, so that no addition waits for the one before it.
+    let mut sums = [[_mm512_setzero_ps(); 4]; TILE_ROWS];
+    for step in 0..steps {
+        let mut four = [_mm512_setzero_ps(); 4];
+        for column in 0..4 {
+            four[column] = floats(&y[column][step]);
+        }
+        for row in 0..R {
+            let one = floats(&x[row][step]);
+            for column in 0..4 {
+                let difference = _mm512_sub_ps(one, four[column]);
+                sums[row][column] = _mm512_fmadd_ps(difference, difference, sums[row][column]);
+            }
+        }
+    }
+    tree(sums)
+}
+
+/// Adds lanes in the order of the reference's tree, for sixteen distances at once. Each of its additions occurs here,
+/// with operands possibly swapped, and every step halves the number of registers. `sums[r][c]` ends in lane `4 r + c`.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn tree(sums: [[__m512; 4]; 4]) -> __m512 {
+    let mut four = [_mm512_setzero_ps(); 4];
+    for column in 0..4 {
+        // Lanes l and l + 8, then l and l + 4: one 128-bit part for each row.
+        let low = halves(sums[0][column], sums[1][column]);
+        let high = halves(sums[2][column], sums[3][column]);
+        four[column] = _mm512_add_ps(
+            _mm512_shuffle_f32x4::<0b10_00_10_00>(low, high),
+            _mm512_shuffle_f32x4::<0b11_01_11_01>(low, high),
+        );
+    }
+    let mut two = [_mm512_setzero_ps(); 2];
+    for pair in 0..2 {
+        let (a, b) = (four[2 * pair], four[2 * pair + 1]);
+        two[pair] = _mm512_add_ps(_mm512_shuffle_ps::<0b01_00_01_00>(a, b), _mm512_shuffle_ps::<0b11_10_11_10>(a, b));
+    }
+    _mm512_add_ps(
+        _mm512_shuffle_ps::<0b10_00_10_00>(two[0], two[1]),
+        _mm512_shuffle_ps::<0b11_01_11_01>(two[0], two[1]),
+    )
+}
+
+/// Adds lanes `l` and `l + 8`: the sums of `a` go to the low half, the sums of `b` to the high half.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn halves(a: __m512, b: __m512) -> __m512 {
+    _mm512_add_ps(_mm512_shuffle_f32x4::<0b01_00_01_00>(a, b), _mm512_shuffle_f32x4::<0b11_10_11_10>(a, b))
+}

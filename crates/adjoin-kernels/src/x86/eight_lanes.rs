@@ -1,0 +1,141 @@
+//! Loops of the levels whose registers have eight lanes. Such a level computes a block of distances; everything around
+//! it is compiled once for AVX2.
+
+use crate::blocks;
+use crate::columns::{PackedColumns, TILE_COLUMNS};
+use crate::number::Number;
+use crate::panel::Panel;
+use crate::tile::{Block, Group, HitMask, LeastOfColumn, LeastRows, NearestColumns, Tiles};
+
+/// Blocks of distances, implemented by each level of eight lanes.
+///
+/// # Safety
+/// A value of the type must prove that the processor has AVX2.
+pub(super) unsafe trait Blocks<T: Number>: Sized {
+    /// Values computed once for the rows of a group.
+    type Prepared;
+
+    /// Implements [`Tiles::pack`].
+    fn pack(&self, panel: &Panel<T>, order: &[u32], columns: &mut PackedColumns<T>);
+
+    /// Implements [`Tiles::distance`].
+    fn distance(&self, x: &[T], y: &[T]) -> T::Distance;
+
+    /// Computes the squared distances of `x` to the rows `row(k)`.
+    fn one_to_rows<'a>(&self, x: &[T], row: impl Fn(usize) -> &'a [T], out: &mut [T::Distance]);
+
+    /// Prepares the rows of a group for columns.
+    fn prepare(&self, group: &Group<'_, T>, columns: &PackedColumns<T>) -> Self::Prepared;
+
+    /// Computes the squared distances of a group to the columns from `from` on.
+    fn block(
+        &self,
+        group: &Group<'_, T>,
+        prepared: &mut Self::Prepared,
+        columns: &PackedColumns<T>,
+        from: usize,
+    ) -> Block<T>;
+
+    /// Returns a bit per distance that is not above the limit; NaN counts as such.
+    fn near(&self, distances: &[T::Distance; TILE_COLUMNS], limit: T::Distance) -> u64;
+}
+
+impl<T: Number, L: Blocks<T>> Tiles<T> for L {
+    fn pack(&self, panel: &Panel<T>, order: &[u32], columns: &mut PackedColumns<T>) {
+        Blocks::pack(self, panel, order, columns);
+    }
+
+    fn distance(&self, x: &[T], y: &[T]) -> T::Distance {
+        Blocks::distance(self, x, y)
+    }
+
+    fn one_to_many(&self, x: &[T], panel: &Panel<T>, out: &mut [T::Distance]) {
+        self.one_to_rows(x, |k| panel.row(k), out);
+    }
+
+    fn one_to_some(&self, x: &[T], panel: &Panel<T>, rows: &[u32], out: &mut [T::Distance]) {
+        self.one_to_rows(x, |k| panel.row(rows[k] as usize), out);
+    }
+
+    fn matrix(&self, group: &Group<'_, T>, columns: &PackedColumns<T>, out: &mut [T::Distance]) {
+        // SAFETY: `self` proves AVX2.
+        unsafe { matrix(self, group, columns, out) }
+    }
+
+    fn within(&self, group: &Group<'_, T>, columns: &PackedColumns<T>, limit: T::Distance, hits: &mut Vec<HitMask>) {
+        // SAFETY: `self` proves AVX2.
+        unsafe { within(self, group, columns, limit, hits) }
+    }
+
+    fn nearest(&self, group: &Group<'_, T>, columns: &PackedColumns<T>, nearest: &mut NearestColumns<T>) {
+        // SAFETY: `self` proves AVX2.
+        unsafe { nearest_columns(self, group, columns, nearest) }
+    }
+
+    fn least_of_columns(
+        &self,
+        rows: LeastRows<'_, T>,
+        columns: &PackedColumns<T>,
+        from: usize,
+        out: &mut [LeastOfColumn<T>],
+    ) {
+        // SAFETY: `self` proves AVX2.
+        unsafe { least_of_columns(self, rows, columns, from, out) }
+    }
+}
+
+/// Implements [`Tiles::matrix`].
+#[target_feature(enable = "avx2")]
+fn matrix<T: Number, L: Blocks<T>>(
+    level: &L,
+    group: &Group<'_, T>,
+    columns: &PackedColumns<T>,
+    out: &mut [T::Distance],
+) {
+    let mut prepared = level.prepare(group, columns);
+    blocks::matrix(group, columns, out, |from| level.block(group, &mut prepared, columns, from));
+}
+
+/// Implements [`Tiles::within`].
+#[target_feature(enable = "avx2")]
+fn within<T: Number, L: Blocks<T>>(
+    level: &L,
+    group: &Group<'_, T>,
+    columns: &PackedColumns<T>,
+    limit: T::Distance,
+    hits: &mut Vec<HitMask>,
+) {
+    let mut prepared = level.prepare(group, columns);
+    let block = |from| level.block(group, &mut prepared, columns, from);
+    blocks::within(group, limit, hits, block, |distances, limit| level.near(distances, limit));
+}
+
+/// Implements [`Tiles::nearest`].
+#[target_feature(enable = "avx2")]
+fn nearest_columns<T: Number, L: Blocks<T>>(
+    level: &L,
+    group: &Group<'_, T>,
+    columns: &PackedColumns<T>,
+    nearest: &mut NearestColumns<T>,
+) {
+    let mut prepared = level.prepare(group, columns);
+    blocks::nearest(group, nearest, |from| level.block(group, &mut prepared, columns, from));
+}
+
+/// Implements [`Tiles::least_of_columns`].
+#[target_feature(enable = "avx2")]
+fn least_of_columns<T: Number, L: Blocks<T>>(
+    level: &L,
+    rows: LeastRows<'_, T>,
+    columns: &PackedColumns<T>,
+    from: usize,
+    out: &mut [LeastOfColumn<T>],
+) {
+    blocks::least_of_columns(
+        rows,
+        from,
+        out,
+        |group| level.prepare(group, columns),
+        |group, prepared, from| level.block(group, prepared, columns, from),
+    );
+}
