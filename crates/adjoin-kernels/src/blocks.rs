@@ -59,12 +59,13 @@ fn is_within<D: PartialOrd>(distance: D, limit: D) -> bool {
     !(distance > limit)
 }
 
-/// Implements [`crate::tile::Tiles::nearest`].
+/// Implements [`crate::tile::Tiles::nearest`]. `nearer` does what the function of that name does.
 #[inline(always)]
 pub(crate) fn nearest<T: Number>(
     group: &Group<'_, T>,
     nearest: &mut NearestColumns<T>,
     mut block: impl FnMut(usize) -> Block<T>,
+    nearer: impl Fn(&Lanes<T::Distance>, u32, &mut Lanes<T::Distance>, &mut Lanes<u32>),
 ) {
     let mut best = nearest.map(|(_, distance)| [distance; TILE_COLUMNS]);
     let mut places = nearest.map(|(column, _)| [column; TILE_COLUMNS]);
@@ -75,13 +76,8 @@ pub(crate) fn nearest<T: Number>(
             // Columns past the end are zero vectors, which may be nearer than any real one.
             distances.iter_mut().for_each(|distances| distances[real..].fill(T::FARTHEST));
         }
-        let first = from as u32;
         for ((best, places), distances) in best.iter_mut().zip(&mut places).zip(&distances) {
-            for lane in 0..TILE_COLUMNS {
-                let is_nearer = distances[lane] < best[lane];
-                best[lane] = if is_nearer { distances[lane] } else { best[lane] };
-                places[lane] = if is_nearer { first + lane as u32 } else { places[lane] };
-            }
+            nearer(distances, from as u32, best, places);
         }
     }
     for (nearest, (best, places)) in nearest.iter_mut().zip(best.iter().zip(&mut places)) {
@@ -92,6 +88,21 @@ pub(crate) fn nearest<T: Number>(
             places[lane] = if best[lane] == distance { places[lane] } else { u32::MAX };
         }
         *nearest = (least_lane(*places), distance);
+    }
+}
+
+/// Updates the best distances and their columns, lane by lane, with distances to the columns from `first` on.
+#[inline(always)]
+pub(crate) fn nearer<D: Copy + PartialOrd>(
+    distances: &Lanes<D>,
+    first: u32,
+    best: &mut Lanes<D>,
+    places: &mut Lanes<u32>,
+) {
+    for lane in 0..TILE_COLUMNS {
+        if distances[lane] < best[lane] {
+            (best[lane], places[lane]) = (distances[lane], first + lane as u32);
+        }
     }
 }
 

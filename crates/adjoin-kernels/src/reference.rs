@@ -147,7 +147,8 @@ macro_rules! plain_loops {
                 columns: &PackedColumns<$scalar>,
                 nearest: &mut NearestColumns<$scalar>,
             ) {
-                blocks::nearest(group, nearest, |from| block(group, columns, from, $distance));
+                let distances = |from| block(group, columns, from, $distance);
+                blocks::nearest(group, nearest, distances, blocks::nearer);
             }
 
             fn least_of_columns(

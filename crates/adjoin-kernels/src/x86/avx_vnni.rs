@@ -68,6 +68,16 @@ unsafe impl Blocks<u8> for AvxVnni {
     fn near(&self, distances: &[u32; TILE_COLUMNS], limit: u32) -> u64 {
         Blocks::<u8>::near(&self.avx2, distances, limit)
     }
+
+    fn nearer(
+        &self,
+        distances: &[u32; TILE_COLUMNS],
+        first: u32,
+        best: &mut [u32; TILE_COLUMNS],
+        places: &mut [u32; TILE_COLUMNS],
+    ) {
+        Blocks::<u8>::nearer(&self.avx2, distances, first, best, places);
+    }
 }
 
 // SAFETY: the type holds an `Avx2`, which proves it.
@@ -100,6 +110,16 @@ unsafe impl Blocks<f32> for AvxVnni {
 
     fn near(&self, distances: &[f32; TILE_COLUMNS], limit: f32) -> u64 {
         Blocks::<f32>::near(&self.avx2, distances, limit)
+    }
+
+    fn nearer(
+        &self,
+        distances: &[f32; TILE_COLUMNS],
+        first: u32,
+        best: &mut [f32; TILE_COLUMNS],
+        places: &mut [u32; TILE_COLUMNS],
+    ) {
+        Blocks::<f32>::nearer(&self.avx2, distances, first, best, places);
     }
 }
 

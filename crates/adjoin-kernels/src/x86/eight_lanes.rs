@@ -38,6 +38,15 @@ pub(super) unsafe trait Blocks<T: Number>: Sized {
 
     /// Returns a bit per distance that is not above the limit; NaN counts as such.
     fn near(&self, distances: &[T::Distance; TILE_COLUMNS], limit: T::Distance) -> u64;
+
+    /// Updates the best distances and their columns, lane by lane, with distances to the columns from `first` on.
+    fn nearer(
+        &self,
+        distances: &[T::Distance; TILE_COLUMNS],
+        first: u32,
+        best: &mut [T::Distance; TILE_COLUMNS],
+        places: &mut [u32; TILE_COLUMNS],
+    );
 }
 
 impl<T: Number, L: Blocks<T>> Tiles<T> for L {
@@ -119,7 +128,10 @@ fn nearest_columns<T: Number, L: Blocks<T>>(
     nearest: &mut NearestColumns<T>,
 ) {
     let mut prepared = level.prepare(group, columns);
-    blocks::nearest(group, nearest, |from| level.block(group, &mut prepared, columns, from));
+    let block = |from| level.block(group, &mut prepared, columns, from);
+    blocks::nearest(group, nearest, block, |distances, first, best, places| {
+        level.nearer(distances, first, best, places)
+    });
 }
 
 /// Implements [`Tiles::least_of_columns`].

@@ -184,7 +184,8 @@ impl Rows {
                 let wide = widened(bytes(chunk));
                 // SAFETY: both are 64 bytes without padding, for which every bit pattern is a value.
                 let [low, high] = unsafe { transmute::<[__m256i; 2], [[i32; 8]; 2]>(wide) };
-                (even.write(low), odd.write(high));
+                even.write(low);
+                odd.write(high);
             }
         }
         self.stripe = stripe;
@@ -261,9 +262,7 @@ pub(in crate::x86) fn finished(
     columns: &PackedColumns<u8>,
     from: usize,
 ) -> Block<u8> {
-    let norms: &[u32; TILE_COLUMNS] = &columns.norms.as_chunks().0[from / TILE_COLUMNS];
-    // SAFETY: both are 64 bytes without padding, for which every bit pattern is a value.
-    let norms = unsafe { transmute::<[u32; TILE_COLUMNS], [__m256i; 2]>(*norms) };
+    let norms = integers(&columns.norms.as_chunks().0[from / TILE_COLUMNS]);
     for row in 0..TILE_ROWS {
         let term = _mm256_set1_epi32(terms[row].cast_signed());
         for half in 0..2 {
@@ -279,8 +278,7 @@ pub(in crate::x86) fn finished(
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(in crate::x86) fn near(distances: &[u32; TILE_COLUMNS], limit: u32) -> u64 {
-    // SAFETY: both are 64 bytes without padding, for which every bit pattern is a value.
-    let [low, high] = unsafe { transmute::<[u32; TILE_COLUMNS], [__m256i; 2]>(*distances) };
+    let [low, high] = integers(distances);
     let limit = _mm256_set1_epi32(limit.cast_signed());
     bits_at_most(low, limit) | bits_at_most(high, limit) << 8
 }
@@ -291,6 +289,50 @@ pub(in crate::x86) fn near(distances: &[u32; TILE_COLUMNS], limit: u32) -> u64 {
 fn bits_at_most(values: __m256i, limit: __m256i) -> u64 {
     let near = _mm256_cmpeq_epi32(_mm256_max_epu32(values, limit), limit);
     u64::from(_mm256_movemask_ps(_mm256_castsi256_ps(near)).cast_unsigned())
+}
+
+/// Implements `Blocks::nearer`.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(in crate::x86) fn nearer(
+    distances: &[u32; TILE_COLUMNS],
+    first: u32,
+    best: &mut [u32; TILE_COLUMNS],
+    places: &mut [u32; TILE_COLUMNS],
+) {
+    let (mut nearest, mut columns) = (integers(best), integers(places));
+    let (distances, candidates) = (integers(distances), columns_from(first));
+    for half in 0..2 {
+        let least = _mm256_min_epu32(nearest[half], distances[half]);
+        let kept = _mm256_cmpeq_epi32(least, nearest[half]);
+        columns[half] = _mm256_blendv_epi8(candidates[half], columns[half], kept);
+        nearest[half] = least;
+    }
+    (*best, *places) = (array(nearest), array(columns));
+}
+
+/// Loads sixteen integers.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn integers(values: &[u32; TILE_COLUMNS]) -> [__m256i; 2] {
+    // SAFETY: both are 64 bytes without padding, for which every bit pattern is a value.
+    unsafe { transmute::<[u32; TILE_COLUMNS], [__m256i; 2]>(*values) }
+}
+
+/// Stores sixteen integers.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn array(values: [__m256i; 2]) -> [u32; TILE_COLUMNS] {
+    // SAFETY: as in `integers`.
+    unsafe { transmute::<[__m256i; 2], [u32; TILE_COLUMNS]>(values) }
+}
+
+/// Returns the sixteen columns from `first` on.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn columns_from(first: u32) -> [__m256i; 2] {
+    let low = _mm256_add_epi32(_mm256_set1_epi32(first.cast_signed()), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+    [low, _mm256_add_epi32(low, _mm256_set1_epi32(8))]
 }
 
 /// Returns the squared distance of two padded vectors.

@@ -13,7 +13,7 @@ use crate::panel::Panel;
 use crate::reference::LANES;
 use crate::tile::{Block, Group, TILE_ROWS};
 
-use super::bytes::cut;
+use super::bytes::{array, columns_from, cut, integers};
 
 /// Lanes of the reference in the order in which its tree needs them: the bits of the position, reversed. The sums at
 /// positions `2 k` and `2 k + 1` are added first, then those of two pairs, and so on. It is its own inverse.
@@ -124,8 +124,7 @@ fn lane_sums(rows: &[&[[f32; LANES]]; TILE_ROWS], lines: &[[f32; LANES]], lane: 
     let lane = lane % LANES;
     let mut sums = [[_mm256_setzero_ps(); 2]; TILE_ROWS];
     for step in 0..steps {
-        // SAFETY: both are 64 bytes without padding, for which every bit pattern is a value.
-        let columns = unsafe { transmute::<[f32; LANES], [__m256; 2]>(lines[step]) };
+        let columns = registers(&lines[step]);
         for row in 0..TILE_ROWS {
             let element = _mm256_set1_ps(rows[row][step][lane]);
             for half in 0..2 {
@@ -153,12 +152,40 @@ fn added(a: Sums, mut b: Sums) -> Sums {
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(super) fn near(distances: &[f32; TILE_COLUMNS], limit: f32) -> u64 {
-    // SAFETY: both are 64 bytes without padding, for which every bit pattern is a value.
-    let halves = unsafe { transmute::<[f32; TILE_COLUMNS], [__m256; 2]>(*distances) };
+    let halves = registers(distances);
     let limit = _mm256_set1_ps(limit);
     // Not greater, instead of less or equal: a NaN is a hit.
     let bits = |half| u64::from(_mm256_movemask_ps(_mm256_cmp_ps::<_CMP_NGT_UQ>(half, limit)).cast_unsigned());
     bits(halves[0]) | bits(halves[1]) << 8
+}
+
+/// Implements `Blocks::nearer`. NaN is not nearer than anything.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn nearer(
+    distances: &[f32; TILE_COLUMNS],
+    first: u32,
+    best: &mut [f32; TILE_COLUMNS],
+    places: &mut [u32; TILE_COLUMNS],
+) {
+    let (mut nearest, mut columns) = (registers(best), integers(places));
+    let (distances, candidates) = (registers(distances), columns_from(first));
+    for half in 0..2 {
+        let is_nearer = _mm256_cmp_ps::<_CMP_LT_OQ>(distances[half], nearest[half]);
+        nearest[half] = _mm256_blendv_ps(nearest[half], distances[half], is_nearer);
+        columns[half] = _mm256_blendv_epi8(columns[half], candidates[half], _mm256_castps_si256(is_nearer));
+    }
+    // SAFETY: both are 64 bytes without padding, for which every bit pattern is a value.
+    *best = unsafe { transmute::<[__m256; 2], [f32; TILE_COLUMNS]>(nearest) };
+    *places = array(columns);
+}
+
+/// Loads sixteen floats.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn registers(values: &[f32; LANES]) -> [__m256; 2] {
+    // SAFETY: both are 64 bytes without padding, for which every bit pattern is a value.
+    unsafe { transmute::<[f32; LANES], [__m256; 2]>(*values) }
 }
 
 /// Computes the distances of one vector to up to four.

@@ -82,6 +82,17 @@ unsafe impl Blocks<u8> for Avx2 {
         // SAFETY: `self` proves AVX2.
         unsafe { bytes::near(distances, limit) }
     }
+
+    fn nearer(
+        &self,
+        distances: &[u32; TILE_COLUMNS],
+        first: u32,
+        best: &mut [u32; TILE_COLUMNS],
+        places: &mut [u32; TILE_COLUMNS],
+    ) {
+        // SAFETY: `self` proves AVX2.
+        unsafe { bytes::nearer(distances, first, best, places) }
+    }
 }
 
 // SAFETY: `Avx2::detect` alone creates the type, after a check for AVX2.
@@ -126,5 +137,16 @@ unsafe impl Blocks<f32> for Avx2 {
     fn near(&self, distances: &[f32; TILE_COLUMNS], limit: f32) -> u64 {
         // SAFETY: `self` proves AVX2.
         unsafe { floats::near(distances, limit) }
+    }
+
+    fn nearer(
+        &self,
+        distances: &[f32; TILE_COLUMNS],
+        first: u32,
+        best: &mut [f32; TILE_COLUMNS],
+        places: &mut [u32; TILE_COLUMNS],
+    ) {
+        // SAFETY: `self` proves AVX2.
+        unsafe { floats::nearer(distances, first, best, places) }
     }
 }

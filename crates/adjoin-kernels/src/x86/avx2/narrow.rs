@@ -34,7 +34,7 @@ pub(super) fn narrow(panel: &Panel<u8>, order: &[u32]) -> Option<Narrow> {
         }
     }
     let (least, most) = (least.into_iter().fold(u8::MAX, u8::min), most.into_iter().fold(0, u8::max));
-    let largest = (u32::from(most.saturating_sub(least)) + 1) / 2;
+    let largest = u32::from(most.saturating_sub(least)).div_ceil(2);
     let center = u32::from(least.min(most)) + largest;
     (largest <= STORED_MAX).then_some(Narrow { center: center as u8, largest })
 }
