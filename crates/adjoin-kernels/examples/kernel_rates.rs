@@ -131,11 +131,10 @@ mod peaks {
 
 fn main() {
     // Bytes of 7 and 6 bits can exceed the peak of a level that multiplies wider integers otherwise.
-    let elements: [(&str, fn(u8) -> u8); 3] =
-        [("u8 ", |byte| byte), ("u7 ", |byte| byte >> 1), ("u6 ", |byte| byte >> 2)];
-    for (name, element) in elements {
+    for bits in [8, 7, 6] {
+        let element = [|byte: u8| byte, |byte| byte >> 1, |byte| byte >> 2][8 - bits];
         for dimensions in [96, 128, 384, 768, 1_536] {
-            print_rates(&format!("{name} {dimensions}"), dimensions, element, 10);
+            print_rates(&format!("u{bits}  {dimensions}"), dimensions, element, 10);
         }
     }
     for dimensions in [96, 128, 384, 768, 1_536] {
