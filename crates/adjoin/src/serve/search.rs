@@ -84,9 +84,7 @@ impl<T: Coordinate> OpenSearch<T> {
         statistics: SharedStatistics,
     ) -> Result<Self> {
         let buckets = &Buckets::of(&store);
-        let mut context = context.for_run(Kept::<T>::least_bytes(buckets, context.threads, options), PURPOSE)?;
-        // The deadline of the caller's work does not apply to queries, which have their own.
-        context.cancel = context.cancel.with_deadline(None);
+        let context = context.for_run(Kept::<T>::least_bytes(buckets, context.threads, options), PURPOSE)?;
         let kept = Kept::new(&Searcher::new(&context, buckets)?, options, new_planner, statistics)?;
         Ok(Self { context, kept, store })
     }
@@ -95,7 +93,11 @@ impl<T: Coordinate> OpenSearch<T> {
 impl<T: Coordinate> AnswerBatch for OpenSearch<T> {
     fn answer(&mut self, batch: &Batch<'_>) {
         let buckets = Buckets::of(&self.store);
-        let searcher = Searcher::with_centers(&self.context, &buckets, self.kept.centers());
+        let mut context = self.context.clone();
+        // Neither the deadline of the caller's work applies to queries, nor one that was set for an earlier batch and
+        // left by a panic.
+        context.cancel = context.cancel.with_deadline(None);
+        let searcher = Searcher::with_centers(&context, &buckets, self.kept.centers());
         Answering::new(&searcher, &mut self.kept).answer(batch);
     }
 }

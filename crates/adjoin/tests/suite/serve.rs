@@ -86,7 +86,7 @@ fn hits(answers: &[Result<ServedHits>]) -> Vec<Hits> {
     answers.iter().map(of).collect()
 }
 
-/// Returns the hits of a search.
+/// Returns the hits of a search without a cache.
 fn searched(setup: &Setup, built: &Built, queries: &Set, target: QueryTarget, effort: SearchEffort) -> Vec<Hits> {
     let sink = CollectHits::default();
     let options = SearchOptions::new(target, effort, 1);
@@ -194,7 +194,7 @@ fn a_cached_search_calibrates_once_and_probes_like_a_search() {
     assert_eq!(search.statistics().learning_bytes, learned);
 }
 
-/// Checks that a search draws one sample, from which it derives the rule for each K and recall. Searches for many hits
+/// Checks that a cached search draws one sample, from which it derives the rule for each K and recall. Searches for many hits
 /// are exact and need no sample.
 #[test]
 fn a_cached_search_derives_rules_from_one_calibration_sample() {
