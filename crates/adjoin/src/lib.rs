@@ -32,7 +32,7 @@
 //! let generated = Generated { rows: 1_000, vectors, hardness: 1.0, seed: 1 };
 //! generated.write(&context, &Target::File { path: file.clone(), force: false })?;
 //!
-//! // A store is built once, and joined then joined at any number of thresholds.
+//! // A store is built once, and joined at any number of thresholds.
 //! let source = open_source(&context, &[file.display().to_string()], &SourceOptions::default())?;
 //! let path = folder.path().join("vectors.store");
 //! Store::build(&context, &*source, &path, &BuildOptions::default())?;
