@@ -194,8 +194,8 @@ fn a_cached_search_calibrates_once_and_probes_like_a_search() {
     assert_eq!(search.statistics().learning_bytes, learned);
 }
 
-/// Checks that a cached search draws one sample, from which it derives the rule for each K and recall. Searches for many hits
-/// are exact and need no sample.
+/// Checks that a cached search draws one sample, from which it derives the rule for each K and recall. Searches for many
+/// hits are exact and need no sample.
 #[test]
 fn a_cached_search_derives_rules_from_one_calibration_sample() {
     let all = values(11_500, DIMENSIONS, 5);
