@@ -1,6 +1,6 @@
 //! Products of bytes if those of the columns differ little, as codes of 7 or 6 bits do.
 //!
-//! Such columns are stored minus a value in their middle, as signed bytes. `vpmaddubsw` then multiplies unsigned bytes
+//! The columns are stored minus a value in their middle, as signed bytes. `vpmaddubsw` then multiplies unsigned bytes
 //! of a row by them and adds pairs of products in 16 bits, which do not saturate: `2 * 255 * 64 < 2^15`. The smaller the
 //! elements, the more of these sums fit 16 bits before they are widened.
 
