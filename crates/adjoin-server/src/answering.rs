@@ -58,7 +58,7 @@ impl Answering<'_> {
         let mut open: Vec<Option<Gathered>> = requests.iter().map(|_| None).collect();
         let (mut asked, mut queries) = (Vec::new(), Vec::new());
         for k in positions {
-            let memory = self.clients.reserve(0).expect("nothing can be reserved");
+            let memory = self.clients.reserve(0).expect("zero bytes can always be reserved");
             open[k] = Some(Gathered::new(requests[k].rows, memory));
             asked.extend((0..requests[k].rows).map(|query| (k, query)));
             queries.extend((0..requests[k].rows).map(|query| requests[k].query(query)));
@@ -69,7 +69,7 @@ impl Answering<'_> {
             let Some(gathered) = &mut open[k] else { return };
             let whole = match hits.and_then(|hits| gathered.add(query, hits, self.clients)) {
                 Ok(false) => return,
-                Ok(true) => open[k].take().expect("it is there").whole(ids, self.clients),
+                Ok(true) => open[k].take().expect("its last query was just added").whole(ids, self.clients),
                 Err(error) => Err(error),
             };
             // Later hits for this request are dropped, whether it has succeeded or failed.

@@ -335,7 +335,7 @@ fn concurrent_callers_get_their_own_answers() {
             scope.spawn(move || {
                 for number in (0..30).map(|number| (number + 4 * caller) % 30) {
                     let answers =
-                        answer(&search, &queries_of(&queries[number * DIMENSIONS..][..DIMENSIONS], wanted, effort));
+                        answer(search, &queries_of(&queries[number * DIMENSIONS..][..DIMENSIONS], wanted, effort));
                     assert_same(&hits(&answers), &expected[number..=number], "one of many");
                 }
             });
