@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
 use adjoin::{
@@ -85,11 +85,8 @@ impl Asking {
         while let Ok(first) = waiting.recv() {
             let until = first.intended + gather;
             let mut batch = vec![first];
-            loop {
-                match waiting.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                    Ok(next) => batch.push(next),
-                    Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
-                }
+            while let Ok(next) = waiting.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                batch.push(next);
             }
             let queries: Vec<ServedQuery<'_>> = batch.iter().map(|arrival| self.query(arrival.number)).collect();
             self.search.answer(&queries, &mut |number, hits| {
