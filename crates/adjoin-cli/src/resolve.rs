@@ -159,7 +159,7 @@ fn identity(path: &Path) -> Option<Identity> {
     path.metadata().ok().map(|facts| (facts.dev(), facts.ino()))
 }
 
-/// Returns the identity of a path: its own if it exists, else that of its folder, and its name.
+/// Returns the identity of a path: its own if it exists, else its folder's and its name.
 fn place(path: &Path) -> Option<(Identity, Option<&OsStr>)> {
     let there = identity(path).map(|there| (there, None));
     there.or_else(|| Some((identity(Target::parent_of(path))?, Some(path.file_name()?))))
@@ -214,7 +214,7 @@ impl<'a> Read<'a> {
     /// Returns whether a file of this name would be in an input folder; in a store or an index, at any depth.
     fn is_around(&self, output: &Path) -> bool {
         let depth = if self.kind.is_some() { usize::MAX } else { 1 };
-        // If the output is a link, both its own folder and that of its target count.
+        // If the output is a link, both its own folder and its target's folder count.
         let target = output.canonicalize().ok();
         let folders = [target.as_deref().map(Target::parent_of), Some(Target::parent_of(output))].into_iter().flatten();
         let folders = folders.filter_map(|folder| folder.canonicalize().ok());

@@ -40,7 +40,7 @@ pub(crate) struct Answering<'a> {
 pub(crate) struct BatchPart<'a> {
     /// All requests of the batch.
     pub(crate) requests: &'a [&'a Request],
-    /// Positions of those that are part of this.
+    /// Positions of the requests of this part.
     pub(crate) positions: Vec<usize>,
 }
 

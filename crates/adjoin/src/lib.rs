@@ -102,7 +102,7 @@ pub use base::options::{Element, Metric, VectorType, format_bytes, format_count,
 pub use base::predicate::Predicate;
 pub use base::random::Random;
 
-// Sources of vectors: files, tables, and those of the caller.
+// Sources of vectors: files, tables, and the caller's own.
 pub use source::{
     ArrowTable, AttributeTables, Generated, IdChoice, IdKind, IdType, Ids, SourceAttributes, SourceInfo, SourceOptions,
     TableFile, TextIds, VectorBatch, VectorScan, VectorSource,

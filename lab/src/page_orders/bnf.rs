@@ -82,7 +82,7 @@ struct Votes {
 }
 
 impl Votes {
-    /// Returns the page with most neighbors of a vertex, among those that `may_be` admits, and their number before it.
+    /// Returns the page with most neighbors of a vertex, among pages that `may_be` admits, and their number before it.
     /// Ties go to the first page.
     fn most(&mut self, edges: &Edges, vertex: u32, may_be: impl Fn(u32) -> bool) -> Option<(usize, u32)> {
         let Self { page_of, pages } = self;

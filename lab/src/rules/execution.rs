@@ -112,7 +112,7 @@ impl<T: Coordinate> Worker<'_, T> {
         self.find((&order, reach), (&all, &columns), |_, _| true);
     }
 
-    /// Splits the members of a bucket into those that are near another one, and the others.
+    /// Splits the members of a bucket into members that are near another one, and the others.
     fn split(&mut self, members: Vec<u32>, between: (u32, u32)) -> (Vec<u32>, Vec<u32>) {
         let Execution { context, rows, rule, threshold, t, .. } = *self.run;
         let [center, other] = [between.0, between.1].map(|bucket| rows.centers.row(bucket as usize));

@@ -78,7 +78,7 @@ impl Asking {
         answers.into_iter().map(|answer| answer.expect("each query is delivered")).collect()
     }
 
-    /// Answers queries as they arrive, until all have arrived. Those that arrive during a batch form the next one. The
+    /// Answers queries as they arrive, until all have arrived. Arrivals during a batch form the next one. The
     /// first query of a batch waits for others until `gather` after its arrival. Returns the latency of each query.
     fn answer_arrivals(&self, waiting: &Receiver<Arrival>, gather: Duration) -> Vec<TimedAnswer> {
         let mut times = Vec::new();

@@ -1,7 +1,7 @@
 //! AVX2 with the VNNI instructions in their VEX encoding, of processors without AVX-512 (Alder Lake and later).
 //!
 //! `vpdpbusd` multiplies and adds 32 pairs of bytes at once. It needs one signed operand, so a column is stored as
-//! `y - 128` and `x.y = x.(y - 128) + 128 sum(x)`, as on AVX-512. All else is that of AVX2.
+//! `y - 128` and `x.y = x.(y - 128) + 128 sum(x)`, as on AVX-512. All else is as on AVX2.
 
 use std::arch::x86_64::*;
 

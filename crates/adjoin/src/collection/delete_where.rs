@@ -56,7 +56,7 @@ impl Collection {
         Ok(written)
     }
 
-    /// Writes rows, and deletes those that match a filter, in one step.
+    /// Writes rows, and deletes rows that match a filter, in one step.
     pub(super) fn write_once(
         &self,
         incoming: Incoming<'_>,

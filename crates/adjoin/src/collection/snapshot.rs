@@ -33,7 +33,7 @@ impl Snapshot {
         Self { moment, info, attributes: manifest.attributes.clone(), folder, _opened: None }
     }
 
-    /// Returns the range of the rows in memory if there are others on disk: those that a merge inserts.
+    /// Returns the range of the rows in memory if there are others on disk: a merge inserts them.
     pub(super) fn inserted(&self) -> Range<u64> {
         let StateView { long_term, deleted, rows, .. } = &self.moment;
         let on_disk = long_term.as_ref().map_or(0, |long_term| long_term.index.facts().rows - deleted.rows);

@@ -298,7 +298,7 @@ impl Estimate {
     /// Thresholds are tried up to one at which rows have a few hundred neighbors on average.
     ///
     /// # Errors
-    /// Those of [`Question::estimate`]. Also if the sources have no more than `rows` rows, if every threshold leaves
+    /// As [`Question::estimate`]. Also if the sources have no more than `rows` rows, if every threshold leaves
     /// more rows, or if an input is a store: its rows are not in the order that decides which row is kept.
     pub fn threshold_leaving(
         context: &Context,

@@ -122,11 +122,11 @@ pub(crate) fn build(
     build_of(context, store, folder, options, force, None, 0..0)
 }
 
-/// Builds an index of a store as [`Index::build`] does, with a given graph of its vertices ([`vertex_vectors`]), which was built
-/// by `method`.
+/// Builds an index of a store as [`Index::build`] does, with a given graph of its vertices ([`vertex_vectors`]), which
+/// was built by `method`.
 ///
 /// # Errors
-/// Those of [`Index::build`], and if the graph has another number of vertices.
+/// As [`Index::build`], and if the graph has another number of vertices.
 pub fn build_with_graph(
     context: &Context,
     store: &Store,

@@ -673,7 +673,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
         Ok(submit(&mut *self.queue, self.handed, cause, &self.run.index.pages, offset, buffer)?)
     }
 
-    /// Passes a page to the walks that requested it, and continues those that waited for it. A page that is damaged or
+    /// Passes a page to the walks that requested it, and continues walks that waited for it. A page that is damaged or
     /// cannot be read is an error if a walk needs it; walks that only prefetched it request it again if they come to
     /// need it.
     fn arrive(&mut self, Completion { token, result, buffer }: Completion) -> Result<()> {

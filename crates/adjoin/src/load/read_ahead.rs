@@ -128,7 +128,7 @@ impl StoredBucket {
         let Run { first, vectors, mut rows, ids } = self.run(buckets)?;
         rows.iter_mut().for_each(|row| *row += buckets.first_row(self.number));
         let (bytes, count) = (buckets.vectors().bytes(), buckets.members(self.number) as usize);
-        // If all members pass, or only those that pass were read, nothing is copied.
+        // If all members pass, or only passing members were read, nothing is copied.
         let Some(members) = buckets.members_at(self.number).filter(|_| count < rows.len()) else {
             let first = if buckets.is_part(self.number) { 0 } else { first };
             return Ok(StoredMembers { first, vectors: Cow::Borrowed(vectors), rows, ids });

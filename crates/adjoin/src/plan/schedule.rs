@@ -100,7 +100,7 @@ impl Schedule {
         if self.listed_steps.is_some() { "listed" } else { self.policy.name() }
     }
 
-    /// The schedule with these steps instead of those that its policy simulates.
+    /// The schedule with these steps instead of the steps that its policy simulates.
     pub(crate) fn with_steps(mut self, steps: Vec<Step>, sizes: &BucketSizes) -> Self {
         self.counts = count(steps.iter().copied(), &self.tasks, &sizes.extents);
         Self { listed_loads: Vec::new(), listed_steps: Some(steps), ..self }

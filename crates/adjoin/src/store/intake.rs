@@ -278,7 +278,7 @@ impl LongIds<'_> {
         self.fits
     }
 
-    /// Bytes in addition to those that were reserved before. A buffer doubles as it grows.
+    /// Bytes in addition to the ones reserved before. A buffer doubles as it grows.
     fn needed(&self) -> u64 {
         (2 * self.bytes).saturating_sub(self.granted)
     }

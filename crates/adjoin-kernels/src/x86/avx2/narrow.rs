@@ -1,4 +1,4 @@
-//! Products of bytes if those of the columns differ little, as codes of 7 or 6 bits do.
+//! Products of bytes for columns whose bytes differ little, as in codes of 7 or 6 bits.
 //!
 //! The columns are stored minus a value in their middle, as signed bytes. `vpmaddubsw` then multiplies unsigned bytes
 //! of a row by them and adds pairs of products in 16 bits, which do not saturate: `2 * 255 * 64 < 2^15`. The smaller the
@@ -64,7 +64,7 @@ pub(super) fn row_term(vector: &[u8], narrow: Narrow) -> u32 {
     norm(vector).wrapping_sub((2 * u32::from(narrow.center)).wrapping_mul(sum_of_lanes(sums)))
 }
 
-/// Computes the products of a group with a block of columns. Those of `N` quads fit 16 bits together.
+/// Computes the products of a group with a block of columns. The products of `N` quads fit 16 bits together.
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(super) fn products<const N: usize>(group: &Group<'_, u8>, lines: &[Line]) -> Sums {

@@ -279,7 +279,7 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         self.reach.clear();
         for row in self.rows.chosen.iter().map(measure) {
             let admits = |other| within(row + measure(other), selection.limit);
-            // Measures of rows ascend, so the reach of a row is never larger than that of the row before it.
+            // Measures of rows ascend, so the reach of a row is never larger than the reach of the row before it.
             while reach > 0 && !admits(&others[reach - 1]) {
                 reach -= 1;
             }
