@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the wheel, installs it into a virtual environment of its own, and tests it there. Without Python 3.10 or a package
+# Builds the wheel, installs it into a virtual environment of its own, and tests it there. Without Python 3.11 or a package
 # index nothing can be tested: that is said, and fails where ADJOIN_REQUIRE names python. With ADJOIN_CHECKED the wheel has
 # the checks of all tests, so that the engine which those compiled serves it too; nobody should install that one.
 set -euo pipefail
@@ -13,19 +13,20 @@ skip() {
     exit
 }
 
-"$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || skip "no Python 3.10 or newer"
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || skip "no Python 3.11 or newer"
 "$python" -m venv "$venv" || skip "no module venv; on Debian, apt-get install python3-venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
-    'maturin>=1.7,<2' pytest mypy numpy pyarrow polars duckdb pandas datasets pandas-stubs types-tqdm ||
+    'maturin>=1.9,<2' pytest mypy numpy pyarrow polars duckdb pandas datasets pandas-stubs types-tqdm ||
     skip "the test's packages cannot be installed"
 
 wheels=target/wheels
 config=()
 if [[ -n ${ADJOIN_CHECKED:-} ]]; then
     wheels=target/wheels-checked
-    config=(--config checked.toml --features whole-cli)
+    config=(--config checked.toml)
 fi
 rm -rf "$wheels"
+"$python" .ci/notices > python/THIRD-PARTY-NOTICES.md
 "$venv/bin/maturin" build --release --locked --quiet "${config[@]}" --manifest-path python/Cargo.toml --out "$wheels"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps "$wheels"/*.whl
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check tqdm
