@@ -140,7 +140,7 @@ def _package(name: str, method: str) -> Any:
 def check_memory(memory: dict[str, Any], result: Optional[Temporary] = None) -> None:
     """Warns the caller of the public function if the budget was exceeded. Removes the result if the warning is raised
     as an error."""
-    if not memory["kept"]:
+    if memory["kept"] is False:  # None if the system does not report the peak
         grown = memory["peak_bytes"] - memory["before_bytes"]
         _warn(f"the memory budget was exceeded: {grown} bytes came on top, memory is {memory['budget_bytes']}", result)
 

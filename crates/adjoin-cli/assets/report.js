@@ -44,6 +44,10 @@
   function memoryCard() {
     const memory = stats.memory;
     const card = panel("cards", "Memory");
+    if (memory.peak_bytes === null) {
+      card.append(element("div", "note", `this system does not report the peak; the budget is ${bytes(memory.budget_bytes)}`));
+      return;
+    }
     const held = memory.peak_bytes - (memory.before_bytes || 0);
     card.append(element("div", "big", bytes(held)));
     const verdict = memory.kept ? "budget kept" : "budget not kept";

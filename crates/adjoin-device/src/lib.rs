@@ -32,6 +32,9 @@
 
 #![deny(unsafe_code)] // but in the two modules that say why
 
+#[cfg(windows)]
+compile_error!("adjoin does not run on Windows itself: use WSL2, where it is a Linux program");
+
 #[allow(unsafe_code)] // views blocks as bytes
 mod aligned;
 mod budget;
@@ -43,7 +46,9 @@ mod file_system;
 mod lock_file;
 #[allow(unsafe_code)] // is an allocator
 mod mapped_blocks;
+#[allow(unsafe_code)] // asks the system for the size of its memory
 mod memory_limit;
+mod page_cache;
 mod priority;
 mod read_file;
 #[allow(unsafe_code)] // tells the allocator

@@ -33,7 +33,8 @@ pub fn memory_limit() -> Option<MemoryLimit> {
 /// Determines the limit from files read by `read`.
 fn limit_by(read: impl Fn(&Path) -> Option<String>) -> Option<MemoryLimit> {
     let text_of = |path: &str| read(Path::new(path)).unwrap_or_default();
-    let machine = machine_bytes(&text_of("/proc/meminfo")).map(|bytes| MemoryLimit { bytes, by: LimitedBy::Machine });
+    let machine = machine_bytes(&text_of("/proc/meminfo")).or_else(reported_bytes);
+    let machine = machine.map(|bytes| MemoryLimit { bytes, by: LimitedBy::Machine });
     let files = limit_files(&text_of("/proc/self/cgroup"), &text_of("/proc/self/mountinfo"));
     let cgroups = files.iter().filter_map(|file| limit_bytes(&read(file)?));
     let cgroups = cgroups.map(|bytes| MemoryLimit { bytes, by: LimitedBy::Cgroup });
@@ -44,6 +45,24 @@ fn limit_by(read: impl Fn(&Path) -> Option<String>) -> Option<MemoryLimit> {
 fn machine_bytes(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// Returns the machine's memory if the system reports it by a call.
+#[cfg(target_vendor = "apple")]
+fn reported_bytes() -> Option<u64> {
+    let mut bytes = 0_u64;
+    let mut len = size_of::<u64>();
+    // SAFETY: the name ends in a zero byte, and `len` is the size of the integer that `bytes` points to.
+    let done = unsafe {
+        libc::sysctlbyname(c"hw.memsize".as_ptr(), (&raw mut bytes).cast(), &raw mut len, std::ptr::null_mut(), 0)
+    };
+    (done == 0 && bytes > 0).then_some(bytes)
+}
+
+/// Returns `None`: this system reports its memory in a file, if at all.
+#[cfg(not(target_vendor = "apple"))]
+fn reported_bytes() -> Option<u64> {
+    None
 }
 
 /// Parses the limit in a file of a cgroup, if there is one: version 2 writes `max` for no limit.

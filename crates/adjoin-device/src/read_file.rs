@@ -1,19 +1,19 @@
 //! An open file, read at offsets, bypassing the page cache if the file system allows it.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-
-use rustix::fs::OFlags;
 
 use crate::aligned::{AlignedBuffer, BLOCK_BYTES};
 use crate::device::{FileStamp, ReadFile};
 use crate::error::{DeviceError, Operation};
+use crate::page_cache::open_bypassing;
 
 /// Largest piece of an unaligned read, which goes through a buffer of its own.
 const BOUNCE_BYTES: usize = 1 << 20;
 /// Least alignment used, whatever the system reports: no device has smaller blocks.
+#[cfg(any(target_os = "linux", test))]
 const ALIGNMENT_MIN: usize = 512;
 
 pub(crate) struct OpenFile {
@@ -143,8 +143,7 @@ impl ReadFile for OpenFile {
 
 /// Opens the file past the page cache, or through it if the file system refuses direct reads.
 fn open_direct(path: &Path) -> io::Result<(File, Option<usize>)> {
-    let direct_flag = OFlags::DIRECT.bits().cast_signed();
-    match OpenOptions::new().read(true).custom_flags(direct_flag).open(path) {
+    match open_bypassing(path) {
         // Some file systems accept the flag at opening and refuse the reads.
         Ok(file) => match direct_alignment(&file) {
             Some(alignment) => Ok((file, Some(alignment))),
@@ -158,6 +157,8 @@ fn open_direct(path: &Path) -> io::Result<(File, Option<usize>)> {
 /// Returns the alignment of direct access that the system requires: a power of two from 512 to 4096. If the system does
 /// not report it, 4096 is assumed. Returns `None` if the system requires more than that, or allows no direct access.
 pub(crate) fn direct_alignment(file: &File) -> Option<usize> {
+    #[cfg(not(target_os = "linux"))]
+    let _ = file;
     #[cfg(target_os = "linux")]
     {
         use rustix::fs::{AtFlags, StatxFlags};
@@ -172,6 +173,7 @@ pub(crate) fn direct_alignment(file: &File) -> Option<usize> {
 }
 
 /// Combines the alignments of memory and offsets into one.
+#[cfg(any(target_os = "linux", test))]
 fn usable_alignment(memory: u32, offset: u32) -> Option<usize> {
     let wanted = memory.max(offset) as usize;
     let usable = offset > 0 && wanted.is_power_of_two() && wanted <= BLOCK_BYTES;

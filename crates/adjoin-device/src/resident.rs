@@ -1,8 +1,11 @@
 //! Resident memory of this process, and settings that make the system's allocator hold less of it.
 
-/// Returns the peak resident memory of this process, in bytes; 0 if the system does not report it.
-pub fn peak_resident_bytes() -> u64 {
-    status_bytes("VmHWM:")
+/// Returns the peak resident memory of this process, in bytes; `None` if the system does not report it.
+pub fn peak_resident_bytes() -> Option<u64> {
+    #[cfg(not(target_vendor = "apple"))]
+    return status_bytes("VmHWM:");
+    #[cfg(target_vendor = "apple")]
+    apple::peak_bytes()
 }
 
 /// Resets [`peak_resident_bytes`] if the system allows it; otherwise the peak stays as it was.
@@ -12,7 +15,11 @@ pub fn forget_peak_resident_bytes() {
 
 /// Returns the current resident memory of this process, in bytes; 0 if the system does not report it.
 pub fn current_resident_bytes() -> u64 {
-    status_bytes("VmRSS:")
+    #[cfg(not(target_vendor = "apple"))]
+    let resident = status_bytes("VmRSS:");
+    #[cfg(target_vendor = "apple")]
+    let resident = apple::resident_bytes();
+    resident.unwrap_or(0)
 }
 
 /// Allocations of at least this size are mappings of their own, which are returned to the system when freed.
@@ -86,11 +93,39 @@ fn code_range(line: &str, file: &std::path::Path) -> Option<std::ops::Range<usiz
     (is_code && is_of_file).then(|| Some(address(start)?..address(end)?)).flatten()
 }
 
-fn status_bytes(key: &str) -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix(key));
-    let kibibytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
-    kibibytes.unwrap_or(0) * 1024
+#[cfg(not(target_vendor = "apple"))]
+fn status_bytes(key: &str) -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+    let kibibytes: u64 = line.trim().trim_end_matches(" kB").parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
+/// Figures of macOS, which has no `/proc`. The peak cannot be reset there, so it includes earlier work of the process.
+#[cfg(target_vendor = "apple")]
+mod apple {
+    /// Returns the peak resident memory of this process.
+    pub(super) fn peak_bytes() -> Option<u64> {
+        let mut usage = std::mem::MaybeUninit::<libc::rusage>::uninit();
+        // SAFETY: getrusage writes one whole `rusage` to the pointer if it returns 0.
+        let done = unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
+        // SAFETY: it returned 0, so the value is initialized.
+        let usage = (done == 0).then(|| unsafe { usage.assume_init() })?;
+        // In bytes; other systems count kibibytes.
+        u64::try_from(usage.ru_maxrss).ok().filter(|bytes| *bytes > 0)
+    }
+
+    /// Returns the current resident memory of this process.
+    pub(super) fn resident_bytes() -> Option<u64> {
+        let mut facts = std::mem::MaybeUninit::<libc::proc_taskinfo>::uninit();
+        let bytes = libc::c_int::try_from(size_of::<libc::proc_taskinfo>()).ok()?;
+        let process = libc::c_int::try_from(std::process::id()).ok()?;
+        // SAFETY: the buffer has `bytes` bytes, and proc_pidinfo writes no more.
+        let written =
+            unsafe { libc::proc_pidinfo(process, libc::PROC_PIDTASKINFO, 0, facts.as_mut_ptr().cast(), bytes) };
+        // SAFETY: the whole structure was written.
+        (written == bytes).then(|| unsafe { facts.assume_init() }.pti_resident_size)
+    }
 }
 
 #[cfg(test)]
@@ -100,7 +135,7 @@ mod tests {
     #[test]
     fn peak_resident_bytes_are_at_least_the_current_ones() {
         let current = current_resident_bytes();
-        assert!(current > 0 && peak_resident_bytes() >= current);
+        assert!(current > 0 && peak_resident_bytes().is_some_and(|peak| peak >= current));
     }
 
     #[test]

@@ -6,12 +6,11 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-
 use crate::aligned::{AlignedBuffer, BLOCK_BYTES};
 use crate::creator::Creator;
 use crate::device::WriteFile;
 use crate::error::{DeviceError, Operation};
+use crate::page_cache;
 use crate::read_file::direct_alignment;
 
 /// Bytes that a file being written buffers. The creator of a file reserves them.
@@ -85,8 +84,7 @@ impl AppendFile {
 
     fn set_direct_mode(&mut self, on: bool) -> io::Result<()> {
         if self.in_direct_mode != on {
-            let flags = fcntl_getfl(&self.file)?;
-            fcntl_setfl(&self.file, if on { flags | OFlags::DIRECT } else { flags - OFlags::DIRECT })?;
+            page_cache::bypass(&self.file, on)?;
             self.in_direct_mode = on;
         }
         Ok(())
@@ -175,6 +173,7 @@ impl WriteFile for AppendFile {
 
     fn sync(&mut self) -> Result<(), DeviceError> {
         self.flush()?;
+        // On macOS, the standard library asks for F_FULLFSYNC here: fsync alone leaves bytes in the cache of the drive.
         self.attempt(Operation::Sync, |file| file.file.sync_all())
     }
 }

@@ -21,6 +21,7 @@ pub struct PackedColumns<T> {
 }
 
 /// Columns of bytes that are all near each other.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only levels of x86-64 use it"))]
 #[derive(Clone, Copy)]
 pub(crate) struct Narrow {
     /// What is subtracted from each byte to store it as a signed one.

@@ -65,6 +65,7 @@ impl<T: Number> LeastOfColumn<T> {
 }
 
 /// Inserts into an ascending list and drops the largest value.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only levels of x86-64 use it"))]
 #[inline(always)]
 pub(crate) fn insert<V: Copy + PartialOrd>(least: &mut [V; LEAST_RANKS], value: V) {
     let mut value = value;

@@ -7,8 +7,16 @@ use crate::print::percent;
 
 /// Prints the line of a summary.
 pub(super) fn print_memory(memory: &MemoryStatistics) {
-    let (peak, budget) = (format_bytes(memory.peak_bytes), format_bytes(memory.budget_bytes));
-    eprintln!("memory: {peak} at most; the budget is {budget}{}", share_in_words(memory));
+    eprintln!("{}{}", in_words(memory), share_in_words(memory));
+}
+
+/// Describes the peak and the budget.
+fn in_words(memory: &MemoryStatistics) -> String {
+    let budget = format_bytes(memory.budget_bytes);
+    match memory.peak_bytes {
+        Some(peak) => format!("memory: {} at most; the budget is {budget}", format_bytes(peak)),
+        None => format!("memory: this system does not report the peak; the budget is {budget}"),
+    }
 }
 
 /// Describes the memory that a budget is a fraction of, if it is one.
@@ -22,10 +30,10 @@ fn share_in_words(memory: &MemoryStatistics) -> String {
 
 /// Prints a line if the budget was exceeded.
 pub(super) fn memory_verdict(memory: &MemoryStatistics) -> Outcome {
-    if memory.kept {
+    let Some((peak, false)) = memory.peak_bytes.zip(memory.kept) else {
         return Outcome::Done;
-    }
-    let (peak, budget) = (format_bytes(memory.peak_bytes), format_bytes(memory.budget_bytes));
+    };
+    let (peak, budget) = (format_bytes(peak), format_bytes(memory.budget_bytes));
     eprintln!("adjoin: the memory budget was exceeded: the process held {peak}, the budget is {budget}");
     Outcome::PromiseNotKept
 }
@@ -36,9 +44,17 @@ mod tests {
 
     #[test]
     fn exceeding_the_memory_budget_counts_as_a_broken_promise() {
-        let memory = |kept| MemoryStatistics { kept, ..MemoryStatistics::default() };
+        let memory = |kept| MemoryStatistics { peak_bytes: Some(9), kept: Some(kept), ..MemoryStatistics::default() };
         assert!(matches!(memory_verdict(&memory(true)), Outcome::Done));
         assert!(matches!(memory_verdict(&memory(false)), Outcome::PromiseNotKept));
+    }
+
+    #[test]
+    fn an_unknown_peak_is_reported_and_is_no_promise() {
+        let memory = MemoryStatistics { budget_bytes: 2_000_000, ..MemoryStatistics::default() };
+        assert!(matches!(memory_verdict(&memory), Outcome::Done));
+        assert_eq!(in_words(&memory), "memory: this system does not report the peak; the budget is 2.0 MB");
+        assert_eq!(serde_json::to_value(&memory).unwrap()["kept"], serde_json::Value::Null);
     }
 
     #[test]

@@ -53,7 +53,7 @@ fn read_statistics(context: &Context, path: &Path) -> Result<(serde_json::Value,
     let refused = || Error::input(format!("{at} is not what --stats of a join writes; name that file"));
     let statistics: serde_json::Value = serde_json::from_str(&text).map_err(|_| refused())?;
     // The values that the page uses.
-    let is_there = statistics["command"] == "join" && statistics["memory"]["peak_bytes"].is_u64();
+    let is_there = statistics["command"] == "join" && statistics["memory"]["budget_bytes"].is_u64();
     if !is_there {
         return Err(refused());
     }

@@ -197,7 +197,7 @@ impl Context {
         let (budget_bytes, peak_bytes) = (self.memory_bytes, peak_resident_bytes());
         let before_bytes = self.before_bytes.map(|before| before + self.others_bytes.load(Ordering::Relaxed));
         // Memory that the process held before, such as an interpreter's, does not count.
-        let kept = peak_bytes.saturating_sub(before_bytes.unwrap_or(0)) <= budget_bytes;
+        let kept = peak_bytes.map(|peak| peak.saturating_sub(before_bytes.unwrap_or(0)) <= budget_bytes);
         let limit = self.share.map(|(_, limit)| limit);
         MemoryStatistics {
             budget_bytes,

@@ -505,9 +505,11 @@ pub struct MemoryStatistics {
     pub share: Option<f64>,
     pub share_of_bytes: Option<u64>,
     pub share_of: Option<&'static str>,
-    pub peak_bytes: u64,
+    /// Peak resident memory of the process; `None` if the system does not report it.
+    pub peak_bytes: Option<u64>,
     pub before_bytes: Option<u64>,
-    pub kept: bool,
+    /// Whether the budget was kept; `None` if the peak is unknown.
+    pub kept: Option<bool>,
     pub over_time: Option<Vec<(f64, u64)>>,
 }
 
