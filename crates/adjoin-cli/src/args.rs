@@ -35,7 +35,7 @@ pub(crate) use manual::{Completions, Man};
 pub(crate) use report::Report;
 pub(crate) use search::{EffortArguments, Search};
 #[cfg(feature = "serve")]
-pub(crate) use serve::{BenchServe, LogLevel, Serve};
+pub(crate) use serve::{BenchServe, LogForm, LogLevel, Serve};
 
 /// Joins and searches vectors that do not fit in memory, with the memory and the recall that you set
 #[derive(Debug, Parser)]

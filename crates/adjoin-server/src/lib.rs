@@ -36,5 +36,5 @@ mod server;
 mod writes;
 
 pub use load::{LoadOptions, LoadReport, load};
-pub use options::{Level, ServerOptions};
+pub use options::{Level, LogFormat, ServerOptions};
 pub use server::serve;

@@ -6,6 +6,16 @@ use std::path::PathBuf;
 use adjoin::{Error, Result};
 pub use tracing::Level;
 
+/// Form of the messages on standard error.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Lines of text.
+    #[default]
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
 /// Options of a server: the folder, the address and access control.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
@@ -19,6 +29,8 @@ pub struct ServerOptions {
     pub insecure: bool,
     /// Log level on standard error.
     pub level: Level,
+    /// Form of these messages.
+    pub log_format: LogFormat,
 }
 
 impl ServerOptions {
@@ -51,7 +63,8 @@ mod tests {
     fn listening_for_other_hosts_needs_a_key_or_insecure() {
         let of = |listen: &str, key: Option<&str>, insecure| {
             let (listen, key) = (listen.parse().unwrap(), key.map(str::to_owned));
-            ServerOptions { folder: "set.store".into(), listen, key, insecure, level: Level::INFO }.check()
+            let (level, log_format) = (Level::INFO, LogFormat::Text);
+            ServerOptions { folder: "set.store".into(), listen, key, insecure, level, log_format }.check()
         };
         for listen in ["127.0.0.1:0", "127.8.0.1:80", "[::1]:7700"] {
             of(listen, None, false).unwrap();

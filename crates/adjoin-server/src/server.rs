@@ -18,7 +18,7 @@ use crate::backend::{Backend, Lane};
 use crate::batches;
 use crate::connections::{self, CONNECTION_BYTES, KEPT};
 use crate::metrics::Metrics;
-use crate::options::ServerOptions;
+use crate::options::{LogFormat, ServerOptions};
 use crate::queue::Queue;
 use crate::routes::{Server, WRITES, router};
 
@@ -62,6 +62,15 @@ impl Division {
     }
 }
 
+/// Logs to standard error from now on, unless other code in this process has already set up logging.
+fn start_logging(options: &ServerOptions) {
+    let log = tracing_subscriber::fmt().with_max_level(options.level).with_ansi(false).with_writer(std::io::stderr);
+    let _ = match options.log_format {
+        LogFormat::Text => log.try_init(),
+        LogFormat::Json => log.json().flatten_event(true).try_init(),
+    };
+}
+
 /// Serves the folder of `options` until `stop` is set, then answers all accepted requests and returns. Calls
 /// `listening` with the address as soon as it accepts requests.
 ///
@@ -77,12 +86,7 @@ pub fn serve(
     let mut context = context.clone();
     context.progress = Arc::new(Logged::default());
     let context = &context;
-    // This fails if other code in this process has already set up logging.
-    let _ = tracing_subscriber::fmt()
-        .with_max_level(options.level)
-        .with_ansi(false)
-        .with_writer(std::io::stderr)
-        .try_init();
+    start_logging(options);
     let division = Division::of(context.budget().free());
     let purpose = "serving";
     let _of_runtime = context.reserve(RUNTIME_BYTES + (division.connections + KEPT) * CONNECTION_BYTES, purpose)?;

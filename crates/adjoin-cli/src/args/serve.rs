@@ -26,6 +26,16 @@ pub(crate) struct Serve {
     /// Least level of messages on standard error; debug logs every request
     #[arg(long, value_name = "LEVEL", default_value = "info", value_enum, env = "ADJOIN_LOG", hide_env_values = true)]
     pub(crate) log: LogLevel,
+    /// Form of these messages; json writes one object per line
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        default_value = "text",
+        value_enum,
+        env = "ADJOIN_LOG_FORMAT",
+        hide_env_values = true
+    )]
+    pub(crate) log_format: LogForm,
     #[command(flatten)]
     pub(crate) resources: Resources,
 }
@@ -68,6 +78,13 @@ pub(crate) struct BenchServe {
     pub(crate) statistics: StatisticsOutput,
     #[command(flatten)]
     pub(crate) replace: Replace,
+}
+
+/// Form of messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogForm {
+    Text,
+    Json,
 }
 
 /// Least level of messages.

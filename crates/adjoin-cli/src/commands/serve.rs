@@ -1,12 +1,12 @@
 use std::path::Path;
 
 use adjoin::{Cancel, Error, LatencyStatistics, Result, Target, VectorSource, format_number};
-use adjoin_server::{Level, LoadOptions, LoadReport, ServerOptions, load};
+use adjoin_server::{Level, LoadOptions, LoadReport, LogFormat, ServerOptions, load};
 use serde_json::{Map, Value, json};
 
 use super::memory::{memory_verdict, print_memory};
 use crate::Outcome;
-use crate::args::{BenchServe, LogLevel, Serve};
+use crate::args::{BenchServe, LogForm, LogLevel, Serve};
 use crate::print::print;
 use crate::resolve;
 use crate::signals::Stopped;
@@ -24,12 +24,18 @@ pub(crate) fn serve(arguments: &Serve, stopped: &Stopped) -> Result<Outcome> {
         LogLevel::Info => Level::INFO,
         LogLevel::Debug => Level::DEBUG,
     };
-    let options = ServerOptions { folder: folder.clone(), listen: *listen, key, insecure: *insecure, level };
+    let log_format = match arguments.log_format {
+        LogForm::Text => LogFormat::Text,
+        LogForm::Json => LogFormat::Json,
+    };
+    let (folder, listen, insecure) = (folder.clone(), *listen, *insecure);
+    let options = ServerOptions { folder, listen, key, insecure, level, log_format };
     let mut context = resolve::context(resources, stopped)?;
     context.cancel = Cancel::default(); // a signal ends the server, not the running searches
     adjoin_server::serve(&context, &options, &stopped.cancel, |address| print(&format!("http://{address}\n")))?;
     let memory = context.memory();
-    if !resources.quiet.quiet {
+    // The summary is a line of text, which a reader of JSON lines would have to skip.
+    if !resources.quiet.quiet && log_format == LogFormat::Text {
         print_memory(&memory);
     }
     Ok(memory_verdict(&memory))

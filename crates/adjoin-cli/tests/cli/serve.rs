@@ -50,6 +50,22 @@ fn the_server_returns_the_hits_of_the_search_command() {
 }
 
 #[test]
+fn the_server_logs_json_lines_if_requested() {
+    let place = small();
+    let serving = Serving::start(&place, "set.store --memory 64MB --log debug --log-format json");
+    assert_eq!(serving.get("/livez").status, 200);
+    let (code, said) = serving.end();
+    assert_eq!(code, Some(0), "{said}");
+    let lines: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let has = |level: &str, words: &str| {
+        let is_it = |line: &Value| line["level"] == level && line["message"].as_str().unwrap().contains(words);
+        lines.iter().any(is_it)
+    };
+    assert!(has("INFO", "store of 8 rows: listening on http://127.0.0.1:"), "{said}");
+    assert!(has("DEBUG", "/livez") && lines.iter().all(|line| line["timestamp"].is_string()), "{said}");
+}
+
+#[test]
 fn the_server_reports_its_data_health_and_metrics() {
     let place = small();
     let serving = Serving::start(&place, "set.store --memory 64MB");
