@@ -6,7 +6,7 @@ CLI := target/release/adjoin
 # Without --workspace, since `make -C lab test` runs the tests of the laboratory.
 TEST := $(CARGO) test --release --locked --config checked.toml
 
-.PHONY: demo test check python stress interleavings build tools
+.PHONY: demo test check python wheel docs fuzz stress interleavings build tools
 
 build: tools
 	$(CARGO) build --release --locked
@@ -37,8 +37,19 @@ test: tools
 python: tools
 	python/test.sh
 
+# The wheel as it is published, in dist/, with the notices of all crates in it. TARGET names another platform.
+wheel: tools
+	python3 .ci/notices > python/THIRD-PARTY-NOTICES.md
+	maturin build --release --locked --manifest-path python/Cargo.toml --out dist $(if $(TARGET),--target $(TARGET))
+
+# The documentation site, in site/.
+docs:
+	docs/site/build.sh
+
 check: tools
 	.ci/features
+	.ci/packages
+	.ci/lint
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --locked --workspace --all-targets --quiet -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --release --locked --workspace --no-deps --quiet
@@ -48,6 +59,10 @@ check: tools
 # force; an hour of a server under all loads at once.
 stress: tools interleavings
 	ADJOIN_FUZZ_CASES=300000 PROPTEST_CASES=5000 ADJOIN_EVERY_FAULT=1 ADJOIN_MEMORY_RUNS=2000 ADJOIN_SOAK_SECONDS=3600 $(TEST) -- --quiet
+
+# Random inputs to everything that reads bytes from outside, for some hours.
+fuzz: tools
+	ADJOIN_FUZZ_CASES=3000000 $(TEST) -p adjoin --test fuzz -- --quiet
 
 # Runs the threads of a collection in thousands of orders. A model checker replaces the system's locks and chooses the
 # order, so this is a separate build.
