@@ -9,6 +9,7 @@ mod collection_ranges;
 mod collection_refused;
 mod cross;
 mod dedupe;
+mod documents;
 mod end_to_end;
 mod explain;
 mod filtered_joins;
