@@ -1,11 +1,12 @@
 //! Documents show commands with their output, and messages of the program: both must match the program.
 
 use std::fs;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::inputs::sample;
-use crate::place::Place;
+use crate::place::{Place, skip};
 
 /// Units of figures that differ from run to run.
 const UNITS: [&str; 5] = ["s", "ms", "kB", "MB", "GB"];
@@ -41,38 +42,65 @@ fn only_times_and_sizes_are_masked() {
     assert_eq!(masked(line), "35,159 pairs found in # s; memory: # MB, 24,000 rows of 9 sets");
 }
 
-#[test]
-fn the_tutorials_run_and_print_what_they_show() {
+/// Line after the output of each block.
+const END: &str = "===== end of a block";
+
+/// Runs the shell blocks of a page in one shell, so that later ones see the servers that earlier ones start. Returns the
+/// output of each.
+fn outputs(blocks: &[(&str, &str)], place: &Place) -> Vec<String> {
+    let mut script = "exec 2>&1\nset -e\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n".to_owned();
+    for (_, lines) in blocks.iter().filter(|(language, _)| *language == "sh") {
+        script += &format!("{lines}\nprintf '\\n{END}\\n'\n");
+    }
+    // A page shows the default port, which may be taken on this machine.
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let script = script.replace("127.0.0.1:7700", &free.to_string());
     let programs = Path::new(env!("CARGO_BIN_EXE_adjoin")).parent().unwrap().display();
     let path = format!("{programs}:{}", std::env::var("PATH").unwrap_or_default());
-    let pages = fs::read_dir(root().join("docs/tutorials")).unwrap().map(|entry| entry.unwrap().path());
-    let pages: Vec<PathBuf> = pages.filter(|page| page.extension().is_some_and(|ending| ending == "md")).collect();
-    assert!(!pages.is_empty());
-    for page in pages {
-        let place = Place::new();
-        fs::copy(sample(), place.path("sample.parquet")).unwrap();
-        let text = fs::read_to_string(&page).unwrap();
-        let mut printed = String::new();
-        let mut compared = 0;
-        for (language, lines) in blocks(&text) {
-            match language {
-                "sh" => {
-                    let script = format!("exec 2>&1\nset -e\n{lines}");
-                    let mut bash = Command::new("bash");
-                    bash.args(["-c", &script]).env("PATH", &path).env("LC_ALL", "C").current_dir(place.path(""));
-                    let ran = bash.output().unwrap();
-                    printed = String::from_utf8(ran.stdout).unwrap();
-                    assert!(ran.status.success(), "{}: {lines}\n{printed}", page.display());
-                }
-                "text" => {
-                    assert_eq!(masked(&printed), masked(lines), "{}", page.display());
-                    compared += 1;
-                }
-                _ => panic!("{}: a block of {language}", page.display()),
+    let mut bash = Command::new("bash");
+    bash.args(["-c", &script]).env("PATH", &path).env("LC_ALL", "C").current_dir(place.path(""));
+    let ran = bash.output().unwrap();
+    let printed = String::from_utf8(ran.stdout).unwrap();
+    assert!(ran.status.success(), "{:?}: {printed}", ran.status);
+    printed.split(&format!("\n{END}\n")).map(str::to_owned).collect()
+}
+
+fn check_tutorial(page: &str, compared: usize) {
+    let place = Place::new();
+    fs::copy(sample(), place.path("sample.parquet")).unwrap();
+    let text = fs::read_to_string(root().join("docs/tutorials").join(page)).unwrap();
+    let blocks = blocks(&text);
+    let mut outputs = outputs(&blocks, &place).into_iter();
+    let (mut printed, mut count) = (String::new(), 0);
+    for (language, lines) in blocks {
+        match language {
+            "sh" => printed = outputs.next().unwrap(),
+            "text" => {
+                assert_eq!(masked(&printed), masked(lines));
+                count += 1;
             }
+            _ => panic!("a block of {language}"),
         }
-        assert!(compared >= 3, "{}: {compared} outputs were compared", page.display());
     }
+    assert_eq!(count, compared);
+}
+
+#[test]
+fn the_tutorial_about_a_training_set_prints_what_it_shows() {
+    check_tutorial("clean-a-training-set.md", 7);
+}
+
+#[test]
+fn the_tutorial_about_filters_prints_what_it_shows() {
+    check_tutorial("search-with-filters.md", 4);
+}
+
+#[test]
+fn the_tutorial_about_a_crash_prints_what_it_shows() {
+    if !Command::new("curl").arg("--help").output().is_ok_and(|output| output.status.success()) {
+        return skip("curl", "curl is not there");
+    }
+    check_tutorial("survive-a-crash.md", 6);
 }
 
 /// Returns the sources of all crates in a folder, without the breaks of long strings.
