@@ -28,6 +28,10 @@ fi
 rm -rf "$wheels"
 "$python" .ci/notices > python/THIRD-PARTY-NOTICES.md
 "$venv/bin/maturin" build --release --locked --quiet "${config[@]}" --manifest-path python/Cargo.toml --out "$wheels"
+if [[ -n $(find "$wheels" -name '*.whl' -size +25M) ]]; then
+    echo "python: the wheel has more than 25 MiB"
+    exit 1
+fi
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps "$wheels"/*.whl
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check tqdm
 cd python/tests

@@ -1,5 +1,6 @@
 //! `adjoin serve`: returns the hits of `adjoin search`, for every kind of body, and refusals.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use adjoin::{Choice, Durability, Element};
@@ -246,6 +247,10 @@ fn openapi_lists_the_existing_paths_and_limits() {
             assert!(![404, 405].contains(&status), "{method} {path}: {status}");
         }
     }
+    // Generators of clients name functions by these.
+    let operations = paths.values().flat_map(|methods| methods.as_object().unwrap().values());
+    let ids: BTreeSet<&str> = operations.map(|operation| operation["operationId"].as_str().unwrap()).collect();
+    assert_eq!(ids.len(), paths.len(), "{ids:?}");
     let mut names: Vec<&str> = paths.keys().map(String::as_str).collect();
     names.sort_unstable();
     let there = [
