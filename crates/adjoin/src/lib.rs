@@ -139,8 +139,8 @@ pub use serve::{CacheOptions, CacheStatistics, CachedSearch, Recall as ServedRec
 pub use dedupe::{Dedupe, Deduped};
 pub use estimate::{AtThreshold, Estimate, Question as EstimateQuestion};
 pub use job::{
-    Conditions, Job, NearestJob, Opened, OpenedSets, Output, PartFacts, PartOptions, PartPlan, PlanStatistics,
-    ResultKind, open_source,
+    Conditions, Job, NearestJob, Opened, OpenedSets, Output, PartOptions, PartPlan, PlanStatistics, ResultKind,
+    open_source,
 };
 pub use join::{JoinEffort, JoinOptions, Sets};
 pub use truth::{GroundtruthOptions, GroundtruthTarget, RangeForm, TruthFiles};

@@ -37,8 +37,9 @@ pub(crate) fn plan(arguments: &Plan, stopped: &Stopped) -> Result<Outcome> {
 
 fn summarize_plan(PlanStatistics { common, plan }: &PlanStatistics, path: &Path) {
     eprintln!("{} written to {}", format_count(plan.parts.len() as u64, "part"), path.display());
-    let most = |of: fn(&adjoin::PartFacts) -> u64| plan.parts.iter().map(of).max().unwrap_or(0);
-    let [read, memory] = [most(|part| part.read_bytes), most(|part| part.memory_bytes)].map(format_bytes);
+    let read = plan.parts.iter().map(|part| part.read_bytes).max();
+    let memory = plan.parts.iter().map(|part| part.memory_bytes).max();
+    let [read, memory] = [read, memory].map(|most| format_bytes(most.unwrap_or(0)));
     let seconds = plan.parts.iter().map(|part| part.seconds).fold(0.0, f64::max);
     eprintln!("each part: at most {read} read, --memory {memory}, about {seconds:.1} s on this machine");
     let [all, one] = [plan.read_bytes, plan.read_bytes_of_one_machine].map(format_bytes);

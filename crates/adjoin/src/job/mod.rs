@@ -37,7 +37,7 @@ pub use conditions::Conditions;
 pub use nearest::NearestJob;
 pub(crate) use output::schema_of;
 pub use output::{Output, ResultKind};
-pub use parts::{PartFacts, PartOptions, PartPlan, PlanStatistics};
+pub use parts::{PartOptions, PartPlan, PlanStatistics};
 pub use sources::open_source;
 
 /// A join, from the names of its vectors to its statistics.

@@ -1,4 +1,4 @@
-//! Divides a plan into parts for several machines, and foresees what each part reads and holds.
+//! Divides a plan into parts for several machines, and predicts the reads and the memory of each part.
 
 use std::collections::HashSet;
 

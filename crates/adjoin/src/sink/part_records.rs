@@ -34,7 +34,7 @@ const EDGE_BYTES: usize = 2 * ROW_BYTES;
 /// Bytes of a count: the row and the number.
 const COUNT_BYTES: usize = ROW_BYTES + 8;
 
-/// What the parts of a join record of their pairs.
+/// Records of the parts of a join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum PartContent {

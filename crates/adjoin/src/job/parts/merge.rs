@@ -20,7 +20,7 @@ const LISTED: usize = 8;
 const FRAME_BYTES: u64 = 2 << 20;
 
 impl PartPlan {
-    /// Merges the results of all parts in a folder. The result equals that of one machine; pairs are in the order of
+    /// Merges the results of all parts in a folder. The result equals the result of one machine; pairs are in the order of
     /// their rows.
     ///
     /// # Errors
@@ -42,7 +42,7 @@ impl PartPlan {
         merged
     }
 
-    /// Refuses results that need more than the parts record.
+    /// Refuses results for which the records of the parts do not suffice.
     fn check_content(&self, output: &Output<'_>) -> Result<()> {
         let is_possible = match (output, self.head.content) {
             (_, PartContent::Pairs) => true,
@@ -56,7 +56,7 @@ impl PartPlan {
         }
         let (at, planned) = (self.path.display(), &self.head.result);
         Err(Error::option(format!(
-            "{at} was planned for the result {planned}, whose parts do not hold what this result needs; ask for {planned}, \
+            "{at} was planned for the result {planned}, whose parts have too few records for this result; ask for {planned}, \
              or plan for pairs, which suffice for every result"
         )))
     }

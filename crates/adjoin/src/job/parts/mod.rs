@@ -68,7 +68,7 @@ struct PlanHead {
     facts: Vec<PartFacts>,
 }
 
-/// What is foreseen of a part.
+/// Predictions for a part.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct PartFacts {
     /// Number of the part, from 1.
@@ -109,7 +109,7 @@ pub struct PlanCounts {
     pub balance: f64,
 }
 
-/// Returns what parts record for a result.
+/// Returns the records that parts need for a result.
 fn content_of(result: ResultKind) -> PartContent {
     match result {
         ResultKind::Pairs => PartContent::Pairs,
@@ -146,7 +146,7 @@ impl PartPlan {
         Ok(Self { path: path.to_owned(), head, seal })
     }
 
-    /// Returns what is foreseen of each part.
+    /// Returns the predictions for each part.
     pub fn parts(&self) -> &[PartFacts] {
         &self.head.facts
     }

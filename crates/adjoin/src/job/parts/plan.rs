@@ -43,7 +43,7 @@ impl PartPlan {
         }
         // Created first, so that an unwritable place is reported before any work.
         let mut file = SealedWriter::create(context, path, force, PLAN)?;
-        read_manifest(context, folder)?; // names what is wrong with the folder
+        read_manifest(context, folder)?; // refuses a folder that is no store
         let store = Store::open(context, folder)?;
         let (sets, content) = (Sets::from(&store), content_of(result));
         let prepared = prepare(context, sets, &join, content == PartContent::Pairs)?;
