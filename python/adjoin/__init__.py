@@ -42,6 +42,7 @@ from ._folders import IdKind as IdKind
 from ._folders import Metric as Metric
 from ._folders import OnMissing as OnMissing
 from ._options import PathLike
+from ._parts import merge, plan, run_part
 from ._results import Hits, Neighbors, Rows
 from ._source import files_of
 from ._types import ArrowStream
@@ -75,8 +76,11 @@ __all__ = [
     "dedupe",
     "explain",
     "join",
+    "merge",
     "nearest",
     "open",
+    "plan",
+    "run_part",
 ]
 
 #: Metrics of searches. Inner products (``"ip"``) cannot be joined.

@@ -145,7 +145,7 @@ def check_memory(memory: dict[str, Any], result: Optional[Temporary] = None) -> 
         _warn(f"the memory budget was exceeded: {grown} bytes came on top, memory is {memory['budget_bytes']}", result)
 
 
-def check_recall(recall: Optional[dict[str, Any]], result: Temporary) -> None:
+def check_recall(recall: Optional[dict[str, Any]], result: Optional[Temporary] = None) -> None:
     """Warns like :func:`check_memory` if no reasonable search or sample supports the requested recall."""
     if recall is not None and not recall["kept"]:
         reached = (recall["at_k"] or recall["pair"])["estimate"]

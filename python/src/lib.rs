@@ -11,6 +11,7 @@ mod nearest;
 mod open_folder;
 mod options;
 mod pair_file;
+mod parts;
 mod rows;
 mod run;
 mod search;
@@ -140,6 +141,9 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(explain::threshold_leaving, module)?)?;
     module.add_function(wrap_pyfunction!(join::join, module)?)?;
     module.add_function(wrap_pyfunction!(join::condition_columns, module)?)?;
+    module.add_function(wrap_pyfunction!(parts::plan, module)?)?;
+    module.add_function(wrap_pyfunction!(parts::run_part, module)?)?;
+    module.add_function(wrap_pyfunction!(parts::merge, module)?)?;
     module.add_function(wrap_pyfunction!(dedupe::dedupe, module)?)?;
     module.add_function(wrap_pyfunction!(dedupe::rows, module)?)?;
     module.add_function(wrap_pyfunction!(nearest::nearest, module)?)?;

@@ -13,6 +13,7 @@ mod groups;
 mod index;
 mod join;
 mod manual;
+mod parts;
 mod report;
 mod search;
 #[cfg(feature = "serve")]
@@ -32,6 +33,7 @@ pub(crate) use groups::{MemoryOption, Quiet, ReadInterface, Resources, SourceCol
 pub(crate) use index::{Index, IndexBuild, IndexRelayout, IndexShape};
 pub(crate) use join::{Dedupe, Explain, Join, JoinFilters, JoinOutput};
 pub(crate) use manual::{Completions, Man};
+pub(crate) use parts::{Merge, Plan, RunPart};
 pub(crate) use report::Report;
 pub(crate) use search::{EffortArguments, Search};
 #[cfg(feature = "serve")]
@@ -53,6 +55,12 @@ pub(crate) enum Command {
     Append(Append),
     /// Find every pair of vectors within a threshold
     Join(Box<Join>),
+    /// Plan a join in parts, to be run on many machines
+    Plan(Box<Plan>),
+    /// Run one part of a planned join
+    RunPart(RunPart),
+    /// Merge the results of all parts of a planned join
+    Merge(Merge),
     /// Copy a data set without its near-duplicates
     Dedupe(Dedupe),
     /// Find the nearest rows of queries in a store, an index or a collection

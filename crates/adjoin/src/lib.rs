@@ -138,7 +138,10 @@ pub use serve::{CacheOptions, CacheStatistics, CachedSearch, Recall as ServedRec
 // Joins, from the names of their inputs to their statistics.
 pub use dedupe::{Dedupe, Deduped};
 pub use estimate::{AtThreshold, Estimate, Question as EstimateQuestion};
-pub use job::{Conditions, Job, NearestJob, Opened, OpenedSets, Output, ResultKind, open_source};
+pub use job::{
+    Conditions, Job, NearestJob, Opened, OpenedSets, Output, PartOptions, PartPlan, PlanStatistics, ResultKind,
+    open_source,
+};
 pub use join::{JoinEffort, JoinOptions, Sets};
 pub use truth::{GroundtruthOptions, GroundtruthTarget, RangeForm, TruthFiles};
 

@@ -166,7 +166,7 @@ fn summarize_rows(JoinStatistics { common, join, .. }: &JoinStatistics) {
 }
 
 /// Prints which promise was not kept. A given rule threshold without a recall promises nothing.
-fn verdict(statistics: &JoinStatistics) -> Outcome {
+pub(super) fn verdict(statistics: &JoinStatistics) -> Outcome {
     let mut outcome = memory_verdict(&statistics.common.memory);
     let broken = statistics.common.recall.as_ref().filter(|recall| !recall.kept);
     if let Some(recall) = broken {

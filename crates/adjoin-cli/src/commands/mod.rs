@@ -18,6 +18,7 @@ mod join_files;
 mod manual;
 mod memory;
 mod nearest;
+mod parts;
 mod recall;
 mod report;
 mod search;
@@ -41,6 +42,7 @@ pub(crate) use index::index;
 pub(crate) use info::info;
 pub(crate) use join::join;
 pub(crate) use manual::{completions, man};
+pub(crate) use parts::{merge, plan, run_part};
 pub(crate) use report::report;
 pub(crate) use search::search;
 #[cfg(feature = "serve")]

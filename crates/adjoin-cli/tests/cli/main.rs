@@ -33,6 +33,7 @@ mod neighbors;
 mod new_rows;
 mod options;
 mod pairs;
+mod parts;
 mod place;
 mod refused_inputs;
 mod refused_options;

@@ -162,6 +162,14 @@ impl WriterLock {
     /// # Errors
     /// If another process holds it (the message names it), the folder is missing, or the device refuses.
     pub(crate) fn take(device: &Arc<dyn Device>, folder: &Path) -> Result<Self> {
+        Self::take_for(device, folder, "written")
+    }
+
+    /// Takes the lock for work that messages call by a participle, such as "merged".
+    ///
+    /// # Errors
+    /// As [`WriterLock::take`].
+    pub(crate) fn take_for(device: &Arc<dyn Device>, folder: &Path, participle: &str) -> Result<Self> {
         let path = folder.join(WRITER_FILE);
         let held = match device.lock(&path)? {
             Lock::Ours(held) => Some(held),
@@ -169,7 +177,7 @@ impl WriterLock {
             Lock::Others(holder) => {
                 let at = folder.display();
                 return Err(Error::input(format!(
-                    "{at} is being written by {holder}; wait until that is done, or choose another folder"
+                    "{at} is being {participle} by {holder}; wait until that is done, or choose another folder"
                 )));
             }
         };

@@ -90,6 +90,10 @@ pub enum Argument {
     BuildList,
     /// The factor by which a detour must be shorter to replace an edge.
     Alpha,
+    /// The number of parts of a join.
+    Parts,
+    /// The part of a join to run.
+    Part,
     /// Whether to try a result for which disk space seems insufficient.
     Yes,
 }
@@ -140,6 +144,8 @@ impl Argument {
             Self::Degree => "degree",
             Self::BuildList => "build-list",
             Self::Alpha => "alpha",
+            Self::Parts => "parts",
+            Self::Part => "part",
             Self::Yes => "yes",
         }
     }

@@ -13,5 +13,6 @@ pub(crate) mod predicate;
 pub(crate) mod random;
 pub(crate) mod report;
 pub(crate) mod row_numbers;
+pub(crate) mod sealed;
 pub(crate) mod sorter;
 pub(crate) mod workers;

@@ -5,6 +5,7 @@ mod checkpoint;
 mod conditions;
 mod nearest;
 mod output;
+mod parts;
 mod sources;
 
 use std::path::{Path, PathBuf};
@@ -36,6 +37,7 @@ pub use conditions::Conditions;
 pub use nearest::NearestJob;
 pub(crate) use output::schema_of;
 pub use output::{Output, ResultKind};
+pub use parts::{PartOptions, PartPlan, PlanStatistics};
 pub use sources::open_source;
 
 /// A join, from the names of its vectors to its statistics.

@@ -15,7 +15,7 @@ use crate::load::{Buckets, ReadCounts, Sets};
 use crate::plan::{BucketSizes, Division, Explanation, Lead, Rule, Schedule, Step, Task, explain, leg_ends};
 
 /// Upper limit for counts of a run, far above any real one.
-const COUNT_MAX: u64 = 1 << 60;
+pub(super) const COUNT_MAX: u64 = 1 << 60;
 /// Version of a plan that is written to a file.
 const PLAN_VERSION: u32 = 6;
 
@@ -211,11 +211,27 @@ impl JoinPlan {
     pub fn read(text: &str) -> Result<Self> {
         let refused = |error| Error::input(format!("this is not the plan of a join: {error}")).caused_by(error);
         let plan: Self = serde_json::from_str(text).map_err(refused)?;
-        if plan.version != PLAN_VERSION {
-            let version = plan.version;
+        plan.check_version()?;
+        Ok(plan)
+    }
+
+    /// Refuses a plan of another version, for a plan that was decoded as a part of other data.
+    pub(crate) fn check_version(&self) -> Result<()> {
+        let version = self.version;
+        if version != PLAN_VERSION {
             return Err(Error::input(format!("this plan has version {version}, not {PLAN_VERSION}; plan again")));
         }
-        Ok(plan)
+        Ok(())
+    }
+
+    /// Returns the pairs to find.
+    pub(crate) fn predicate(&self) -> Predicate {
+        self.decided.predicate
+    }
+
+    /// Returns the tasks, in order.
+    pub(crate) fn all_tasks(&self) -> &[Task] {
+        &self.tasks
     }
 
     /// Returns the number of tasks.

@@ -68,6 +68,11 @@ impl Watched {
         if other < self.first_row { 2 } else { 1 }
     }
 
+    /// Returns the number of watched vectors.
+    pub(super) fn len(&self) -> usize {
+        self.sets.iter().map(|set| set.vectors.vectors.len()).sum()
+    }
+
     /// Returns the watched vectors by set.
     pub(super) fn vectors(&self) -> Vec<WatchedVectors> {
         self.sets.iter().map(|set| set.vectors.clone()).collect()

@@ -27,6 +27,11 @@ pub(crate) fn kept_bytes_of_a_pair(ids: [IdKind; 2]) -> u64 {
 /// # Errors
 /// If the device refuses.
 pub(crate) fn keep_pairs(batch: &PairBatch, to: &mut FrameWriter) -> Result<()> {
+    to.append(&encoded(batch))
+}
+
+/// Encodes pairs as a frame.
+pub(super) fn encoded(batch: &PairBatch) -> Vec<u8> {
     let mut frame = Vec::with_capacity(LENGTH_BYTES + batch.len() * PAIR_BYTES);
     frame.extend_from_slice(&(batch.len() as u32).to_le_bytes());
     for &row in batch.left_rows.iter().chain(&batch.right_rows) {
@@ -43,7 +48,7 @@ pub(crate) fn keep_pairs(batch: &PairBatch, to: &mut FrameWriter) -> Result<()> 
             frame[at..][..LENGTH_BYTES].copy_from_slice(&bytes.to_le_bytes());
         }
     }
-    to.append(&frame)
+    frame
 }
 
 /// Reads the next pairs, with ids of these kinds.
@@ -59,7 +64,7 @@ pub(crate) fn kept_pairs(from: &mut FrameReader, ids: [IdKind; 2]) -> Result<Opt
 }
 
 /// Decodes a frame; returns `None` if no such frame was ever written.
-fn decoded(frame: &[u8], kinds: [IdKind; 2]) -> Option<PairBatch> {
+pub(super) fn decoded(frame: &[u8], kinds: [IdKind; 2]) -> Option<PairBatch> {
     let (count, rest) = frame.split_first_chunk()?;
     let count = u32::from_le_bytes(*count) as usize;
     let (pairs, mut rest) = rest.split_at_checked(count.checked_mul(PAIR_BYTES)?)?;

@@ -24,6 +24,7 @@ mod invariance;
 mod model;
 mod opened;
 mod oracle;
+mod parts;
 mod plan_golden;
 mod plans;
 mod real;

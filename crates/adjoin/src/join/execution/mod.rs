@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use self::found::FoundPairs;
 use self::verify::Counts;
 pub(super) use self::verify::Verifier;
-use super::prepared::{PlanFacts, Prepared};
+use super::prepared::{COUNT_MAX, PlanFacts, Prepared};
 use super::watched::Watched;
 use crate::base::context::Context;
 use crate::base::error::Result;
@@ -174,8 +174,8 @@ fn counts_of(found: Vec<AtomicU64>) -> Vec<u64> {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Done {
     counts: Counts,
-    /// Pairs found for each watched vector.
-    #[serde(skip)]
+    /// Pairs found for each watched vector. Legs leave it empty, since their stored pairs are counted at the end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     found: Vec<u64>,
     reads: ReadCounts,
     /// Predicted loads of buckets, their bytes, and the uses of buckets.
@@ -212,6 +212,35 @@ impl AddAssign for Done {
 }
 
 impl Done {
+    /// Returns the predictions for tasks.
+    pub(super) fn foreseen(foreseen: CacheCounts, center_distances: u64, edges: u64) -> Self {
+        Self { foreseen, predicted_center_distances: center_distances, edges, ..Self::default() }
+    }
+
+    /// Returns the results that depend on the plan and the sets alone: the counts, without times and reads.
+    pub(crate) fn reproducible(self) -> Self {
+        Self { counts: self.counts, found: self.found, ..Self::default() }
+    }
+
+    /// Returns whether the counts may be those of a part of `prepared`: they can be added, and are of its watched
+    /// vectors.
+    pub(crate) fn is_of(&self, prepared: &Prepared) -> bool {
+        let Counts { pairs, candidate_pairs, verified_pairs, exact_checks, center_distances } = self.counts;
+        let counts = [pairs, candidate_pairs, verified_pairs, exact_checks, center_distances];
+        let watched = prepared.watched.as_ref().map_or(0, Watched::len);
+        self.found.len() == watched && counts.iter().chain(&self.found).all(|count| *count <= COUNT_MAX)
+    }
+
+    /// Sets the time of the work.
+    pub(crate) fn took(self, seconds: f64) -> Self {
+        Self { seconds, ..self }
+    }
+
+    /// Returns the bytes of the buckets that the schedule reads.
+    pub(crate) fn foreseen_bytes(&self) -> u64 {
+        self.foreseen.bytes
+    }
+
     /// Returns the number of compared pairs.
     pub(crate) fn verified_pairs(&self) -> u64 {
         self.counts.verified_pairs

@@ -1,0 +1,287 @@
+//! Files of frames that end with a seal: a checksum of everything before it. Such a file appears whole or not at all,
+//! and one that was cut or changed later is recognized. The seal identifies the contents.
+
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use adjoin_device::ReadFile;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::output::{Draft, OutputWriter};
+
+/// Bytes of the head: the kind, the version, and four zero bytes.
+const HEAD_BYTES: usize = 16;
+/// Bytes of the head of a frame: its length and its checksum. The seal has the same form.
+const FRAME_HEAD_BYTES: usize = 4 + 8;
+/// Length that marks the seal.
+const SEAL: u32 = u32::MAX;
+/// Longest frame that is read, far above real ones.
+const FRAME_BYTES_MAX: usize = 1 << 30;
+
+/// A kind of sealed file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SealedKind {
+    /// The first bytes.
+    pub(crate) magic: [u8; 8],
+    pub(crate) version: u32,
+    /// Name in messages: "the plan of a join in parts".
+    pub(crate) name: &'static str,
+    /// Advice if the file is unusable: "plan again".
+    pub(crate) remedy: &'static str,
+}
+
+impl SealedKind {
+    fn head(&self) -> [u8; HEAD_BYTES] {
+        let mut head = [0; HEAD_BYTES];
+        head[..8].copy_from_slice(&self.magic);
+        head[8..12].copy_from_slice(&self.version.to_le_bytes());
+        head
+    }
+
+    /// Returns the error of a file that differs from what was written.
+    pub(crate) fn damaged(&self, path: &Path, why: &str) -> Error {
+        Error::corrupt(format!("{} is damaged ({why}); {}", path.display(), self.remedy))
+    }
+}
+
+/// Returns the seal after another frame.
+fn sealed_with(seal: u64, frame_head: &[u8; FRAME_HEAD_BYTES]) -> u64 {
+    let mut bytes = [0; 8 + FRAME_HEAD_BYTES];
+    bytes[..8].copy_from_slice(&seal.to_le_bytes());
+    bytes[8..].copy_from_slice(frame_head);
+    xxh3_64(&bytes)
+}
+
+fn frame_head(length: u32, checksum: u64) -> [u8; FRAME_HEAD_BYTES] {
+    let mut head = [0; FRAME_HEAD_BYTES];
+    head[..4].copy_from_slice(&length.to_le_bytes());
+    head[4..].copy_from_slice(&checksum.to_le_bytes());
+    head
+}
+
+/// Writes a sealed file.
+pub(crate) struct SealedWriter {
+    draft: Draft,
+    output: OutputWriter,
+    path: PathBuf,
+    seal: u64,
+    frames: u64,
+    bytes: u64,
+}
+
+impl SealedWriter {
+    /// Starts a file, which appears at `path` when it is finished.
+    ///
+    /// # Errors
+    /// If the name is taken and `force` is false, or the device refuses.
+    pub(crate) fn create(context: &Context, path: &Path, force: bool, kind: SealedKind) -> Result<Self> {
+        let (draft, output) = Draft::create(context, path, force)?;
+        let head = kind.head();
+        let mut writer = Self { draft, output, path: path.to_owned(), seal: xxh3_64(&head), frames: 0, bytes: 0 };
+        writer.write(&head)?;
+        Ok(writer)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        let failed = |error| Error::device(format!("cannot write {}: {error}", self.path.display()));
+        self.output.write_all(bytes).map_err(failed)?;
+        self.bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Appends a frame.
+    ///
+    /// # Errors
+    /// If the device refuses.
+    pub(crate) fn append(&mut self, frame: &[u8]) -> Result<()> {
+        let length = u32::try_from(frame.len()).ok().filter(|_| frame.len() <= FRAME_BYTES_MAX);
+        let head = frame_head(length.expect("frames are short"), xxh3_64(frame));
+        self.write(&head)?;
+        self.write(frame)?;
+        self.seal = sealed_with(self.seal, &head);
+        self.frames += 1;
+        Ok(())
+    }
+
+    /// Returns the number of frames so far.
+    pub(crate) fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    /// Seals the file and makes it appear. Returns its bytes.
+    ///
+    /// # Errors
+    /// If the name was taken in the meantime, or the device refuses.
+    pub(crate) fn finish(mut self) -> Result<u64> {
+        let seal = frame_head(SEAL, self.seal);
+        self.write(&seal)?;
+        let Self { draft, output, bytes, .. } = self;
+        output.sync()?;
+        draft.publish()?;
+        Ok(bytes)
+    }
+}
+
+/// Reads a sealed file.
+pub(crate) struct SealedReader {
+    file: Arc<dyn ReadFile>,
+    path: PathBuf,
+    kind: SealedKind,
+    offset: u64,
+    /// Offset of the seal at the end.
+    end: u64,
+    /// Seal at the end.
+    expected: u64,
+    /// Seal of the frames so far.
+    seal: u64,
+    frame: Vec<u8>,
+}
+
+impl SealedReader {
+    /// Opens a file. Returns `None` if there is none.
+    ///
+    /// # Errors
+    /// If the file is of another kind or version, or was cut.
+    pub(crate) fn open(context: &Context, path: &Path, kind: SealedKind) -> Result<Option<Self>> {
+        let file = match context.device.open(path) {
+            Err(error) if error.source.kind() == ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
+        };
+        let at = path.display();
+        let mut head = [0; HEAD_BYTES];
+        if file.len() >= HEAD_BYTES as u64 {
+            file.read_at(0, &mut head)?;
+        }
+        let (magic, version) = (&head[..8], u32::from_le_bytes([head[8], head[9], head[10], head[11]]));
+        if magic != kind.magic {
+            return Err(Error::input(format!("{at} is not {}; {}", kind.name, kind.remedy)));
+        }
+        if version != kind.version {
+            let (ours, remedy) = (kind.version, kind.remedy);
+            let age = if version < ours { "older" } else { "newer" };
+            return Err(Error::input(format!(
+                "{at} has format version {version}, {age} than the version {ours} of this adjoin; {remedy}"
+            )));
+        }
+        if file.len() < (HEAD_BYTES + FRAME_HEAD_BYTES) as u64 {
+            return Err(kind.damaged(path, "it is cut off"));
+        }
+        let end = file.len() - FRAME_HEAD_BYTES as u64;
+        let mut seal = [0; FRAME_HEAD_BYTES];
+        file.read_at(end, &mut seal)?;
+        let (mark, expected) = split_head(&seal);
+        if mark != SEAL {
+            return Err(kind.damaged(path, "it is cut off"));
+        }
+        let path = path.to_owned();
+        let (offset, seal) = (HEAD_BYTES as u64, xxh3_64(&head));
+        Ok(Some(Self { file, path, kind, offset, end, expected, seal, frame: Vec::new() }))
+    }
+
+    /// Returns the seal of the whole file.
+    pub(crate) fn seal(&self) -> u64 {
+        self.expected
+    }
+
+    /// Returns the next frame; `None` after the last, when the seal was checked.
+    ///
+    /// # Errors
+    /// If the file differs from what was written, or the device fails.
+    pub(crate) fn next(&mut self) -> Result<Option<&[u8]>> {
+        if self.offset == self.end {
+            return if self.seal == self.expected { Ok(None) } else { Err(self.damaged()) };
+        }
+        let mut head = [0; FRAME_HEAD_BYTES];
+        self.read(&mut head)?;
+        let (length, checksum) = split_head(&head);
+        // Compared before the buffer grows, since a damaged length may be any number.
+        if u64::from(length) > self.end - self.offset || length as usize > FRAME_BYTES_MAX {
+            return Err(self.damaged());
+        }
+        let mut frame = std::mem::take(&mut self.frame);
+        frame.resize(length as usize, 0);
+        self.read(&mut frame)?;
+        self.frame = frame;
+        if xxh3_64(&self.frame) != checksum {
+            return Err(self.damaged());
+        }
+        self.seal = sealed_with(self.seal, &head);
+        Ok(Some(&self.frame))
+    }
+
+    fn read(&mut self, bytes: &mut [u8]) -> Result<()> {
+        if bytes.len() as u64 > self.end - self.offset {
+            return Err(self.damaged());
+        }
+        self.file.read_at(self.offset, bytes)?;
+        self.offset += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Returns the error of an invalid frame.
+    pub(crate) fn damaged(&self) -> Error {
+        self.kind.damaged(&self.path, &format!("before byte {}", self.offset))
+    }
+}
+
+fn split_head(head: &[u8; FRAME_HEAD_BYTES]) -> (u32, u64) {
+    let (length, checksum) = head.split_at(4);
+    let length = u32::from_le_bytes(length.try_into().expect("four bytes"));
+    (length, u64::from_le_bytes(checksum.try_into().expect("eight bytes")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIND: SealedKind = SealedKind { magic: *b"adjTEST\n", version: 3, name: "a test", remedy: "test again" };
+
+    fn written(folder: &Path) -> PathBuf {
+        let path = folder.join("sealed");
+        let mut writer = SealedWriter::create(&Context::default(), &path, true, KIND).unwrap();
+        [&b"first"[..], b"", b"third frame"].into_iter().for_each(|frame| writer.append(frame).unwrap());
+        writer.finish().unwrap();
+        path
+    }
+
+    fn read(path: &Path) -> Result<Vec<Vec<u8>>> {
+        let mut reader = SealedReader::open(&Context::default(), path, KIND)?.expect("the file exists");
+        let mut frames = Vec::new();
+        while let Some(frame) = reader.next()? {
+            frames.push(frame.to_vec());
+        }
+        Ok(frames)
+    }
+
+    #[test]
+    fn frames_are_read_as_written_and_every_change_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = written(folder.path());
+        assert_eq!(read(&path).unwrap(), [b"first".to_vec(), Vec::new(), b"third frame".to_vec()]);
+        let whole = std::fs::read(&path).unwrap();
+        for at in 0..whole.len() {
+            let mut changed = whole.clone();
+            changed[at] ^= 1;
+            std::fs::write(&path, &changed).unwrap();
+            assert!(read(&path).is_err(), "byte {at} changed");
+            std::fs::write(&path, &whole[..at]).unwrap();
+            assert!(read(&path).is_err(), "cut before byte {at}");
+        }
+        std::fs::write(&path, [&whole[..], &[0]].concat()).unwrap();
+        assert!(read(&path).is_err(), "a byte too many");
+    }
+
+    #[test]
+    fn other_versions_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = written(folder.path());
+        let mut other = std::fs::read(&path).unwrap();
+        other[8] = 2;
+        std::fs::write(&path, &other).unwrap();
+        let refused = read(&path).unwrap_err().to_string();
+        assert!(refused.contains("version 2, older than the version 3 of this adjoin; test again"), "{refused}");
+    }
+}

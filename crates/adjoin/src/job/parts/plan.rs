@@ -1,0 +1,134 @@
+//! Plans a join in parts.
+
+use std::path::Path;
+
+use super::{
+    PARTS_MAX, PLAN, PartFacts, PartOptions, PartPlan, PlanCounts, PlanHead, PlanStatistics, TASKS_A_FRAME, content_of,
+};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, message};
+use crate::base::report::{JoinStatistics, Stopwatch, Written};
+use crate::base::sealed::SealedWriter;
+use crate::join::{Done, JoinPlan, Sets, comparisons, members_of, prepare, resume_within, run};
+use crate::plan::Task;
+use crate::sink::{Discard, PartContent};
+use crate::store::{Store, read_manifest};
+
+/// Seconds that the run of any part takes.
+const FIXED_SECONDS: f64 = 0.1;
+/// Runs of tasks that are timed, spread over all tasks, and the fraction of all work that they have at most.
+const TIMED_RUNS: usize = 6;
+const TIMED_SHARE: u64 = 32;
+/// Comparisons of the timed tasks: more would not make the time more certain.
+const TIMED_COMPARISONS_MAX: u64 = 400_000_000;
+/// Sinks and parts get a little more memory than they hold, which `divide` then finds free.
+const SPARE: u64 = 7;
+
+impl PartPlan {
+    /// Plans a join of a store with itself, and writes the plan to a file.
+    ///
+    /// # Errors
+    /// Fails if an option is out of range, planning fails, or the file cannot be written.
+    pub fn create(
+        context: &Context,
+        folder: &Path,
+        options: &PartOptions,
+        path: &Path,
+        force: bool,
+    ) -> Result<(Self, PlanStatistics)> {
+        let &PartOptions { join, parts, result } = options;
+        if !(1..=PARTS_MAX).contains(&parts) {
+            return Err(Error::option(message![Argument::Parts, format!(" is {parts}; give 1 to {PARTS_MAX}")]));
+        }
+        // Created first, so that an unwritable place is reported before any work.
+        let mut file = SealedWriter::create(context, path, force, PLAN)?;
+        read_manifest(context, folder)?; // refuses a folder that is no store
+        let store = Store::open(context, folder)?;
+        let (sets, content) = (Sets::from(&store), content_of(result));
+        let prepared = prepare(context, sets, &join, content == PartContent::Pairs)?;
+        let planned = prepared.divided(sets, parts)?;
+        let whole = prepared.whole();
+        let statistics = prepared.statistics(context, sets, &Done::default(), Written::default());
+        let plan = prepared.plan(sets);
+        drop(prepared); // the timed runs take its memory
+        let members = members_of(sets)?;
+        let rate = seconds_a_comparison(context, sets, &plan, &members)?;
+        let outside = content.least_bytes(store.manifest().source_rows);
+        let mut begin = 0;
+        let facts = planned.iter().zip(1..).map(|(part, number)| {
+            let tasks = (part.end - std::mem::replace(&mut begin, part.end)) as u64;
+            let memory = part.memory_bytes + outside;
+            PartFacts {
+                part: number,
+                tasks,
+                comparisons: part.comparisons,
+                buckets: part.buckets,
+                read_bytes: part.read_bytes,
+                halo_bytes: part.halo_bytes,
+                memory_bytes: context.whole_budget(memory + memory / SPARE).min(context.memory_bytes()),
+                seconds: FIXED_SECONDS + part.comparisons as f64 * rate,
+            }
+        });
+        let facts: Vec<PartFacts> = facts.collect();
+        let head = PlanHead {
+            store: std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned()),
+            result: result.to_string(),
+            content,
+            tasks: plan.tasks(),
+            whole_read_bytes: whole.foreseen_bytes(),
+            parts: planned,
+            facts,
+            plan: plan.part(0..0),
+        };
+        file.append(&serde_json::to_vec(&head).expect("a plan has no map with other keys than text"))?;
+        for tasks in plan.all_tasks().chunks(TASKS_A_FRAME) {
+            let bytes = |&(i, j): &Task| (u64::from(j) << 32 | u64::from(i)).to_le_bytes();
+            file.append(&tasks.iter().flat_map(bytes).collect::<Vec<u8>>())?;
+        }
+        file.finish()?;
+        let plan = Self::read(context, path)?;
+        let statistics = plan.statistics(context, statistics);
+        Ok((plan, statistics))
+    }
+
+    fn statistics(&self, context: &Context, join: JoinStatistics) -> PlanStatistics {
+        let mut common = join.common;
+        (common.command, common.memory, common.seconds.execute) = ("plan", context.memory(), None);
+        let parts = self.head.facts.clone();
+        let most = parts.iter().map(|part| part.comparisons).max().unwrap_or(0) as f64;
+        let mean = parts.iter().map(|part| part.comparisons).sum::<u64>() as f64 / parts.len() as f64;
+        let plan = PlanCounts {
+            read_bytes: parts.iter().map(|part| part.read_bytes).sum(),
+            read_bytes_of_one_machine: self.head.whole_read_bytes,
+            balance: if mean > 0.0 { most / mean } else { 1.0 },
+            parts,
+        };
+        PlanStatistics { common, plan }
+    }
+}
+
+/// Measures the time of a comparison, by runs of a few tasks.
+fn seconds_a_comparison(context: &Context, sets: Sets<'_>, plan: &JoinPlan, members: &[u64]) -> Result<f64> {
+    let tasks = plan.all_tasks();
+    let all: u64 = tasks.iter().map(|&task| comparisons(members, task)).sum();
+    let a_run = (all / TIMED_SHARE).min(TIMED_COMPARISONS_MAX) / TIMED_RUNS as u64;
+    let (mut seconds, mut compared) = (0.0, 0);
+    for number in 0..TIMED_RUNS {
+        let begin = tasks.len() * number / TIMED_RUNS;
+        let (mut end, mut of_run) = (begin, 0);
+        while end < tasks.len() && (of_run < a_run || end == begin) {
+            of_run += comparisons(members, tasks[end]);
+            end += 1;
+        }
+        if begin == end {
+            continue;
+        }
+        let part = resume_within(context, sets, plan.part(begin..end), None)?;
+        let watch = Stopwatch::start();
+        run(context, sets, &part, &mut Discard)?;
+        seconds += watch.seconds();
+        compared += of_run;
+    }
+    Ok(if compared > 0 { seconds / compared as f64 } else { 0.0 })
+}

@@ -1,0 +1,92 @@
+//! Runs one part of a join.
+
+use std::io::ErrorKind as IoErrorKind;
+use std::path::Path;
+
+use super::{PART, PartEnd, PartPlan};
+use crate::base::context::Context;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::report::{JoinStatistics, Written};
+use crate::base::sealed::SealedWriter;
+use crate::join::{JoinOptions, Sets, least_memory, resume_within, run};
+use crate::sink::PartSink;
+use crate::store::Store;
+
+impl PartPlan {
+    /// Runs a part and writes its result into a folder, which is created if it is missing. Returns `None` if the result
+    /// exists already and is whole, unless `force` is given.
+    ///
+    /// # Errors
+    /// Fails if the plan is for another store, the folder has the part of another plan, memory does not suffice, or a
+    /// disk fails.
+    pub fn run_part(
+        &self,
+        context: &Context,
+        store: &Store,
+        number: u32,
+        folder: &Path,
+        force: bool,
+    ) -> Result<Option<JoinStatistics>> {
+        let sets = Sets::from(store);
+        let part = &self.head.parts[number as usize - 1];
+        create_folder(context, folder)?;
+        if !force && self.is_done(context, folder, number)? {
+            return Ok(None);
+        }
+        let path = self.part_file(folder, number);
+        // A result is replaced by an equal one, so two runs of a part do not disturb each other.
+        let mut file = SealedWriter::create(context, &path, true, PART)?;
+        let head = serde_json::to_vec(&self.part_head(number)).expect("a head has no map");
+        file.append(&head)?;
+        let plan = self.head.plan.clone().with_tasks(self.tasks(context, number)?);
+        let least = least_memory(sets, &JoinOptions::exact(plan.predicate()))?;
+        let mut sink = PartSink::create(context, sets, self.head.content, &context.temporary(Some(folder)), least)?;
+        let prepared = resume_within(context, sets, plan, Some(part.cache_bytes))?;
+        let done = run(context, sets, &prepared, &mut sink)?;
+        let mut statistics = prepared.statistics(context, sets, &done, Written::default());
+        drop(prepared); // its memory is free while the records are written
+        let spill_bytes = sink.write(&mut file)?;
+        let end = PartEnd { frames: file.frames(), done: done.reproducible() };
+        file.append(&serde_json::to_vec(&end).expect("counts have no map"))?;
+        let bytes = file.finish()?;
+        statistics.write(|| Ok(Written { bytes, spill_bytes, ..Written::default() }))?;
+        let common = &mut statistics.common;
+        (common.command, common.memory) = ("run-part", context.memory());
+        common.recall = None; // only all parts together have found the pairs of a row
+        common.io.spill_bytes = Some(spill_bytes);
+        common.io.bytes_written = Some(bytes);
+        if let Some(predicted) = &mut common.predicted {
+            predicted.verified_pairs = None; // predicted for all parts together
+            predicted.seconds = Some(self.head.facts[number as usize - 1].seconds);
+        }
+        Ok(Some(statistics))
+    }
+
+    /// Returns whether a whole result of a part exists. A damaged one counts as missing.
+    fn is_done(&self, context: &Context, folder: &Path, number: u32) -> Result<bool> {
+        let read = || -> Result<bool> {
+            let Some(mut reader) = self.open_part(context, folder, number)? else { return Ok(false) };
+            while reader.next()?.is_some() {
+                context.cancel.check()?;
+            }
+            Ok(true)
+        };
+        match read() {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                context.progress.note(&format!("{error}: it is made again"));
+                Ok(false)
+            }
+            read => read,
+        }
+    }
+}
+
+fn create_folder(context: &Context, folder: &Path) -> Result<()> {
+    match context.device.create_folder(folder) {
+        Err(error) if error.source.kind() == IoErrorKind::AlreadyExists => match context.device.kind(folder)? {
+            Some(adjoin_device::FileKind::Folder) => Ok(()),
+            _ => Err(Error::input(format!("{} is a file; name a folder for the results of parts", folder.display()))),
+        },
+        created => Ok(created?),
+    }
+}

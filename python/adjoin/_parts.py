@@ -1,0 +1,137 @@
+"""One join on many machines: the plan, the run of a part, and the merge."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal, Optional, Union
+
+from . import _engine, _options
+from ._options import PathLike
+from ._progress import bar
+from ._work import check_memory, check_recall
+
+ResultKind = Literal["pairs", "counts", "clusters", "removed", "kept"]
+KeepRule = Literal["greedy", "cluster"]
+
+
+def plan(
+    store: PathLike,
+    path: PathLike,
+    *,
+    parts: int,
+    eps: Optional[float] = None,
+    min_similarity: Optional[float] = None,
+    recall: Optional[float] = None,
+    exact: bool = False,
+    result: ResultKind = "pairs",
+    seed: int = 1,
+    force: bool = False,
+    memory: Union[str, int, None] = None,
+    threads: Optional[int] = None,
+    progress: Optional[bool] = None,
+) -> dict[str, Any]:
+    """Plans a join of a store with itself in ``parts`` parts of about equal work, and writes the plan to ``path``.
+
+    Run each part with :func:`run_part` on any machine that can read the store, and unite them with :func:`merge`. Parts
+    for pairs suffice for every result; parts for another ``result`` are smaller. Set ``memory`` as on the machines
+    that run the parts. The other arguments are options of :func:`join`.
+
+    Returns the statistics. ``["plan"]["parts"]`` has a dict per part, with its ``memory_bytes`` and ``seconds``.
+
+    Raises a subclass of :class:`AdjoinError` that names the kind of error.
+    """
+    request = {
+        "store": _options.path("store", store),
+        "target": _options.threshold(eps, min_similarity, recall, exact),
+        "parts": _options.integer("parts", parts, 2**32 - 1),
+        "result": _options.choice("result", result, "result"),
+        "seed": _options.integer("seed", seed, _options.U64_MAX),
+        "path": _options.path("path", path),
+        "force": _options.flag("force", force),
+    }
+    resources, shown = _resources(memory, threads, None), bar(_options.optional_flag("progress", progress))
+    stats: dict[str, Any] = json.loads(_engine.plan(request, resources, shown))
+    check_memory(stats["memory"])
+    return stats
+
+
+def run_part(
+    plan: PathLike,
+    part: str,
+    folder: PathLike,
+    *,
+    store: Optional[PathLike] = None,
+    force: bool = False,
+    memory: Union[str, int, None] = None,
+    threads: Optional[int] = None,
+    temporary: Optional[PathLike] = None,
+    progress: Optional[bool] = None,
+) -> Optional[dict[str, Any]]:
+    """Runs one part of a plan, such as ``"3/256"``, and writes its result into ``folder``.
+
+    The result has the same bytes on any machine. A part that is done is not run again, unless ``force`` is set.
+    ``store`` is the path of the store, if this machine has it at another path than the plan.
+
+    Returns the statistics, or None if the result exists already.
+
+    Raises a subclass of :class:`AdjoinError` that names the kind of error.
+    """
+    request = {
+        "plan": _options.path("plan", plan),
+        "part": _options.text("part", part),
+        "folder": _options.path("folder", folder),
+        "store": _options.optional_path("store", store),
+        "force": _options.flag("force", force),
+    }
+    resources, shown = _resources(memory, threads, temporary), bar(_options.optional_flag("progress", progress))
+    told = _engine.run_part(request, resources, shown)
+    if told is None:
+        return None
+    stats: dict[str, Any] = json.loads(told)
+    check_memory(stats["memory"])
+    return stats
+
+
+def merge(
+    plan: PathLike,
+    folder: PathLike,
+    path: PathLike,
+    *,
+    result: Optional[ResultKind] = None,
+    keep_rule: KeepRule = "greedy",
+    store: Optional[PathLike] = None,
+    force: bool = False,
+    memory: Union[str, int, None] = None,
+    threads: Optional[int] = None,
+    temporary: Optional[PathLike] = None,
+    progress: Optional[bool] = None,
+) -> dict[str, Any]:
+    """Merges the results of all parts in ``folder``, and writes the result of the join to ``path``.
+
+    ``result`` is by default the one that was planned. The other arguments are options of :func:`run_part`.
+
+    Returns the statistics of the join.
+
+    Raises a subclass of :class:`AdjoinError` that names the kind of error, for example if a part is missing or damaged.
+    Warns with :class:`PromiseWarning` if the recall or ``memory`` missed its target.
+    """
+    request = {
+        "plan": _options.path("plan", plan),
+        "folder": _options.path("folder", folder),
+        "path": _options.path("path", path),
+        "result": None if result is None else _options.choice("result", result, "result"),
+        "rule": _options.choice("keep_rule", keep_rule, "keep rule"),
+        "store": _options.optional_path("store", store),
+        "force": _options.flag("force", force),
+    }
+    resources, shown = _resources(memory, threads, temporary), bar(_options.optional_flag("progress", progress))
+    stats: dict[str, Any] = json.loads(_engine.merge(request, resources, shown))
+    check_memory(stats["memory"])
+    check_recall(stats["recall"])
+    return stats
+
+
+def _resources(memory: Any, threads: Any, temporary: Any) -> dict[str, Any]:
+    resources = _options.resources(memory, threads)
+    resources["temporary"] = _options.optional_path("temporary", temporary)
+    return resources

@@ -1,0 +1,102 @@
+//! A join in parts: the plan, the run of a part, and the merge.
+
+use std::path::PathBuf;
+
+use adjoin::{PartOptions, PartPlan, Target};
+use pyo3::prelude::*;
+
+use crate::options::{JoinTarget, Resources, json};
+use crate::run::{Running, raised};
+
+/// A plan to write.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct PlanRequest {
+    store: PathBuf,
+    target: JoinTarget,
+    parts: u32,
+    result: String,
+    seed: u64,
+    path: PathBuf,
+    force: bool,
+}
+
+/// Writes the plan of a join in parts; returns its statistics.
+#[pyfunction]
+pub(crate) fn plan(
+    py: Python<'_>,
+    request: PlanRequest,
+    resources: Resources,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
+    running.run(py, |context| {
+        let PlanRequest { ref store, ref target, parts, ref result, seed, ref path, force } = request;
+        let options = PartOptions { join: target.join_options(seed)?, parts, result: result.parse()? };
+        let (_, statistics) = PartPlan::create(context, store, &options, path, force)?;
+        json(&statistics)
+    })
+}
+
+/// A part to run.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct PartRequest {
+    plan: PathBuf,
+    part: String,
+    folder: PathBuf,
+    store: Option<PathBuf>,
+    force: bool,
+}
+
+/// Runs a part of a join; returns its statistics, or `None` if its result exists already.
+#[pyfunction]
+pub(crate) fn run_part(
+    py: Python<'_>,
+    request: PartRequest,
+    resources: Resources,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Option<String>> {
+    let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
+    running.run(py, |context| {
+        let PartRequest { ref plan, ref part, ref folder, ref store, force } = request;
+        let plan = PartPlan::read(context, plan)?;
+        let number = plan.part_number(part)?;
+        let store = plan.open_store(context, store.as_deref())?;
+        plan.run_part(context, &store, number, folder, force)?.map(|statistics| json(&statistics)).transpose()
+    })
+}
+
+/// Parts to merge.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct MergeRequest {
+    plan: PathBuf,
+    folder: PathBuf,
+    path: PathBuf,
+    /// The result; that of the plan if `None`.
+    result: Option<String>,
+    rule: String,
+    store: Option<PathBuf>,
+    force: bool,
+}
+
+/// Merges the results of all parts of a join; returns the statistics.
+#[pyfunction]
+pub(crate) fn merge(
+    py: Python<'_>,
+    request: MergeRequest,
+    resources: Resources,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
+    running.run(py, |context| {
+        let MergeRequest { ref plan, ref folder, ref path, ref result, ref rule, ref store, force } = request;
+        let plan = PartPlan::read(context, plan)?;
+        let result = result.as_deref().map_or_else(|| Ok(plan.result()), str::parse)?;
+        let store = plan.open_store(context, store.as_deref())?;
+        let context = &context.clone().or_temporary(Target::parent_of(path));
+        let output = result.output(Some(Target::File { path: path.clone(), force }), rule.parse()?);
+        json(&plan.merge(context, &store, folder, &output)?)
+    })
+}

@@ -1,0 +1,41 @@
+"""A join in parts gives the result of one machine."""
+
+import pyarrow.parquet
+import pytest
+
+import adjoin
+
+
+def rows_of(path):
+    table = pyarrow.parquet.read_table(path)
+    return sorted(zip(*(column.to_pylist() for column in table.columns)))
+
+
+def test_parts_are_merged_to_the_result_of_one_machine(tmp_path, vectors):
+    adjoin.build(vectors, tmp_path / "store")
+    told = adjoin.plan(tmp_path / "store", tmp_path / "plan", parts=3, eps=0.3, exact=True)
+    assert [part["part"] for part in told["plan"]["parts"]] == [1, 2, 3]
+    for part in (2, 3, 1):
+        assert adjoin.run_part(tmp_path / "plan", f"{part}/3", tmp_path / "parts", memory="200MB")["join"]["pairs"] >= 0
+    assert adjoin.run_part(tmp_path / "plan", "1/3", tmp_path / "parts") is None
+    stats = adjoin.merge(tmp_path / "plan", tmp_path / "parts", tmp_path / "pairs.parquet")
+    adjoin.merge(tmp_path / "plan", tmp_path / "parts", tmp_path / "removed.parquet", result="removed")
+    with adjoin.join(tmp_path / "store", eps=0.3, exact=True) as result:
+        assert stats["join"]["pairs"] == len(result) > 0
+        result.write(tmp_path / "one.parquet")
+        result.write(tmp_path / "one-removed.parquet", "removed")
+    assert rows_of(tmp_path / "pairs.parquet") == rows_of(tmp_path / "one.parquet")
+    assert rows_of(tmp_path / "removed.parquet") == rows_of(tmp_path / "one-removed.parquet")
+
+
+def test_missing_parts_and_wrong_numbers_are_refused(tmp_path, vectors):
+    adjoin.build(vectors, tmp_path / "store")
+    adjoin.plan(tmp_path / "store", tmp_path / "plan", parts=2, eps=0.3, result="counts")
+    with pytest.raises(adjoin.OptionError, match="is no part of"):
+        adjoin.run_part(tmp_path / "plan", "3/2", tmp_path / "parts")
+    adjoin.run_part(tmp_path / "plan", "2/2", tmp_path / "parts")
+    with pytest.raises(adjoin.InputError, match="1 of 2 parts missing"):
+        adjoin.merge(tmp_path / "plan", tmp_path / "parts", tmp_path / "counts.csv")
+    adjoin.run_part(tmp_path / "plan", "1/2", tmp_path / "parts")
+    with pytest.raises(adjoin.OptionError, match="was planned for the result counts"):
+        adjoin.merge(tmp_path / "plan", tmp_path / "parts", tmp_path / "pairs.csv", result="pairs")
