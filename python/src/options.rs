@@ -9,6 +9,7 @@ use adjoin::{
     IdType, IndexOptions, JoinEffort, JoinOptions, KeepRule, Metric, OnBad, OnDuplicateId, OnMissing, Predicate,
     Result, ResultKind, SourceOptions, VectorSource, open_source, parse_bytes,
 };
+use adjoin_object::ObjectDevice;
 use arrow_schema::Schema;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -27,7 +28,8 @@ impl Resources {
     /// Creates a context with this memory limit, in addition to the memory that the process held at the call and to the
     /// budgets of other runs.
     pub(crate) fn context(&self, others_bytes: Arc<AtomicU64>) -> Result<Context> {
-        let context = Context::default().with_resources(self.memory.as_deref(), self.threads)?;
+        let mut context = Context::default().with_resources(self.memory.as_deref(), self.threads)?;
+        context.device = Arc::new(ObjectDevice::over(context.device));
         let context = context.beside(self.before_bytes, others_bytes);
         match &self.temporary {
             Some(folder) => context.with_temporary(folder),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use adjoin::{
     BuildOptions, Context, Error, FolderKind, GraphOptions, IdChoice, IndexOptions, Interval, KeepRule, Metric, Output,
     RecallStatistics, Result, ResultKind, SourceOptions, Target, VectorSource,
-    device::{FileSystem, LimitedBy, MemoryLimit, current_resident_bytes, forget_code, memory_limit},
+    device::{Device, FileSystem, LimitedBy, Location, MemoryLimit, current_resident_bytes, forget_code, memory_limit},
     format_bytes, format_count,
     kernels::Kernel,
     open_source, parse_bytes,
@@ -25,7 +25,23 @@ use crate::signals::Stopped;
 /// Returns a context for this process, with the memory that it holds already, without the code that parsed arguments.
 pub(crate) fn own_context() -> Context {
     forget_code();
-    Context::default().in_process_of(current_resident_bytes())
+    let context = plain_context();
+    context.in_process_of(current_resident_bytes())
+}
+
+/// Returns a context with default resources, which reads files and objects.
+pub(crate) fn plain_context() -> Context {
+    let mut context = Context::default();
+    context.device = with_object_stores(context.device);
+    context
+}
+
+/// Adds object stores to a device, if this build has them.
+fn with_object_stores(files: Arc<dyn Device>) -> Arc<dyn Device> {
+    #[cfg(feature = "object")]
+    return Arc::new(adjoin_object::ObjectDevice::over(files));
+    #[cfg(not(feature = "object"))]
+    files
 }
 
 /// Returns the context of a command that computes.
@@ -41,7 +57,7 @@ pub(crate) fn context(resources: &Resources, stopped: &Stopped) -> Result<Contex
     if let Some(limit) = memory_limit().filter(|limit| context.memory_bytes() > limit.bytes) {
         context.progress.note(&beyond_limit(context.memory_bytes(), limit));
     }
-    context.device = Arc::new(files(*device, &context)?);
+    context.device = with_object_stores(Arc::new(files(*device, &context)?));
     Ok(context)
 }
 
@@ -128,6 +144,12 @@ pub(crate) fn source(context: &Context, names: &[String], columns: &SourceColumn
 /// Refuses results that would replace inputs or be written into an input folder, by whatever path, and two results of
 /// one name. Each of `outputs` is an option and its path.
 pub(crate) fn check_outputs(context: &Context, inputs: &[String], outputs: &[(&str, &Path)]) -> Result<()> {
+    for (option, path) in outputs {
+        if let Location::Remote(name) = Location::of(path) {
+            let url = name.public_url();
+            return Err(Error::option(format!("{option} writes files, not {url}; name a file or folder, and copy it")));
+        }
+    }
     for input in inputs {
         let read = Read::of(context, input)?;
         outputs.iter().try_for_each(|(option, path)| read.refuse(option, path))?;

@@ -3,11 +3,15 @@
 use std::any::Any;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::path::Path;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::aligned::AlignedBuffer;
 use crate::error::{DeviceError, Operation};
+
+/// Most bytes of a range that [`ReadFile::read_ahead`] reads by one request.
+pub const READ_AHEAD_PIECE_BYTES: u64 = 2 << 20;
 
 /// Files and folders, as the engine uses them. All offsets and lengths are in bytes.
 pub trait Device: Send + Sync {
@@ -104,6 +108,20 @@ pub trait Device: Send + Sync {
         Ok(self.list(folder)?.into_iter().filter(|name| wanted(name)).collect())
     }
 
+    /// Returns whether names that are [`Location::Remote`](crate::Location::Remote) lead to object stores.
+    fn reads_object_stores(&self) -> bool {
+        false
+    }
+
+    /// Returns the paths of all files in a remote folder and the folders below it, sorted by their bytes. An object
+    /// store lists them without asking for each folder.
+    ///
+    /// # Errors
+    /// If the folder may not be listed, or the device reads no object stores.
+    fn list_below(&self, folder: &Path) -> Result<Vec<PathBuf>, DeviceError> {
+        Err(DeviceError::new(Operation::List, folder, io::ErrorKind::Unsupported.into()))
+    }
+
     /// Takes the lock of a file unless it is held; creates the file if it is missing. No other process or thread can
     /// take the lock until the returned value is dropped or the process has ended, in whatever way. The file names the
     /// holder of the lock. Only the holder may remove it.
@@ -141,13 +159,16 @@ pub struct FileStamp {
     /// Time of the last change of contents or metadata, in nanoseconds; 0 if unknown. No program can set it back, but
     /// renaming the file or changing its permissions updates it too.
     pub changed_ns: i128,
+    /// Digest of the version that an object store states, such as an ETag; 0 if it states none.
+    pub version: u64,
 }
 
 impl FileStamp {
-    /// Returns whether length and time of writing equal those of the other stamp, so that the contents probably do too.
+    /// Returns whether length, time of writing and version equal those of the other stamp, so that the contents probably
+    /// do too.
     #[must_use]
     pub fn has_contents_of(&self, other: &Self) -> bool {
-        (self.len, self.written_ns) == (other.len, other.written_ns)
+        (self.len, self.written_ns, self.version) == (other.len, other.written_ns, other.version)
     }
 }
 
@@ -185,7 +206,23 @@ pub trait ReadFile: Any + Send + Sync {
     /// # Errors
     /// If the system fails.
     fn stamp(&self) -> Result<FileStamp, DeviceError> {
-        Ok(FileStamp { len: self.len(), written_ns: 0, changed_ns: 0 })
+        Ok(FileStamp { len: self.len(), written_ns: 0, changed_ns: 0, version: 0 })
+    }
+
+    /// Returns whether each read takes long whatever its length, as one from an object store does.
+    fn is_remote(&self) -> bool {
+        false
+    }
+
+    /// Returns the bytes that [`read_ahead`](Self::read_ahead) holds at most.
+    fn read_ahead_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Returns a view of the file for a reader that needs `ranges` of at most [`READ_AHEAD_PIECE_BYTES`] in
+    /// this order. Ranges are read before they are needed, several at a time. Reads of other ranges are allowed. `None` if the file is read fast enough without.
+    fn read_ahead(self: Arc<Self>, _ranges: Vec<Range<u64>>) -> Option<Arc<dyn ReadFile>> {
+        None
     }
 
     /// Returns whether the file is empty.

@@ -101,12 +101,13 @@ fn at(offset: Option<u64>) -> String {
 }
 
 impl DeviceError {
-    pub(crate) fn new(operation: Operation, path: &Path, source: io::Error) -> Self {
+    /// Creates the error of an operation on a file or folder.
+    pub fn new(operation: Operation, path: &Path, source: io::Error) -> Self {
         Self { operation, path: path.to_owned(), offset: None, source }
     }
 
     /// Creates the error of a read at `offset`.
-    pub(crate) fn read(path: &Path, offset: u64, source: io::Error) -> Self {
+    pub fn read(path: &Path, offset: u64, source: io::Error) -> Self {
         Self { offset: Some(offset), ..Self::new(Operation::Read, path, source) }
     }
 }

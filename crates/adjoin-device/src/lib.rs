@@ -43,6 +43,7 @@ mod creator;
 mod device;
 mod error;
 mod file_system;
+mod location;
 mod lock_file;
 #[allow(unsafe_code)] // is an allocator
 mod mapped_blocks;
@@ -65,9 +66,13 @@ pub use aligned::{AlignedBuffer, BLOCK_BYTES};
 pub use budget::{BudgetExceeded, MemoryBudget, Reservation};
 pub use bytes_file::BytesFile;
 pub use creator::Creator;
-pub use device::{Cause, Completion, Device, FileKind, FileStamp, HeldLock, Lock, ReadFile, ReadQueue, WriteFile};
+pub use device::{
+    Cause, Completion, Device, FileKind, FileStamp, HeldLock, Lock, READ_AHEAD_PIECE_BYTES, ReadFile, ReadQueue,
+    WriteFile,
+};
 pub use error::{DeviceError, Operation};
 pub use file_system::FileSystem;
+pub use location::{Location, RemoteName};
 pub use mapped_blocks::MappedBlocks;
 pub use memory_limit::{LimitedBy, MemoryLimit, memory_limit};
 pub use priority::give_way;

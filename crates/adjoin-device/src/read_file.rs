@@ -114,7 +114,8 @@ impl ReadFile for OpenFile {
         // The inode number is left out: some network file systems assign another one at each opening.
         let ns = |seconds: i64, ns: i64| i128::from(seconds) * 1_000_000_000 + i128::from(ns);
         let written_ns = ns(facts.mtime(), facts.mtime_nsec());
-        Ok(FileStamp { len: facts.len(), written_ns, changed_ns: ns(facts.ctime(), facts.ctime_nsec()) })
+        let changed_ns = ns(facts.ctime(), facts.ctime_nsec());
+        Ok(FileStamp { len: facts.len(), written_ns, changed_ns, version: 0 })
     }
 
     fn is_direct(&self) -> bool {

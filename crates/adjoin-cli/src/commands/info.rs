@@ -1,14 +1,15 @@
-use adjoin::{Context, Error, FolderKind, Result, Store, StoreManifest, format_bytes, format_count, format_number};
+use adjoin::{Error, FolderKind, Result, Store, StoreManifest, format_bytes, format_count, format_number};
 
 use super::words::{columns_in_words, escaped, kind_of_ids, manifest_as_json};
 use super::{collection, index};
 use crate::Outcome;
 use crate::args::Info;
 use crate::print::print;
+use crate::resolve;
 
 pub(crate) fn info(arguments: &Info) -> Result<Outcome> {
     // A folder without a manifest is refused when it is opened as a store.
-    let kind = FolderKind::of(&Context::default(), &arguments.folder)?.unwrap_or(FolderKind::Store);
+    let kind = FolderKind::of(&resolve::plain_context(), &arguments.folder)?.unwrap_or(FolderKind::Store);
     info_of(arguments, kind)
 }
 
@@ -19,7 +20,7 @@ pub(super) fn info_of(Info { folder, json }: &Info, kind: FolderKind) -> Result<
         FolderKind::Collection => return collection::info(folder, *json),
         FolderKind::Store => {}
     }
-    let store = Store::open(&Context::default(), folder)?;
+    let store = Store::open(&resolve::plain_context(), folder)?;
     let columns = || Ok::<_, Error>(columns_in_words(&store.attributes()?) + &order_in_words(store.manifest()));
     let text = || Ok::<_, Error>(describe(&store) + &columns()?);
     print(&if *json { manifest_as_json(store.manifest())? } else { text()? })?;

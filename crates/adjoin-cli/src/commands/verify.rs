@@ -1,4 +1,4 @@
-use adjoin::{Context, Error, FolderKind, Result, Store, StoreVerifyReport, format_bytes, format_count};
+use adjoin::{Error, FolderKind, Result, Store, StoreVerifyReport, format_bytes, format_count};
 
 use super::damage::{BUILD_LEFT, listed, print_damages, unnamed};
 use super::{collection, index};
@@ -10,7 +10,7 @@ use crate::signals::Stopped;
 
 pub(crate) fn verify(arguments: &Verify, stopped: &Stopped) -> Result<Outcome> {
     // Damage to the manifest is an expected finding of verification.
-    let kind = FolderKind::of(&Context::default(), &arguments.folder).ok().flatten().unwrap_or(FolderKind::Store);
+    let kind = FolderKind::of(&resolve::plain_context(), &arguments.folder).ok().flatten().unwrap_or(FolderKind::Store);
     verify_of(arguments, kind, stopped)
 }
 

@@ -31,6 +31,12 @@ mod memory_harness;
 mod nearest;
 mod neighbors;
 mod new_rows;
+#[cfg(feature = "object")]
+#[allow(dead_code)] // has faults that only the tests of its own crate need
+#[path = "../../../adjoin-object/tests/objects/server.rs"]
+mod object_server;
+#[cfg(feature = "object")]
+mod object_stores;
 mod options;
 mod pairs;
 mod parts;

@@ -44,7 +44,7 @@ impl ReadFile for SimulatedReader {
     fn stamp(&self) -> Result<FileStamp, DeviceError> {
         let state = lock(&self.state);
         let (len, written_ns) = (state.readable(self.file).len() as u64, state.written_at(self.file));
-        Ok(FileStamp { len, written_ns, changed_ns: written_ns })
+        Ok(FileStamp { len, written_ns, changed_ns: written_ns, version: 0 })
     }
 
     fn is_direct(&self) -> bool {

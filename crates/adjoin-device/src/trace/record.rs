@@ -195,6 +195,14 @@ impl Device for Recorder {
         self.measure(Operation::List, folder, |device| device.list_only(folder, wanted))
     }
 
+    fn reads_object_stores(&self) -> bool {
+        self.device.reads_object_stores()
+    }
+
+    fn list_below(&self, folder: &Path) -> Result<Vec<PathBuf>, DeviceError> {
+        self.measure(Operation::List, folder, |device| device.list_below(folder))
+    }
+
     fn lock(&self, path: &Path) -> Result<Lock, DeviceError> {
         self.measure(Operation::Lock, path, |device| device.lock(path))
     }
@@ -218,6 +226,11 @@ impl ReadFile for RecordedFile {
 
     fn stamp(&self) -> Result<FileStamp, DeviceError> {
         self.file.stamp()
+    }
+
+    // Nothing is read ahead, so that each read is recorded when and as the engine asks for it.
+    fn is_remote(&self) -> bool {
+        self.file.is_remote()
     }
 
     fn is_direct(&self) -> bool {

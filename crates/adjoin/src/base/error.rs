@@ -139,6 +139,7 @@ impl From<DeviceError> for Error {
 /// Returns the message of a failed operation, with a remedy if one is known.
 fn with_remedy(error: &DeviceError) -> String {
     let remedy = match error.source.kind() {
+        _ if error.source.get_ref().is_some() => "", // a device that words its errors itself adds the remedy
         io::ErrorKind::StorageFull => "; free some space there, or name a folder on another disk",
         io::ErrorKind::QuotaExceeded => "; ask for a larger quota, or name a folder on another disk",
         io::ErrorKind::FileTooLarge => "; raise the limit on the size of files (ulimit -f)",

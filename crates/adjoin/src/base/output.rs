@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use adjoin_device::{Device, FileKind, WriteFile};
+use adjoin_device::{Device, FileKind, Location, WriteFile};
 
 use crate::base::context::Context;
 use crate::base::error::{Error, Result, device_failure};
@@ -124,6 +124,10 @@ impl LaterFile {
 
 /// Implements [`Target::check_free`].
 pub(crate) fn check_free(device: &dyn Device, path: &Path, force: bool) -> Result<()> {
+    if let Location::Remote(name) = Location::of(path) {
+        let url = name.public_url();
+        return Err(Error::option(format!("{url}: object stores are only read; write to a folder, and copy it")));
+    }
     let at = path.display();
     match device.kind(path)? {
         Some(FileKind::Folder) => Err(Error::input(format!("{at} is a folder; name a file for the result"))),

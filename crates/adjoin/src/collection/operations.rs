@@ -22,7 +22,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::locks::{WriterLock, check_creator};
 use crate::base::report::Cancel;
 use crate::source::{Ids, VectorSource};
-use crate::store::is_replaced;
+use crate::store::{Kind, is_replaced, refuse_remote};
 
 /// A merge is due when rows in memory exceed `1 / MERGED_SHARE` of the budget, or `MERGED_BYTES`: queries are compared
 /// with all of them.
@@ -185,6 +185,7 @@ impl Collection {
     }
 
     fn read(context: &Context, folder: &Path, mut manifest: CollectionManifest) -> Result<(Self, LogContents)> {
+        refuse_remote(Kind::Collection, folder)?;
         let (state, found) = loop {
             let read = State::read(context, folder, &manifest);
             // If a merge ended in the meantime, files of the old index are gone; then the new index is opened.

@@ -27,7 +27,8 @@ use crate::quantize::Quantizer;
 use crate::source::{IdKind, Ids};
 use crate::sql::Condition;
 use crate::store::{
-    AttributeFile, FilterBitmap, FolderFiles, Kind, Role, StoredColumns, has_manifest, is_replaced, required_columns,
+    AttributeFile, FilterBitmap, FolderFiles, Kind, Role, StoredColumns, has_manifest, is_replaced, refuse_remote,
+    required_columns,
 };
 
 const PURPOSE: &str = "opening the index";
@@ -83,6 +84,7 @@ impl Index {
     /// # Errors
     /// Those of [`Self::open`].
     pub(crate) fn open_read(context: &Context, folder: &Path, mut manifest: IndexManifest) -> Result<Self> {
+        refuse_remote(Kind::Index, folder)?;
         loop {
             let opened = Self::of_manifest(context, folder, &manifest);
             // If a build replaced the index between two reads, some files are missing. Then the new index is opened.

@@ -56,8 +56,9 @@ pub(crate) fn facts_of_files(source: &dyn VectorSource) -> Result<Vec<Fact>> {
     }
     let of_file = |SourceFile { path, stamp, .. }: &SourceFile| {
         // A program can reset the time of writing, but not the time of the change.
-        let FileStamp { len, written_ns, changed_ns } = stamp;
+        let FileStamp { len, written_ns, changed_ns, version } = stamp;
         let is = format!("{len} bytes written at {written_ns} ns, changed at {changed_ns} ns");
+        let is = if *version == 0 { is } else { format!("{is}, version {version:016x}") };
         Fact::new(format!("the file {}", path.display()), is)
     };
     Ok(files.iter().map(of_file).collect())

@@ -34,6 +34,35 @@ impl FolderFiles {
         refuse_tables(&[folder.to_owned()])?;
         let mut found = Self::default();
         found.walk(folder, &mut Vec::new())?;
+        found.of_one_format(folder, split)
+    }
+
+    /// Sorts the `files` of a prefix of an object store as [`FolderFiles::read`] sorts those of a folder.
+    ///
+    /// # Errors
+    /// Fails as [`FolderFiles::read`] does.
+    pub(super) fn of_objects(folder: &Path, files: Vec<PathBuf>, split: Option<&str>) -> Result<Self> {
+        let mut found = Self::default();
+        for path in files {
+            let within = path.strip_prefix(folder).unwrap_or(&path);
+            let hidden = within.ancestors().filter(|part| !part.as_os_str().is_empty() && is_left_out(part)).last();
+            if let Some(hidden) = hidden {
+                found.left_out.push(folder.join(hidden));
+            } else if let Some(format) = Format::of(&path) {
+                found.files.push((path, format));
+            } else if is_compressed_data(&path) {
+                return Err(unsupported(&path));
+            } else {
+                found.left_out.push(path);
+            }
+        }
+        found.left_out.dedup(); // a hidden folder is named once; its objects follow each other
+        found.of_one_format(folder, split)
+    }
+
+    /// Sorts what was found, and checks that there are files of one format.
+    fn of_one_format(self, folder: &Path, split: Option<&str>) -> Result<Self> {
+        let mut found = self;
         // The order of a folder's entries depends on the file system, and row numbers must not.
         found.files.sort_by(|(a, _), (b, _)| by_bytes(a, b));
         found.left_out.sort_by(|a, b| by_bytes(a, b));

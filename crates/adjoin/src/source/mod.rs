@@ -5,6 +5,7 @@
 //! `Format` in `open.rs` lists the formats. Each has a module that inspects and scans its files, and one in `without/`
 //! that writes them without some rows. CSV is not among them: `table_file.rs` reads tables without vectors.
 
+mod ahead;
 mod arrow;
 mod arrow_table;
 mod attributes;
@@ -28,6 +29,7 @@ mod named;
 mod nested;
 mod npy;
 mod npz;
+mod objects;
 mod open;
 mod parquet;
 mod parquet_footer;
@@ -61,6 +63,7 @@ pub(crate) use generate::generate;
 pub(crate) use id_column::IdColumn;
 pub(crate) use named::Named;
 pub(crate) use nested::ColumnPlace;
+pub(crate) use objects::{check_remote, is_glob};
 pub use open::{IdChoice, SourceOptions, open};
 pub(crate) use open::{expand, open_counted, open_nonempty};
 pub use table_file::TableFile;

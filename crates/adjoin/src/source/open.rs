@@ -4,17 +4,18 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin_device::ReadFile;
+use adjoin_device::{Location, ReadFile};
 
 use super::dense::{DenseFormat, DenseScan};
 use super::facts::Facts;
 use super::file::changed;
 use super::folder::{FolderFiles, by_bytes, is_left_out};
 use super::foreign::guarded;
+use super::objects::{Objects, remote};
 use super::shards::Shards;
 use super::table_formats::{is_cache_of_saved, refuse_tables};
 use super::vectors::{VectorScan, VectorSource};
-use super::{arrow, json_lines, npz, parquet};
+use super::{ahead, arrow, json_lines, npz, objects, parquet};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
@@ -119,28 +120,53 @@ pub(crate) fn open_nonempty(
 pub fn open(context: &Context, sources: &[String], options: &SourceOptions) -> Result<Arc<dyn VectorSource>> {
     let (mut files, mut notes) = (Vec::new(), Vec::new());
     for source in sources {
+        let local = local_name(source);
+        let source = local.as_deref().unwrap_or(source);
         let path = Path::new(source);
-        if path.is_dir() {
-            let found = FolderFiles::read(path, options.split.as_deref())?;
-            notes.extend(found.note(path));
-            // If a split is chosen, nothing is read together, so there is nothing to note.
-            notes.extend(found.note_of_splits(path).filter(|_| options.split.is_none()));
-            let within = |file: &Path| file.strip_prefix(path).unwrap_or(file).to_owned();
-            files.extend(found.files.into_iter().map(|(file, format)| (within(&file), file, format)));
-            continue;
-        }
-        if options.split.is_some() {
-            return Err(no_splits(source));
-        }
-        for path in named_files(source)? {
-            let format = Format::of(&path).ok_or_else(|| unsupported(&path))?;
-            files.push((name_within(source, &path), path, format));
+        match find(context, source, options.split.as_deref())? {
+            Objects::Folder(found) => {
+                notes.extend(found.note(path));
+                // If a split is chosen, nothing is read together, so there is nothing to note.
+                notes.extend(found.note_of_splits(path).filter(|_| options.split.is_none()));
+                let within = |file: &Path| file.strip_prefix(path).unwrap_or(file).to_owned();
+                files.extend(found.files.into_iter().map(|(file, format)| (within(&file), file, format)));
+            }
+            Objects::Files(_) if options.split.is_some() => return Err(no_splits(source)),
+            Objects::Files(named) => {
+                for path in named {
+                    let format = Format::of(&path).ok_or_else(|| unsupported(&path))?;
+                    files.push((name_within(source, &path), path, format));
+                }
+            }
         }
     }
     if files.is_empty() {
         return Err(Error::input("no source is given; name a file, a folder of files, or a glob"));
     }
     Ok(Arc::new(Shards::open(context, files, options, notes)?))
+}
+
+/// Returns the path of a source that is named by a `file://` URL.
+fn local_name(source: &str) -> Option<String> {
+    match Location::of(Path::new(source)) {
+        Location::Local(path) if path != Path::new(source) => path.to_str().map(str::to_owned),
+        _ => None,
+    }
+}
+
+/// Finds the files of a source.
+fn find(context: &Context, source: &str, split: Option<&str>) -> Result<Objects> {
+    if let Some(name) = remote(source) {
+        return objects::find(&*context.device, source, name, split);
+    }
+    let path = Path::new(source);
+    if path.is_dir() {
+        return FolderFiles::read(path, split).map(Objects::Folder);
+    }
+    if split.is_some() {
+        return Err(no_splits(source));
+    }
+    named_files(source).map(Objects::Files)
 }
 
 /// Opens a file with the layout of `.fbin`, `.u8bin` and `.i8bin` (u32 rows, u32 dimensions, then the rows), whatever
@@ -159,7 +185,13 @@ pub(crate) fn open_counted(context: &Context, path: &Path, element: Element) -> 
 
 /// Implements [`SourceOptions::expand`].
 pub(crate) fn expand(source: &str) -> Result<Vec<PathBuf>> {
+    let local = local_name(source);
+    let source = local.as_deref().unwrap_or(source);
     let path = Path::new(source);
+    // Nothing is listed for a name in an object store: callers compare files of this machine.
+    if remote(source).is_some() {
+        return Ok(vec![path.to_owned()]);
+    }
     if path.is_dir() {
         return Ok(FolderFiles::read(path, None)?.files.into_iter().map(|(path, _)| path).collect());
     }
@@ -231,11 +263,17 @@ fn glob_files(pattern: &str) -> Result<Vec<PathBuf>> {
     let mut files: Vec<PathBuf> = paths.into_iter().filter(is_wanted).collect();
     files.sort_by(|a, b| by_bytes(a, b));
     if files.is_empty() {
-        return Err(Error::input(format!(
-            "{pattern}: no file matches; check the path, and quote the glob for the shell"
-        )));
+        return Err(no_match(pattern));
     }
     Ok(files)
+}
+
+pub(super) fn no_match(pattern: &str) -> Error {
+    Error::input(format!("{pattern}: no file matches; check the path, and quote the glob for the shell"))
+}
+
+pub(super) fn no_such_file(path: &Path) -> Error {
+    Error::input(format!("{}: there is no such file or folder; check the path", path.display()))
 }
 
 fn ending(path: &Path) -> String {
@@ -243,7 +281,7 @@ fn ending(path: &Path) -> String {
 }
 
 /// Characters that make a path a glob.
-const WILDCARDS: [char; 3] = ['*', '?', '['];
+pub(super) const WILDCARDS: [char; 3] = ['*', '?', '['];
 
 /// Extensions of readable files.
 pub(super) const ENDINGS: &str =
@@ -251,8 +289,8 @@ pub(super) const ENDINGS: &str =
 
 pub(super) fn unsupported(path: &Path) -> Error {
     // If the file is missing, its ending is not the problem to report.
-    if matches!(path.try_exists(), Ok(false)) {
-        return Error::input(format!("{}: there is no such file or folder; check the path", path.display()));
+    if !Location::is_remote(path) && matches!(path.try_exists(), Ok(false)) {
+        return no_such_file(path);
     }
     Error::input(format!(
         "{}: the ending {} is not one that can be read: {ENDINGS}; decompress or convert the file",
@@ -311,7 +349,7 @@ impl Format {
         match self {
             Self::Parquet => parquet::inspect(context, path, file, options),
             Self::Arrow => arrow::inspect(context, path, file, options),
-            Self::JsonLines => json_lines::inspect(context, path, file, options),
+            Self::JsonLines => json_lines::inspect(context, path, ahead::sequential(file), options),
             Self::Npz => npz::inspect(context, path, file, options),
             Self::Dense(format) => {
                 refuse_columns(path, options)?;
@@ -329,6 +367,8 @@ impl Format {
         scan: ScanOptions,
         facts: &Facts,
     ) -> Result<Box<dyn VectorScan>> {
+        // Of a Parquet file, only the chunks of some columns are read.
+        let file = if self == Self::Parquet { file } else { ahead::sequential(file) };
         match self {
             Self::Parquet => parquet::scan(path, file, options, scan),
             Self::Arrow => arrow::scan(path, file, options, scan),

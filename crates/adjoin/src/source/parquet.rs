@@ -1,5 +1,6 @@
 //! Reads Parquet page by page: only the current page of each column chunk is in memory.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -84,6 +85,7 @@ pub(super) fn scan(
     let ScanOptions { vectors, batch_bytes, piece_bytes_max } = scan;
     let footer = Footer::read(path, WindowedFile::new(file))?.with_piece_bytes_max(piece_bytes_max);
     let columns = footer.choose(options)?;
+    let footer = footer.reading_ahead(&columns.places());
     let tables = footer.scan_tables(&columns, rows_per_batch(vectors, batch_bytes), batch_bytes as u64)?;
     Ok(Box::new(ColumnScan::new(columns, vectors, batch_bytes, tables)))
 }
@@ -102,11 +104,15 @@ pub(super) fn tables(
     batch_rows: usize,
     first_row: u64,
 ) -> Result<Tables> {
+    let ahead_bytes = file.read_ahead_bytes();
     let footer = Footer::read(path, WindowedFile::new(file))?;
     let memory = footer.scan_memory(places)?;
     let batch = footer.batch_memory(places, batch_rows, memory.piece);
     // Reserved before any page is read, so a budget that is too small is noticed early.
-    let held = context.reserve(batch.held_with(&memory), &format!("{}: some columns", path.display()))?;
+    let bytes = batch.held_with(&memory).saturating_add(ahead_bytes);
+    let held = context.reserve(bytes, &format!("{}: some columns", path.display()))?;
+    // The rows before the first are skipped, so their ranges would only be in the way.
+    let footer = if first_row == 0 { footer.reading_ahead(places) } else { footer };
     let footer = footer.with_piece_bytes_max(memory.piece);
     let tables = PiecewiseTables::new(footer, places, batch_rows, first_row, batch)?;
     Ok(Box::new(Holding::new(Box::new(tables), held)))
@@ -119,11 +125,12 @@ pub(super) fn tables_bytes(
     places: &[ColumnPlace],
     batch_rows: usize,
 ) -> Result<u64> {
+    let ahead_bytes = file.read_ahead_bytes();
     let footer = Footer::read(path, WindowedFile::new(file))?;
     let memory = footer.scan_memory(places)?;
     let batch = footer.batch_memory(places, batch_rows, memory.piece);
     drop(PiecewiseTables::new(footer, places, batch_rows, 0, batch)?); // reads no page yet
-    Ok(batch.held_with(&memory))
+    Ok(batch.held_with(&memory).saturating_add(ahead_bytes))
 }
 
 /// Returns the number of rows of a file, and a bound on the bytes of the distinct values of some columns as texts. A
@@ -198,6 +205,14 @@ impl Footer {
     /// Refuses pages of more than `bytes` bytes.
     fn with_piece_bytes_max(self, bytes: u64) -> Self {
         Self { file: self.file.with_page_bytes_max(bytes), ..self }
+    }
+
+    /// Reads the chunks of some columns ahead, if the file is remote.
+    fn reading_ahead(self, places: &[ColumnPlace]) -> Self {
+        let groups = self.metadata.metadata().row_groups().iter();
+        let ranges = || groups.map(|group| self.leaves(places).map(|leaf| chunk_range(group.column(leaf))).collect());
+        let file = self.file.reading_ahead(|| ranges().collect());
+        Self { file, ..self }
     }
 
     /// Returns the Parquet columns of some columns of the table.
@@ -310,6 +325,12 @@ impl Footer {
                 .build()
         })
     }
+}
+
+/// Returns the place of a chunk in the file, as a footer that may be damaged claims it.
+fn chunk_range(chunk: &ColumnChunkMetaData) -> Range<u64> {
+    let start = chunk.dictionary_page_offset().unwrap_or(i64::MAX).min(chunk.data_page_offset()).unsigned_abs();
+    start..start.saturating_add(chunk.compressed_size().unsigned_abs())
 }
 
 /// Decodes the footer, without statistics.

@@ -18,6 +18,9 @@ const PAGE_BYTES_GRANTED: u64 = 2 << 20;
 const HEADERS_MAX: u64 = 1_024;
 /// Least number of headers to read per column chunk: a dictionary and the first pages.
 const HEADERS_A_CHUNK: u64 = 3;
+/// How much larger than the pages that were read those of a remote file may be. Each header is a request of its own
+/// there, so only the largest chunk of a column is looked at.
+const REMOTE_PAGES_GROW: u64 = 2;
 /// Bytes of a dictionary value in addition to the value itself: an offset, a view or a pointer.
 const DICTIONARY_VALUE_BYTES: u64 = 16;
 
@@ -45,15 +48,21 @@ pub(super) fn page_memory(
     let looked_at = columns.iter().flat_map(|column| chunks(*column)).filter(|chunk| is_looked_at(chunk)).count();
     // Spreads the headers over all chunks, so that a wide file takes no longer to open than a narrow one.
     let headers_max = (HEADERS_MAX / (looked_at as u64).max(1)).max(HEADERS_A_CHUNK);
+    let (headers_max, unseen) = if file.is_remote() { (HEADERS_A_CHUNK, REMOTE_PAGES_GROW) } else { (headers_max, 1) };
     // Headers of small chunks are not read, so at least a page of the expected size may occur.
     let mut memory = PageMemory { held: 0, largest: 2 * PAGE_BYTES_GRANTED };
     for column in columns {
         let mut held = chunks(column).map(granted).max().unwrap_or(0);
-        for chunk in chunks(column).filter(|chunk| is_looked_at(chunk)) {
+        let looked_at = chunks(column).filter(|chunk| is_looked_at(chunk));
+        let looked_at: Vec<&ColumnChunkMetaData> = match file.is_remote() {
+            true => looked_at.max_by_key(|chunk| chunk.uncompressed_size()).into_iter().collect(),
+            false => looked_at.collect(),
+        };
+        for chunk in looked_at {
             let mut pages = ChunkPages { compression: Some(chunk.compression()), ..ChunkPages::default() };
             let _ = pages.look(file, chunk, headers_max); // reading the page will report its fault
-            held = held.max(pages.held);
-            memory.largest = memory.largest.max(pages.largest);
+            held = held.max(pages.held.saturating_mul(unseen));
+            memory.largest = memory.largest.max(pages.largest.saturating_mul(unseen));
         }
         memory.held = memory.held.saturating_add(held);
     }

@@ -52,7 +52,11 @@ impl Shards {
             let file = context.device.open(&path)?;
             // Taken before the headers are read, so that a change after this moment is noticed by the first scan.
             let stamp = file.stamp()?;
-            let facts = format.inspect(context, &path, file, options)?;
+            let ahead_bytes = file.read_ahead_bytes();
+            let held = context.reserve_between_runs(ahead_bytes, &format!("{}: reading ahead", path.display()))?;
+            let mut facts = format.inspect(context, &path, file, options)?;
+            drop(held);
+            facts.memory.held = facts.memory.held.saturating_add(ahead_bytes);
             let first_row = rows;
             rows = rows.checked_add(facts.rows).filter(|rows| *rows <= ROWS_MAX).ok_or_else(|| {
                 Error::input(format!(

@@ -43,6 +43,22 @@ impl TableFormat {
         }
     }
 
+    /// Returns the format of the table in a folder of an object store, by all files below the folder.
+    fn of_files<'a>(folder: &Path, files: &'a [PathBuf]) -> Option<(&'a Path, Self)> {
+        files.iter().find_map(|file| {
+            let name = file.file_name()?.to_str()?;
+            let within = file.parent()?;
+            let format = match within.file_name()?.to_str()? {
+                "_delta_log" => Self::Delta,
+                ".hoodie" => Self::Hudi,
+                "metadata" if name.ends_with(".metadata.json") || name == "version-hint.text" => Self::Iceberg,
+                "_versions" if name.ends_with(".manifest") => Self::Lance,
+                _ => return None,
+            };
+            within.starts_with(folder).then_some((within.parent()?, format))
+        })
+    }
+
     /// Returns the format's name, and how Python reads its current rows.
     fn in_words(self) -> (&'static str, &'static str) {
         match self {
@@ -82,6 +98,14 @@ pub(super) fn refuse_tables(paths: &[PathBuf]) -> Result<()> {
 /// Fails if it is.
 pub(super) fn refuse_table_at(folder: &Path) -> Result<()> {
     TableFormat::of(folder).map_or(Ok(()), |format| Err(refused(folder, None, format)))
+}
+
+/// Checks that a folder of an object store neither is a table nor contains one, given all files below it.
+///
+/// # Errors
+/// Fails if it does.
+pub(super) fn refuse_tables_of(folder: &Path, files: &[PathBuf]) -> Result<()> {
+    TableFormat::of_files(folder, files).map_or(Ok(()), |(table, format)| Err(refused(table, None, format)))
 }
 
 fn refused(path: &Path, table: Option<&Path>, format: TableFormat) -> Error {

@@ -2,6 +2,7 @@
 //! memory.
 
 use std::io::{self, BufReader, Read};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use adjoin_device::{DeviceError, ReadFile};
@@ -9,6 +10,7 @@ use bytes::Bytes;
 use parquet::errors::{ParquetError, Result};
 use parquet::file::reader::{ChunkReader, Length};
 
+use super::ahead;
 use super::parquet_footer::{PageSizes, check_page};
 
 /// Bytes of a window. A page header and the bytes after it arrive in one read, so the page reads only its rest.
@@ -83,6 +85,16 @@ impl WindowedFile {
     /// Creates a view of the same file with its own windows, for reading only page headers.
     pub(super) fn for_headers(&self) -> Self {
         Self { windows: Arc::default(), window_bytes: HEADER_WINDOW_BYTES, ..self.clone() }
+    }
+
+    /// Returns whether each read takes long whatever its length.
+    pub(super) fn is_remote(&self) -> bool {
+        self.file.is_remote()
+    }
+
+    /// Creates a view of the same file that reads groups of ranges ahead, if the file is remote.
+    pub(super) fn reading_ahead(&self, groups: impl FnOnce() -> Vec<Vec<Range<u64>>>) -> Self {
+        Self { file: ahead::grouped(self.file.clone(), groups), ..self.clone() }
     }
 
     /// Sets a limit on the bytes of a page.

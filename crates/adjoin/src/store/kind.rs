@@ -1,14 +1,16 @@
 //! Detects the kind of a folder with a manifest, e.g. a store.
 
+use std::io;
 use std::path::Path;
 
-use adjoin_device::FileKind;
+use adjoin_device::{DeviceError, FileKind, Location};
 
 use super::format::MANIFEST_FILE;
 use super::manifest::{Envelope, Kind, read_manifest_bytes};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::message::{Mention, message};
+use crate::source::{check_remote, is_glob};
 
 /// Implements [`Kind::of`].
 pub(crate) fn kind_of(context: &Context, folder: &Path) -> Result<Option<Kind>> {
@@ -30,7 +32,37 @@ pub(crate) fn find_manifest(context: &Context, folder: &Path) -> Result<Option<(
 
 /// Returns whether a folder has a manifest file, whatever its contents.
 pub(crate) fn has_manifest(context: &Context, folder: &Path) -> Result<bool> {
-    Ok(context.device.kind(&folder.join(MANIFEST_FILE))? == Some(FileKind::File))
+    let manifest = folder.join(MANIFEST_FILE);
+    let Location::Remote(name) = Location::of(folder) else {
+        return Ok(context.device.kind(&manifest)? == Some(FileKind::File));
+    };
+    check_remote(&*context.device, name)?;
+    if name.is_web() || is_glob(name) {
+        return Ok(false);
+    }
+    match context.device.kind(&manifest) {
+        // Whether the bucket exists and may be read is reported when the name is opened. A store also denies access to
+        // objects that are missing, unless the user may list the others.
+        Err(error) if matches!(error.source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound) => {
+            Ok(false)
+        }
+        Ok(kind) => Ok(kind == Some(FileKind::File)),
+        // The user knows the name, not the manifest.
+        Err(error) => Err(DeviceError { path: folder.to_owned(), ..error }.into()),
+    }
+}
+
+/// Refuses a folder in an object store, of a kind that is read from a disk only.
+///
+/// # Errors
+/// Fails if the folder is remote.
+pub(crate) fn refuse_remote(kind: Kind, folder: &Path) -> Result<()> {
+    let Location::Remote(name) = Location::of(folder) else { return Ok(()) };
+    Err(Error::input(format!(
+        "{}: is {kind}, which is read in small pieces, each of which takes long in an object store; copy the folder to \
+         a disk, and name that",
+        name.public_url()
+    )))
 }
 
 /// Implements [`Store::sole_input`].

@@ -58,7 +58,7 @@ pub(crate) use intake::{
     Intake, Scanned, UsableRows, batch_bytes, fix, fix_or_skip, read_all, read_all_bytes, scan_bytes, tell,
 };
 pub(crate) use kind::{find_manifest, has_manifest};
-pub(crate) use kind::{kind_of, sole_store};
+pub(crate) use kind::{kind_of, refuse_remote, sole_store};
 pub use manifest::{Kind, Manifest};
 pub(crate) use manifest::{NO_CHECKSUM, is_longest, is_replaced, read_manifest, read_manifest_bytes, sealed, unsealed};
 pub(crate) use memory::{BuildInput, BuildMemory};

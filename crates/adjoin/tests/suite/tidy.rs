@@ -59,6 +59,7 @@ const WITHOUT_CIRCLES: &[&str] = &[
     "crates/adjoin-flash/src/search",
     "crates/adjoin-kernels/src",
     "crates/adjoin-kernels/src/x86",
+    "crates/adjoin-object/src",
     "crates/adjoin-server/src",
     "crates/adjoin-server/src/load",
     "crates/adjoin/src/dedupe",
@@ -95,16 +96,18 @@ const IMPURE_WORDS: &[&str] = &["Instant", "SystemTime"];
 /// Independent crates: none of them uses another of these, nor the engine.
 const LEAVES: &[&str] = &["adjoin-device", "adjoin-flash", "adjoin-kernels"];
 
-/// Dependencies that only the crate in one folder may have.
-const RESERVED: &[(&str, &str)] = &[
-    ("adjoin-lab", "lab/"),
-    ("axum", "crates/adjoin-server/"),
-    ("clap", "crates/adjoin-cli/"),
-    ("hyper", "crates/adjoin-server/"),
-    ("indicatif", "crates/adjoin-cli/"),
-    ("pyo3", "python/"),
-    ("tokio", "crates/adjoin-server/"),
-    ("tracing", "crates/adjoin-server/"),
+/// Dependencies that only the crates in some folders may have.
+const RESERVED: &[(&str, &[&str])] = &[
+    ("adjoin-lab", &["lab/"]),
+    ("axum", &["crates/adjoin-server/"]),
+    ("clap", &["crates/adjoin-cli/"]),
+    ("hyper", &["crates/adjoin-object/", "crates/adjoin-server/"]),
+    ("indicatif", &["crates/adjoin-cli/"]),
+    ("object_store", &["crates/adjoin-object/"]),
+    ("pyo3", &["python/"]),
+    ("reqwest", &["crates/adjoin-object/"]),
+    ("tokio", &["crates/adjoin-object/", "crates/adjoin-server/"]),
+    ("tracing", &["crates/adjoin-server/"]),
 ];
 
 /// Folders of the programs and packages that people get. They use the public interface of the engine.
@@ -134,6 +137,7 @@ const LICENCES: &[&str] = &[
     "BSD-3-Clause",
     "BSL-1.0",
     "CC0-1.0",
+    "CDLA-Permissive-2.0",
     "ISC",
     "MIT",
     "Unicode-3.0",

@@ -11,8 +11,9 @@ pub(crate) fn foreign_dependencies(path: &str, manifest: &str) -> Vec<Finding> {
         if LEAVES.contains(&package) && (name == "adjoin" || LEAVES.contains(&name)) {
             return Some(format!("stands alone: let the engine bring {package} and {name} together"));
         }
-        let (_, home) = RESERVED.iter().find(|(reserved, _)| *reserved == name)?;
-        (!path.starts_with(home)).then(|| format!("belongs to {home}: keep what needs it there"))
+        let (_, homes) = RESERVED.iter().find(|(reserved, _)| *reserved == name)?;
+        let is_home = homes.iter().any(|home| path.starts_with(home));
+        (!is_home).then(|| format!("belongs to {}: keep what needs it there", homes.join(" and ")))
     };
     let finding = |(line, name): (usize, &str)| {
         Some(Finding::new(path, line, format!("{package} depends on {name}"), objection(name)?))

@@ -1,0 +1,89 @@
+//! Sources in object stores, named on the command line.
+
+use std::process::Output;
+
+use crate::inputs::fbin;
+use crate::object_server::{Fault, Server};
+use crate::place::Place;
+
+/// Two pairs of near vectors in two objects.
+fn server() -> Server {
+    let server = Server::start();
+    server.put("set/0.fbin", &fbin(2, &[0.0, 0.0, 5.0, 5.0]));
+    server.put("set/1.fbin", &fbin(2, &[0.5, 0.0, 5.0, 5.5]));
+    server
+}
+
+fn run(place: &Place, server: &Server, line: &str) -> Output {
+    let words: Vec<&str> = line.split(' ').collect();
+    place.command(&words).envs(server.variables()).output().unwrap()
+}
+
+fn refused(place: &Place, server: &Server, line: &str, expected: &str) {
+    let ran = run(place, server, line);
+    let said = String::from_utf8(ran.stderr).unwrap();
+    assert_eq!(ran.status.code(), Some(2), "{line}: {said}");
+    assert!(said.lines().count() == 1 && said.contains(expected), "{line}: {said}");
+    assert!(ran.stdout.is_empty() && place.names().is_empty(), "{line}: {:?}", place.names());
+}
+
+#[test]
+fn vectors_in_a_bucket_are_joined_as_files_are() {
+    let (place, server) = (Place::new(), server());
+    for name in ["s3://bucket/set", "s3://bucket/set/*.fbin", "s3://bucket/set/0.fbin s3://bucket/set/1.fbin"] {
+        let ran = run(&place, &server, &format!("join {name} --eps 1 --quiet -o -"));
+        let said = String::from_utf8(ran.stderr).unwrap();
+        assert_eq!(String::from_utf8(ran.stdout).unwrap(), "left_id,right_id,distance\n0,2,0.5\n1,3,0.5\n", "{said}");
+    }
+    assert_eq!(run(&place, &server, "build s3://bucket/set --metric l2 -o there").status.code(), Some(0));
+    place.write("0.fbin", &fbin(2, &[0.0, 0.0, 5.0, 5.0]));
+    place.write("1.fbin", &fbin(2, &[0.5, 0.0, 5.0, 5.5]));
+    place.done("build 0.fbin 1.fbin --metric l2 -o here");
+    assert_eq!(place.names_and_bytes("there"), place.names_and_bytes("here"));
+}
+
+#[test]
+fn failures_are_one_line_and_leave_nothing() {
+    let (place, server) = (Place::new(), server());
+    for (line, expected) in [
+        ("join s3://bucket/absent.fbin --eps 1 -o pairs.csv", "adjoin: s3://bucket/absent.fbin: there is no such file"),
+        ("join s3://absent/set/*.fbin --eps 1 -o pairs.csv", "cannot list s3://absent/set: there is no such bucket"),
+        (
+            "build s3://bucket/set --metric l2 -o s3://bucket/store",
+            "-o writes files, not s3://bucket/store; name a file",
+        ),
+        ("join s3://bucket/set --eps 1 -o s3://bucket/p.csv", "-o writes files, not s3://bucket/p.csv; name a file"),
+        ("info s3://bucket/set/0.fbin", "s3://bucket/set/0.fbin"),
+    ] {
+        refused(&place, &server, line, expected);
+    }
+    // From the second range on, when a build has begun.
+    server.put("set/2.fbin", &fbin(2, &vec![1.0; 1 << 20]));
+    server.set_faults(|request| request.range.is_some_and(|(start, _)| start > 0).then_some(Fault::Deny));
+    let line = "build s3://bucket/set --metric l2 --quiet -o store";
+    refused(&place, &server, line, "access is denied (403 ExpiredToken); check AWS_ACCESS_KEY_ID");
+}
+
+#[test]
+fn stores_in_a_bucket_are_read_as_stores_on_disk_are() {
+    let (place, server) = (Place::new(), Server::start());
+    place.done("gen --rows 2000 --dimensions 16 -o base.fbin --quiet");
+    place.done("build base.fbin --metric l2 -o base");
+    for (path, bytes) in place.tree("base") {
+        let key = path.strip_prefix(place.path("base")).unwrap_or(&path).to_str().unwrap().to_owned();
+        server.put(&format!("stores/base/{key}"), &bytes);
+    }
+    for line in [
+        "info STORE",
+        "verify STORE --quiet",
+        "join STORE --eps 0.7 --exact --quiet -o -",
+        "search STORE --queries base.fbin -k 3 --exact --quiet -o -",
+    ] {
+        let here = place.done(&line.replace("STORE", "base"));
+        let there = run(&place, &server, &line.replace("STORE", "s3://bucket/stores/base"));
+        let said = String::from_utf8(there.stderr).unwrap();
+        assert_eq!(there.status.code(), Some(0), "{line}: {said}");
+        let printed = String::from_utf8(there.stdout).unwrap().replace("s3://bucket/stores/base", "base");
+        assert_eq!(printed, here.out, "{line}");
+    }
+}

@@ -1,0 +1,179 @@
+//! Reads ranges of an object before they are needed.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use adjoin_device::{DeviceError, FileStamp, READ_AHEAD_PIECE_BYTES, ReadFile};
+
+use crate::object::ObjectFile;
+
+/// Ranges in memory or on their way.
+const WINDOW: usize = 8;
+/// Bytes that a request buffers in addition to the range: what the connection has received, and its encryption.
+const REQUEST_BYTES: u64 = 512 << 10;
+/// Bytes of the client itself: its threads, the certificates that it trusts, and idle connections.
+const CLIENT_BYTES: u64 = 8 << 20;
+/// Most bytes that are held while an object is read ahead.
+pub(crate) const READ_AHEAD_BYTES: u64 = WINDOW as u64 * (READ_AHEAD_PIECE_BYTES + REQUEST_BYTES) + CLIENT_BYTES;
+
+/// A view of an object for a reader that announced its ranges.
+pub(crate) struct AheadFile {
+    file: Arc<ObjectFile>,
+    /// In the order in which the reader needs them.
+    pieces: Vec<Range<u64>>,
+    /// Start of each piece and its number, sorted.
+    places: Vec<(u64, usize)>,
+    window: Mutex<Window>,
+}
+
+#[derive(Default)]
+struct Window {
+    /// In the order of their pieces.
+    slots: VecDeque<Slot>,
+    /// Number of the next piece to request.
+    next: usize,
+}
+
+struct Slot {
+    piece: usize,
+    range: Range<u64>,
+    contents: Contents,
+}
+
+enum Contents {
+    Requested(Receiver<Result<Vec<u8>, DeviceError>>),
+    Read(Vec<u8>),
+}
+
+impl AheadFile {
+    pub(crate) fn new(file: Arc<ObjectFile>, ranges: Vec<Range<u64>>) -> Self {
+        let pieces: Vec<Range<u64>> =
+            ranges.into_iter().flat_map(split).filter(|range| range.end <= file.len()).collect();
+        let mut places: Vec<(u64, usize)> = pieces.iter().enumerate().map(|(k, piece)| (piece.start, k)).collect();
+        places.sort_unstable();
+        Self { file, pieces, places, window: Mutex::default() }
+    }
+
+    /// Returns the piece that holds `offset`.
+    fn piece_at(&self, offset: u64) -> Option<usize> {
+        let before = self.places.partition_point(|(start, _)| *start <= offset).checked_sub(1)?;
+        Some(self.places[before].1).filter(|piece| self.pieces[*piece].contains(&offset))
+    }
+
+    fn request(&self, piece: usize) -> Slot {
+        let (range, object) = (self.pieces[piece].clone(), self.file.object.clone());
+        let (sender, answer) = sync_channel(1);
+        let (start, len) = (range.start, (range.end - range.start) as usize);
+        self.file.stores.runtime.spawn(async move {
+            let mut bytes = vec![0; len];
+            let read = object.fill(start, &mut bytes).await.map(|_| bytes);
+            let _ = sender.send(read); // the reader may have left
+        });
+        Slot { piece, range, contents: Contents::Requested(answer) }
+    }
+
+    /// Copies bytes from `offset` on, of one piece. Returns their number; 0 if no piece is held or will be held there.
+    fn copy(&self, window: &mut Window, offset: u64, buffer: &mut [u8]) -> Result<usize, DeviceError> {
+        let Some(piece) = self.piece_at(offset) else { return Ok(0) };
+        if !window.slots.iter().any(|slot| slot.piece == piece) {
+            // Dropped already, or far away: the reader does not go through the ranges in their order.
+            if !(window.next..window.next + WINDOW).contains(&piece) {
+                return Ok(0);
+            }
+            // The reader skips ranges, so the oldest is the one that it needs least.
+            if window.slots.len() == WINDOW {
+                window.slots.pop_front();
+            }
+            window.slots.push_back(self.request(piece));
+            window.next = piece + 1;
+        }
+        while window.slots.len() < WINDOW && window.next < self.pieces.len() {
+            window.slots.push_back(self.request(window.next));
+            window.next += 1;
+        }
+        let place = window.slots.iter().position(|slot| slot.piece == piece).expect("it was requested above");
+        let slot = &mut window.slots[place];
+        let skip = (offset - slot.range.start) as usize;
+        let copied = match slot.contents().map(|bytes| copy_from(&bytes[skip..], buffer)) {
+            Ok(copied) => copied,
+            Err(error) => {
+                window.slots.remove(place);
+                return Err(error);
+            }
+        };
+        // Readers go forward, so a piece that was read to its end is not needed again.
+        if offset + copied as u64 == slot.range.end {
+            window.slots.remove(place);
+        }
+        Ok(copied)
+    }
+}
+
+impl Slot {
+    /// Waits for the bytes.
+    fn contents(&mut self) -> Result<&[u8], DeviceError> {
+        if let Contents::Requested(answer) = &self.contents {
+            let read = answer.recv().expect("a request answers before it ends");
+            self.contents = Contents::Read(read?);
+        }
+        match &self.contents {
+            Contents::Read(bytes) => Ok(bytes),
+            Contents::Requested(_) => unreachable!("the answer was awaited above"),
+        }
+    }
+}
+
+fn copy_from(bytes: &[u8], buffer: &mut [u8]) -> usize {
+    let copied = bytes.len().min(buffer.len());
+    buffer[..copied].copy_from_slice(&bytes[..copied]);
+    copied
+}
+
+/// Splits a range into pieces of limited size.
+fn split(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let starts = range.clone().step_by(READ_AHEAD_PIECE_BYTES as usize);
+    starts.map(move |start| start..(start + READ_AHEAD_PIECE_BYTES).min(range.end))
+}
+
+impl ReadFile for AheadFile {
+    fn len(&self) -> u64 {
+        self.file.len()
+    }
+
+    fn stamp(&self) -> Result<FileStamp, DeviceError> {
+        self.file.stamp()
+    }
+
+    fn is_direct(&self) -> bool {
+        self.file.is_direct()
+    }
+
+    fn alignment(&self) -> usize {
+        self.file.alignment()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<u64, DeviceError> {
+        if !self.file.stores.is_of_this_process() {
+            return Err(self.file.forked(offset));
+        }
+        let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut done = 0;
+        while done < buffer.len() {
+            let position = offset + done as u64;
+            match self.copy(&mut window, position, &mut buffer[done..])? {
+                0 => {
+                    // Up to the next announced range, so that no byte is read twice.
+                    let after = self.places.partition_point(|(start, _)| *start <= position);
+                    let next = self.places.get(after).map_or(u64::MAX, |(start, _)| *start);
+                    let end = buffer.len().min(done.saturating_add((next - position).try_into().unwrap_or(usize::MAX)));
+                    self.file.read_at(position, &mut buffer[done..end])?;
+                    done = end;
+                }
+                copied => done += copied,
+            }
+        }
+        Ok(buffer.len() as u64)
+    }
+}

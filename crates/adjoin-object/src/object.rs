@@ -1,0 +1,147 @@
+//! An object that is read by ranges.
+
+use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use adjoin_device::{DeviceError, FileStamp, Operation, ReadFile, RemoteName};
+use futures_util::TryStreamExt;
+use object_store::path::Path as Key;
+use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::ahead::{AheadFile, READ_AHEAD_BYTES};
+use crate::refusal::refusal;
+use crate::stores::Stores;
+
+/// The least alignment that readers know. Ranges need none, and rounding them transfers bytes in vain.
+const ALIGNMENT: usize = 512;
+
+/// An object as it was when it was opened.
+pub(crate) struct Object {
+    store: Arc<dyn ObjectStore>,
+    key: Key,
+    url: PathBuf,
+    scheme: String,
+    meta: ObjectMeta,
+}
+
+impl Object {
+    /// Asks for the length and the version of an object.
+    pub(crate) fn open(stores: &Stores, name: RemoteName<'_>) -> Result<Self, DeviceError> {
+        let store = stores.connect(name)?;
+        let (key, url) = (key_of(name, Operation::Open)?, PathBuf::from(name.url));
+        let meta = stores.runtime.block_on(store.head(&key));
+        let meta = meta.map_err(|error| DeviceError::new(Operation::Open, &url, refusal(name.scheme, &error)))?;
+        Ok(Self { store, key, url, scheme: name.scheme.to_owned(), meta })
+    }
+
+    /// Fills `buffer` from `offset` on. The store refuses if the object is no longer the one that was opened.
+    pub(crate) async fn fill(&self, offset: u64, buffer: &mut [u8]) -> Result<u64, DeviceError> {
+        let filled = self.try_fill(offset, buffer).await;
+        filled.map_err(|error| DeviceError::read(&self.url, offset, error))
+    }
+
+    async fn try_fill(&self, offset: u64, buffer: &mut [u8]) -> io::Result<u64> {
+        let range = self.range(offset, buffer.len() as u64)?;
+        if range.is_empty() {
+            return Ok(0);
+        }
+        // Of two versions of an object, one could read half of each. Weak tags cannot be compared by the store.
+        let tag = self.meta.e_tag.clone().filter(|tag| !tag.starts_with("W/"));
+        let unmodified = tag.is_none().then_some(self.meta.last_modified);
+        let options = GetOptions {
+            range: Some(GetRange::Bounded(range)),
+            if_match: tag,
+            if_unmodified_since: unmodified,
+            ..GetOptions::default()
+        };
+        let refused = |error: object_store::Error| refusal(&self.scheme, &error);
+        let mut body = self.store.get_opts(&self.key, options).await.map_err(refused)?.into_stream();
+        let mut filled = 0;
+        while let Some(bytes) = body.try_next().await.map_err(refused)? {
+            let end = filled + bytes.len();
+            let Some(place) = buffer.get_mut(filled..end) else {
+                return Err(io::Error::other("the store sends more bytes than were asked for; check the endpoint"));
+            };
+            place.copy_from_slice(&bytes);
+            filled = end;
+        }
+        if filled < buffer.len() {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+        }
+        Ok(filled as u64)
+    }
+
+    fn range(&self, offset: u64, len: u64) -> io::Result<Range<u64>> {
+        let end = offset.checked_add(len).filter(|end| *end <= self.meta.size);
+        end.map(|end| offset..end).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+    }
+
+    fn stamp(&self) -> FileStamp {
+        let ns = |time: &object_store::ObjectMeta| time.last_modified.timestamp_nanos_opt().map_or(0, i128::from);
+        let version = self.meta.e_tag.as_ref().map_or(0, |tag| xxh3_64(tag.as_bytes()).max(1));
+        FileStamp { len: self.meta.size, written_ns: ns(&self.meta), changed_ns: ns(&self.meta), version }
+    }
+}
+
+/// Returns the key of a name.
+pub(crate) fn key_of(name: RemoteName<'_>, operation: Operation) -> Result<Key, DeviceError> {
+    Key::parse(name.key).map_err(|_| {
+        let why = "the key has an empty part, or one that is . or ..; rename the object";
+        DeviceError::new(operation, name.url.as_ref(), io::Error::new(io::ErrorKind::InvalidInput, why))
+    })
+}
+
+/// An object behind the device's trait.
+pub(crate) struct ObjectFile {
+    pub(crate) stores: Arc<Stores>,
+    pub(crate) object: Arc<Object>,
+}
+
+impl ReadFile for ObjectFile {
+    fn len(&self) -> u64 {
+        self.object.meta.size
+    }
+
+    /// Returns the stamp of the object as it was opened. Each read is refused by the store if it has changed since.
+    fn stamp(&self) -> Result<FileStamp, DeviceError> {
+        Ok(self.object.stamp())
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn read_ahead_bytes(&self) -> u64 {
+        READ_AHEAD_BYTES
+    }
+
+    fn read_ahead(self: Arc<Self>, ranges: Vec<Range<u64>>) -> Option<Arc<dyn ReadFile>> {
+        Some(Arc::new(AheadFile::new(self, ranges)))
+    }
+
+    fn is_direct(&self) -> bool {
+        true
+    }
+
+    fn alignment(&self) -> usize {
+        ALIGNMENT
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<u64, DeviceError> {
+        if !self.stores.is_of_this_process() {
+            return Err(self.forked(offset));
+        }
+        self.stores.runtime.block_on(self.object.fill(offset, buffer))
+    }
+}
+
+impl ObjectFile {
+    /// Returns the error of a read in a forked child, which has none of the threads of its parent.
+    pub(crate) fn forked(&self, offset: u64) -> DeviceError {
+        let why = io::Error::other("a parent process opened it; open it in the child");
+        DeviceError::read(&self.object.url, offset, why)
+    }
+}

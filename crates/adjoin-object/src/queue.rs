@@ -1,0 +1,86 @@
+//! Many reads in flight, of objects and of files.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use adjoin_device::{AlignedBuffer, Cause, Completion, DeviceError, ReadFile, ReadQueue};
+
+use crate::object::ObjectFile;
+
+/// Most requests in flight of a queue. A store answers each within tens of milliseconds, so more would only take memory
+/// of the connections.
+const REQUESTS_MAX: usize = 32;
+
+/// Reads objects itself, and passes reads of files on.
+pub(crate) struct ObjectQueue {
+    files: Box<dyn ReadQueue>,
+    requests_max: usize,
+    requests: usize,
+    sender: Sender<Completion>,
+    done: Receiver<Completion>,
+    ready: VecDeque<Completion>,
+}
+
+impl ObjectQueue {
+    pub(crate) fn new(files: Box<dyn ReadQueue>, depth: usize) -> Self {
+        let (sender, done) = channel();
+        let requests_max = depth.clamp(1, REQUESTS_MAX);
+        Self { files, requests_max, requests: 0, sender, done, ready: VecDeque::new() }
+    }
+
+    fn next_answer(&mut self) -> Completion {
+        let done = self.done.recv().expect("this queue holds a sender itself");
+        self.requests -= 1;
+        done
+    }
+}
+
+impl ReadQueue for ObjectQueue {
+    fn submit(
+        &mut self,
+        token: u64,
+        cause: Cause,
+        file: &Arc<dyn ReadFile>,
+        offset: u64,
+        mut buffer: AlignedBuffer,
+    ) -> Result<(), DeviceError> {
+        let Some(file) = (&**file as &dyn Any).downcast_ref::<ObjectFile>() else {
+            return self.files.submit(token, cause, file, offset, buffer);
+        };
+        if !file.stores.is_of_this_process() {
+            return Err(file.forked(offset));
+        }
+        while self.requests >= self.requests_max {
+            let done = self.next_answer();
+            self.ready.push_back(done);
+        }
+        let (object, sender) = (file.object.clone(), self.sender.clone());
+        file.stores.runtime.spawn(async move {
+            let result = object.fill(offset, &mut buffer).await;
+            let _ = sender.send(Completion { token, buffer, result }); // the queue may be gone
+        });
+        self.requests += 1;
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Option<Completion> {
+        if let Some(done) = self.ready.pop_front() {
+            return Some(done);
+        }
+        if self.requests > 0 && self.files.in_flight() > 0 {
+            // Files answer sooner than objects, so they are awaited unless an object is there.
+            if let Ok(done) = self.done.try_recv() {
+                self.requests -= 1;
+                return Some(done);
+            }
+            return self.files.wait();
+        }
+        if self.requests > 0 { Some(self.next_answer()) } else { self.files.wait() }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.files.in_flight() + self.requests + self.ready.len()
+    }
+}

@@ -1,0 +1,148 @@
+//! Connections to buckets.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use adjoin_device::{Creator, DeviceError, Operation, RemoteName};
+use object_store::aws::AmazonS3Builder;
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::http::HttpBuilder;
+use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::refusal::refusal;
+
+/// Threads that send requests. They only wait and copy, so two fill a fast network.
+const THREADS: usize = 2;
+/// Threads that resolve names.
+const RESOLVING_THREADS_MAX: usize = 4;
+/// Stack of a thread. Connections with encryption need more than reads do.
+const STACK_BYTES: usize = 1 << 20;
+
+/// How often and how long a request is tried again after an answer such as 503, or a connection that broke off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retries {
+    /// Most further tries of a request.
+    pub times_max: usize,
+    /// Wait before the first further try. Each wait is up to twice as long as the one before, to at most ten seconds.
+    pub first_wait: Duration,
+    /// No further try starts after this time.
+    pub total_max: Duration,
+    /// An answer must arrive completely within this time.
+    pub answer_max: Duration,
+}
+
+impl Default for Retries {
+    fn default() -> Self {
+        Self {
+            times_max: 8,
+            first_wait: Duration::from_millis(100),
+            total_max: Duration::from_secs(90),
+            answer_max: Duration::from_secs(30),
+        }
+    }
+}
+
+/// How stores are reached.
+#[derive(Debug, Clone, Default)]
+pub struct StoreSettings {
+    /// Limits of further tries.
+    pub retries: Retries,
+    /// Variables that replace those of the environment, such as `AWS_ENDPOINT_URL`, with their values.
+    pub variables: Vec<(String, String)>,
+}
+
+/// The connected buckets of a process, and the threads that serve them.
+pub(crate) struct Stores {
+    creator: Creator,
+    pub(crate) runtime: Runtime,
+    settings: StoreSettings,
+    /// By scheme and bucket.
+    connected: Mutex<HashMap<String, Arc<dyn ObjectStore>>>,
+}
+
+impl Stores {
+    /// Starts the threads.
+    pub(crate) fn start(settings: StoreSettings) -> io::Result<Self> {
+        // Fails only if another part of the process chose one already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .max_blocking_threads(RESOLVING_THREADS_MAX)
+            .thread_stack_size(STACK_BYTES)
+            .thread_name("adjoin object")
+            .enable_all()
+            .build()?;
+        Ok(Self { creator: Creator::this_process(), runtime, settings, connected: Mutex::default() })
+    }
+
+    /// Returns whether its threads run in this process, not in a parent of it.
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.creator.is_this_process()
+    }
+
+    /// Returns the store of a name, connected with credentials from the environment. No request is sent yet.
+    pub(crate) fn connect(&self, name: RemoteName<'_>) -> Result<Arc<dyn ObjectStore>, DeviceError> {
+        if name.may_hold_secret() {
+            let why = "the URL holds a user name or a query, which may be secret; pass credentials in the environment";
+            let why = io::Error::new(io::ErrorKind::InvalidInput, why);
+            return Err(DeviceError::new(Operation::Open, Path::new(&name.public_url()), why));
+        }
+        let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
+        let root = format!("{}://{}", name.scheme, name.bucket);
+        if let Some(store) = connected.get(&root) {
+            return Ok(store.clone());
+        }
+        let store = self.build(name, &root).map_err(|error| {
+            DeviceError::new(Operation::Open, Path::new(&name.public_url()), refusal(name.scheme, &error))
+        })?;
+        connected.insert(root, store.clone());
+        Ok(store)
+    }
+
+    fn build(&self, name: RemoteName<'_>, root: &str) -> object_store::Result<Arc<dyn ObjectStore>> {
+        let StoreSettings { retries, variables } = &self.settings;
+        let Retries { times_max, first_wait, total_max, answer_max } = *retries;
+        let backoff = BackoffConfig { init_backoff: first_wait, ..BackoffConfig::default() };
+        let retry = RetryConfig { backoff, max_retries: times_max, retry_timeout: total_max };
+        // The names of variables in lower case are the names of settings. Other variables are none of theirs.
+        let mut settings: Vec<(String, String)> =
+            variables.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.clone())).collect();
+        settings.push(("timeout".to_owned(), format!("{} ms", answer_max.as_millis())));
+        Ok(match name.scheme {
+            "s3" => {
+                let set = |builder: AmazonS3Builder, (name, value): (String, String)| match name.parse() {
+                    Ok(name) => builder.with_config(name, value),
+                    Err(_) => builder,
+                };
+                let builder = AmazonS3Builder::from_env().with_bucket_name(name.bucket).with_retry(retry);
+                Arc::new(settings.into_iter().fold(builder, set).build()?)
+            }
+            "gs" => {
+                let set = |builder: GoogleCloudStorageBuilder, (name, value): (String, String)| match name.parse() {
+                    Ok(name) => builder.with_config(name, value),
+                    Err(_) => builder,
+                };
+                let builder = GoogleCloudStorageBuilder::from_env().with_bucket_name(name.bucket).with_retry(retry);
+                Arc::new(settings.into_iter().fold(builder, set).build()?)
+            }
+            "az" => {
+                let set = |builder: MicrosoftAzureBuilder, (name, value): (String, String)| match name.parse() {
+                    Ok(name) => builder.with_config(name, value),
+                    Err(_) => builder,
+                };
+                let builder = MicrosoftAzureBuilder::from_env().with_container_name(name.bucket).with_retry(retry);
+                Arc::new(settings.into_iter().fold(builder, set).build()?)
+            }
+            _ => {
+                let options = ClientOptions::new().with_allow_http(name.scheme == "http").with_timeout(answer_max);
+                let builder = HttpBuilder::new().with_url(root).with_retry(retry);
+                Arc::new(builder.with_client_options(options).build()?)
+            }
+        })
+    }
+}
