@@ -5,6 +5,7 @@ mod execution;
 mod options;
 mod planning;
 mod prepared;
+mod selection;
 mod watched;
 
 use crate::base::context::Context;
