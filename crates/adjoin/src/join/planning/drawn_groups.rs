@@ -22,7 +22,7 @@ pub(super) struct DrawnGroups<T: Coordinate> {
 /// Some drawn vectors of one group.
 pub(super) struct DrawnGroup {
     /// Row of the pivot.
-    pub(super) pivot: usize,
+    pub(super) pivot: u32,
     pub(super) vectors: Range<usize>,
 }
 
@@ -57,7 +57,8 @@ impl<T: Coordinate> DrawnGroups<T> {
     /// Returns the groups of some drawn vectors.
     pub(super) fn of(&self, vectors: Range<usize>) -> impl Iterator<Item = DrawnGroup> {
         let pivots = vectors.start / GROUP_VECTORS..vectors.end.div_ceil(GROUP_VECTORS);
-        let groups = pivots.map(move |pivot| DrawnGroup { pivot, vectors: group_of(pivot, &vectors) });
+        let group = move |pivot| DrawnGroup { pivot: pivot as u32, vectors: group_of(pivot, &vectors) };
+        let groups = pivots.map(group);
         groups.filter(|group| !group.vectors.is_empty())
     }
 

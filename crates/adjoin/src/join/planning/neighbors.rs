@@ -1,9 +1,10 @@
 //! Finds the true neighbors of drawn vectors, and the least threshold of a rule that finds each, in one pass over the
 //! store.
 
+use std::ops::Range;
 use std::sync::Mutex;
 
-use adjoin_kernels::Panel;
+use adjoin_kernels::{Kernel, PackedColumns, Panel};
 
 use super::drawn_groups::{DrawnGroup, DrawnGroups, GROUP_VECTORS};
 use crate::base::context::Context;
@@ -27,6 +28,8 @@ const NOTED_OF_ONE: std::ops::RangeInclusive<u64> = 64..=4096;
 const CERTIFIED_VECTOR_BYTES: usize = 48;
 /// Neighbors that a worker holds before they are noted.
 const FOUND_AT_ONCE: usize = 4096;
+/// Pivots that the members of a bucket are measured from at once.
+const PIVOTS_AT_ONCE: usize = 16;
 /// Covers the rounding of the few f64 operations of the bound below.
 const SLACK: f64 = 1e-12;
 
@@ -163,15 +166,27 @@ pub(super) struct Comparison<'a, T: Coordinate> {
     /// Distance of each drawn vector to the center of the current bucket, and sort keys.
     distances: Vec<T::Distance>,
     keys: Vec<u32>,
+    near: NearGroups<T>,
     selected: Selected<T>,
     tiles: Tiles<'a, T>,
     found: Found,
 }
 
+/// Drawn vectors that may have a neighbor in the current bucket, by the triangle inequality.
+struct NearGroups<T: Coordinate> {
+    vectors: Vec<u32>,
+    /// For each group with such vectors, its pivot and the end of its vectors.
+    pivots: Vec<u32>,
+    ends: Vec<usize>,
+    /// The members of the bucket, and their distances to some of the pivots.
+    order: Vec<u32>,
+    columns: PackedColumns<T>,
+    distances: Vec<T::Distance>,
+}
+
 /// Vectors of a group and members of a bucket to compare.
 struct Selected<T: Coordinate> {
-    /// Vectors of the group that may have a neighbor in the bucket, with their distances to its center.
-    near: Vec<u32>,
+    /// With distances to the center of the bucket.
     vectors: Side<T>,
     /// Distances of these vectors to the pivot.
     own: Vec<T::Distance>,
@@ -186,17 +201,21 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
         let NeighborSearch { context, predicate, threshold, .. } = *search;
         let tiles = Tiles::new(context.kernel, predicate, threshold);
         let distances = vec![T::Distance::default(); drawn.len()];
+        let (near, selected) = (NearGroups::new(search, drawn.len()), Selected::new());
         let found = Vec::with_capacity(FOUND_AT_ONCE);
-        Self { search, drawn, groups, distances, keys: Vec::new(), selected: Selected::new(), tiles, found }
+        Self { search, drawn, groups, distances, keys: Vec::new(), near, selected, tiles, found }
     }
 
     /// Bytes that a worker holds per drawn vector.
-    pub(super) const BYTES_A_VECTOR: u64 = (size_of::<T::Distance>() + 4) as u64;
+    pub(super) const BYTES_A_VECTOR: u64 = (size_of::<T::Distance>() + 4 + 4 + 1) as u64;
 
     /// Returns the bytes that a worker holds for buckets of at most `rows` members, without the bytes per drawn vector.
     pub(super) fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
         let found = FOUND_AT_ONCE * size_of::<(u32, Neighbor)>();
-        Tiles::<T>::memory_bytes(rows, dimensions) + Selected::<T>::memory_bytes(rows) + found as u64
+        Tiles::<T>::memory_bytes(rows, dimensions)
+            + NearGroups::<T>::memory_bytes(rows, dimensions)
+            + Selected::<T>::memory_bytes(rows)
+            + found as u64
     }
 
     /// Finds the neighbors in a bucket, and passes them to `take` with the index of the drawn vector. Returns the
@@ -211,14 +230,22 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
         let (drawn, center) = (self.drawn, centers.row(number as usize));
         context.kernel.one_to_many(center, &drawn.members.panel, &mut self.distances);
         T::measure_keys(&self.distances, None, threshold.dimensions, &mut self.keys);
-        let farthest = self.farthest(bucket);
+        let (kernel, farthest) = (context.kernel, self.farthest(bucket));
+        let groups = self.groups;
+        let partners = groups.of(drawn.of_buckets(buckets.partners(number)));
+        self.near.find(partners, &self.keys, farthest);
+        if self.near.pivots.is_empty() {
+            return Ok(drawn.len() as u64);
+        }
+        self.near.pack(kernel, &bucket.members.panel);
         let mut computed = drawn.len() as u64;
-        for group in self.groups.of(drawn.of_buckets(buckets.partners(number))) {
-            if !self.choose_near(&group, farthest) {
-                continue;
+        for first in (0..self.near.pivots.len()).step_by(PIVOTS_AT_ONCE) {
+            let groups = first..self.near.pivots.len().min(first + PIVOTS_AT_ONCE);
+            computed += self.near.measure(kernel, &self.groups.pivots, groups.clone());
+            for group in groups {
+                self.select(group, group - first, center, bucket);
+                computed += self.compare_selected(number, bucket, take)?;
             }
-            self.select(&group, center, bucket);
-            computed += bucket.len() as u64 + self.compare_selected(number, bucket, take)?;
         }
         take(&mut self.found)?;
         Ok(computed)
@@ -235,27 +262,20 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
         self.search.threshold.widened(bucket.members.residual + self.drawn.members.residual)
     }
 
-    /// Finds the vectors of a group whose distances to the bucket's center have a key up to `farthest`. Returns whether
-    /// there are any.
-    fn choose_near(&mut self, group: &DrawnGroup, farthest: u32) -> bool {
-        let near = &mut self.selected.near;
-        near.clear();
-        near.extend(group.vectors.clone().filter(|&vector| self.keys[vector] <= farthest).map(|vector| vector as u32));
-        !near.is_empty()
-    }
-
-    /// Selects pairs of these vectors and members of the bucket by the exact rule.
-    fn select(&mut self, group: &DrawnGroup, center: &[T], bucket: &LoadedBucket<T>) {
-        let kernel = self.search.context.kernel;
-        let (pivot, dimensions) = (self.groups.pivots.row(group.pivot), self.groups.pivots.dimensions());
+    /// Selects pairs of the near vectors of a group and members of the bucket by the exact rule. The pivot of the group is
+    /// number `at` of those that the members were measured from.
+    fn select(&mut self, group: usize, at: usize, center: &[T], bucket: &LoadedBucket<T>) {
+        let (kernel, pivots) = (self.search.context.kernel, &self.groups.pivots);
+        let (pivot, dimensions) = (pivots.row(self.near.pivots[group] as usize), pivots.dimensions());
         let limit = T::margin_limit(&self.widened(bucket), T::at_most(kernel.distance(pivot, center), dimensions));
-        let Selected { near, vectors, own, members, rows, reach } = &mut self.selected;
+        let near = self.near.vectors_of(group);
+        let Selected { vectors, own, members, rows, reach } = &mut self.selected;
         vectors.distances.clear();
         vectors.distances.extend(near.iter().map(|&vector| self.distances[vector as usize]));
         own.clear();
         own.extend(near.iter().map(|&vector| self.groups.own(vector as usize)));
-        members.distances.resize(bucket.len(), T::Distance::default());
-        kernel.one_to_many(pivot, &bucket.members.panel, &mut members.distances);
+        members.distances.clear();
+        members.distances.extend_from_slice(&self.near.distances[at * bucket.len()..][..bucket.len()]);
         vectors.measure(Measure::Margin, own, dimensions);
         members.measure(Measure::Margin, &bucket.own, dimensions);
         select(kernel, limit, vectors, members, reach);
@@ -288,15 +308,73 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
     }
 }
 
+impl<T: Coordinate> NearGroups<T> {
+    fn new(search: &NeighborSearch<'_, T>, drawn: usize) -> Self {
+        let NeighborSearch { context, buckets, threshold, .. } = *search;
+        Self {
+            vectors: Vec::with_capacity(drawn),
+            pivots: Vec::new(),
+            ends: Vec::new(),
+            order: Vec::new(),
+            columns: context.kernel.pack(&Panel::zeroed(0, threshold.dimensions), &[]),
+            distances: Vec::with_capacity(PIVOTS_AT_ONCE * buckets.rows_max()),
+        }
+    }
+
+    /// Returns the bytes for buckets of at most `rows` members, without those per drawn vector.
+    fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
+        let of_members = rows * (size_of::<u32>() + PIVOTS_AT_ONCE * size_of::<T::Distance>());
+        // The last group may be smaller than the others.
+        let of_group = size_of::<u32>() + size_of::<usize>();
+        PackedColumns::<T>::bytes_for(rows, dimensions) + (of_members + of_group) as u64
+    }
+
+    /// Finds the vectors whose distances to the bucket's center have a key of at most `farthest`.
+    fn find(&mut self, groups: impl Iterator<Item = DrawnGroup>, keys: &[u32], farthest: u32) {
+        self.vectors.clear();
+        self.pivots.clear();
+        self.ends.clear();
+        for DrawnGroup { pivot, vectors } in groups {
+            let before = self.vectors.len();
+            let near = vectors.filter(|&vector| keys[vector] <= farthest);
+            self.vectors.extend(near.map(|vector| vector as u32));
+            if self.vectors.len() > before {
+                self.pivots.push(pivot);
+                self.ends.push(self.vectors.len());
+            }
+        }
+    }
+
+    /// Takes the members of the bucket.
+    fn pack(&mut self, kernel: Kernel, members: &Panel<T>) {
+        self.order.clear();
+        self.order.extend(0..members.rows() as u32);
+        kernel.pack_into(members, &self.order, &mut self.columns);
+    }
+
+    /// Computes the distances between the members and the pivots of some groups. Returns their number.
+    fn measure(&mut self, kernel: Kernel, pivots: &Panel<T>, groups: Range<usize>) -> u64 {
+        self.distances.resize(groups.len() * self.columns.len(), T::Distance::default());
+        kernel.many_to_many(pivots, &self.pivots[groups], &self.columns, &mut self.distances);
+        self.distances.len() as u64
+    }
+
+    /// Returns the near vectors of a group.
+    fn vectors_of(&self, group: usize) -> &[u32] {
+        let start = group.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.vectors[start..self.ends[group]]
+    }
+}
+
 impl<T: Coordinate> Selected<T> {
     fn new() -> Self {
-        let [near, rows, reach] = [(); 3].map(|()| Vec::new());
-        Self { near, vectors: Side::default(), own: Vec::new(), members: Side::default(), rows, reach }
+        let (vectors, members) = (Side::default(), Side::default());
+        Self { vectors, own: Vec::new(), members, rows: Vec::new(), reach: Vec::new() }
     }
 
     /// Returns the bytes for buckets of at most `rows` members.
     fn memory_bytes(rows: usize) -> u64 {
-        let of_group = GROUP_VECTORS * (Side::<T>::BYTES_A_VECTOR + size_of::<T::Distance>() + 3 * size_of::<u32>());
+        let of_group = GROUP_VECTORS * (Side::<T>::BYTES_A_VECTOR + size_of::<T::Distance>() + 2 * size_of::<u32>());
         (rows * Side::<T>::BYTES_A_VECTOR + of_group) as u64
     }
 }
