@@ -6,6 +6,7 @@ mod options;
 mod parts;
 mod planning;
 mod prepared;
+mod selection;
 mod watched;
 
 use crate::base::context::Context;

@@ -72,8 +72,8 @@ pub(crate) struct Facts {
     pub margin_sum_pairs: u64,
     /// Pairs that the union rule admits at [`guessed_threshold`].
     pub union_pairs: u64,
-    /// Pairs that the triangle inequality with one center leaves. The fraction of these pairs determines how many
-    /// vectors a sampled vector is compared with. If two sets are joined, a pair has a vector of each.
+    /// Pairs that the triangle inequality with one center leaves. The fraction of these pairs bounds how many vectors a
+    /// sampled vector is compared with; its group excludes more. If two sets are joined, a pair has a vector of each.
     pub near_pairs: u64,
 }
 

@@ -75,6 +75,29 @@ fn the_promise_is_kept_on_every_shape() {
     }
 }
 
+/// Checks the neighbors of sampled rows, which a bound between their groups and the buckets finds. All rows are sampled, so
+/// they have every pair twice.
+#[test]
+fn sampled_rows_have_all_their_neighbors() {
+    for element in [Element::F32, Element::U8, Element::F16, Element::I8] {
+        for (number, shape) in [Shape::Uniform, Shape::Clustered, Shape::Repeated].into_iter().enumerate() {
+            // The last group has fewer rows than the others.
+            let set = make(shape, element, 450, 10 + 30 * number, 7);
+            for metric in [Metric::L2, Metric::Cosine] {
+                let setup = Setup::default().with_metric(metric).with_buckets(40).skipping_bad_rows();
+                let built = setup.build(&set).unwrap();
+                let oracle = set.oracle(metric);
+                for predicate in thresholds(metric, &oracle.values(), &[0.0, 0.001, 0.05, 0.5, 1.0]) {
+                    let truth = set.true_pairs(predicate);
+                    let recall = promised(&built, predicate, 0.7).statistics.common.recall.unwrap();
+                    let what = format!("{shape:?} {element} {predicate:?}");
+                    assert_eq!(recall.sample_pairs, Some(2 * truth.len() as u64), "{what}");
+                }
+            }
+        }
+    }
+}
+
 /// Returns a set so large that only a part of it is sampled.
 fn sampled_set() -> (Set, Predicate) {
     (clump(Element::U8, 4_000, 4_000, 8), Predicate::l2(1.5).unwrap())

@@ -9,8 +9,9 @@ use crate::base::geometry::{Coordinate, Threshold};
 use crate::base::predicate::Predicate;
 use crate::execute::{Loaded, Ordered, Tiles, Visitor};
 use crate::join::prepared::Admission;
+use crate::join::selection::{Side, most_within, select};
 use crate::load::{LoadedBucket, PairFilter};
-use crate::plan::{Gap, Measure, Task, within};
+use crate::plan::{Gap, Measure, Task};
 use crate::sink::PairBatch;
 
 use super::found::{FoundPairs, Member};
@@ -55,37 +56,11 @@ pub(in crate::join) struct Verifier<'a, T: Coordinate> {
     counts: Counts,
 }
 
-/// The members of one bucket.
-struct Side<T: Coordinate> {
-    /// Distance of each member to the center of the other bucket.
-    distances: Vec<T::Distance>,
-    /// Sort key of each member's measure ([`Coordinate::measure_keys`]).
-    keys: Vec<u32>,
-    /// Selected members by ascending measure: the key in the upper half, the member in the lower half.
-    chosen: Vec<u64>,
-    order: Vec<u32>,
-}
-
-impl<T: Coordinate> Default for Side<T> {
-    fn default() -> Self {
-        Self { distances: Vec::new(), keys: Vec::new(), chosen: Vec::new(), order: Vec::new() }
-    }
-}
-
 /// Selects the pairs of an edge whose measures add up to at most a limit.
 #[derive(Debug, Clone, Copy)]
 struct Selection {
     measure: Measure,
     limit: f64,
-}
-
-impl Selection {
-    /// Returns the largest measure of a member that may take part, given the least measure of the other side.
-    fn most(&self, least_other: f64) -> f64 {
-        let most = self.limit - least_other;
-        // If both are infinite, the difference is NaN. Then any member may take part.
-        if most.is_nan() { f64::INFINITY } else { most }
-    }
 }
 
 /// Pairs that the kernel computed: for each row, the columns before its reach.
@@ -242,11 +217,10 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         if self.reach.is_empty() {
             return 0;
         }
-        self.rows.measure(other.measure, visit.a);
-        self.others.measure(other.measure, visit.b);
+        self.measure(other.measure, visit);
         let columns: Vec<u32> = self.others.order.iter().map(|&y| self.others.keys[y as usize]).collect();
         let of = |(&x, &reach): (&u32, &u32)| {
-            let most = T::key_up_to(other.most(T::measure_of(self.rows.keys[x as usize])));
+            let most = T::key_up_to(most_within(other.limit, T::measure_of(self.rows.keys[x as usize])));
             self.kernel.count_at_most(&columns[..reach as usize], most)
         };
         self.rows.order.iter().zip(&self.reach).map(of).sum()
@@ -263,34 +237,17 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         }
     }
 
-    /// Selects the pairs that a selection admits. With both sides in ascending order, each row has a prefix of the
-    /// columns, which gets shorter from row to row.
+    /// Selects the pairs that a selection admits: for each row, a prefix of the columns.
     fn select(&mut self, selection: Selection, visit: &Loaded<'_, T>) {
-        let kernel = self.kernel;
-        let least = (
-            self.rows.measure(selection.measure, visit.a).least(kernel),
-            self.others.measure(selection.measure, visit.b).least(kernel),
-        );
-        self.rows.choose(kernel, selection.most(least.1));
-        self.others.choose(kernel, selection.most(least.0));
-        let measure = |chosen: &u64| T::measure_of((chosen >> 32) as u32);
-        let others = &self.others.chosen;
-        let mut reach = others.len();
-        self.reach.clear();
-        for row in self.rows.chosen.iter().map(measure) {
-            let admits = |other| within(row + measure(other), selection.limit);
-            // Measures of rows ascend, so the reach of a row is never larger than the reach of the row before it.
-            while reach > 0 && !admits(&others[reach - 1]) {
-                reach -= 1;
-            }
-            if reach == 0 {
-                break;
-            }
-            self.reach.push(reach as u32);
-        }
-        let widest = self.reach.first().map_or(0, |&reach| reach as usize);
-        self.rows.keep(self.reach.len());
-        self.others.keep(widest);
+        self.measure(selection.measure, visit);
+        select(self.kernel, selection.limit, &mut self.rows, &mut self.others, &mut self.reach);
+    }
+
+    /// Computes the keys of a measure for all members of both buckets.
+    fn measure(&mut self, measure: Measure, visit: &Loaded<'_, T>) {
+        let dimensions = self.centers.dimensions();
+        self.rows.measure(measure, &visit.a.own, dimensions);
+        self.others.measure(measure, &visit.b.own, dimensions);
     }
 }
 
@@ -312,33 +269,5 @@ impl<T: Coordinate> Visitor<T> for Verifier<'_, T> {
     fn finish(self, emit: &mut dyn FnMut(PairBatch)) -> Counts {
         self.found.finish(emit);
         self.counts
-    }
-}
-
-impl<T: Coordinate> Side<T> {
-    /// Computes the keys of a measure for all members of the current bucket.
-    fn measure(&mut self, measure: Measure, bucket: &LoadedBucket<T>) -> &Self {
-        let own = (measure == Measure::Margin).then_some(&bucket.own[..]);
-        T::measure_keys(&self.distances, own, bucket.members.panel.dimensions(), &mut self.keys);
-        self
-    }
-
-    /// Returns the least measure; infinite if there are no members.
-    fn least(&self, kernel: Kernel) -> f64 {
-        let least = kernel.first_least::<u8>(&self.keys);
-        self.keys.get(least).map_or(f64::INFINITY, |&key| T::measure_of(key))
-    }
-
-    /// Selects members with a measure of at most `most`, and sorts them by measure, ties by position. They are mostly
-    /// few, so sorting is cheap.
-    fn choose(&mut self, kernel: Kernel, most: f64) {
-        self.chosen.clear();
-        kernel.at_most(&self.keys, T::key_up_to(most), &mut self.chosen);
-        self.chosen.sort_unstable();
-    }
-
-    fn keep(&mut self, count: usize) {
-        self.order.clear();
-        self.order.extend(self.chosen[..count].iter().map(|&chosen| chosen as u32));
     }
 }

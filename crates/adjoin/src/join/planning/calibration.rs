@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use adjoin_device::Reservation;
 
+use super::drawn_groups::DrawnGroups;
 use super::nearness::{self, Horizon, NearGraph, near_graph};
 use super::neighbors::{Comparison, Neighbor, NeighborSearch, Neighbors, Room, neighbors, neighbors_bytes};
 use crate::base::error::Result;
@@ -517,11 +518,13 @@ pub(super) fn least_bytes<T: Coordinate>(buckets: &Buckets<'_>, threads: usize, 
 
 /// Returns the least bytes for drawing `count` vectors and finding their neighbors, without read-ahead.
 fn least_for_finding<T: Coordinate>(buckets: &Buckets<'_>, threads: usize, count: u64) -> u64 {
-    let a_worker = Comparison::<T>::memory_bytes(buckets.rows_max(), buckets.vectors().dimensions);
+    let dimensions = buckets.space().dimensions();
+    let a_worker = Comparison::<T>::memory_bytes(buckets.rows_max(), dimensions);
     neighbors_bytes(buckets.rows(), count).0
         + least_for_neighbors(buckets, count)
         + BucketPass::<T>::bytes(threads, buckets)
         + threads as u64 * a_worker
+        + DrawnGroups::<T>::least_bytes(dimensions)
         + CHUNK_VECTORS_MIN.min(count) * bytes_of_drawn::<T>(buckets, threads)
 }
 
@@ -532,7 +535,9 @@ fn least_for_neighbors(buckets: &Buckets<'_>, count: u64) -> u64 {
 
 /// Returns the bytes per drawn vector while neighbors are searched.
 fn bytes_of_drawn<T: Coordinate>(buckets: &Buckets<'_>, threads: usize) -> u64 {
-    DrawnVectors::<T>::memory_bytes(buckets, 1) + threads as u64 * Comparison::<T>::BYTES_A_VECTOR
+    DrawnVectors::<T>::memory_bytes(buckets, 1)
+        + DrawnGroups::<T>::bytes_a_vector(buckets.space().dimensions())
+        + threads as u64 * Comparison::<T>::BYTES_A_VECTOR
 }
 
 /// Returns the bytes for reading ahead during a calibration.

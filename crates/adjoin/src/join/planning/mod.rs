@@ -3,6 +3,7 @@
 mod calibration;
 mod curve;
 mod division;
+mod drawn_groups;
 mod edge_sides;
 mod edges;
 mod estimate;

@@ -4,8 +4,9 @@
 use std::ops::Range;
 use std::sync::Mutex;
 
-use adjoin_kernels::{Panel, TILE_COLUMNS};
+use adjoin_kernels::{Kernel, PackedColumns, Panel};
 
+use super::drawn_groups::{DrawnGroup, DrawnGroups, GROUP_VECTORS};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::geometry::{Coordinate, Threshold};
@@ -13,8 +14,9 @@ use crate::base::predicate::Predicate;
 use crate::base::random::Random;
 use crate::base::workers::lock;
 use crate::execute::{Ordered, Tiles};
+use crate::join::selection::{Side, select};
 use crate::load::{BucketPass, Buckets, DrawnVectors, LoadedBucket};
-use crate::plan::{Gap, Place, Rule, pair_threshold};
+use crate::plan::{Gap, Measure, Place, Rule, pair_threshold};
 use crate::truth::ROWS_MIN;
 
 /// Approximate number of neighbors noted for all vectors together. For a vector with more than its part, that many are
@@ -26,6 +28,8 @@ const NOTED_OF_ONE: std::ops::RangeInclusive<u64> = 64..=4096;
 const CERTIFIED_VECTOR_BYTES: usize = 48;
 /// Neighbors that a worker holds before they are noted.
 const FOUND_AT_ONCE: usize = 4096;
+/// Pivots that the members of a bucket are measured from at once.
+const PIVOTS_AT_ONCE: usize = 16;
 /// Covers the rounding of the few f64 operations of the bound below.
 const SLACK: f64 = 1e-12;
 
@@ -94,8 +98,9 @@ pub(super) struct NeighborSearch<'a, T: Coordinate> {
 
 /// Finds the neighbors of drawn vectors. Also returns the number of distances computed.
 ///
-/// No vector y of bucket j is within eps of x unless `d(y, c_j) >= d(x, c_j) - eps`. With the members in descending
-/// order of their distance to the center, it thus suffices to compare a prefix.
+/// Two bounds exclude pairs of a drawn vector x and a member y of bucket j. By the triangle inequality, `d(x, c_j)` is at
+/// most `d(y, c_j) + eps`, which excludes vectors far from the whole bucket. The rest are compared by the exact rule,
+/// whose bound holds for any two centers: here `c_j` and the pivot of a group of drawn vectors.
 pub(super) fn neighbors<T: Coordinate>(
     search: &NeighborSearch<'_, T>,
     drawn: &DrawnVectors<T>,
@@ -104,7 +109,8 @@ pub(super) fn neighbors<T: Coordinate>(
     let NeighborSearch { context, buckets, centers, read_ahead, .. } = *search;
     let most = noted_max(buckets.rows());
     let found = Mutex::new((vec![Neighbors::default(); drawn.len()], room));
-    let state = || Comparison::new(search, drawn);
+    let groups = DrawnGroups::new(context.kernel, drawn);
+    let state = || Comparison::new(search, drawn, &groups);
     let pass = BucketPass { context, buckets, centers, phase: "calibrate", read_ahead };
     let distances = pass.run(state, |comparison, number, bucket| {
         for vector in drawn.of_bucket(number) {
@@ -156,52 +162,60 @@ type Found = Vec<(u32, Neighbor)>;
 pub(super) struct Comparison<'a, T: Coordinate> {
     search: &'a NeighborSearch<'a, T>,
     drawn: &'a DrawnVectors<T>,
+    groups: &'a DrawnGroups<T>,
     /// Distance of each drawn vector to the center of the current bucket, and sort keys.
     distances: Vec<T::Distance>,
     keys: Vec<u32>,
-    /// Keys in the upper half of each entry, members or vectors in the lower half.
-    chosen: Vec<u64>,
-    /// The members of the bucket, farthest from its center first.
-    order: Vec<u32>,
-    /// For each tile of these, the largest key of a vector that may have a neighbor in it.
-    tile_limits: Vec<u32>,
-    /// Drawn vectors that may have a neighbor in the bucket, and the number of its members to compare each with.
-    rows: Vec<u32>,
-    reach: Vec<u32>,
+    near: NearGroups<T>,
+    selected: Selected<T>,
     tiles: Tiles<'a, T>,
     found: Found,
 }
 
+/// Drawn vectors that may have a neighbor in the current bucket, by the triangle inequality.
+struct NearGroups<T: Coordinate> {
+    vectors: Vec<u32>,
+    /// For each group with such vectors, its pivot and the end of its vectors.
+    pivots: Vec<u32>,
+    ends: Vec<usize>,
+    /// The members of the bucket, and their distances to some of the pivots.
+    order: Vec<u32>,
+    columns: PackedColumns<T>,
+    distances: Vec<T::Distance>,
+}
+
+/// Vectors of a group and members of a bucket to compare.
+struct Selected<T: Coordinate> {
+    /// With distances to the center of the bucket.
+    vectors: Side<T>,
+    /// Distances of these vectors to the pivot.
+    own: Vec<T::Distance>,
+    members: Side<T>,
+    /// The selected vectors, and the number of members to compare each with.
+    rows: Vec<u32>,
+    reach: Vec<u32>,
+}
+
 impl<'a, T: Coordinate> Comparison<'a, T> {
-    fn new(search: &'a NeighborSearch<'a, T>, drawn: &'a DrawnVectors<T>) -> Self {
+    fn new(search: &'a NeighborSearch<'a, T>, drawn: &'a DrawnVectors<T>, groups: &'a DrawnGroups<T>) -> Self {
         let NeighborSearch { context, predicate, threshold, .. } = *search;
         let tiles = Tiles::new(context.kernel, predicate, threshold);
-        let vectors = drawn.len();
-        let [keys, order, tile_limits, rows, reach] = [(); 5].map(|()| Vec::new());
-        let (distances, chosen) = (vec![T::Distance::default(); vectors], Vec::with_capacity(vectors));
-        Self {
-            search,
-            drawn,
-            distances,
-            keys,
-            chosen,
-            order,
-            tile_limits,
-            rows,
-            reach,
-            tiles,
-            found: Vec::with_capacity(FOUND_AT_ONCE),
-        }
+        let distances = vec![T::Distance::default(); drawn.len()];
+        let (near, selected) = (NearGroups::new(search, drawn.len()), Selected::new());
+        let found = Vec::with_capacity(FOUND_AT_ONCE);
+        Self { search, drawn, groups, distances, keys: Vec::new(), near, selected, tiles, found }
     }
 
     /// Bytes that a worker holds per drawn vector.
-    pub(super) const BYTES_A_VECTOR: u64 = (size_of::<T::Distance>() + 4 + 8 + 4 + 4) as u64;
+    pub(super) const BYTES_A_VECTOR: u64 = (size_of::<T::Distance>() + 4 + 4 + 1) as u64;
 
     /// Returns the bytes that a worker holds for buckets of at most `rows` members, without the bytes per drawn vector.
     pub(super) fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
-        // Each member has a key, a sort entry, and an entry in the order.
         let found = FOUND_AT_ONCE * size_of::<(u32, Neighbor)>();
-        Tiles::<T>::memory_bytes(rows, dimensions) + (rows * (4 + 8 + 4) + found) as u64
+        Tiles::<T>::memory_bytes(rows, dimensions)
+            + NearGroups::<T>::memory_bytes(rows, dimensions)
+            + Selected::<T>::memory_bytes(rows)
+            + found as u64
     }
 
     /// Finds the neighbors in a bucket, and passes them to `take` with the index of the drawn vector. Returns the
@@ -212,14 +226,76 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
         bucket: &LoadedBucket<T>,
         take: &dyn Fn(&mut Found) -> Result<()>,
     ) -> Result<u64> {
-        let NeighborSearch { context, centers, .. } = *self.search;
-        let all = self.drawn;
-        context.kernel.one_to_many(centers.row(number as usize), &all.members.panel, &mut self.distances);
-        self.order(bucket);
-        self.choose_rows(all.of_buckets(self.search.buckets.partners(number)));
-        let Self { ref order, ref rows, ref reach, .. } = *self;
-        let drawn = Ordered { members: &all.members, order: rows };
-        let columns = Ordered { members: &bucket.members, order };
+        let NeighborSearch { context, buckets, centers, threshold, .. } = *self.search;
+        let (drawn, center) = (self.drawn, centers.row(number as usize));
+        context.kernel.one_to_many(center, &drawn.members.panel, &mut self.distances);
+        T::measure_keys(&self.distances, None, threshold.dimensions, &mut self.keys);
+        let (kernel, farthest) = (context.kernel, self.farthest(bucket));
+        let groups = self.groups;
+        let partners = groups.of(drawn.of_buckets(buckets.partners(number)));
+        self.near.find(partners, &self.keys, farthest);
+        if self.near.pivots.is_empty() {
+            return Ok(drawn.len() as u64);
+        }
+        self.near.pack(kernel, &bucket.members.panel);
+        let mut computed = drawn.len() as u64;
+        for first in (0..self.near.pivots.len()).step_by(PIVOTS_AT_ONCE) {
+            let groups = first..self.near.pivots.len().min(first + PIVOTS_AT_ONCE);
+            computed += self.near.measure(kernel, &self.groups.pivots, groups.clone());
+            for group in groups {
+                self.select(group, group - first, center, bucket);
+                computed += self.compare_selected(number, bucket, take)?;
+            }
+        }
+        take(&mut self.found)?;
+        Ok(computed)
+    }
+
+    /// Returns the key of the largest distance to a bucket's center of a vector with a neighbor in the bucket.
+    fn farthest(&self, bucket: &LoadedBucket<T>) -> u32 {
+        let farthest = (0..bucket.len() as u32).map(|member| bucket.own_at_most(member)).fold(0.0, f64::max).sqrt();
+        T::key_up_to(((farthest + self.widened(bucket).distance) * (1.0 + SLACK)).powi(2))
+    }
+
+    /// Returns the threshold for coordinates that are rounded.
+    fn widened(&self, bucket: &LoadedBucket<T>) -> Threshold {
+        self.search.threshold.widened(bucket.members.residual + self.drawn.members.residual)
+    }
+
+    /// Selects pairs of the near vectors of a group and members of the bucket by the exact rule. The pivot of the group is
+    /// number `at` of those that the members were measured from.
+    fn select(&mut self, group: usize, at: usize, center: &[T], bucket: &LoadedBucket<T>) {
+        let (kernel, pivots) = (self.search.context.kernel, &self.groups.pivots);
+        let (pivot, dimensions) = (pivots.row(self.near.pivots[group] as usize), pivots.dimensions());
+        let limit = T::margin_limit(&self.widened(bucket), T::at_most(kernel.distance(pivot, center), dimensions));
+        let near = self.near.vectors_of(group);
+        let Selected { vectors, own, members, rows, reach } = &mut self.selected;
+        vectors.distances.clear();
+        vectors.distances.extend(near.iter().map(|&vector| self.distances[vector as usize]));
+        own.clear();
+        own.extend(near.iter().map(|&vector| self.groups.own(vector as usize)));
+        members.distances.clear();
+        members.distances.extend_from_slice(&self.near.distances[at * bucket.len()..][..bucket.len()]);
+        vectors.measure(Measure::Margin, own, dimensions);
+        members.measure(Measure::Margin, &bucket.own, dimensions);
+        select(kernel, limit, vectors, members, reach);
+        rows.clear();
+        rows.extend(vectors.order.iter().map(|&at| near[at as usize]));
+    }
+
+    /// Compares the selected pairs. Returns the number of distances computed.
+    fn compare_selected(
+        &mut self,
+        number: u32,
+        bucket: &LoadedBucket<T>,
+        take: &dyn Fn(&mut Found) -> Result<()>,
+    ) -> Result<u64> {
+        let Selected { members, rows, reach, .. } = &self.selected;
+        if rows.is_empty() {
+            return Ok(0);
+        }
+        let drawn = Ordered { members: &self.drawn.members, order: rows };
+        let columns = Ordered { members: &bucket.members, order: &members.order };
         let (sides, found) =
             (Sides { search: self.search, drawn: self.drawn, distances: &self.distances }, &mut self.found);
         // In a group of equal vectors, all are neighbors of each other, so do not hold the neighbors of a whole bucket.
@@ -228,53 +304,78 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
             if found.len() < FOUND_AT_ONCE { Ok(()) } else { take(found) }
         };
         let counts = |vector, member| sides.counts(vector, member, bucket);
-        let compared = self.tiles.find(drawn, columns, reach, counts, note)?;
-        take(&mut self.found)?;
-        Ok(all.len() as u64 + compared.verified_pairs)
+        Ok(self.tiles.find(drawn, columns, reach, counts, note)?.verified_pairs)
+    }
+}
+
+impl<T: Coordinate> NearGroups<T> {
+    fn new(search: &NeighborSearch<'_, T>, drawn: usize) -> Self {
+        let NeighborSearch { context, buckets, threshold, .. } = *search;
+        Self {
+            vectors: Vec::with_capacity(drawn),
+            pivots: Vec::new(),
+            ends: Vec::new(),
+            order: Vec::new(),
+            columns: context.kernel.pack(&Panel::zeroed(0, threshold.dimensions), &[]),
+            distances: Vec::with_capacity(PIVOTS_AT_ONCE * buckets.rows_max()),
+        }
     }
 
-    /// Sorts the members of a bucket by descending distance to its center. For each tile of them, computes how far from
-    /// the center a vector with a neighbor in the tile may be.
-    fn order(&mut self, bucket: &LoadedBucket<T>) {
-        let residuals = bucket.members.residual + self.drawn.members.residual;
-        let (eps, dimensions) = (self.search.threshold.widened(residuals).distance, bucket.members.panel.dimensions());
-        T::measure_keys(&bucket.own, None, dimensions, &mut self.keys);
-        self.chosen.clear();
-        // The complement of a key sorts the farthest members first.
-        self.chosen.extend(self.keys.iter().zip(0..).map(|(&key, member)| u64::from(!key) << 32 | member));
-        self.chosen.sort_unstable();
+    /// Returns the bytes for buckets of at most `rows` members, without those per drawn vector.
+    fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
+        let of_members = rows * (size_of::<u32>() + PIVOTS_AT_ONCE * size_of::<T::Distance>());
+        // The last group may be smaller than the others.
+        let of_group = size_of::<u32>() + size_of::<usize>();
+        PackedColumns::<T>::bytes_for(rows, dimensions) + (of_members + of_group) as u64
+    }
+
+    /// Finds the vectors whose distances to the bucket's center have a key of at most `farthest`.
+    fn find(&mut self, groups: impl Iterator<Item = DrawnGroup>, keys: &[u32], farthest: u32) {
+        self.vectors.clear();
+        self.pivots.clear();
+        self.ends.clear();
+        for DrawnGroup { pivot, vectors } in groups {
+            let before = self.vectors.len();
+            let near = vectors.filter(|&vector| keys[vector] <= farthest);
+            self.vectors.extend(near.map(|vector| vector as u32));
+            if self.vectors.len() > before {
+                self.pivots.push(pivot);
+                self.ends.push(self.vectors.len());
+            }
+        }
+    }
+
+    /// Takes the members of the bucket.
+    fn pack(&mut self, kernel: Kernel, members: &Panel<T>) {
         self.order.clear();
-        self.order.extend(self.chosen.iter().map(|&chosen| chosen as u32));
-        let farthest = self.order.iter().step_by(TILE_COLUMNS).map(|&member| bucket.own_at_most(member).sqrt());
-        self.tile_limits.clear();
-        self.tile_limits.extend(farthest.map(|own| T::key_up_to(((own + eps) * (1.0 + SLACK)).powi(2))));
+        self.order.extend(0..members.rows() as u32);
+        kernel.pack_into(members, &self.order, &mut self.columns);
     }
 
-    /// Finds the drawn vectors that may have a neighbor in the bucket, and the number of members to compare each with.
-    /// Vectors with the most members are first, since the rows of a tile share the largest reach.
-    fn choose_rows(&mut self, of: Range<usize>) {
-        let (kernel, members) = (self.search.context.kernel, self.order.len());
-        T::measure_keys(&self.distances[of.clone()], None, self.search.threshold.dimensions, &mut self.keys);
-        self.chosen.clear();
-        kernel.at_most(&self.keys, self.tile_limits.first().copied().unwrap_or(0), &mut self.chosen);
-        self.chosen.iter_mut().for_each(|chosen| *chosen += of.start as u64); // vectors are the lower halves
-        let limits = &self.tile_limits;
-        let tiles = |chosen: u64| limits.partition_point(|&limit| (chosen >> 32) as u32 <= limit);
-        // A counting sort, by the number of tiles.
-        let mut starts = vec![0; limits.len() + 1];
-        self.chosen.iter().for_each(|&chosen| starts[limits.len() - tiles(chosen)] += 1);
-        let mut start = 0;
-        starts.iter_mut().for_each(|count| start += std::mem::replace(count, start));
-        for list in [&mut self.rows, &mut self.reach] {
-            list.resize(self.chosen.len(), 0);
-        }
-        for &chosen in &self.chosen {
-            let reached = tiles(chosen);
-            let at = &mut starts[limits.len() - reached];
-            self.rows[*at] = chosen as u32;
-            self.reach[*at] = (reached * TILE_COLUMNS).min(members) as u32;
-            *at += 1;
-        }
+    /// Computes the distances between the members and the pivots of some groups. Returns their number.
+    fn measure(&mut self, kernel: Kernel, pivots: &Panel<T>, groups: Range<usize>) -> u64 {
+        self.distances.resize(groups.len() * self.columns.len(), T::Distance::default());
+        kernel.many_to_many(pivots, &self.pivots[groups], &self.columns, &mut self.distances);
+        self.distances.len() as u64
+    }
+
+    /// Returns the near vectors of a group.
+    fn vectors_of(&self, group: usize) -> &[u32] {
+        let start = group.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.vectors[start..self.ends[group]]
+    }
+}
+
+impl<T: Coordinate> Selected<T> {
+    fn new() -> Self {
+        let (vectors, members) = (Side::default(), Side::default());
+        Self { vectors, own: Vec::new(), members, rows: Vec::new(), reach: Vec::new() }
+    }
+
+    /// Returns the bytes for buckets of at most `rows` members.
+    fn memory_bytes(rows: usize) -> u64 {
+        let of_group = GROUP_VECTORS * (Side::<T>::BYTES_A_VECTOR + size_of::<T::Distance>() + 2 * size_of::<u32>());
+        (rows * Side::<T>::BYTES_A_VECTOR + of_group) as u64
     }
 }
 

@@ -1,0 +1,91 @@
+//! Selects the pairs between two groups of vectors that a bound admits: those whose measures add up to at most a limit.
+
+use adjoin_kernels::Kernel;
+
+use crate::base::geometry::Coordinate;
+use crate::plan::{Measure, within};
+
+/// Vectors on one side of a comparison.
+pub(super) struct Side<T: Coordinate> {
+    /// Distance of each vector to the center of the other side.
+    pub(super) distances: Vec<T::Distance>,
+    /// Sort key of each vector's measure ([`Coordinate::measure_keys`]).
+    pub(super) keys: Vec<u32>,
+    /// Selected vectors by ascending measure: the key in the upper half, the vector in the lower half.
+    chosen: Vec<u64>,
+    pub(super) order: Vec<u32>,
+}
+
+impl<T: Coordinate> Default for Side<T> {
+    fn default() -> Self {
+        Self { distances: Vec::new(), keys: Vec::new(), chosen: Vec::new(), order: Vec::new() }
+    }
+}
+
+/// Returns the largest measure of a vector that may take part, given the least measure of the other side.
+pub(super) fn most_within(limit: f64, least_other: f64) -> f64 {
+    let most = limit - least_other;
+    // If both are infinite, the difference is NaN. Then any vector may take part.
+    if most.is_nan() { f64::INFINITY } else { most }
+}
+
+/// Selects the pairs of measured sides whose measures add up to at most `limit`. With both sides in ascending order, each
+/// row has a prefix of the others, which gets shorter from row to row.
+pub(super) fn select<T: Coordinate>(
+    kernel: Kernel,
+    limit: f64,
+    rows: &mut Side<T>,
+    others: &mut Side<T>,
+    reach: &mut Vec<u32>,
+) {
+    let least = (rows.least(kernel), others.least(kernel));
+    rows.choose(kernel, most_within(limit, least.1));
+    others.choose(kernel, most_within(limit, least.0));
+    let measure = |chosen: &u64| T::measure_of((chosen >> 32) as u32);
+    let mut reached = others.chosen.len();
+    reach.clear();
+    for row in rows.chosen.iter().map(measure) {
+        let admits = |other| within(row + measure(other), limit);
+        // Measures of rows ascend, so the reach of a row is never larger than the reach of the row before it.
+        while reached > 0 && !admits(&others.chosen[reached - 1]) {
+            reached -= 1;
+        }
+        if reached == 0 {
+            break;
+        }
+        reach.push(reached as u32);
+    }
+    let widest = reach.first().map_or(0, |&reach| reach as usize);
+    rows.keep(reach.len());
+    others.keep(widest);
+}
+
+impl<T: Coordinate> Side<T> {
+    /// Bytes per vector, with distances.
+    pub(super) const BYTES_A_VECTOR: usize = size_of::<T::Distance>() + 4 + 8 + 4;
+
+    /// Computes the keys of a measure for all vectors, of which `own` are the distances to the center of this side.
+    pub(super) fn measure(&mut self, measure: Measure, own: &[T::Distance], dimensions: usize) {
+        let own = (measure == Measure::Margin).then_some(own);
+        T::measure_keys(&self.distances, own, dimensions, &mut self.keys);
+    }
+
+    /// Returns the least measure; infinite if there are no vectors.
+    fn least(&self, kernel: Kernel) -> f64 {
+        let least = kernel.first_least::<u8>(&self.keys);
+        self.keys.get(least).map_or(f64::INFINITY, |&key| T::measure_of(key))
+    }
+
+    /// Selects vectors with a measure of at most `most`, and sorts them by measure, ties by position. They are mostly
+    /// few, so sorting is cheap.
+    fn choose(&mut self, kernel: Kernel, most: f64) {
+        self.chosen.clear();
+        kernel.at_most(&self.keys, T::key_up_to(most), &mut self.chosen);
+        self.chosen.sort_unstable();
+    }
+
+    fn keep(&mut self, count: usize) {
+        self.order.clear();
+        self.order.extend(self.chosen[..count].iter().map(|&chosen| chosen as u32));
+    }
+}
