@@ -20,7 +20,7 @@ pub(crate) use execution::join;
 pub use execution::{Done, run};
 pub(crate) use execution::{SaveCheckpoints, hand_over, run_in_legs};
 pub use options::{JoinEffort, JoinOptions};
-pub(crate) use parts::{PlannedPart, comparisons, members_of};
+pub(crate) use parts::{DividedTasks, PlannedPart, comparisons, members_of};
 pub(crate) use planning::{Foresight, UnopenedSet, least_of_unbuilt, memory_bound, resume_within};
 pub use planning::{least_memory, resume};
 pub(crate) use planning::{neighbor_curve, prepare};

@@ -6,9 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use super::execution::Done;
 use super::prepared::Prepared;
+use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::load::Sets;
-use crate::plan::{CacheStart, Division, Task, part_ends, schedule_in_order};
+use crate::plan::{BucketSizes, CacheStart, Division, Lead, PartInputs, Task, schedule_in_order};
+
+/// Bytes per task to divide tasks so that parts share few buckets, and to divide them at all.
+const COVER_BYTES: u64 = 160;
+const DIVIDE_BYTES: u64 = 48;
 
 /// A part of a plan: consecutive tasks, and their cost.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -31,46 +36,87 @@ pub(crate) struct PlannedPart {
     pub(crate) whole: Done,
 }
 
+/// The tasks of a plan, part by part.
+pub(crate) struct DividedTasks {
+    pub(crate) tasks: Vec<Task>,
+    pub(crate) parts: Vec<PlannedPart>,
+}
+
+/// The facts of a plan that its parts follow from, without the memory of its run.
+pub(crate) struct PartDivider {
+    sizes: BucketSizes,
+    division: Division,
+    lead: Lead,
+    /// Number of all tasks.
+    tasks: usize,
+}
+
 impl Prepared {
-    /// Divides the tasks into parts of about equal work, in their order.
+    /// Returns the facts that parts follow from.
+    pub(crate) fn divider(&self) -> PartDivider {
+        let (sizes, division) = (self.sizes.clone(), self.memory.division);
+        PartDivider { sizes, division, lead: self.schedule.lead, tasks: self.tasks().len() }
+    }
+}
+
+impl PartDivider {
+    /// Divides the tasks into parts of about equal work. Those of a part stay in their order.
     ///
     /// # Errors
-    /// Fails if the sets cannot be joined.
-    pub(crate) fn divided(&self, sets: Sets<'_>, parts: u32) -> Result<Vec<PlannedPart>> {
+    /// Fails if the sets cannot be joined, or memory does not suffice.
+    pub(crate) fn divide(&self, context: &Context, sets: Sets<'_>, tasks: &[Task], parts: u32) -> Result<DividedTasks> {
         let members = members_of(sets)?;
-        let comparisons = |task| comparisons(&members, task);
-        let ends = part_ends(self.tasks(), parts, comparisons);
+        let count = tasks.len() as u64;
+        // With little memory, parts share more buckets.
+        let memory = context.reserve(COVER_BYTES * count, "dividing the plan").ok();
+        let _divide = context.reserve(if memory.is_some() { 0 } else { DIVIDE_BYTES * count }, "dividing the plan")?;
+        let inputs = PartInputs { tasks, bytes: &self.sizes.extents, work: &|task| comparisons(&members, task) };
+        let part_of = if memory.is_some() { inputs.divide(parts) } else { inputs.consecutive(parts) };
+        let mut numbers = Vec::from_iter(0..tasks.len());
+        // A stable sort, so that the tasks of a part stay in their order.
+        numbers.sort_by_key(|&number| part_of[number]);
+        let ordered: Vec<Task> = numbers.iter().map(|&number| tasks[number]).collect();
+        let mut ends = vec![0; parts as usize];
+        part_of.iter().for_each(|&part| ends[part as usize] += 1);
+        let mut end = 0;
+        ends.iter_mut().for_each(|of_part| {
+            end += *of_part;
+            *of_part = end;
+        });
         let begins: Vec<usize> = std::iter::once(0).chain(ends.iter().copied()).collect();
-        let tasks = |part: usize| &self.tasks()[begins[part]..ends[part]];
+        let tasks_of = |part: usize| &ordered[begins[part]..ends[part]];
         // Number of parts that read each bucket.
         let mut readers = vec![0u32; self.sizes.extents.len()];
-        (0..ends.len()).for_each(|part| buckets_of(tasks(part)).iter().for_each(|&b| readers[b as usize] += 1));
-        let of_part = |part: usize| {
-            let tasks = tasks(part);
-            let buckets = buckets_of(tasks);
-            let sum = |bytes: &[u64], is_in: &dyn Fn(u32) -> bool| {
-                buckets.iter().filter(|&&bucket| is_in(bucket)).map(|&bucket| bytes[bucket as usize]).sum::<u64>()
-            };
-            let Division { capacity, policy, tasks: tasks_bytes, .. } = self.memory.division;
-            let capacity = capacity.min(sum(&self.sizes.memory, &|_| true).max(self.sizes.least_cache(tasks)));
-            let start = CacheStart { capacity, policy };
-            let schedule = schedule_in_order(tasks.to_vec(), "".into(), self.schedule.lead, &self.sizes, start);
-            let whole = Done::foreseen(schedule.counts, center_distances(&members, tasks), schedule.edges());
-            let all_tasks = self.tasks().len().max(1) as u64;
-            PlannedPart {
-                end: ends[part],
-                comparisons: tasks.iter().map(|&task| comparisons(task)).sum(),
-                buckets: buckets.len() as u64,
-                read_bytes: whole.foreseen_bytes(),
-                halo_bytes: sum(&self.sizes.extents, &|bucket| readers[bucket as usize] > 1),
-                cache_bytes: capacity,
-                memory_bytes: self.memory.division.bytes() - self.memory.division.capacity - tasks_bytes
-                    + capacity
-                    + tasks_bytes / all_tasks * tasks.len() as u64,
-                whole,
-            }
-        };
-        Ok((0..ends.len()).map(of_part).collect())
+        (0..ends.len()).for_each(|part| buckets_of(tasks_of(part)).iter().for_each(|&b| readers[b as usize] += 1));
+        let of_part = |part: usize| PlannedPart { end: ends[part], ..self.planned(&members, tasks_of(part), &readers) };
+        let parts = (0..ends.len()).map(of_part).collect();
+        Ok(DividedTasks { tasks: ordered, parts })
+    }
+
+    /// Predicts the cost of a part.
+    fn planned(&self, members: &[u64], tasks: &[Task], readers: &[u32]) -> PlannedPart {
+        let Self { ref sizes, lead, .. } = *self;
+        let Division { capacity, policy, tasks: tasks_bytes, .. } = self.division;
+        let buckets = buckets_of(tasks);
+        let memory: u64 = buckets.iter().map(|&bucket| sizes.memory[bucket as usize]).sum();
+        // No more than its buckets take, and at least what a run needs.
+        let cache_bytes = capacity.min(memory.max(sizes.least_cache(tasks)));
+        let start = CacheStart { capacity: cache_bytes, policy };
+        let schedule = schedule_in_order(tasks.to_vec(), "".into(), lead, sizes, start);
+        let whole = Done::foreseen(schedule.counts, center_distances(members, tasks), schedule.edges());
+        let shared = buckets.iter().filter(|&&bucket| readers[bucket as usize] > 1);
+        PlannedPart {
+            end: 0,
+            comparisons: tasks.iter().map(|&task| comparisons(members, task)).sum(),
+            buckets: buckets.len() as u64,
+            read_bytes: whole.foreseen_bytes(),
+            halo_bytes: shared.map(|&bucket| sizes.extents[bucket as usize]).sum(),
+            cache_bytes,
+            memory_bytes: self.division.bytes() - capacity - tasks_bytes
+                + cache_bytes
+                + tasks_bytes / self.tasks.max(1) as u64 * tasks.len() as u64,
+            whole,
+        }
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) use explain::{Explanation, explain};
 pub(crate) use legs::leg_ends;
 pub(crate) use order::tasks_of;
 pub use order::{Lead, Order, Task, sort_tasks};
-pub(crate) use parts::part_ends;
+pub(crate) use parts::PartInputs;
 pub(crate) use probe::{ProbeRule, Probes};
 pub use rule::Rule;
 pub(crate) use rule::{Gap, Measure, Nearness, Place, RulePart, ThresholdGraph, excess_limits, pair_threshold};

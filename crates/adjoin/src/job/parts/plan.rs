@@ -3,14 +3,15 @@
 use std::path::Path;
 
 use super::{
-    PARTS_MAX, PLAN, PartFacts, PartOptions, PartPlan, PlanCounts, PlanHead, PlanStatistics, TASKS_A_FRAME, content_of,
+    PARTS_MAX, PLAN, PartFacts, PartOptions, PartPlan, PlanCounts, PlanHead, PlanStatistics, TASK_BYTES, TASKS_A_FRAME,
+    content_of,
 };
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
-use crate::base::report::{JoinStatistics, Stopwatch, Written};
+use crate::base::report::{JoinStatistics, Stopwatch};
 use crate::base::sealed::SealedWriter;
-use crate::join::{Done, JoinPlan, Sets, comparisons, members_of, prepare, resume_within, run};
+use crate::join::{DividedTasks, JoinPlan, PlannedPart, Sets, comparisons, members_of, prepare, resume_within, run};
 use crate::plan::Task;
 use crate::sink::{Discard, PartContent};
 use crate::store::{Store, read_manifest};
@@ -47,30 +48,18 @@ impl PartPlan {
         let store = Store::open(context, folder)?;
         let (sets, content) = (Sets::from(&store), content_of(result));
         let prepared = prepare(context, sets, &join, content == PartContent::Pairs)?;
-        let planned = prepared.divided(sets, parts)?;
+        let divider = prepared.divider();
         let whole = prepared.whole();
-        let statistics = prepared.statistics(context, sets, &Done::default(), Written::default());
+        let statistics = prepared.statistics_of_plan(context, sets);
         let plan = prepared.plan(sets);
         drop(prepared); // the timed runs take its memory
+        let _tasks = context.reserve((2 * TASK_BYTES * plan.tasks()) as u64, "the plan of this join")?;
+        let DividedTasks { tasks, parts: planned } = divider.divide(context, sets, plan.all_tasks(), parts)?;
+        let plan = plan.with_tasks(tasks);
         let members = members_of(sets)?;
         let rate = seconds_a_comparison(context, sets, &plan, &members)?;
         let outside = content.least_bytes(store.manifest().source_rows);
-        let mut begin = 0;
-        let facts = planned.iter().zip(1..).map(|(part, number)| {
-            let tasks = (part.end - std::mem::replace(&mut begin, part.end)) as u64;
-            let memory = part.memory_bytes + outside;
-            PartFacts {
-                part: number,
-                tasks,
-                comparisons: part.comparisons,
-                buckets: part.buckets,
-                read_bytes: part.read_bytes,
-                halo_bytes: part.halo_bytes,
-                memory_bytes: context.whole_budget(memory + memory / SPARE).min(context.memory_bytes()),
-                seconds: FIXED_SECONDS + part.comparisons as f64 * rate,
-            }
-        });
-        let facts: Vec<PartFacts> = facts.collect();
+        let facts = facts_of(context, &planned, outside, rate);
         let head = PlanHead {
             store: std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned()),
             result: result.to_string(),
@@ -106,6 +95,27 @@ impl PartPlan {
         };
         PlanStatistics { common, plan }
     }
+}
+
+/// Returns the predictions for all parts. The result of a part takes `outside` bytes of memory, and a comparison `rate`
+/// seconds.
+fn facts_of(context: &Context, planned: &[PlannedPart], outside: u64, rate: f64) -> Vec<PartFacts> {
+    let mut begin = 0;
+    let facts = planned.iter().zip(1..).map(|(part, number)| {
+        let tasks = (part.end - std::mem::replace(&mut begin, part.end)) as u64;
+        let memory = part.memory_bytes + outside;
+        PartFacts {
+            part: number,
+            tasks,
+            comparisons: part.comparisons,
+            buckets: part.buckets,
+            read_bytes: part.read_bytes,
+            halo_bytes: part.halo_bytes,
+            memory_bytes: context.whole_budget(memory + memory / SPARE).min(context.memory_bytes()),
+            seconds: FIXED_SECONDS + part.comparisons as f64 * rate,
+        }
+    });
+    facts.collect()
 }
 
 /// Measures the time of a comparison, by runs of a few tasks.

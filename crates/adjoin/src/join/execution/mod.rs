@@ -443,6 +443,14 @@ impl Prepared {
         JoinStatistics { common, join, resume: None, written }
     }
 
+    /// Returns the statistics of the plan alone, with the recall that it promises.
+    pub(crate) fn statistics_of_plan(&self, context: &Context, sets: Sets<'_>) -> JoinStatistics {
+        let found = vec![0; self.watched.as_ref().map_or(0, Watched::len)];
+        let mut statistics = self.statistics(context, sets, &Done { found, ..self.whole() }, Written::default());
+        statistics.common.recall = Some(self.decided.recall.clone());
+        statistics
+    }
+
     fn counts(&self, done: &Done) -> JoinCounts {
         let (eps, min_similarity) = self.decided.predicate.thresholds();
         let Counts { pairs, candidate_pairs, verified_pairs, exact_checks, center_distances } = done.counts;
