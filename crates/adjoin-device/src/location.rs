@@ -65,7 +65,7 @@ impl<'a> RemoteName<'a> {
         matches!(self.scheme, "http" | "https")
     }
 
-    /// Returns the URL without what may be a secret, for messages.
+    /// Returns the URL without possible secrets, for messages.
     pub fn public_url(&self) -> String {
         let host = self.bucket.rsplit('@').next().unwrap_or_default();
         let key = if self.is_web() { self.key.split(['?', '#']).next().unwrap_or_default() } else { self.key };

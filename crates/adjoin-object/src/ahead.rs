@@ -11,7 +11,7 @@ use crate::object::ObjectFile;
 
 /// Ranges in memory or on their way.
 const WINDOW: usize = 8;
-/// Bytes that a request buffers in addition to the range: what the connection has received, and its encryption.
+/// Bytes that a request buffers in addition to the range, for its connection and encryption.
 const REQUEST_BYTES: u64 = 512 << 10;
 /// Bytes of the client itself: its threads, the certificates that it trusts, and idle connections.
 const CLIENT_BYTES: u64 = 8 << 20;

@@ -49,8 +49,7 @@ fn in_step(group: Vec<Range<u64>>) -> Vec<Range<u64>> {
     pieces.into_iter().map(|(_, piece)| piece).collect()
 }
 
-/// Aligns ranges, and merges those that are close to each other and short enough to be read at once. Other ranges do not
-/// overlap afterwards.
+/// Aligns ranges, and merges close ones that are short enough to be read at once. Other ranges do not overlap afterwards.
 fn merged(group: Vec<Range<u64>>, len: u64) -> Vec<Range<u64>> {
     let align = |range: Range<u64>| {
         let end = range.end.min(len).next_multiple_of(ALIGNMENT).min(len);

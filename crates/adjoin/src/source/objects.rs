@@ -49,7 +49,7 @@ pub(crate) fn is_glob(name: RemoteName<'_>) -> bool {
     name.key.contains(WILDCARDS)
 }
 
-/// Finds the objects of a remote name: one object, those that match a glob, or a prefix.
+/// Finds the objects of a remote name, which is an object, a glob or a prefix.
 ///
 /// # Errors
 /// Fails if nothing matches, the store refuses, or the objects are parts of a table with a log.
@@ -66,13 +66,12 @@ pub(super) fn find(device: &dyn Device, source: &str, name: RemoteName<'_>, spli
             FolderFiles::of_objects(path, files, split).map(Objects::Folder)
         }
         Some(_) => {
-            let beside = path.parent().map(|folder| folder.join("_delta_log"));
-            // Only a note of a writer: who may read the object may not be allowed to list others.
-            let log = beside.filter(|log| matches!(device.kind(log), Ok(Some(FileKind::Folder))));
-            refuse_tables_of(
-                path.parent().unwrap_or(path),
-                &log.map(|log| log.join("0")).into_iter().collect::<Vec<_>>(),
-            )?;
+            let folder = path.parent().unwrap_or(path);
+            let log = folder.join("_delta_log");
+            // Failures do not count: the user may be allowed to read the object, but not to list others.
+            if matches!(device.kind(&log), Ok(Some(FileKind::Folder))) {
+                refuse_tables_of(folder, &[log.join("any")])?;
+            }
             Ok(Objects::Files(vec![path.to_owned()]))
         }
         None => Err(no_such_file(path)),
