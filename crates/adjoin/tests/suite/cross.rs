@@ -152,6 +152,7 @@ fn cross_join_recall_of_pairs_and_both_sides_is_exact() {
             let told_of = [told.pair, told.per_vector, told.per_right_vector].map(|of| of.unwrap().estimate);
             let is_so = |(told, reached): (&f64, &f64)| (told - reached).abs() < 1e-9;
             assert!(told.kept && told_of.iter().zip(&reached).all(is_so), "{what}, told {told_of:?}");
+            assert_eq!(told.sample_pairs, Some(2 * truth.len() as u64), "each pair is seen from both sides");
         }
     }
 }
