@@ -357,6 +357,24 @@ fn searches_with_long_ids_fit_the_suggested_budget() {
     assert!(faults.is_empty(), "{}", in_lines(&faults));
 }
 
+/// Checks merges of rows with long ids and columns, of which the peak and the budget that is named depend on both.
+#[test]
+fn merges_with_long_ids_and_columns_fit_the_suggested_budget() {
+    if !can_measure() {
+        return;
+    }
+    let mut shape = Shape::draw(&mut Random::new(1, "long rows"));
+    (shape.rows, shape.distinct, shape.queries, shape.dimensions) = (1_500, 1_500, 1, 8);
+    (shape.element, shape.ids, shape.text_bytes) = (Element::U8, IdLength::Text(2_000), 3_000);
+    let (sets, mut faults) = (Sets::of(shape, 1), Vec::new());
+    let merge = COMMANDS.iter().find(|command| command.name == "collection merge").expect("a command of the list");
+    sets.prepare(merge);
+    for method in ["fastest", "build"] {
+        sets.try_line(merge, &format!("{} --method {method} --threads 1", merge.line), &mut faults);
+    }
+    assert!(faults.is_empty(), "{}", in_lines(&faults));
+}
+
 fn in_lines(faults: &[Fault]) -> String {
     faults.iter().map(|fault| format!("{fault}\n")).collect()
 }

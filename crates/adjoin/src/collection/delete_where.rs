@@ -79,7 +79,7 @@ impl Collection {
         if bytes > 0 {
             self.keep_pace(bytes, &context.cancel)?;
         }
-        let room = self.make_room(context, incoming.change.ids.len() as u64, bytes)?;
+        let room = self.make_room(context, &incoming.change, bytes)?;
         let put = self.put_with_ids_where(context, writer, condition, |deleted| {
             self.put_in_turn(writer, &incoming.also_deleting(context, deleted)?, room)
         })?;

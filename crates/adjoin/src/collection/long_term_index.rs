@@ -31,6 +31,8 @@ pub(super) fn is_of_merge(name: &str) -> bool {
 pub(super) struct LongTermIndex {
     pub(super) index: Index,
     places: Places,
+    /// Bytes held while its columns are read.
+    pub(super) columns_reading_bytes: u64,
 }
 
 impl LongTermIndex {
@@ -62,7 +64,8 @@ impl LongTermIndex {
             return Err(Error::corrupt(format!("{at}: {why}")));
         }
         let places = Places::open(context, &index, &collection.join(places_name(sequence)))?;
-        Ok(Self { index, places })
+        let columns_reading_bytes = index.columns_reading_bytes()?;
+        Ok(Self { index, places, columns_reading_bytes })
     }
 
     /// Returns the bytes on disk.

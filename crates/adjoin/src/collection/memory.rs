@@ -8,18 +8,19 @@ use std::path::{Path, PathBuf};
 
 use adjoin_device::Reservation;
 
+use super::change::Change;
 use super::log::{Log, Segments};
-use super::long_term_index::folder_name;
+use super::long_term_index::{LongTermIndex, folder_name};
 use super::manifest::CollectionManifest;
 use super::operations::Collection;
 use super::segment::{LogRows, READING_BYTES};
-use super::temporary_index::{TemporaryIndex, TemporaryView};
+use super::temporary_index::{TemporaryIndex, TemporaryView, TextBytes};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::index::{self, Index, IndexManifest};
 use crate::sink::vectors_bytes;
 use crate::source::{IdKind, SourceInfo, VectorScan, VectorSource};
-use crate::store::BuildOptions;
+use crate::store::{BuildInput, BuildOptions};
 
 /// Purposes of memory in error messages.
 const PURPOSE_WRITE: &str = "taking these rows, and merging them later,";
@@ -31,9 +32,8 @@ const MERGED_SHARE: u64 = 4;
 
 /// Bytes that a collection holds more after a restart than before it, at most: 2.7 MB were measured.
 const RESTART_BYTES: u64 = 4 << 20;
-/// Bytes for a scan of all rows, and for their columns.
+/// Bytes for a scan of all rows.
 const SCAN_BYTES: u64 = 4 << 20;
-const COLUMNS_BYTES: u64 = 8 << 20;
 
 /// Work for which a collection is opened.
 #[derive(Debug, Clone, Copy)]
@@ -87,39 +87,105 @@ impl Manifests {
     /// # Errors
     /// If the log cannot be read.
     pub(super) fn least_bytes(&self, context: &Context, folder: &Path, work: CollectionWork) -> Result<u64> {
+        let log = Segments::open(context, folder, self.collection.log())?;
+        let of_index = self.texts_of_index(context, folder)?;
+        let bound = self.least_with(context, work, of_index, &Unmerged::bound(&self.collection, &log));
+        if bound <= context.budget().total() {
+            return Ok(bound);
+        }
+        // The bound counts many rows for each one with a long id. The rows are counted before it refuses anything.
+        Ok(self.least_with(context, work, of_index, &Unmerged::count(&self.collection, &log)?).min(bound))
+    }
+
+    /// Returns the sizes of texts and columns of the rows of the long-term index.
+    fn texts_of_index(&self, context: &Context, folder: &Path) -> Result<MergedTexts> {
+        let Some(index) = &self.index else { return Ok(MergedTexts::default()) };
+        let folder = self.collection.merged().map_or_else(PathBuf::new, |sequence| folder.join(folder_name(sequence)));
+        let reading_bytes = index::columns_reading_bytes(context, &folder, index)?;
+        Ok(MergedTexts { id_bytes: index.id_bytes(), column_bytes: 0, reading_bytes })
+    }
+
+    /// Returns the bytes of budget that suffice for work on the collection, given what is known of its unmerged rows.
+    fn least_with(&self, context: &Context, work: CollectionWork, of_index: MergedTexts, unmerged: &Unmerged) -> u64 {
         let Self { collection: manifest, index } = self;
         let index_bytes =
             index.as_ref().map_or(0, |index| Index::memory_bytes(index) + super::places::memory_bytes(index.rows));
-        let log = Segments::open(context, folder, manifest.log())?;
-        let unmerged = Unmerged::of(context, manifest, &log, index_bytes)?;
         let opened =
             index_bytes + TemporaryIndex::least_bytes() + unmerged.bytes + Log::memory_bytes() + unmerged.reading_bytes;
         let row = TemporaryIndex::row_bytes(manifest.space(), 0);
-        let rows = manifest.merged_rows + unmerged.rows;
+        let (rows, texts) = (manifest.merged_rows + unmerged.rows, of_index.max(unmerged.texts));
         match work {
-            CollectionWork::Read(bytes) => Ok(opened.saturating_add(bytes)),
+            CollectionWork::Read(bytes) => opened.saturating_add(bytes),
             CollectionWork::Snapshot => {
-                let of_columns = if manifest.attributes.is_empty() { 0 } else { COLUMNS_BYTES };
-                Ok(opened + vectors_bytes(manifest.vectors) + SCAN_BYTES + of_columns)
+                let of_columns = texts.columns_reading_bytes(manifest);
+                opened + vectors_bytes(manifest.vectors) + SCAN_BYTES + 2 * texts.id_bytes + of_columns
             }
             // The collection is closed before its index is verified.
-            CollectionWork::Verify => Ok(opened.max(index.as_ref().map_or(0, index::verifying_bytes))),
-            CollectionWork::Merge => Ok(opened + merging_bytes(context, manifest, rows)),
+            CollectionWork::Verify => opened.max(index.as_ref().map_or(0, index::verifying_bytes)),
+            CollectionWork::Merge => opened + merging_bytes(context, manifest, rows, texts),
             CollectionWork::Write { rows: more, bytes, source_bytes } => {
+                let of_row = (bytes / more.max(1)).saturating_sub(manifest.vectors.bytes() as u64);
+                let texts = texts.max(MergedTexts::of_row(manifest, of_row));
                 let writing = source_bytes + LOADING_BYTES + 8 * manifest.vectors.bytes() as u64;
                 let unmerged = opened + more * row + 3 * bytes + writing;
-                let merging = opened + writing + merging_bytes(context, manifest, rows + more);
+                let merging = opened + writing + merging_bytes(context, manifest, rows + more, texts);
                 // Either all rows fit unmerged, or `load` merges once they take a quarter of the budget; then the
                 // other three quarters must hold the merge.
-                Ok(unmerged.min(merging / (MERGED_SHARE - 1) * MERGED_SHARE))
+                unmerged.min(merging / (MERGED_SHARE - 1) * MERGED_SHARE)
             }
         }
+    }
+}
+
+/// Sizes of the texts and columns of rows that are merged.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct MergedTexts {
+    /// Mean bytes of an id of text, and of the columns of a row, where they are longest.
+    id_bytes: u64,
+    column_bytes: u64,
+    /// Bytes for reading the columns of the long-term index.
+    reading_bytes: u64,
+}
+
+impl MergedTexts {
+    /// Returns the sizes for rows of which a few are in memory.
+    pub(super) fn of(long_term: Option<&LongTermIndex>, unmerged: TextBytes) -> Self {
+        let rows = unmerged.rows.max(1);
+        let (id_bytes, column_bytes) = (unmerged.ids.div_ceil(rows), unmerged.columns.div_ceil(rows));
+        let of_index = long_term.map_or_else(Self::default, |long_term| Self {
+            id_bytes: long_term.index.facts().id_bytes(),
+            column_bytes: 0,
+            reading_bytes: long_term.columns_reading_bytes,
+        });
+        of_index.max(Self { id_bytes, column_bytes, reading_bytes: 0 })
+    }
+
+    /// Returns bounds for rows whose ids and columns take `bytes` on average.
+    fn of_row(manifest: &CollectionManifest, bytes: u64) -> Self {
+        let id_bytes = if manifest.ids == IdKind::Utf8 { bytes } else { 0 };
+        let column_bytes = if manifest.attributes.is_empty() { 0 } else { bytes };
+        Self { id_bytes, column_bytes, reading_bytes: 0 }
+    }
+
+    fn max(self, other: Self) -> Self {
+        Self {
+            id_bytes: self.id_bytes.max(other.id_bytes),
+            column_bytes: self.column_bytes.max(other.column_bytes),
+            reading_bytes: self.reading_bytes.max(other.reading_bytes),
+        }
+    }
+
+    /// Returns the bytes for reading the columns of all rows.
+    fn columns_reading_bytes(self, manifest: &CollectionManifest) -> u64 {
+        let of_block = TemporaryIndex::block_columns_bytes(self.column_bytes);
+        if manifest.attributes.is_empty() { 0 } else { self.reading_bytes + of_block }
     }
 }
 
 /// Bounds on the rows in a log.
 struct Unmerged {
     rows: u64,
+    texts: MergedTexts,
     /// Bytes that they take in memory.
     bytes: u64,
     /// Bytes for reading the log.
@@ -127,18 +193,17 @@ struct Unmerged {
 }
 
 impl Unmerged {
-    /// Bounds the rows by the size of the log, or counts them if that bound does not fit into the budget: counting takes a read of
-    /// the log.
-    fn of(context: &Context, manifest: &CollectionManifest, log: &Segments, index_bytes: u64) -> Result<Self> {
+    /// Bounds the rows by the size of the log.
+    fn bound(manifest: &CollectionManifest, log: &Segments) -> Self {
         let log_bytes = log.file_bytes();
         let id_bytes = if manifest.ids == IdKind::Utf8 { size_of::<u32>() } else { size_of::<i64>() };
         let row_bytes = (manifest.vectors.bytes() + id_bytes) as u64;
-        let bound =
-            Self::new(manifest, log_bytes, LogRows { rows: log_bytes / row_bytes, record_bytes_max: log_bytes });
-        if index_bytes.saturating_add(bound.bytes) <= context.budget().total() / 2 {
-            return Ok(bound);
-        }
-        Ok(Self::new(manifest, log_bytes, log.count_rows()?))
+        Self::new(manifest, log_bytes, LogRows { rows: log_bytes / row_bytes, record_bytes_max: log_bytes })
+    }
+
+    /// Counts the rows, which takes a read of the log.
+    fn count(manifest: &CollectionManifest, log: &Segments) -> Result<Self> {
+        Ok(Self::new(manifest, log.file_bytes(), log.count_rows()?))
     }
 
     /// Returns the bounds for the rows in a log of `log_bytes`.
@@ -149,14 +214,15 @@ impl Unmerged {
         let others = log_bytes.saturating_sub(vectors);
         let bytes =
             vectors + 3 * others + rows * (size_of::<u64>() as u64 + TemporaryIndex::row_bytes(manifest.space(), 0));
+        let texts = MergedTexts::of_row(manifest, others.div_ceil(rows.max(1)));
         // A record, once more to write after it, and the change that it says.
-        Self { rows, bytes, reading_bytes: 2 * READING_BYTES.max(record_bytes_max) + 2 * record_bytes_max }
+        Self { rows, texts, bytes, reading_bytes: 2 * READING_BYTES.max(record_bytes_max) + 2 * record_bytes_max }
     }
 }
 
 /// Returns the bytes that must be free for a merge into an index of `rows` rows.
-fn merging_bytes(context: &Context, manifest: &CollectionManifest, rows: u64) -> u64 {
-    building_bytes(context, manifest, rows).max(opening_bytes(manifest, rows))
+fn merging_bytes(context: &Context, manifest: &CollectionManifest, rows: u64, texts: MergedTexts) -> u64 {
+    building_bytes(context, manifest, rows, texts).max(opening_bytes(manifest, rows))
 }
 
 /// Returns the bytes that opening an index of `rows` rows takes, without unmerged rows.
@@ -166,20 +232,34 @@ fn opening_bytes(manifest: &CollectionManifest, rows: u64) -> u64 {
 }
 
 /// Returns a bound on the memory that a merge into an index of `rows` rows takes.
-pub(super) fn building_bytes(context: &Context, manifest: &CollectionManifest, rows: u64) -> u64 {
+pub(super) fn building_bytes(context: &Context, manifest: &CollectionManifest, rows: u64, texts: MergedTexts) -> u64 {
     let ids = if manifest.ids == IdKind::None { IdKind::Int64 } else { manifest.ids };
-    let source = Unread(SourceInfo { rows, vectors: manifest.vectors, ids, rounded_from_f64: false });
+    let info = SourceInfo { rows, vectors: manifest.vectors, ids, rounded_from_f64: false };
     let (metric, attributes) = (manifest.metric, super::attributes::names(&manifest.attributes));
     let options = BuildOptions { metric, attributes, ..BuildOptions::default() };
-    index::building_bytes(context, &source, &options, &manifest.index_options())
+    let columns_bytes = Some(texts.columns_reading_bytes(manifest));
+    let input = BuildInput { source: &Unread { info, texts }, options: &options, columns_bytes };
+    index::building_bytes_of(context, input, &manifest.index_options(), texts.reading_bytes)
 }
 
 /// A source with the shape of the rows of a collection, to ask how much memory a build of them needs.
-struct Unread(SourceInfo);
+struct Unread {
+    info: SourceInfo,
+    texts: MergedTexts,
+}
 
 impl VectorSource for Unread {
     fn info(&self) -> &SourceInfo {
-        &self.0
+        &self.info
+    }
+
+    fn id_bytes(&self) -> Option<u64> {
+        (self.info.ids == IdKind::Utf8).then_some(self.texts.id_bytes)
+    }
+
+    fn row_bytes(&self) -> Option<u64> {
+        let ids = self.id_bytes().unwrap_or(0);
+        Some(self.info.vectors.bytes() as u64 + ids + self.texts.column_bytes)
     }
 
     fn scan(&self, _batch_bytes: usize) -> Result<Box<dyn VectorScan + '_>> {
@@ -196,16 +276,16 @@ impl VectorSource for Unread {
 }
 
 impl Collection {
-    /// Reserves `bytes` for a change with `rows` new rows. If the collection has a merger, this leaves enough memory free to merge
-    /// all rows, and waits for a merge if one can make room.
+    /// Reserves `bytes` for a change. If the collection has a merger, this leaves enough memory free to merge all rows, and
+    /// waits for a merge if one can make room.
     ///
     /// # Errors
     /// If memory does not suffice, or the work is cancelled.
-    pub(super) fn make_room(&self, context: &Context, rows: u64, bytes: u64) -> Result<Reservation> {
+    pub(super) fn make_room(&self, context: &Context, change: &Change, bytes: u64) -> Result<Reservation> {
         // A write that only deletes leaves no more rows to merge.
-        if rows > 0 && self.has_merger() {
+        if !change.ids.is_empty() && self.has_merger() {
             let mut was_merged = false;
-            while let Err(error) = self.check_left(rows, bytes, PURPOSE_WRITE) {
+            while let Err(error) = self.check_left(change, bytes, PURPOSE_WRITE) {
                 // A merge moves all rows. If the write does not fit after that, another merge does not help.
                 if was_merged || !self.wait_for_merge(&context.cancel)? {
                     return Err(error);
@@ -221,14 +301,19 @@ impl Collection {
     /// # Errors
     /// If it does not: names a budget that suffices.
     pub(super) fn check_mergeable(&self) -> Result<()> {
-        self.check_left(0, 0, PURPOSE_START)
+        self.check_left(&Change::empty(self.manifest().ids), 0, PURPOSE_START)
     }
 
-    fn check_left(&self, rows: u64, bytes: u64, purpose: &str) -> Result<()> {
-        let context = &self.context;
+    fn check_left(&self, change: &Change, bytes: u64, purpose: &str) -> Result<()> {
+        let (context, manifest, rows) = (&self.context, self.manifest(), change.ids.len() as u64);
+        let (all, texts) = {
+            let state = self.state();
+            let texts = state.temporary.text_bytes().and(&change.ids, &change.attributes);
+            (state.rows() + rows, MergedTexts::of(state.long_term.as_deref(), texts))
+        };
         // At the start, one row is assumed: a collection that could not take even that is refused.
-        let (manifest, all) = (self.manifest(), (self.state().rows() + rows).max(1));
-        let merging = merging_bytes(context, &manifest, all);
+        let all = all.max(1);
+        let merging = merging_bytes(context, &manifest, all, texts);
         let (left, total) = (context.budget().free_between_runs(), context.budget().total());
         let now = total - left + bytes;
         // A restart holds more than the running collection, or an index of all rows, and must not be refused.

@@ -23,7 +23,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::format_bytes;
 use crate::base::report::Stopwatch;
 use crate::index::{ALL_REPLACEMENTS, Index, Merge, Newcomers as _, build_merged};
-use crate::store::{BuildOptions, Store, TemporaryStore};
+use crate::store::{BuildOptions, Role, Store, TemporaryStore};
 
 /// Purpose of the memory, for error messages.
 const PURPOSE: &str = "merging";
@@ -110,9 +110,8 @@ impl Collection {
         // If the free space is unknown, the merge tries.
         let Ok(free) = self.context.device.free_bytes(self.folder()) else { return Ok(()) };
         let CollectionManifest { vectors, degree, code_bytes, .. } = self.manifest();
-        // A lower bound: columns and the texts of ids are not counted.
         let row = (vectors.bytes() + degree * size_of::<u32>() + code_bytes + size_of::<u64>()) as u64;
-        let (index, log) = (moment.rows * row, self.state().temporary.held_bytes());
+        let (index, log) = (moment.rows * row + text_file_bytes(moment), self.state().temporary.held_bytes());
         if index + log <= free {
             return Ok(());
         }
@@ -134,7 +133,7 @@ impl Collection {
         let (collection, manifest, mut bytes_written) = (self.folder(), self.manifest(), 0);
         if moment.rows > 0 {
             // The bound suffices, but most merges need less than it.
-            let enough = building_bytes(context, &manifest, moment.rows);
+            let enough = building_bytes(context, &manifest, moment.rows, moment.texts());
             let run = context.for_long_run(enough, PURPOSE).or_else(|_| context.for_long_run(LEAST_BYTES, PURPOSE))?;
             let context = &run.or_temporary(collection);
             let folder = &collection.join(folder_name(moment.sequence));
@@ -209,6 +208,19 @@ impl Collection {
         published?;
         remove_unnamed(context, folder, &manifest)
     }
+}
+
+/// Returns the approximate bytes of the texts of ids and of the columns that a merge writes. Columns in memory are not
+/// counted, since they may take little once they are compressed.
+fn text_file_bytes(moment: &StateView) -> u64 {
+    let in_memory = moment.view.text_bytes();
+    let Some(long_term) = &moment.long_term else { return in_memory.ids * moment.rows / in_memory.rows.max(1) };
+    let facts = long_term.index.facts();
+    let left = facts.rows - moment.deleted.rows;
+    let columns = facts.files.get(Role::Attributes).map_or(0, |file| file.bytes);
+    // The end of each text is counted with its row.
+    let of_row = columns / facts.rows.max(1) + facts.id_bytes().saturating_sub(size_of::<u64>() as u64);
+    left * of_row + in_memory.ids * (moment.rows - left) / in_memory.rows.max(1)
 }
 
 /// Builds an index of `rows`; returns the bytes written.

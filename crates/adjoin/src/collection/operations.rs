@@ -338,7 +338,7 @@ impl Collection {
         let bytes = self.state().temporary.bytes_of(&incoming.change);
         // Before the lock on `order`: other writes may have to end first.
         self.keep_pace(bytes, &context.cancel)?;
-        let room = self.make_room(context, incoming.change.ids.len() as u64, bytes)?;
+        let room = self.make_room(context, &incoming.change, bytes)?;
         let put = {
             let _order = lock(&writer.order);
             self.put_in_turn(writer, incoming, room)?

@@ -10,7 +10,7 @@ use super::attributes::{Attribute, schema};
 use super::manifest::CollectionManifest;
 use super::operations::Collection;
 use super::state::StateView;
-use super::temporary_index::TemporaryView;
+use super::temporary_index::{BlockPart, TemporaryView};
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::index::IndexRows;
@@ -76,11 +76,16 @@ impl VectorSource for Snapshot {
 
     fn scan(&self, batch_bytes: usize) -> Result<Box<dyn VectorScan + '_>> {
         let on_disk = self.on_disk().map(|rows| rows.into_scan(batch_bytes));
-        Ok(Box::new(SnapshotScan { on_disk, view: &self.moment.view, block: 0, next_row: 0 }))
+        Ok(Box::new(SnapshotScan { on_disk, view: &self.moment.view, batch_bytes, block: 0, start: 0, next_row: 0 }))
     }
 
     fn scan_bytes(&self, batch_bytes: u64) -> u64 {
         self.on_disk().map_or(0, |rows| rows.scan_bytes(batch_bytes)) + TemporaryView::block_bytes()
+    }
+
+    fn id_bytes(&self) -> Option<u64> {
+        let on_disk = self.on_disk().and_then(|rows| rows.id_bytes());
+        on_disk.max(self.moment.view.id_bytes())
     }
 
     fn attributes(&self) -> Option<&dyn SourceAttributes> {
@@ -97,6 +102,12 @@ impl SourceAttributes for Snapshot {
         Ok(schema(&self.attributes))
     }
 
+    fn reading_bytes(&self) -> Result<Option<u64>> {
+        let on_disk = self.moment.long_term.as_ref().map_or(0, |long_term| long_term.columns_reading_bytes);
+        // The reader of the rows on disk is dropped after those in memory are read.
+        Ok(Some(on_disk + self.moment.view.columns_reading_bytes()))
+    }
+
     fn tables(&self, context: &Context) -> Result<AttributeTables<'_>> {
         let in_memory = self.moment.view.tables(context, &self.attributes);
         Ok(match self.on_disk() {
@@ -110,8 +121,10 @@ struct SnapshotScan<'a> {
     /// `None` once all rows on disk were returned.
     on_disk: Option<Box<dyn VectorScan + 'a>>,
     view: &'a TemporaryView,
-    /// The next block of rows in memory.
+    batch_bytes: usize,
+    /// The next block of rows in memory, and the next row of it.
     block: usize,
+    start: usize,
     next_row: u64,
 }
 
@@ -125,8 +138,9 @@ impl VectorScan for SnapshotScan<'_> {
             self.on_disk = None;
         }
         while self.block < self.view.blocks() {
-            let (bytes, ids) = self.view.rows_of(self.block);
-            self.block += 1;
+            let BlockPart { stored: bytes, ids, end } = self.view.part_of(self.block, self.start, self.batch_bytes);
+            let is_whole = end == self.view.block_rows(self.block);
+            (self.block, self.start) = if is_whole { (self.block + 1, 0) } else { (self.block, end) };
             let rows = ids.len();
             if rows > 0 {
                 let first_row = self.next_row;

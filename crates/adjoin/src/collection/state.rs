@@ -9,6 +9,7 @@ use super::change::Change;
 use super::log::{LogContents, Segments};
 use super::long_term_index::{DeleteList, LongTermIndex};
 use super::manifest::CollectionManifest;
+use super::memory::MergedTexts;
 use super::segment::LogStart;
 use super::temporary_index::{self, TemporaryIndex, TemporaryView};
 use crate::base::context::Context;
@@ -33,6 +34,13 @@ pub(super) struct Undo {
     pub(super) sequence: u64,
     entries: Vec<u32>,
     temporary: temporary_index::Undo,
+}
+
+impl StateView {
+    /// Returns the sizes of texts and columns of all rows.
+    pub(super) fn texts(&self) -> MergedTexts {
+        MergedTexts::of(self.long_term.as_deref(), self.view.text_bytes())
+    }
 }
 
 impl Undo {

@@ -26,10 +26,10 @@ use crate::execute::{AllNearest, Hit, NearestSearch, NumberedQueries, PackedBuck
 use crate::index::{Newcomers, UnmergedRows};
 use crate::load::{LoadedBucket, Members};
 use crate::query::{IdRoom, QueryTarget, QueryVectors};
-use crate::source::{AttributeTables, Ids};
+use crate::source::{AttributeTables, IdKind, Ids};
 use crate::sql::Condition;
 
-/// Approximate bytes of vectors in a block, and of columns.
+/// Approximate bytes of vectors in a block, of columns, and of texts of ids.
 const BLOCK_BYTES: usize = 256 << 10;
 /// Bytes reserved if there are no rows.
 const LEAST_BYTES: u64 = 4 * BLOCK_BYTES as u64;
@@ -90,6 +90,38 @@ pub(super) struct ViewRows<'a> {
     numbers: Vec<u32>,
 }
 
+/// Bytes of the texts of ids and of the columns of some rows.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct TextBytes {
+    pub(super) rows: u64,
+    pub(super) ids: u64,
+    pub(super) columns: u64,
+}
+
+impl TextBytes {
+    fn of<'a>(blocks: impl Iterator<Item = &'a Block>) -> Self {
+        blocks.fold(Self::default(), |sum, block| sum.and(&block.ids, &block.attributes))
+    }
+
+    /// Returns the sum of these bytes and those of more rows.
+    pub(super) fn and(self, ids: &Ids, columns: &PackedRows) -> Self {
+        Self {
+            rows: self.rows + ids.len() as u64,
+            ids: self.ids + ids.bytes_of_texts(),
+            columns: self.columns + columns.bytes.len() as u64,
+        }
+    }
+}
+
+/// Live rows of a part of a block.
+pub(super) struct BlockPart {
+    /// Their vectors, end to end.
+    pub(super) stored: Vec<u8>,
+    pub(super) ids: Ids,
+    /// Row of the block after the part.
+    pub(super) end: usize,
+}
+
 /// The temporary index at one moment, for searches.
 #[derive(Clone)]
 pub(super) struct TemporaryView {
@@ -136,6 +168,11 @@ impl TemporaryIndex {
         // Averaged over many rows, so that rounding up does not matter.
         let packed = with_coordinates!(space, T => PackedBucket::<T>::memory_bytes(1 << 10, space) >> 10);
         Numbers::memory_bytes(text) + packed
+    }
+
+    /// Returns the bytes of a block of columns while it is read, if those of a row take `row_bytes`.
+    pub(super) fn block_columns_bytes(row_bytes: u64) -> u64 {
+        COPIES_OF_ATTRIBUTES * (2 * BLOCK_BYTES as u64 + row_bytes)
     }
 
     /// Returns the bytes that an empty index reserves.
@@ -201,8 +238,10 @@ impl TemporaryIndex {
             self.last.attributes.push(attributes.get(k));
         }
         self.rows += 1;
-        // Columns end a block too: a filter decodes those of a whole block at a time.
-        if self.last.ids.len() == self.block_rows || self.last.attributes.bytes.len() >= BLOCK_BYTES {
+        // Columns end a block too: a filter decodes those of a whole block at a time. So do texts of ids, since a search
+        // copies the last block.
+        let texts_bytes = self.last.ids.bytes_of_texts().max(self.last.attributes.bytes.len() as u64);
+        if self.last.ids.len() == self.block_rows || texts_bytes >= BLOCK_BYTES as u64 {
             let next = Block::new(self.rows, Ids::empty(ids.kind()));
             self.full.push(Arc::new(Full::new(std::mem::replace(&mut self.last, next))));
         }
@@ -219,6 +258,11 @@ impl TemporaryIndex {
     /// Returns the bytes that the rows take.
     pub(super) fn held_bytes(&self) -> u64 {
         self.memory.bytes() - LEAST_BYTES
+    }
+
+    /// Returns the bytes of texts and columns of all rows, including deleted ones.
+    pub(super) fn text_bytes(&self) -> TextBytes {
+        TextBytes::of(self.full.iter().map(|full| &full.block).chain([&self.last]))
     }
 
     /// Returns the number of live rows.
@@ -331,6 +375,10 @@ impl Newcomers for ViewRows<'_> {
         self.view.row(self.numbers[number as usize]).0
     }
 
+    fn id_bytes(&self) -> u64 {
+        self.view.id_bytes().unwrap_or(0)
+    }
+
     fn push_id(&self, number: u32, ids: &mut Ids) {
         let number = self.numbers[number as usize];
         let block = self.view.block_of(number);
@@ -383,17 +431,33 @@ impl TemporaryView {
         2 * BLOCK_BYTES as u64
     }
 
-    /// Returns the live rows of a block: their vectors, end to end, and their ids.
-    pub(super) fn rows_of(&self, block: usize) -> (Vec<u8>, Ids) {
+    /// Returns live rows of a block: their vectors, end to end, and their ids. Starts at row `start` of the block, and ends
+    /// once the vectors or the ids take `batch_bytes`.
+    pub(super) fn part_of(&self, block: usize, start: usize, batch_bytes: usize) -> BlockPart {
         let block = &self.blocks[block];
-        let (mut stored, mut ids) = (Vec::new(), Ids::empty(block.ids.kind()));
-        for number in self.here(block) {
-            let k = (number - block.first) as usize;
-            let bytes = self.space.vectors.bytes();
-            stored.extend_from_slice(&block.stored[k * bytes..][..bytes]);
-            ids.push_from(&block.ids, k);
+        let mut part = BlockPart { stored: Vec::new(), ids: Ids::empty(block.ids.kind()), end: start };
+        // At least one row, since a scan would end at a part without rows.
+        let most = batch_bytes.max(1);
+        while part.end < block.ids.len() && part.stored.len().max(part.ids.bytes() as usize) < most {
+            let (k, bytes) = (part.end, self.space.vectors.bytes());
+            if !self.is_deleted(block.first + k as u32) {
+                part.stored.extend_from_slice(&block.stored[k * bytes..][..bytes]);
+                part.ids.push_from(&block.ids, k);
+            }
+            part.end += 1;
         }
-        (stored, ids)
+        part
+    }
+
+    /// Returns the number of rows of a block, including deleted ones.
+    pub(super) fn block_rows(&self, block: usize) -> usize {
+        self.blocks[block].ids.len()
+    }
+
+    /// Returns the mean bytes of an id of text in the block where they are longest; `None` if ids are not texts.
+    pub(super) fn id_bytes(&self) -> Option<u64> {
+        let texts = self.blocks.iter().filter(|block| block.ids.kind() == IdKind::Utf8);
+        texts.map(|block| block.ids.bytes_of_texts().div_ceil(block.ids.len() as u64)).max()
     }
 
     /// Returns the numbers of the live rows of a block.
@@ -442,6 +506,16 @@ impl TemporaryView {
             let all: Vec<usize> = (0..attributes.len()).collect();
             Ok(table_of(attributes, &all, self.here(block).map(|number| block.attributes_of(number))))
         })
+    }
+
+    /// Returns the bytes of the largest table of [`Self::tables`].
+    pub(super) fn columns_reading_bytes(&self) -> u64 {
+        self.blocks.iter().map(|block| Self::columns_bytes(block)).max().unwrap_or(0)
+    }
+
+    /// Returns the bytes of texts and columns of all rows, including deleted ones.
+    pub(super) fn text_bytes(&self) -> TextBytes {
+        TextBytes::of(self.blocks.iter().map(|full| &full.block))
     }
 
     /// Returns the bytes that a block's columns take as Arrow tables.
@@ -506,7 +580,7 @@ impl TemporaryView {
         let rows = (BLOCK_BYTES / space.vectors.bytes()).max(1);
         let of_thread = NearestSearch::<T>::memory_bytes(rows, space.dimensions());
         // The copy of the last block is added.
-        let last = PackedBucket::<T>::memory_bytes(rows, space) + 2 * BLOCK_BYTES as u64;
+        let last = PackedBucket::<T>::memory_bytes(rows, space) + 3 * BLOCK_BYTES as u64;
         context.threads.max(1) as u64 * of_thread + last
     }
 }
@@ -515,7 +589,6 @@ impl TemporaryView {
 mod tests {
     use super::*;
     use crate::base::options::{Element, Metric, VectorType};
-    use crate::source::IdKind;
 
     fn change(ids: &[i64], stored: &[u8]) -> Change {
         let none = Ids::empty(IdKind::Int64);

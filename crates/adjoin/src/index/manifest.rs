@@ -87,6 +87,11 @@ pub(crate) fn file_names(context: &Context, folder: &Path) -> Result<Vec<String>
 }
 
 impl IndexManifest {
+    /// Returns the mean bytes of an id in the file of ids, with the end of its text.
+    pub(crate) fn id_bytes(&self) -> u64 {
+        self.files[Role::Ids].bytes.div_ceil(self.rows.max(1))
+    }
+
     /// Returns the names of its files, including the manifest.
     pub(super) fn file_names(&self) -> Vec<String> {
         self.files.iter().map(|(_, facts)| facts.name.clone()).chain([MANIFEST_FILE.to_owned()]).collect()

@@ -43,9 +43,19 @@ const BYTES_OF_LOOK_UP: u64 = 48;
 
 /// Returns the number of ids read at once when all are read, and the bytes that this takes.
 pub(super) fn ids_at_once(manifest: &IndexManifest) -> (usize, u64) {
-    let of_id = manifest.files[Role::Ids].bytes.div_ceil(manifest.rows);
+    let of_id = manifest.id_bytes();
     let at_once = (ID_BYTES_AT_ONCE / of_id.max(1)).clamp(1, IDS_AT_ONCE);
     (at_once as usize, at_once * (2 * of_id + BYTES_OF_LOOK_UP))
+}
+
+/// Returns the bytes held while all columns of the index in a folder are read.
+///
+/// # Errors
+/// If their file cannot be read.
+pub(crate) fn columns_reading_bytes(context: &Context, folder: &Path, manifest: &IndexManifest) -> Result<u64> {
+    let files = FolderFiles { folder, kind: Kind::Index, files: &manifest.files };
+    let file = AttributeFile::open(context, files)?;
+    file.map_or(Ok(0), |file| file.columns(files, manifest.rows).reading_bytes())
 }
 
 /// An index, open for searches from any thread.
@@ -268,6 +278,14 @@ impl Index {
     /// Returns the columns, if the index has any.
     pub(crate) fn columns(&self) -> Option<StoredColumns<'_>> {
         self.attributes.as_ref().map(|file| file.columns(self.files(), self.manifest.rows))
+    }
+
+    /// Returns the bytes held while all columns are read.
+    ///
+    /// # Errors
+    /// If their file cannot be read.
+    pub(crate) fn columns_reading_bytes(&self) -> Result<u64> {
+        self.columns().map_or(Ok(0), StoredColumns::reading_bytes)
     }
 
     pub(super) fn files(&self) -> FolderFiles<'_> {

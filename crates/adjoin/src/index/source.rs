@@ -7,7 +7,7 @@ use super::scan::Pieces;
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::row_numbers::RowSet;
-use crate::source::{AttributeTables, Ids, SourceInfo, VectorBatch, VectorScan, VectorSource};
+use crate::source::{AttributeTables, IdKind, Ids, SourceInfo, VectorBatch, VectorScan, VectorSource};
 
 /// Rows of an open index in the order of its entries: the first rows of all vertices in the order of the pages, then
 /// the others.
@@ -48,10 +48,11 @@ impl<'a> IndexRows<'a> {
         Ok(Box::new(columns.excluding(context, deleted)?))
     }
 
-    /// Returns the number of rows in a batch of `batch_bytes` bytes.
+    /// Returns the number of rows in a batch of `batch_bytes` bytes of vectors, and no more of ids.
     fn batch_rows(&self, batch_bytes: u64) -> u64 {
+        let of_row = (self.info.vectors.bytes() as u64).max(self.id_bytes().unwrap_or(0));
         // At least one row, since a scan would end at a batch without rows.
-        (batch_bytes / self.info.vectors.bytes() as u64).max(1).min(self.info.rows)
+        (batch_bytes / of_row).max(1).min(self.info.rows)
     }
 }
 
@@ -67,6 +68,10 @@ impl VectorSource for IndexRows<'_> {
     fn scan_bytes(&self, batch_bytes: u64) -> u64 {
         let entries = self.batch_rows(batch_bytes) * size_of::<u32>() as u64;
         Pieces::memory_bytes(self.index, batch_bytes) + entries + self.index.ids_at_once().1
+    }
+
+    fn id_bytes(&self) -> Option<u64> {
+        (self.info.ids == IdKind::Utf8).then(|| self.index.facts().id_bytes())
     }
 
     fn locate(&self, row: u64) -> (PathBuf, u64) {

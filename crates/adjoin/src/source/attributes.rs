@@ -25,8 +25,8 @@ const BATCH_ROWS: usize = 1_024;
 pub(crate) struct Attributes<'a> {
     columns: Columns<'a>,
     schema: SchemaRef,
-    /// Most bytes held while one of the files is read.
-    reading_bytes: u64,
+    /// Most bytes held while one of the files is read; `None` if a scan of the source holds as much.
+    reading_bytes: Option<u64>,
 }
 
 /// Location of the columns.
@@ -104,7 +104,7 @@ impl<'a> Attributes<'a> {
         let kinds = kinds.unwrap_or_else(|| vec![DataType::Null; names.len()]);
         let fields = names.iter().zip(kinds).map(|(name, kind)| Field::new(name, kind, true));
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-        Ok(Self { columns: Columns::InFiles(found), schema, reading_bytes })
+        Ok(Self { columns: Columns::InFiles(found), schema, reading_bytes: Some(reading_bytes) })
     }
 
     fn of_source(attributes: &'a dyn SourceAttributes, names: &[String], purpose: &Message) -> Result<Self> {
@@ -119,13 +119,13 @@ impl<'a> Attributes<'a> {
         };
         let places = names.iter().map(place).collect::<Result<Vec<usize>>>()?;
         let schema = schema.project(&places).map_err(|error| Error::input(error.to_string()))?;
-        Ok(Self { columns: Columns::OfSource(attributes, places), schema: Arc::new(schema), reading_bytes: 0 })
+        let reading_bytes = attributes.reading_bytes()?;
+        Ok(Self { columns: Columns::OfSource(attributes, places), schema: Arc::new(schema), reading_bytes })
     }
 
-    /// Returns the bytes that [`Self::tables`] holds. `None` if the columns are not in files: a scan of the source then
-    /// holds as much.
+    /// Returns the bytes that [`Self::tables`] holds; `None` if a scan of the source holds as much.
     pub(crate) fn reading_bytes(&self) -> Option<u64> {
-        matches!(self.columns, Columns::InFiles(_)).then_some(self.reading_bytes)
+        self.reading_bytes
     }
 
     /// Returns the columns as they are kept.

@@ -23,7 +23,7 @@ use super::facts::{Facts, ScanMemory};
 use super::foreign::{damaged, guarded};
 use super::nested::{ColumnPlace, Flattening};
 use super::open::{ScanOptions, SourceOptions};
-use super::parquet_footer::{decoded_bytes, footer_place, read_footer};
+use super::parquet_footer::{decoded_bytes, decoded_bytes_max, footer_place, read_footer};
 use super::parquet_pages::page_memory;
 use super::parquet_schema::{leaves_at, own_metadata, plain_columns, schema_with_uuids};
 use super::parquet_texts::{COPIED_BYTES, TextPieces, with_views};
@@ -161,7 +161,11 @@ fn reserve_footer(context: &Context, path: &Path, file: &WindowedFile) -> Result
     // The footer's bytes are reserved first, since counting its parts reads them; then the decoded form is known.
     let place = decode(path, file, FOOTER, || footer_place(file))?;
     let purpose = format!("{}: {FOOTER}", path.display());
-    let mut memory = context.reserve_between_runs(place.end - place.start, &purpose)?;
+    let stored = place.end - place.start;
+    // If not even the bytes fit, their parts cannot be counted: the refusal names a bound on the decoded form too.
+    let held = context.budget().total() - context.budget().free();
+    let naming = context.naming_at_least(held.saturating_add(stored).saturating_add(decoded_bytes_max(stored)));
+    let mut memory = naming.reserve_between_runs(stored, &purpose)?;
     let decoded = decode(path, file, FOOTER, || decoded_bytes(file, place))?;
     memory.join(context.reserve_between_runs(decoded, &purpose)?);
     Ok(memory)
@@ -717,6 +721,23 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn the_budget_for_a_large_footer_is_named_at_once() {
+        let folder = Folder::new();
+        // A row group a row, so that the footer is larger than the smallest budget leaves for buffers.
+        let properties = WriterProperties::builder().set_max_row_group_row_count(Some(1)).build();
+        folder.write("a.parquet", &write(&embeddings(6_000), properties));
+        let path = folder.path("a.parquet");
+        let reserve = |memory| {
+            let file = WindowedFile::new(FileSystem::pread().open(&path).unwrap());
+            reserve_footer(&on(Arc::new(FileSystem::pread())).with_memory(memory), &path, &file).map(drop)
+        };
+        let refused = error_of(reserve(16_000_000));
+        let named = refused.split("give memory ").nth(1).and_then(|rest| rest.split("MB").next());
+        let named = named.unwrap_or_else(|| panic!("{refused}")).parse::<u64>().unwrap() * 1_000_000;
+        assert!(reserve(named).is_ok(), "{refused}");
     }
 
     #[test]

@@ -80,7 +80,12 @@ pub(super) fn decoded_bytes(file: &WindowedFile, place: Range<u64>) -> Result<u6
     // Each row group has a chunk for each column; elements also count groups, so this is an upper bound.
     let decoded = elements.saturating_mul(row_groups.saturating_mul(CHUNK_BYTES).saturating_add(ELEMENT_BYTES));
     // Texts about the file are copied. A footer that is shorter than it claims is bounded by its length.
-    Ok(decoded.saturating_add(bytes.len() as u64).min(FOOTER_GROWTH * bytes.len() as u64))
+    Ok(decoded.saturating_add(bytes.len() as u64).min(decoded_bytes_max(bytes.len() as u64)))
+}
+
+/// Returns the most bytes of a decoded footer of `stored` bytes.
+pub(super) const fn decoded_bytes_max(stored: u64) -> u64 {
+    FOOTER_GROWTH * stored
 }
 
 /// Numbers of parts that a footer claims.

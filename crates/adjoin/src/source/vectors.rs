@@ -179,6 +179,14 @@ pub trait SourceAttributes {
     /// Fails if they cannot be read.
     fn schema(&self) -> Result<SchemaRef>;
 
+    /// Returns the bytes that [`Self::tables`] reserves and one table takes. `None` if a scan of the vectors holds as much.
+    ///
+    /// # Errors
+    /// Fails if they cannot be read.
+    fn reading_bytes(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
     /// Reads the columns of all rows, in the order of the source. The caller has memory for one table at a time; the
     /// rest is reserved from the budget of `context`.
     ///

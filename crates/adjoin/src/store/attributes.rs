@@ -42,6 +42,12 @@ const COLUMN_BYTES: u64 = 4 * PAGE_BYTES as u64;
 /// Copies of a batch in memory: its rows as bytes, as columns, and the buffers that grow.
 const BATCH_COPIES: u64 = 4;
 const BATCHES_BYTES: u64 = BATCH_COPIES * BATCH_BYTES as u64;
+/// Pages of a column in memory while the file is read, rows that are decoded at once, bytes of a value in addition to its
+/// text, and bytes of the buffers of the file.
+const PAGES_AT_ONCE: u64 = 5;
+const READ_ROWS: u64 = 1_024;
+const VALUE_BYTES: u64 = 24;
+const READ_WINDOW_BYTES: u64 = 1 << 20;
 /// Least bytes for rows that are put in order at a time. Each pass over a partition fills them once.
 const ORDERED_BYTES: u64 = 2 << 20;
 /// Rows of a partition (approximate), and the most partitions.
@@ -60,6 +66,17 @@ pub(crate) fn least_bytes(rows: u64, columns: usize, reading: u64) -> u64 {
     let writing = lengths_bytes(partition) + ORDERED_BYTES + writer_bytes(columns) + BATCHES_BYTES;
     // Adding and writing happen one after the other; the buffers of the partitions are held during both.
     sizes(0, rows).memory_bytes() + adding.max(writing)
+}
+
+/// Returns a bound on the bytes with which a file of columns of `rows` rows is read, if those of a row take `row_bytes`. The
+/// file is still to be written.
+pub(super) fn foreseen_reading_bytes(rows: u64, columns: usize, row_bytes: u64) -> u64 {
+    let (columns, at_once) = (columns as u64, rows.min(READ_ROWS));
+    let group = (ROW_GROUP_BYTES + BATCH_BYTES) as u64;
+    let group = group.min(rows.saturating_mul(row_bytes + columns * VALUE_BYTES));
+    // A page and its dictionary, stored and decoded, the page before, the pages of a batch, and a copy of their texts.
+    // A column is at most a row group.
+    PAGES_AT_ONCE * group + at_once * (row_bytes + columns * VALUE_BYTES) + READ_WINDOW_BYTES
 }
 
 /// Returns the bytes of the length of each row of a partition, and of the end of each row that is put in order.

@@ -8,7 +8,7 @@ use arrow_array::{BooleanArray, RecordBatch};
 use arrow_schema::{Field, Schema};
 use arrow_select::filter::filter_record_batch;
 
-use super::attributes::{Reordering, least_bytes};
+use super::attributes::{Reordering, foreseen_reading_bytes, least_bytes};
 use super::files::{FileFacts, Role};
 use super::folder::{FolderFiles, read_checked};
 use super::publish::Drafts;
@@ -71,9 +71,11 @@ impl FilterBitmap {
     }
 }
 
-/// Returns the least bytes with which `columns` columns of `rows` rows are read and written in another order.
-pub(crate) fn columns_bytes(rows: u64, columns: usize) -> u64 {
-    least_bytes(rows, columns, READING_BYTES)
+/// Returns the least bytes with which `columns` columns of `rows` rows are read and written in another order, if those of a
+/// row take `row_bytes` on average and reading takes at least `reading` bytes.
+pub(crate) fn columns_bytes(rows: u64, columns: usize, row_bytes: u64, reading: u64) -> u64 {
+    let reading = reading.max(READING_BYTES).max(foreseen_reading_bytes(rows, columns, row_bytes));
+    least_bytes(rows, columns, reading)
 }
 
 /// The columns of an open store or index.

@@ -9,6 +9,7 @@ mod damage;
 mod history;
 #[cfg(adjoin_shuttle)]
 mod interleavings;
+mod long_rows;
 mod regions;
 mod rows;
 mod sources;

@@ -7,8 +7,8 @@ use adjoin_kernels::Panel;
 use crate::base::context::Context;
 use crate::base::geometry::{Coordinate, Space, with_coordinates};
 use crate::index::IndexOptions;
-use crate::source::VectorSource;
-use crate::store::{BuildInput, BuildMemory, BuildOptions, columns_bytes};
+use crate::source::{IdKind, VectorSource};
+use crate::store::{BuildInput, BuildMemory, BuildOptions, columns_bytes, default_buckets};
 
 /// Bytes for each of the first rows, up to a maximum, and for each further row.
 const FEW_ROWS_BYTES: u64 = 2 << 10;
@@ -22,6 +22,12 @@ const CODE_SAMPLE: u64 = 16 << 10;
 const ENCODED_ROWS: u64 = 1 << 10;
 /// Extents in memory at the same time.
 const EXTENTS: u64 = 6;
+/// Extents of a store in memory at the same time while it is built.
+const STORE_EXTENTS: u64 = 3;
+/// A bound on the ids of an extent, as a multiple of those of a mean bucket, and a size below which skewed buckets do not
+/// matter.
+const IDS_TIMES_MEAN: u64 = 16;
+const EXTENT_IDS_MIN: u64 = 256 << 10;
 /// Bytes that a build holds whatever its rows are, and the least in all.
 const FIXED_BYTES: u64 = 15 << 20;
 const LEAST_BYTES: u64 = 17_300_000;
@@ -33,33 +39,56 @@ pub(crate) fn building_bytes(
     of_store: &BuildOptions,
     options: &IndexOptions,
 ) -> u64 {
-    let space = Space::plain(source.info().vectors, of_store.metric);
-    with_coordinates!(space, T => bytes_of::<T>(context, source, of_store, options, space.dimensions()))
+    building_bytes_of(context, BuildInput::of(context, source, of_store), options, 0)
+}
+
+/// Returns a bound on the memory that building a store of `input` takes, and an index of that store. `reading` is a bound on
+/// the bytes for reading the columns of such an index, 0 if none is known.
+pub(crate) fn building_bytes_of(context: &Context, input: BuildInput<'_>, options: &IndexOptions, reading: u64) -> u64 {
+    let space = Space::plain(input.source.info().vectors, input.options.metric);
+    with_coordinates!(space, T => bytes_of::<T>(context, input, options, reading, space.dimensions()))
+}
+
+/// Returns a bound on the bytes of the ids of text in the largest extent, unless one bucket has most of the rows.
+fn extent_ids(source: &dyn VectorSource, of_store: &BuildOptions) -> u64 {
+    let rows = source.info().rows;
+    let id_bytes = match source.info().ids {
+        // Few bytes compared with those of the vectors, whose extents are bounded generously.
+        IdKind::None | IdKind::Int64 => 0,
+        IdKind::Utf8 => source.id_bytes().unwrap_or(0) + size_of::<u64>() as u64,
+    };
+    let mean = rows.div_ceil(u64::from(of_store.buckets.unwrap_or(default_buckets(rows)).max(1)));
+    (IDS_TIMES_MEAN * mean * id_bytes).max(EXTENT_IDS_MIN).min(rows * id_bytes)
 }
 
 fn bytes_of<T: Coordinate>(
     context: &Context,
-    source: &dyn VectorSource,
-    of_store: &BuildOptions,
+    input: BuildInput<'_>,
     options: &IndexOptions,
+    reading: u64,
     dimensions: usize,
 ) -> u64 {
+    let BuildInput { source, options: of_store, .. } = input;
     let (rows, vectors) = (source.info().rows, source.info().vectors);
     if rows == 0 {
         return LEAST_BYTES;
     }
     let (degree, threads) = (options.graph.degree as u64, context.threads as u64);
-    let input = BuildInput::of(context, source, of_store);
     let store = BuildMemory::foresee::<T>(context.threads, input, 0, 0).least;
     let panel = |rows: u64| Panel::<f32>::bytes_for(rows as usize, dimensions);
     let coding = (4 * panel(rows.min(CODE_SAMPLE))).max((threads * 3 + 1) * panel(ENCODED_ROWS));
-    let extents = EXTENTS * BuildMemory::largest_extent(rows, vectors, of_store);
+    let ids = extent_ids(source, of_store);
+    let extents = EXTENTS * (BuildMemory::largest_extent(rows, vectors, of_store) + ids);
     let lists = rows.min(WINDOW_ROWS) * degree * NEIGHBOR_BYTES;
     let columns = match of_store.kept_columns().len() {
         0 => 0,
-        columns => columns_bytes(rows, columns),
+        columns => {
+            let of_vector = vectors.bytes() as u64 + source.id_bytes().unwrap_or(0);
+            let of_columns = source.row_bytes().map_or(0, |bytes| bytes.saturating_sub(of_vector));
+            columns_bytes(rows, columns, of_columns, reading)
+        }
     };
     let of_rows = (rows * FEW_ROWS_BYTES).min(FEW_ROWS_BYTES_MAX) + rows * (ROW_BYTES + degree / 2);
     // The store is complete before the index is built, so the larger of both counts.
-    ((FIXED_BYTES + of_rows + coding + extents + lists).max(LEAST_BYTES) + columns).max(store)
+    ((FIXED_BYTES + of_rows + coding + extents + lists).max(LEAST_BYTES) + columns).max(store + STORE_EXTENTS * ids)
 }

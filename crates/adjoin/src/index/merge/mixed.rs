@@ -15,7 +15,6 @@ use crate::index::Index;
 use crate::index::build::origin::{GatherRoom, Gathered, Origin, Vectors, VectorsToGather};
 use crate::index::scan::Pieces;
 use crate::source::{IdKind, Ids};
-use crate::store::Role;
 
 /// Divisor: if fewer than this part of the vertices is wanted, pages are read one by one.
 const SINGLE_SHARE: u32 = 64;
@@ -118,7 +117,7 @@ impl Origin for Mixed<'_> {
     fn ids(&self) -> (IdKind, u64) {
         let facts = self.index.facts();
         // The mean length, since the lengths of single ids are not in memory.
-        (facts.ids, facts.files[Role::Ids].bytes.div_ceil(facts.rows))
+        (facts.ids, facts.id_bytes().max(self.newcomers.id_bytes()))
     }
 
     fn room(&self) -> GatherRoom {

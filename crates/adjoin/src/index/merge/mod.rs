@@ -81,6 +81,11 @@ pub(crate) trait Newcomers: Sync {
     /// Returns the stored vector of a row.
     fn vector(&self, number: u32) -> &[u8];
 
+    /// Returns the mean bytes of an id of text where they are longest; 0 if ids are not texts.
+    fn id_bytes(&self) -> u64 {
+        0
+    }
+
     /// Appends the id of a row to ids of the same kind.
     fn push_id(&self, number: u32, ids: &mut Ids);
 
@@ -261,7 +266,7 @@ impl Merge<'_> {
         let (facts, options) = (index.facts(), index.facts().options());
         let of = |rows| Panel::<T>::bytes_for(rows, facts.space().dimensions());
         let of_vector = (of(1 << 10) - of(0)).div_ceil(1 << 10);
-        let ids = facts.files[Role::Ids].bytes.div_ceil(facts.rows);
+        let ids = facts.id_bytes().max(newcomers.id_bytes());
         let written = writing::bytes_of_vertex(ids, facts.shape(), facts.code_bytes);
         let of_vertex = VECTORS_OF_VERTEX * of_vector + written;
         let spare = context.budget().free() / 4;
