@@ -17,7 +17,7 @@ fn planned(rows: u32, result: &str) -> Place {
     let place = Place::new();
     done(&place, &format!("gen --rows {rows} --dimensions 32 -o set.fbin"));
     done(&place, "build set.fbin -o set.store");
-    done(&place, &format!("plan set.store --eps 0.6 --parts {PARTS} --result {result} -o set.plan --stats plan.json"));
+    done(&place, &format!("plan set.store --eps 2.0 --parts {PARTS} --result {result} -o set.plan --stats plan.json"));
     place
 }
 
@@ -53,12 +53,12 @@ fn parts_give_the_result_of_one_machine() {
     assert!(again.said.contains("part 2/4 is in parts already"), "{}", again.said);
     let merged = done(&place, "merge set.plan parts -o merged.csv --stats merged.json");
     assert!(merged.said.contains("of 4 parts merged in"), "{}", merged.said);
-    done(&place, "join set.store --eps 0.6 -o one.csv --stats one.json");
+    done(&place, "join set.store --eps 2.0 -o one.csv --stats one.json");
     assert!(place.text("one.csv").lines().count() > 100);
     assert_eq!(sorted(&place.text("merged.csv")), sorted(&place.text("one.csv")));
     for result in ["counts", "clusters", "removed", "kept"] {
         done(&place, &format!("merge set.plan parts --result {result} -o merged-{result}.csv"));
-        done(&place, &format!("join set.store --eps 0.6 --result {result} -o one-{result}.csv"));
+        done(&place, &format!("join set.store --eps 2.0 --result {result} -o one-{result}.csv"));
         assert_eq!(place.text(&format!("merged-{result}.csv")), place.text(&format!("one-{result}.csv")), "{result}");
     }
     let [merged, one] = ["merged.json", "one.json"]
