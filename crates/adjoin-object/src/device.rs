@@ -116,39 +116,39 @@ impl Device for ObjectDevice {
     }
 
     fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>, DeviceError> {
-        self.files.create(&*local(Operation::Create, path)?)
+        self.files.create(&local(Operation::Create, path)?)
     }
 
     fn continue_file(&self, path: &Path, len: u64) -> Result<Box<dyn WriteFile>, DeviceError> {
-        self.files.continue_file(&*local(Operation::Create, path)?, len)
+        self.files.continue_file(&local(Operation::Create, path)?, len)
     }
 
     fn create_folder(&self, path: &Path) -> Result<(), DeviceError> {
-        self.files.create_folder(&*local(Operation::CreateFolder, path)?)
+        self.files.create_folder(&local(Operation::CreateFolder, path)?)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<(), DeviceError> {
-        self.files.rename(&*local(Operation::Rename, from)?, &*local(Operation::Rename, to)?)
+        self.files.rename(&local(Operation::Rename, from)?, &local(Operation::Rename, to)?)
     }
 
     fn remove(&self, path: &Path) -> Result<(), DeviceError> {
-        self.files.remove(&*local(Operation::Remove, path)?)
+        self.files.remove(&local(Operation::Remove, path)?)
     }
 
     fn remove_folder(&self, path: &Path) -> Result<(), DeviceError> {
-        self.files.remove_folder(&*local(Operation::RemoveFolder, path)?)
+        self.files.remove_folder(&local(Operation::RemoveFolder, path)?)
     }
 
     fn remove_empty_folder(&self, path: &Path) -> Result<(), DeviceError> {
-        self.files.remove_empty_folder(&*local(Operation::RemoveFolder, path)?)
+        self.files.remove_empty_folder(&local(Operation::RemoveFolder, path)?)
     }
 
     fn sync_folder(&self, path: &Path) -> Result<(), DeviceError> {
-        self.files.sync_folder(&*local(Operation::SyncFolder, path)?)
+        self.files.sync_folder(&local(Operation::SyncFolder, path)?)
     }
 
     fn free_bytes(&self, path: &Path) -> Result<u64, DeviceError> {
-        self.files.free_bytes(&*local(Operation::FreeSpace, path)?)
+        self.files.free_bytes(&local(Operation::FreeSpace, path)?)
     }
 
     fn kind(&self, path: &Path) -> Result<Option<FileKind>, DeviceError> {
