@@ -53,6 +53,7 @@ fn failures_are_one_line_and_leave_nothing() {
             "-o writes files, not s3://bucket/store; name a file",
         ),
         ("join s3://bucket/set --eps 1 -o s3://bucket/p.csv", "-o writes files, not s3://bucket/p.csv; name a file"),
+        ("info s3://absent/store", "cannot find out what lies at s3://absent/store: there is no such bucket"),
         ("info s3://bucket/set/0.fbin", "s3://bucket/set/0.fbin"),
     ] {
         refused(&place, &server, line, expected);
