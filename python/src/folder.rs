@@ -12,7 +12,7 @@ use serde_json::{Value, json as object};
 
 use crate::collection::{Collection, SomeIds};
 use crate::open_folder::{OpenFolder, Opening};
-use crate::options::{Resources, StoreOptions, json};
+use crate::options::{Resources, StoreOptions, json, plain_context};
 use crate::rows::Rows;
 use crate::run::{Running, raised};
 use crate::search::{Found, into_file};
@@ -52,7 +52,7 @@ impl SearchArguments {
 /// Returns the kind of a folder: `store`, `index` or `collection`.
 #[pyfunction]
 pub(crate) fn kind_of(py: Python<'_>, folder: PathBuf) -> PyResult<&'static str> {
-    let closed = ClosedFolder::read(&Context::default(), &folder).map_err(|error| raised(py, &error))?;
+    let closed = ClosedFolder::read(&plain_context(), &folder).map_err(|error| raised(py, &error))?;
     Ok(closed.kind().name())
 }
 

@@ -14,6 +14,13 @@ use arrow_schema::Schema;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
+/// Returns a context with default resources, which reads files and objects.
+pub(crate) fn plain_context() -> Context {
+    let mut context = Context::default();
+    context.device = Arc::new(ObjectDevice::over(context.device));
+    context
+}
+
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Resources {
@@ -28,8 +35,7 @@ impl Resources {
     /// Creates a context with this memory limit, in addition to the memory that the process held at the call and to the
     /// budgets of other runs.
     pub(crate) fn context(&self, others_bytes: Arc<AtomicU64>) -> Result<Context> {
-        let mut context = Context::default().with_resources(self.memory.as_deref(), self.threads)?;
-        context.device = Arc::new(ObjectDevice::over(context.device));
+        let context = plain_context().with_resources(self.memory.as_deref(), self.threads)?;
         let context = context.beside(self.before_bytes, others_bytes);
         match &self.temporary {
             Some(folder) => context.with_temporary(folder),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use adjoin_device::{DeviceError, FileStamp, READ_AHEAD_PIECE_BYTES, ReadFile};
 
-use crate::object::ObjectFile;
+use crate::object::{ALIGNMENT, Object};
 
 /// Ranges in memory or on their way.
 const WINDOW: usize = 8;
@@ -20,7 +20,7 @@ pub(crate) const READ_AHEAD_BYTES: u64 = WINDOW as u64 * (READ_AHEAD_PIECE_BYTES
 
 /// A view of an object for a reader that announced its ranges.
 pub(crate) struct AheadFile {
-    file: Arc<ObjectFile>,
+    object: Arc<Object>,
     /// In the order in which the reader needs them.
     pieces: Vec<Range<u64>>,
     /// Start of each piece and its number, sorted.
@@ -48,12 +48,12 @@ enum Contents {
 }
 
 impl AheadFile {
-    pub(crate) fn new(file: Arc<ObjectFile>, ranges: Vec<Range<u64>>) -> Self {
+    pub(crate) fn new(object: Arc<Object>, ranges: Vec<Range<u64>>) -> Self {
         let pieces: Vec<Range<u64>> =
-            ranges.into_iter().flat_map(split).filter(|range| range.end <= file.len()).collect();
+            ranges.into_iter().flat_map(split).filter(|range| range.end <= object.len()).collect();
         let mut places: Vec<(u64, usize)> = pieces.iter().enumerate().map(|(k, piece)| (piece.start, k)).collect();
         places.sort_unstable();
-        Self { file, pieces, places, window: Mutex::default() }
+        Self { object, pieces, places, window: Mutex::default() }
     }
 
     /// Returns the piece that holds `offset`.
@@ -63,10 +63,10 @@ impl AheadFile {
     }
 
     fn request(&self, piece: usize) -> Slot {
-        let (range, object) = (self.pieces[piece].clone(), self.file.object.clone());
+        let (range, object) = (self.pieces[piece].clone(), self.object.clone());
         let (sender, answer) = sync_channel(1);
         let (start, len) = (range.start, (range.end - range.start) as usize);
-        self.file.stores.runtime.spawn(async move {
+        self.object.stores.runtime().spawn(async move {
             let mut bytes = vec![0; len];
             let read = object.fill(start, &mut bytes).await.map(|_| bytes);
             let _ = sender.send(read); // the reader may have left
@@ -139,25 +139,23 @@ fn split(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
 
 impl ReadFile for AheadFile {
     fn len(&self) -> u64 {
-        self.file.len()
+        self.object.len()
     }
 
     fn stamp(&self) -> Result<FileStamp, DeviceError> {
-        self.file.stamp()
+        Ok(self.object.stamp())
     }
 
     fn is_direct(&self) -> bool {
-        self.file.is_direct()
+        true
     }
 
     fn alignment(&self) -> usize {
-        self.file.alignment()
+        ALIGNMENT
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<u64, DeviceError> {
-        if !self.file.stores.is_of_this_process() {
-            return Err(self.file.forked(offset));
-        }
+        self.object.check_process(offset)?;
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
         let mut done = 0;
         while done < buffer.len() {
@@ -168,7 +166,7 @@ impl ReadFile for AheadFile {
                     let after = self.places.partition_point(|(start, _)| *start <= position);
                     let next = self.places.get(after).map_or(u64::MAX, |(start, _)| *start);
                     let end = buffer.len().min(done.saturating_add((next - position).try_into().unwrap_or(usize::MAX)));
-                    self.file.read_at(position, &mut buffer[done..end])?;
+                    self.object.read_at(position, &mut buffer[done..end])?;
                     done = end;
                 }
                 copied => done += copied,

@@ -13,7 +13,8 @@ use futures_util::TryStreamExt;
 use object_store::path::{DELIMITER, Path as Key};
 use object_store::{ObjectStore, ObjectStoreExt};
 
-use crate::object::{Object, ObjectFile, key_of};
+use crate::file::ObjectFile;
+use crate::object::{Object, key_of};
 use crate::queue::ObjectQueue;
 use crate::refusal::refusal;
 use crate::stores::{StoreSettings, Stores};
@@ -45,8 +46,6 @@ impl ObjectDevice {
         if let Some(started) = stores.as_ref().filter(|stores| stores.is_of_this_process()) {
             return Ok(started.clone());
         }
-        // A forked child has no threads of its parent: ending them there would wait forever.
-        std::mem::forget(stores.take());
         let started = Stores::start(self.settings.clone()).map_err(|error| DeviceError::new(operation, path, error))?;
         Ok(stores.insert(Arc::new(started)).clone())
     }
@@ -67,7 +66,7 @@ struct Bucket {
 impl Bucket {
     /// Returns whether an object of this key exists. Servers answer for a prefix as for nothing.
     fn has_object(&self, key: &Key) -> object_store::Result<bool> {
-        match self.stores.runtime.block_on(self.store.head(key)) {
+        match self.stores.runtime().block_on(self.store.head(key)) {
             Ok(_) => Ok(true),
             Err(object_store::Error::NotFound { .. }) => Ok(false),
             Err(error) => Err(error),
@@ -77,12 +76,12 @@ impl Bucket {
     /// Returns whether there are objects below a key.
     fn has_below(&self, key: &Key) -> object_store::Result<bool> {
         let first = async { self.store.list(Some(key)).try_next().await };
-        Ok(self.stores.runtime.block_on(first)?.is_some())
+        Ok(self.stores.runtime().block_on(first)?.is_some())
     }
 
     fn keys_below(&self, key: &Key) -> object_store::Result<Vec<Key>> {
         let keys = self.store.list(Some(key)).map_ok(|meta| meta.location).try_collect();
-        self.stores.runtime.block_on(keys)
+        self.stores.runtime().block_on(keys)
     }
 }
 
@@ -109,46 +108,45 @@ impl Device for ObjectDevice {
             Location::Local(path) => self.files.open(&path),
             Location::Remote(name) => {
                 let stores = self.stores(Operation::Open, path)?;
-                let object = Arc::new(Object::open(&stores, name)?);
-                Ok(Arc::new(ObjectFile { stores, object }))
+                Ok(Arc::new(ObjectFile { object: Arc::new(Object::open(stores, name)?) }))
             }
         }
     }
 
     fn create(&self, path: &Path) -> Result<Box<dyn WriteFile>, DeviceError> {
-        self.files.create(&*local(Operation::Create, path)?)
+        self.files.create(&local(Operation::Create, path)?)
     }
 
     fn continue_file(&self, path: &Path, len: u64) -> Result<Box<dyn WriteFile>, DeviceError> {
-        self.files.continue_file(&*local(Operation::Create, path)?, len)
+        self.files.continue_file(&local(Operation::Create, path)?, len)
     }
 
     fn create_folder(&self, path: &Path) -> Result<(), DeviceError> {
-        self.files.create_folder(&*local(Operation::CreateFolder, path)?)
+        self.files.create_folder(&local(Operation::CreateFolder, path)?)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<(), DeviceError> {
-        self.files.rename(&*local(Operation::Rename, from)?, &*local(Operation::Rename, to)?)
+        self.files.rename(&local(Operation::Rename, from)?, &local(Operation::Rename, to)?)
     }
 
     fn remove(&self, path: &Path) -> Result<(), DeviceError> {
-        self.files.remove(&*local(Operation::Remove, path)?)
+        self.files.remove(&local(Operation::Remove, path)?)
     }
 
     fn remove_folder(&self, path: &Path) -> Result<(), DeviceError> {
-        self.files.remove_folder(&*local(Operation::RemoveFolder, path)?)
+        self.files.remove_folder(&local(Operation::RemoveFolder, path)?)
     }
 
     fn remove_empty_folder(&self, path: &Path) -> Result<(), DeviceError> {
-        self.files.remove_empty_folder(&*local(Operation::RemoveFolder, path)?)
+        self.files.remove_empty_folder(&local(Operation::RemoveFolder, path)?)
     }
 
     fn sync_folder(&self, path: &Path) -> Result<(), DeviceError> {
-        self.files.sync_folder(&*local(Operation::SyncFolder, path)?)
+        self.files.sync_folder(&local(Operation::SyncFolder, path)?)
     }
 
     fn free_bytes(&self, path: &Path) -> Result<u64, DeviceError> {
-        self.files.free_bytes(&*local(Operation::FreeSpace, path)?)
+        self.files.free_bytes(&local(Operation::FreeSpace, path)?)
     }
 
     fn kind(&self, path: &Path) -> Result<Option<FileKind>, DeviceError> {
@@ -178,7 +176,7 @@ impl Device for ObjectDevice {
             Location::Remote(name) => name,
         };
         let (bucket, key) = (self.bucket(Operation::List, name)?, key_of(name, Operation::List)?);
-        let listed = bucket.stores.runtime.block_on(bucket.store.list_with_delimiter(Some(&key)));
+        let listed = bucket.stores.runtime().block_on(bucket.store.list_with_delimiter(Some(&key)));
         let listed = listed.map_err(|error| DeviceError::new(Operation::List, folder, refusal(name.scheme, &error)))?;
         let keys = listed.objects.into_iter().map(|object| object.location).chain(listed.common_prefixes);
         let names: BTreeSet<OsString> = keys.filter_map(|key| key.filename().map(OsString::from)).collect();

@@ -9,6 +9,7 @@
 
 mod ahead;
 mod device;
+mod file;
 mod object;
 mod queue;
 mod refusal;

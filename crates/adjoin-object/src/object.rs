@@ -5,21 +5,21 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use adjoin_device::{DeviceError, FileStamp, Operation, ReadFile, RemoteName};
+use adjoin_device::{DeviceError, FileStamp, Operation, RemoteName};
 use futures_util::TryStreamExt;
 use object_store::path::Path as Key;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::ahead::{AheadFile, READ_AHEAD_BYTES};
 use crate::refusal::refusal;
 use crate::stores::Stores;
 
 /// The least alignment that readers know. Ranges need none, and rounding them transfers bytes in vain.
-const ALIGNMENT: usize = 512;
+pub(crate) const ALIGNMENT: usize = 512;
 
 /// An object as it was when it was opened.
 pub(crate) struct Object {
+    pub(crate) stores: Arc<Stores>,
     store: Arc<dyn ObjectStore>,
     key: Key,
     url: PathBuf,
@@ -29,12 +29,32 @@ pub(crate) struct Object {
 
 impl Object {
     /// Asks for the length and the version of an object.
-    pub(crate) fn open(stores: &Stores, name: RemoteName<'_>) -> Result<Self, DeviceError> {
+    pub(crate) fn open(stores: Arc<Stores>, name: RemoteName<'_>) -> Result<Self, DeviceError> {
         let store = stores.connect(name)?;
         let (key, url) = (key_of(name, Operation::Open)?, PathBuf::from(name.url));
-        let meta = stores.runtime.block_on(store.head(&key));
+        let meta = stores.runtime().block_on(store.head(&key));
         let meta = meta.map_err(|error| DeviceError::new(Operation::Open, &url, refusal(name.scheme, &error)))?;
-        Ok(Self { store, key, url, scheme: name.scheme.to_owned(), meta })
+        Ok(Self { stores, store, key, url, scheme: name.scheme.to_owned(), meta })
+    }
+
+    /// Returns the length in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.meta.size
+    }
+
+    /// Fails in a forked child, which has none of the threads of its parent.
+    pub(crate) fn check_process(&self, offset: u64) -> Result<(), DeviceError> {
+        if self.stores.is_of_this_process() {
+            return Ok(());
+        }
+        let why = io::Error::other("a parent process opened it; open it in the child");
+        Err(DeviceError::read(&self.url, offset, why))
+    }
+
+    /// Waits for the bytes from `offset` on.
+    pub(crate) fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<u64, DeviceError> {
+        self.check_process(offset)?;
+        self.stores.runtime().block_on(self.fill(offset, buffer))
     }
 
     /// Fills `buffer` from `offset` on. The store refuses if the object is no longer the one that was opened.
@@ -79,7 +99,8 @@ impl Object {
         end.map(|end| offset..end).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 
-    fn stamp(&self) -> FileStamp {
+    /// Returns the stamp of the object as it was opened.
+    pub(crate) fn stamp(&self) -> FileStamp {
         let ns = |time: &object_store::ObjectMeta| time.last_modified.timestamp_nanos_opt().map_or(0, i128::from);
         let version = self.meta.e_tag.as_ref().map_or(0, |tag| xxh3_64(tag.as_bytes()).max(1));
         FileStamp { len: self.meta.size, written_ns: ns(&self.meta), changed_ns: ns(&self.meta), version }
@@ -92,56 +113,4 @@ pub(crate) fn key_of(name: RemoteName<'_>, operation: Operation) -> Result<Key, 
         let why = "the key has an empty part, or one that is . or ..; rename the object";
         DeviceError::new(operation, name.url.as_ref(), io::Error::new(io::ErrorKind::InvalidInput, why))
     })
-}
-
-/// An object behind the device's trait.
-pub(crate) struct ObjectFile {
-    pub(crate) stores: Arc<Stores>,
-    pub(crate) object: Arc<Object>,
-}
-
-impl ReadFile for ObjectFile {
-    fn len(&self) -> u64 {
-        self.object.meta.size
-    }
-
-    /// Returns the stamp of the object as it was opened. Each read is refused by the store if it has changed since.
-    fn stamp(&self) -> Result<FileStamp, DeviceError> {
-        Ok(self.object.stamp())
-    }
-
-    fn is_remote(&self) -> bool {
-        true
-    }
-
-    fn read_ahead_bytes(&self) -> u64 {
-        READ_AHEAD_BYTES
-    }
-
-    fn read_ahead(self: Arc<Self>, ranges: Vec<Range<u64>>) -> Option<Arc<dyn ReadFile>> {
-        Some(Arc::new(AheadFile::new(self, ranges)))
-    }
-
-    fn is_direct(&self) -> bool {
-        true
-    }
-
-    fn alignment(&self) -> usize {
-        ALIGNMENT
-    }
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<u64, DeviceError> {
-        if !self.stores.is_of_this_process() {
-            return Err(self.forked(offset));
-        }
-        self.stores.runtime.block_on(self.object.fill(offset, buffer))
-    }
-}
-
-impl ObjectFile {
-    /// Returns the error of a read in a forked child, which has none of the threads of its parent.
-    pub(crate) fn forked(&self, offset: u64) -> DeviceError {
-        let why = io::Error::other("a parent process opened it; open it in the child");
-        DeviceError::read(&self.object.url, offset, why)
-    }
 }

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use adjoin_device::{AlignedBuffer, Cause, Completion, DeviceError, ReadFile, ReadQueue};
 
-use crate::object::ObjectFile;
+use crate::file::ObjectFile;
 
 /// Most requests in flight of a queue. A store answers each within tens of milliseconds, so more would only take memory
 /// of the connections.
@@ -49,15 +49,13 @@ impl ReadQueue for ObjectQueue {
         let Some(file) = (&**file as &dyn Any).downcast_ref::<ObjectFile>() else {
             return self.files.submit(token, cause, file, offset, buffer);
         };
-        if !file.stores.is_of_this_process() {
-            return Err(file.forked(offset));
-        }
+        file.object.check_process(offset)?;
         while self.requests >= self.requests_max {
             let done = self.next_answer();
             self.ready.push_back(done);
         }
         let (object, sender) = (file.object.clone(), self.sender.clone());
-        file.stores.runtime.spawn(async move {
+        file.object.stores.runtime().spawn(async move {
             let result = object.fill(offset, &mut buffer).await;
             let _ = sender.send(Completion { token, buffer, result }); // the queue may be gone
         });

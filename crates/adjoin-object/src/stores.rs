@@ -59,7 +59,8 @@ pub struct StoreSettings {
 /// The connected buckets of a process, and the threads that serve them.
 pub(crate) struct Stores {
     creator: Creator,
-    pub(crate) runtime: Runtime,
+    /// `None` only while it is dropped.
+    runtime: Option<Runtime>,
     settings: StoreSettings,
     /// By scheme and bucket.
     connected: Mutex<HashMap<String, Arc<dyn ObjectStore>>>,
@@ -77,7 +78,12 @@ impl Stores {
             .thread_name("adjoin object")
             .enable_all()
             .build()?;
-        Ok(Self { creator: Creator::this_process(), runtime, settings, connected: Mutex::default() })
+        Ok(Self { creator: Creator::this_process(), runtime: Some(runtime), settings, connected: Mutex::default() })
+    }
+
+    /// Returns the threads.
+    pub(crate) fn runtime(&self) -> &Runtime {
+        self.runtime.as_ref().expect("the threads end only when this is dropped")
     }
 
     /// Returns whether its threads run in this process, not in a parent of it.
@@ -144,5 +150,17 @@ impl Stores {
                 Arc::new(builder.with_client_options(options).build()?)
             }
         })
+    }
+}
+
+impl Drop for Stores {
+    fn drop(&mut self) {
+        let Some(runtime) = self.runtime.take() else { return };
+        match self.is_of_this_process() {
+            // Without waiting: the last owner may be a request, on one of the threads.
+            true => runtime.shutdown_background(),
+            // A forked child has none of the threads, and would wait for their end forever.
+            false => std::mem::forget(runtime),
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! A server of objects for tests, with faults. It speaks as much of S3 as reading needs.
 
+#![allow(clippy::disallowed_methods)] // its threads end with the process of the tests
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

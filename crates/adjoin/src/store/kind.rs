@@ -41,9 +41,10 @@ pub(crate) fn has_manifest(context: &Context, folder: &Path) -> Result<bool> {
         return Ok(false);
     }
     match context.device.kind(&manifest) {
-        // Whether the bucket exists and may be read is reported when the name is opened. A store also denies access to
-        // objects that are missing, unless the user may list the others.
+        // A store also denies access to objects that are missing, unless the user may list the others. So the name itself
+        // decides whether this is an error.
         Err(error) if matches!(error.source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound) => {
+            context.device.kind(folder)?;
             Ok(false)
         }
         Ok(kind) => Ok(kind == Some(FileKind::File)),
