@@ -7,8 +7,8 @@ use adjoin_kernels::{Kernel, Panel};
 use crate::base::geometry::Coordinate;
 use crate::load::DrawnVectors;
 
-/// Drawn vectors of a group. With fewer, the bound is tighter, but more distances to pivots are computed.
-pub(super) const GROUP_VECTORS: usize = 64;
+/// Drawn vectors of a group. With fewer, the bound is tighter, but members are measured from and sorted for more pivots.
+pub(super) const GROUP_VECTORS: usize = 128;
 
 /// Drawn vectors in groups of consecutive ones. Buckets are stored in the order of a tree of their centers, so these are
 /// near each other.
