@@ -30,8 +30,9 @@ const LOADING_BYTES: u64 = 16 << 20;
 /// [`Collection::load`] merges when rows in memory exceed `1 / MERGED_SHARE` of the budget.
 const MERGED_SHARE: u64 = 4;
 
-/// Bytes that a collection holds more after a restart than before it, at most: 2.7 MB were measured.
-const RESTART_BYTES: u64 = 4 << 20;
+/// Bytes that a collection holds more after a restart than before it, in addition to the buffer in which it read the log and
+/// which it holds until the first write: together with a buffer of 1 MiB, 2.7 MB were measured.
+const RESTART_BYTES: u64 = 3 << 20;
 /// Bytes for a scan of all rows.
 const SCAN_BYTES: u64 = 4 << 20;
 
@@ -306,10 +307,11 @@ impl Collection {
 
     fn check_left(&self, change: &Change, bytes: u64, purpose: &str) -> Result<()> {
         let (context, manifest, rows) = (&self.context, self.manifest(), change.ids.len() as u64);
-        let (all, texts) = {
+        let (all, texts, record) = {
             let state = self.state();
             let texts = state.temporary.text_bytes().and(&change.ids, &change.attributes);
-            (state.rows() + rows, MergedTexts::of(state.long_term.as_deref(), texts))
+            let record = state.temporary.change_bytes_max().max(change.held_bytes());
+            (state.rows() + rows, MergedTexts::of(state.long_term.as_deref(), texts), record)
         };
         // At the start, one row is assumed: a collection that could not take even that is refused.
         let all = all.max(1);
@@ -317,7 +319,7 @@ impl Collection {
         let (left, total) = (context.budget().free_between_runs(), context.budget().total());
         let now = total - left + bytes;
         // A restart holds more than the running collection, or an index of all rows, and must not be refused.
-        let restarted = now + RESTART_BYTES;
+        let restarted = now + RESTART_BYTES + READING_BYTES.max(record);
         let (needed, named) = if rows > 0 {
             let needed = restarted.max(opening_bytes(&manifest, all) + Log::memory_bytes()) + merging;
             (needed, needed)

@@ -74,6 +74,8 @@ pub(super) struct TemporaryIndex {
     deleted_rows: u64,
     rows: u32,
     numbers: Numbers,
+    /// Bytes of the largest change.
+    change_bytes_max: u64,
     memory: Reservation,
 }
 
@@ -150,6 +152,7 @@ impl TemporaryIndex {
             deleted: Arc::new(RowSet::new(0)),
             deleted_rows: 0,
             rows: 0,
+            change_bytes_max: 0,
             memory,
         })
     }
@@ -191,6 +194,7 @@ impl TemporaryIndex {
     /// Applies a change for which `room` was reserved; returns its undo record.
     pub(super) fn apply(&mut self, change: &Change, room: Reservation) -> Undo {
         self.memory.join(room);
+        self.change_bytes_max = self.change_bytes_max.max(change.held_bytes());
         let (first, mut deleted) = (self.rows, Vec::new());
         // Deletes first: a write may delete an id and insert it again.
         for k in 0..change.deleted.len() {
@@ -263,6 +267,11 @@ impl TemporaryIndex {
     /// Returns the bytes of texts and columns of all rows, including deleted ones.
     pub(super) fn text_bytes(&self) -> TextBytes {
         TextBytes::of(self.full.iter().map(|full| &full.block).chain([&self.last]))
+    }
+
+    /// Returns the bytes of the largest change that was applied.
+    pub(super) fn change_bytes_max(&self) -> u64 {
+        self.change_bytes_max
     }
 
     /// Returns the number of live rows.

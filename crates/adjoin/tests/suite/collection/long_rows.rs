@@ -131,3 +131,26 @@ fn long_rows_that_could_not_be_merged_are_refused() {
     find(&again);
     Merger::start(&again, merges()).unwrap();
 }
+
+/// Checks that a collection with the least budget for one large write can start again: it then holds the buffer in which it
+/// read that write from the log.
+#[test]
+fn a_large_write_that_is_accepted_leaves_room_for_a_restart() {
+    const LENGTHS: Lengths = Lengths { id: 2_000, column: 1 };
+    const STEP: u64 = 1 << 20;
+    let large = rows(0..4_000, LENGTHS);
+    let folder = tempfile::tempdir().unwrap();
+    let merges = || MergerOptions { at_bytes: 1 << 30, threads: 1, retry_after: Duration::from_millis(1) };
+    let accepts = |memory: u64| {
+        let (live, context) = (folder.path().join(memory.to_string()), Setup { memory, ..Setup::default() }.context());
+        create(&Setup::default().context(), &live);
+        let collection = Arc::new(Collection::open(&context, &live).unwrap());
+        let Ok(_merger) = Merger::start(&collection, merges()) else { return false };
+        upsert(&collection, &large).is_ok()
+    };
+    let least = (0..).map(|step| (60 << 20) + step * STEP).find(|&memory| accepts(memory)).unwrap();
+    let context = Setup { memory: least, ..Setup::default() }.context();
+    let again = Arc::new(Collection::open(&context, &folder.path().join(least.to_string())).unwrap());
+    assert_eq!(again.facts().rows, 4_000);
+    Merger::start(&again, merges()).unwrap();
+}
