@@ -6,10 +6,14 @@ CLI := target/release/adjoin
 # Without --workspace, since `make -C lab test` runs the tests of the laboratory.
 TEST := $(CARGO) test --release --locked --config checked.toml
 
-.PHONY: demo test check python wheel docs fuzz stress interleavings build tools
+.PHONY: demo test check python wheel docs fuzz stress interleavings build dist tools
 
 build: tools
 	$(CARGO) build --release --locked
+
+# The program for a release, in target/dist: smaller, and without symbols. Linking takes minutes on one core.
+dist: tools
+	$(CARGO) build --profile dist --locked -p adjoin-cli
 
 tools:
 	@command -v $(CARGO) >/dev/null || { echo "adjoin needs Rust: install rustup, it takes the version in rust-toolchain.toml"; exit 2; }

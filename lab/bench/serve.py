@@ -259,7 +259,7 @@ def lone(bench: Bench) -> str:
             times = [r[which][key] for key in ("p50", "p99") for which in ("served_ms", "direct_ms")]
             body.append([str(buckets or "default"), f"{share:.0%}", *map(shown, times), shown(times[0] / times[1], 2)])
     head = ["buckets", "cache", "served, p50, ms", "direct, p50", "served, p99", "direct, p99", "served / direct, p50"]
-    words = "One query at a time, alternately by the service and by a separate search in the same process, which caches nothing.\n\n"
+    words = "One query at a time, alternately by the cached search and by a separate search in the same process, which caches nothing.\n\n"
     return words + table(head, body)
 
 

@@ -148,8 +148,8 @@ impl<'a> Bench<'a> {
 
     fn all(&self, graph: &str) -> Result<String> {
         let head = format!(
-            "# {}: {} vectors of {} elements, {} queries, graph {graph}, lists of {}: recall@{} {}\n\nEvery hit of every run \
-             below is that of the search in memory. Figures of the paper are those of its text.\n",
+            "# {}: {} vectors of {} elements, {} queries, graph {graph}, lists of {}: recall@{} {}\n\nEvery run below \
+             finds the hits of the search in memory. Figures of the paper are from its text.\n",
             self.config.name(),
             self.searches.vertices(),
             self.searches.dimensions(),
