@@ -171,7 +171,7 @@ pub(super) fn building_bytes(context: &Context, manifest: &CollectionManifest, r
     let source = Unread(SourceInfo { rows, vectors: manifest.vectors, ids, rounded_from_f64: false });
     let (metric, attributes) = (manifest.metric, super::attributes::names(&manifest.attributes));
     let options = BuildOptions { metric, attributes, ..BuildOptions::default() };
-    index::building_bytes(context, &source, &options, &manifest.index_options())
+    manifest.index_options().building_bytes(context, &source, &options)
 }
 
 /// A source with the shape of the rows of a collection, to ask how much memory a build of them needs.

@@ -27,7 +27,8 @@ use crate::quantize::Quantizer;
 use crate::source::{IdKind, Ids};
 use crate::sql::Condition;
 use crate::store::{
-    AttributeFile, FilterBitmap, FolderFiles, Kind, Role, StoredColumns, has_manifest, is_replaced, required_columns,
+    AttributeFile, FilterBitmap, FolderFiles, FolderKind, Role, StoredColumns, has_manifest, is_replaced,
+    required_columns,
 };
 
 const PURPOSE: &str = "opening the index";
@@ -146,7 +147,7 @@ impl Index {
     }
 
     fn of_manifest(context: &Context, folder: &Path, manifest: &IndexManifest) -> Result<Self> {
-        let files = FolderFiles { folder, kind: Kind::Index, files: &manifest.files };
+        let files = FolderFiles { folder, kind: FolderKind::Index, files: &manifest.files };
         let vertices = manifest.vertices;
         // The graph reserves its own memory. Reserving everything first gives one error for the whole if it does not
         // fit.
@@ -269,7 +270,7 @@ impl Index {
     }
 
     pub(super) fn files(&self) -> FolderFiles<'_> {
-        FolderFiles { folder: &self.folder, kind: Kind::Index, files: &self.manifest.files }
+        FolderFiles { folder: &self.folder, kind: FolderKind::Index, files: &self.manifest.files }
     }
 
     pub(super) fn id_file(&self) -> &dyn ReadFile {

@@ -26,15 +26,12 @@ const EXTENTS: u64 = 6;
 const FIXED_BYTES: u64 = 15 << 20;
 const LEAST_BYTES: u64 = 17_300_000;
 
-/// Implements [`IndexOptions::building_bytes`].
-pub(crate) fn building_bytes(
-    context: &Context,
-    source: &dyn VectorSource,
-    of_store: &BuildOptions,
-    options: &IndexOptions,
-) -> u64 {
-    let space = Space::plain(source.info().vectors, of_store.metric);
-    with_coordinates!(space, T => bytes_of::<T>(context, source, of_store, options, space.dimensions()))
+impl IndexOptions {
+    /// Returns a bound on the memory that building a store of a source takes, and an index of that store.
+    pub fn building_bytes(&self, context: &Context, source: &dyn VectorSource, of_store: &BuildOptions) -> u64 {
+        let space = Space::plain(source.info().vectors, of_store.metric);
+        with_coordinates!(space, T => bytes_of::<T>(context, source, of_store, self, space.dimensions()))
+    }
 }
 
 fn bytes_of<T: Coordinate>(
