@@ -17,8 +17,8 @@ use crate::one_query::OneQuery;
 use crate::page_orders::{PageOrder, relayout};
 use crate::walks;
 use adjoin::{
-    BuildOptions, BuiltIndex, CollectHits, Context, Error, Index, IndexOptions, LatencyStatistics, QuerySet,
-    QueryTarget, Result, SearchEffort, SearchOptions, SearchQueries, SourceOptions, Store, VectorSource,
+    BuildOptions, BuiltIndex, Collect, Context, Error, Index, IndexOptions, LatencyStatistics, QuerySet, QueryTarget,
+    Result, SearchEffort, SearchOptions, SearchQueries, SourceOptions, Store, VectorSource,
     kernels::Kernel,
     lab::{
         VertexVectors, buckets, build_with_graph, graph::Graph, index, query::QuerySources, report::Stopwatch, source,
@@ -131,7 +131,7 @@ impl Bench<'_> {
     /// Searches, and prints the cost.
     fn measure(&self, effort: SearchEffort) -> Result<()> {
         let &Self { context, index, queries, truth } = self;
-        let sink = CollectHits::default();
+        let sink = Collect::default();
         let options = SearchOptions::new(QueryTarget::Nearest(K as u64), effort, 1);
         let before = processor_ms();
         let found = index::search(context, index, QuerySources::new(queries), &options, Box::new(sink.clone()))?;
@@ -162,13 +162,8 @@ impl Bench<'_> {
             let bytes = queries.info().vectors.bytes();
             for stored in batch.bytes.chunks_exact(bytes) {
                 let query = OneQuery::new(queries.info(), stored.to_vec());
-                let found = index::search(
-                    context,
-                    index,
-                    QuerySources::new(&query),
-                    &options,
-                    Box::new(CollectHits::default()),
-                )?;
+                let found =
+                    index::search(context, index, QuerySources::new(&query), &options, Box::new(Collect::default()))?;
                 latencies_ms.extend(found.search.latency_ms.map(|latency| latency.mean as f32));
                 reads += found.search.reads_per_query;
                 pages_read += found.common.io.reads.unwrap_or(0);
@@ -194,7 +189,7 @@ fn processor_ms() -> f64 {
 
 /// Returns, for each query, the distance of the farthest of its nearest vectors.
 fn truth(context: &Context, store: &Store, queries: &dyn VectorSource) -> Result<Vec<f32>> {
-    let sink = CollectHits::default();
+    let sink = Collect::default();
     let options = SearchOptions::new(QueryTarget::Nearest(K as u64), SearchEffort::Exact, 1);
     let sets = SearchQueries::new(QuerySet::Source(queries));
     buckets::search(context, store, sets, &options, Box::new(sink.clone()))?;

@@ -10,8 +10,8 @@
 use std::path::Path;
 
 use adjoin::{
-    CollectHits, Context, Error, Index, QueryTarget, Result, SearchEffort, SearchOptions, SearchStatistics,
-    SourceOptions, VectorSource,
+    Collect, Context, Error, Index, QueryTarget, Result, SearchEffort, SearchOptions, SearchStatistics, SourceOptions,
+    VectorSource,
     lab::{PageGraph, index, query::QuerySources, report::Stopwatch, source},
 };
 
@@ -80,7 +80,7 @@ fn search(
     queries: &dyn VectorSource,
     list: usize,
 ) -> Result<(Hits, SearchStatistics)> {
-    let sink = CollectHits::default();
+    let sink = Collect::default();
     let options = SearchOptions::new(QueryTarget::Nearest(K as u64), SearchEffort::List(list), 1);
     let statistics = index::search(context, index, QuerySources::new(queries), &options, Box::new(sink.clone()))?;
     Ok((sink.hits(), statistics))

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use adjoin::{Error, Estimate, EstimateQuestion, FolderKind, Metric, Predicate};
+use adjoin::{Error, Estimate, FolderKind, Metric, Predicate};
 use pyo3::prelude::*;
 
 use crate::options::{JoinTarget, Resources, StoreOptions, json};
@@ -33,7 +33,7 @@ pub(crate) fn explain(
         let metric = metric.or(asked.as_ref().map(Predicate::metric)).unwrap_or(Metric::L2);
         let build = store_options.build_options(metric, false)?;
         let source = store_options.open(context, &sources)?;
-        json(&EstimateQuestion { build: &build, asked, aim }.estimate(context, &*source)?)
+        json(&Estimate::new(context, &*source, &build, asked, aim)?)
     })
 }
 

@@ -35,8 +35,9 @@ mod sealed {
     }
 }
 
+// `of_vnni` is a method of the level AVX-VNNI that returns the level with its functions for the scalar.
 macro_rules! seal {
-    ($scalar:ty, $first_least:ident) => {
+    ($scalar:ty, $first_least:ident $(, $of_vnni:ident)?) => {
         #[allow(private_interfaces)] // as in `sealed`
         impl sealed::Sealed for $scalar {
             fn tiles(level: &Level) -> &dyn Tiles<Self> {
@@ -45,7 +46,7 @@ macro_rules! seal {
                     #[cfg(target_arch = "x86_64")]
                     Level::Avx2(token) => token,
                     #[cfg(target_arch = "x86_64")]
-                    Level::AvxVnni(token) => token,
+                    Level::AvxVnni(token) => token$(.$of_vnni())?,
                     #[cfg(target_arch = "x86_64")]
                     Level::Avx512(token) => token,
                 }
@@ -59,7 +60,7 @@ macro_rules! seal {
 }
 
 seal!(u8, first_least_u32);
-seal!(f32, first_least_f32);
+seal!(f32, first_least_f32, avx2);
 
 /// All plain loops of a level.
 trait Loops: Lists + Lookup + Near + Rounding + Short + Wide {}

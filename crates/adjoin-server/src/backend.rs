@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use adjoin::{
-    CacheOptions, CacheStatistics, CachedSearch, Cancel, Context, Element, Error, ErrorKind, Folder, FolderFacts,
-    QueryTarget, Result, SearchEffort, SearchOptions, Store, VectorType, device::MemoryBudget,
+    CacheStatistics, CachedSearch, Cancel, Context, Element, Error, ErrorKind, Folder, FolderFacts, QueryTarget,
+    Result, SearchEffort, SearchOptions, Store, VectorType, device::MemoryBudget,
 };
 
 use crate::answering::{Answering, BatchPart, Give, SearchMethod, lock};
@@ -358,7 +358,7 @@ impl Backend {
 
 /// Opens a cached search of a store, with memory of its own.
 fn open_cached(context: &Context, store: &Arc<Store>) -> Result<CachedSearch> {
-    CachedSearch::open(context, store.clone(), &CacheOptions { seed: SEED, ..CacheOptions::default() })
+    CachedSearch::open(context, store.clone(), SEED)
 }
 
 /// Returns whether an error is a fault of the server or its data, not of the request.

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use adjoin::{
-    AttributeTables, Cancel, Collection, Condition, Context, Durability, Element, Error, IdKind, Ids, Result,
-    SourceAttributes, SourceInfo, VectorScan, VectorSource, VectorType, Write, WriteReport,
+    Cancel, Collection, Condition, Context, Durability, Element, Error, IdKind, Ids, Result, SourceAttributes,
+    SourceInfo, VectorScan, VectorSource, VectorType, Write, WriteReport,
 };
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -192,7 +192,7 @@ impl SourceAttributes for Rows<'_> {
         self.table.as_ref().map(RecordBatch::schema).ok_or_else(none)
     }
 
-    fn tables(&self, _context: &Context) -> Result<AttributeTables<'_>> {
+    fn tables(&self, _context: &Context) -> Result<Box<dyn Iterator<Item = Result<RecordBatch>> + '_>> {
         Ok(Box::new(self.table.iter().cloned().map(Ok)))
     }
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use adjoin::{
-    CollectHits, Collection, CollectionOptions, Context, Durability, Element, Folder, IdKind, Ids, IndexOptions,
-    Metric, QuerySet, QueryTarget, Result, SearchEffort, SearchOptions, SearchQueries, SourceOptions, VectorType,
-    Write, open_source,
+    Collect, Collection, CollectionOptions, Context, Durability, Element, Folder, IdKind, Ids, IndexOptions, Metric,
+    QuerySet, QueryTarget, Result, SearchEffort, SearchOptions, SearchQueries, SourceOptions, VectorType, Write,
+    open_source,
 };
 
 fn main() -> Result<()> {
@@ -37,7 +37,7 @@ fn main() -> Result<()> {
     collection.merge(&context)?;
     let queries = SearchQueries::new(QuerySet::Source(&*rows));
     let search = SearchOptions::new(QueryTarget::Nearest(2), SearchEffort::Exact, 1);
-    let hits = CollectHits::default();
+    let hits = Collect::default();
     Folder::Collection(collection).search(&context, queries, &search, Box::new(hits.clone()))?;
     println!("nearest to row 7, which is deleted: {:?}", hits.hits()[7]);
     Ok(())

@@ -1,7 +1,7 @@
 //! Builds a graph index, and finds the nearest vectors of some queries.
 
 use adjoin::{
-    BuildOptions, CollectHits, Context, Element, Folder, Generated, Index, IndexOptions, QuerySet, QueryTarget, Result,
+    BuildOptions, Collect, Context, Element, Folder, Generated, Index, IndexOptions, QuerySet, QueryTarget, Result,
     SearchEffort, SearchOptions, SearchQueries, SourceOptions, Store, Target, VectorType, open_source,
 };
 
@@ -24,7 +24,7 @@ fn main() -> Result<()> {
     let opened = Folder::open(&context, &index)?;
     let queries = SearchQueries::new(QuerySet::Source(&*source));
     let options = SearchOptions::new(QueryTarget::Nearest(3), SearchEffort::Recall(0.95), 1);
-    let hits = CollectHits::default();
+    let hits = Collect::default();
     opened.search(&context, queries, &options, Box::new(hits.clone()))?;
     for (query, hits) in hits.hits().iter().take(3).enumerate() {
         println!("query {query}: {hits:?}");

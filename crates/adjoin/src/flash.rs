@@ -326,7 +326,7 @@ mod tests {
     use super::*;
     use crate::base::options::{Element, VectorType};
     use crate::base::output::Target;
-    use crate::source::{Generated, generate, open};
+    use crate::source::{Generated, open};
 
     #[test]
     fn every_platform_finds_the_hits_of_an_in_memory_search() {
@@ -334,7 +334,7 @@ mod tests {
         let set = |name: &str, rows, seed| {
             let (path, vectors) = (folder.path().join(name), VectorType { element: Element::U8, dimensions: 12 });
             let what = Generated { rows, vectors, hardness: 1.0, seed };
-            generate(&context, &what, &Target::File { path: path.clone(), force: false }).unwrap();
+            what.write(&context, &Target::File { path: path.clone(), force: false }).unwrap();
             open(&context, &[path.display().to_string()], &Default::default()).unwrap()
         };
         let (base, queries) = (set("base.u8bin", 3_000, 1), set("queries.u8bin", 40, 2));

@@ -8,12 +8,10 @@ use std::sync::Arc;
 use serde::Serialize;
 
 pub use self::get::OnMissing;
-pub(crate) use self::get::check_rows_target;
 use self::get::fetching_bytes;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::options::{Metric, VectorType};
-use crate::base::output::Target;
 use crate::base::report::SearchStatistics;
 use crate::buckets;
 pub(crate) use crate::buckets::SearchQueries;
@@ -23,7 +21,7 @@ use crate::query::SearchOptions;
 use crate::sink::{HitSchema, HitSink};
 use crate::source::{IdKind, Ids};
 use crate::store::format::MANIFEST_FILE;
-use crate::store::{Kind, Manifest, Store, find_manifest};
+use crate::store::{FolderKind, Store, StoreManifest, find_manifest};
 
 /// An open folder. Clones share it.
 #[derive(Clone)]
@@ -43,7 +41,7 @@ pub struct ClosedFolder {
 }
 
 enum FolderManifest {
-    Store(Box<Manifest>),
+    Store(Box<StoreManifest>),
     Index(Box<IndexManifest>),
     Collection(Box<CollectionManifest>),
 }
@@ -80,19 +78,19 @@ impl ClosedFolder {
             Error::input(format!("{at} is not a store, an index or a collection; {build}"))
         })?;
         let manifest = match kind {
-            Kind::Store => FolderManifest::Store(Manifest::decode(path, &bytes)?.into()),
-            Kind::Index => FolderManifest::Index(IndexManifest::decode(path, &bytes)?.into()),
-            Kind::Collection => FolderManifest::Collection(CollectionManifest::decode(path, &bytes)?.into()),
+            FolderKind::Store => FolderManifest::Store(StoreManifest::decode(path, &bytes)?.into()),
+            FolderKind::Index => FolderManifest::Index(IndexManifest::decode(path, &bytes)?.into()),
+            FolderKind::Collection => FolderManifest::Collection(CollectionManifest::decode(path, &bytes)?.into()),
         };
         Ok(Self { path: path.to_owned(), manifest })
     }
 
     /// Returns the kind of the folder.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> FolderKind {
         match self.manifest {
-            FolderManifest::Store(_) => Kind::Store,
-            FolderManifest::Index(_) => Kind::Index,
-            FolderManifest::Collection(_) => Kind::Collection,
+            FolderManifest::Store(_) => FolderKind::Store,
+            FolderManifest::Index(_) => FolderKind::Index,
+            FolderManifest::Collection(_) => FolderKind::Collection,
         }
     }
 
@@ -125,7 +123,7 @@ impl ClosedFolder {
     ///
     /// # Errors
     /// If it is of another kind.
-    pub fn check_kind(&self, wanted: Kind) -> Result<()> {
+    pub fn check_kind(&self, wanted: FolderKind) -> Result<()> {
         if self.kind() == wanted { Ok(()) } else { Err(self.kind().is_not(wanted, &self.path)) }
     }
 
@@ -163,13 +161,13 @@ impl ClosedFolder {
         match &self.manifest {
             FolderManifest::Store(_) => Ok(context.clone()),
             FolderManifest::Index(facts) => {
-                let sources = queries.into_sources(Kind::Index)?;
+                let sources = queries.into_sources(FolderKind::Index)?;
                 let sink_bytes = sink_bytes(index::hit_schema(facts, sources.queries));
                 let bytes = index::search_bytes(context, facts, sources, options, sink_bytes);
                 Ok(context.naming_at_least(Index::memory_bytes(facts).saturating_add(bytes)))
             }
             FolderManifest::Collection(manifest) => {
-                let queries = queries.into_sources(Kind::Collection)?;
+                let queries = queries.into_sources(FolderKind::Collection)?;
                 Collection::search_context(context, &self.path, manifest, queries, options, sink_bytes)
             }
         }
@@ -193,17 +191,17 @@ impl Folder {
         let closed = ClosedFolder::read(context, path)?;
         // Stores and indexes are replaced as a whole, so only a collection is opened for writing.
         match closed.kind() {
-            Kind::Collection => Ok(Self::Collection(Collection::open(context, path)?.into())),
-            Kind::Store | Kind::Index => closed.open(context),
+            FolderKind::Collection => Ok(Self::Collection(Collection::open(context, path)?.into())),
+            FolderKind::Store | FolderKind::Index => closed.open(context),
         }
     }
 
     /// Returns the kind of the folder.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> FolderKind {
         match self {
-            Self::Store(_) => Kind::Store,
-            Self::Index(_) => Kind::Index,
-            Self::Collection(_) => Kind::Collection,
+            Self::Store(_) => FolderKind::Store,
+            Self::Index(_) => FolderKind::Index,
+            Self::Collection(_) => FolderKind::Collection,
         }
     }
 
@@ -212,7 +210,7 @@ impl Folder {
         let kind = self.kind().name();
         match self {
             Self::Store(store) => {
-                let &Manifest { rows, vectors, metric, ids, buckets, .. } = store.manifest();
+                let &StoreManifest { rows, vectors, metric, ids, buckets, .. } = store.manifest();
                 FolderFacts { kind, rows, vectors, metric, ids, buckets: Some(buckets), sequence: None }
             }
             Self::Index(index) => {
@@ -250,8 +248,10 @@ impl Folder {
     pub fn hit_schema(&self, queries: SearchQueries<'_>) -> Result<HitSchema> {
         Ok(match self {
             Self::Store(store) => buckets::hit_schema(store, queries.queries),
-            Self::Index(index) => index::hit_schema(index.facts(), queries.into_sources(Kind::Index)?.queries),
-            Self::Collection(collection) => collection.hit_schema(queries.into_sources(Kind::Collection)?.queries),
+            Self::Index(index) => index::hit_schema(index.facts(), queries.into_sources(FolderKind::Index)?.queries),
+            Self::Collection(collection) => {
+                collection.hit_schema(queries.into_sources(FolderKind::Collection)?.queries)
+            }
         })
     }
 
@@ -269,23 +269,15 @@ impl Folder {
     ) -> Result<SearchStatistics> {
         match self {
             Self::Store(store) => buckets::search(context, store, queries, options, sink),
-            Self::Index(index) => index::search(context, index, queries.into_sources(Kind::Index)?, options, sink),
+            Self::Index(index) => {
+                index::search(context, index, queries.into_sources(FolderKind::Index)?, options, sink)
+            }
             Self::Collection(collection) => {
-                collection.search(context, queries.into_sources(Kind::Collection)?, options, sink)
+                collection.search(context, queries.into_sources(FolderKind::Collection)?, options, sink)
             }
         }
     }
-}
 
-impl Folder {
     /// Name of the file whose replacement publishes another generation.
     pub const MANIFEST_FILE: &str = MANIFEST_FILE;
-
-    /// Checks that rows can be written to a file, by its name.
-    ///
-    /// # Errors
-    /// If the format cannot hold vectors, or there is no file.
-    pub fn check_rows_target(target: &Target) -> Result<()> {
-        check_rows_target(target)
-    }
 }

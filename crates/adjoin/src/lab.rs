@@ -39,7 +39,7 @@ pub mod graph {
 }
 
 pub mod index {
-    pub use crate::index::{hit_schema, search};
+    pub use crate::index::{IndexManifest, hit_schema, search};
 }
 
 pub mod join {
@@ -71,7 +71,7 @@ pub mod report {
 }
 
 pub mod serve {
-    pub use crate::serve::NewPlanner;
+    pub use crate::serve::{CacheOptions, NewPlanner, usual_planner};
 }
 
 pub mod sink {
@@ -79,7 +79,7 @@ pub mod sink {
 }
 
 pub mod source {
-    pub use crate::source::{Fault, open};
+    pub use crate::source::{AttributeTables, Fault, open};
 }
 
 pub mod sql {
@@ -87,7 +87,9 @@ pub mod sql {
 }
 
 pub mod store {
-    pub use crate::store::{Damage, DamagedPart, FileFacts, Files, Role, RowSet, TemporaryStore};
+    pub use crate::store::{
+        Damage, DamagedPart, FileFacts, Files, Role, RowSet, StoreManifest, StoreVerifyReport, TemporaryStore,
+    };
 
     pub mod format {
         pub use crate::store::format::{

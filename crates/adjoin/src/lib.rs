@@ -93,8 +93,8 @@ pub use base::context::Context;
 pub use base::error::{Error, ErrorKind, Result};
 pub use base::message::{Argument, Mention, Message};
 pub use base::report::{
-    Cancel, CommonStatistics, DedupeStatistics, Interval, JoinStatistics, LatencyStatistics, MemoryStatistics,
-    MemoryWatch, NearestStatistics, Progress, RecallStatistics, SearchStatistics, Written,
+    Cancel, CommonStatistics, Interval, JoinStatistics, LatencyStatistics, MemoryStatistics, MemoryWatch,
+    NearestStatistics, Progress, RecallStatistics, SearchStatistics, Written,
 };
 
 // Vectors and thresholds.
@@ -104,8 +104,8 @@ pub use base::random::Random;
 
 // Sources of vectors: files, tables, and the caller's own.
 pub use source::{
-    ArrowTable, AttributeTables, Generated, IdChoice, IdKind, IdType, Ids, SourceAttributes, SourceInfo, SourceOptions,
-    TableFile, TextIds, VectorBatch, VectorScan, VectorSource,
+    ArrowTable, Generated, IdChoice, IdKind, IdType, Ids, SourceAttributes, SourceInfo, SourceOptions, TableFile,
+    TextIds, VectorBatch, VectorScan, VectorSource,
 };
 pub use sql::{Condition, OrderBy};
 
@@ -113,31 +113,28 @@ pub use sql::{Condition, OrderBy};
 pub use base::locks::OwnFolder;
 pub use base::output::{LaterFile, Target};
 pub use sink::{
-    Collect, CollectHits, Components, Discard, HitBatch, HitSchema, HitSink, HitWriter, KeepRule, PairBatch,
-    PairSchema, PairSink, PairWriter, TableFormat,
+    Collect, Components, Discard, HitBatch, HitSchema, HitSink, HitWriter, KeepRule, PairBatch, PairSchema, PairSink,
+    PairWriter, TableFormat,
 };
 
 // Folders that can be searched, and the options to build them.
 pub use collection::{
     Attribute, AttributeKind, Collection, CollectionFacts, CollectionManifest, CollectionOptions, CollectionStatistics,
-    CollectionWork, Durability, Merger, MergerOptions, Write, Written as WriteReport,
+    CollectionWork, Durability, Merger, MergerOptions, Write, WriteReport,
 };
 pub use folder::{ClosedFolder, Folder, FolderFacts, OnMissing};
 pub use graph::GraphOptions;
-pub use index::{BuiltIndex, Index, IndexManifest, IndexOptions, RelayoutReport};
-pub use store::{
-    Append, AppendReport, BuildOptions, BuildReport, Kind as FolderKind, Manifest as StoreManifest, OnBad,
-    OnDuplicateId, Store, VerifyReport as StoreVerifyReport,
-};
+pub use index::{BuiltIndex, Index, IndexOptions, RelayoutReport};
+pub use store::{Append, AppendReport, BuildOptions, BuildReport, FolderKind, OnBad, OnDuplicateId, Store};
 
 // Searches.
 pub use buckets::{NearestOptions, QuerySet, SearchQueries};
 pub use query::{EffortOptions, QueryTarget, SearchEffort, SearchOptions};
-pub use serve::{CacheOptions, CacheStatistics, CachedSearch, Recall as ServedRecall, ServedHits, ServedQuery};
+pub use serve::{CacheStatistics, CachedSearch, ServedHits, ServedQuery, ServedRecall};
 
 // Joins, from the names of their inputs to their statistics.
 pub use dedupe::{Dedupe, Deduped};
-pub use estimate::{AtThreshold, Estimate, Question as EstimateQuestion};
+pub use estimate::{AtThreshold, Estimate};
 pub use job::{
     Conditions, Job, NearestJob, Opened, OpenedSets, Output, PartOptions, PartPlan, PlanStatistics, ResultKind,
     open_source,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use adjoin::{
-    CollectHits, Collection, CollectionOptions, Context, Durability, Element, IdKind, Ids, IndexOptions, Merger,
+    Collect, Collection, CollectionOptions, Context, Durability, Element, IdKind, Ids, IndexOptions, Merger,
     MergerOptions, Metric, QueryTarget, Result, SearchEffort, SearchOptions, VectorType, Write,
     lab::{collection::Put, query::QuerySources},
 };
@@ -87,7 +87,7 @@ fn search(collection: &Collection, file: &File, times: &Times, ended: &AtomicBoo
         }
         let query = file.part(file.rows() - 1 - number % QUERIES, 1, 0);
         let begun = Instant::now();
-        collection.search(&context, QuerySources::new(&query), &options, Box::new(CollectHits::default()))?;
+        collection.search(&context, QuerySources::new(&query), &options, Box::new(Collect::default()))?;
         times.add(begun.elapsed().as_secs_f64());
     }
     Ok(())

@@ -13,7 +13,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use adjoin::{
-    BuildOptions, CollectHits, Context, Error, IdKind, Ids, Index, IndexOptions, Metric, QuerySet, QueryTarget, Random,
+    BuildOptions, Collect, Context, Error, IdKind, Ids, Index, IndexOptions, Metric, QuerySet, QueryTarget, Random,
     Result, SearchEffort, SearchOptions, SearchQueries, SourceInfo, SourceOptions, Store, VectorBatch, VectorScan,
     VectorSource,
     lab::{buckets::search, index, query::QuerySources, source},
@@ -162,7 +162,7 @@ impl Setting {
     }
 
     fn search(&self, context: &Context, k: u64, effort: SearchEffort, seed: u64) -> Result<(Vec<Hits>, f64)> {
-        let sink = CollectHits::default();
+        let sink = Collect::default();
         let options = SearchOptions::new(QueryTarget::Nearest(k), effort, seed);
         let calibrate_with = self.like.as_ref().map(|like| like as &dyn VectorSource);
         let queries = SearchQueries { queries: QuerySet::Source(&self.queries), calibrate_with };
@@ -180,7 +180,7 @@ impl Setting {
     fn reached_by_walks(&self, context: &Context, index: &Index, k: u64, recall: f64, seed: u64) -> Result<(f64, f64)> {
         let like = self.like.as_ref().map(|like| like as &dyn VectorSource);
         let search = |queries: &InMemory, calibrate_with, effort| -> Result<(Vec<Hits>, f64)> {
-            let sink = CollectHits::default();
+            let sink = Collect::default();
             let options = SearchOptions::new(QueryTarget::Nearest(k), effort, seed);
             let queries = QuerySources { queries, calibrate_with };
             let done = index::search(context, index, queries, &options, Box::new(sink.clone()))?;

@@ -8,8 +8,9 @@ use std::sync::mpsc::{Receiver, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
 use adjoin::{
-    CacheOptions, CacheStatistics, CachedSearch, Context, Element, LatencyStatistics, QueryTarget, Result,
-    SearchEffort, ServedHits, ServedQuery, Store, VectorType, lab::serve::NewPlanner,
+    CacheStatistics, CachedSearch, Context, Element, LatencyStatistics, QueryTarget, Result, SearchEffort, ServedHits,
+    ServedQuery, Store, VectorType,
+    lab::serve::{CacheOptions, NewPlanner},
 };
 use serde_json::{Value, json};
 

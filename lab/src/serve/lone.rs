@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use adjoin::{
-    CollectHits, Context, Error, LatencyStatistics, QuerySet, QueryTarget, Result, SearchEffort, SearchOptions,
+    Collect, Context, Error, LatencyStatistics, QuerySet, QueryTarget, Result, SearchEffort, SearchOptions,
     SearchQueries, Store,
     lab::{buckets, source},
 };
@@ -48,7 +48,7 @@ fn searched(
     target: QueryTarget,
     effort: SearchEffort,
 ) -> Result<Vec<u64>> {
-    let hits = CollectHits::default();
+    let hits = Collect::default();
     let options = SearchOptions::new(target, effort, 1);
     buckets::search(context, store, SearchQueries::new(QuerySet::Source(query)), &options, Box::new(hits.clone()))?;
     Ok(hits.hits().remove(0).into_iter().map(|(row, _)| row).collect())

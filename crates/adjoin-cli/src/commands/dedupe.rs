@@ -1,8 +1,8 @@
 use std::path::Path;
 
 use adjoin::{
-    BuildOptions, Dedupe, DedupeStatistics, Deduped, JoinEffort, JoinOptions, Metric, OrderBy, Predicate, Result,
-    TableFormat, Target, format_count, format_number,
+    BuildOptions, Dedupe, Deduped, JoinEffort, JoinOptions, Metric, OrderBy, Predicate, Result, TableFormat, Target,
+    format_count, format_number,
 };
 
 use super::memory::{memory_verdict, print_memory};
@@ -68,7 +68,7 @@ fn called(row: u64, text: &Option<String>) -> String {
 }
 
 fn summarize(done: &Deduped, arguments: &args::Dedupe) {
-    let DedupeStatistics { common, dedupe } = &done.statistics;
+    let (common, dedupe) = (&done.statistics.common, &done.statistics.dedupe);
     let [equal, near, kept] = [dedupe.equal_rows, dedupe.near_rows, dedupe.kept_rows].map(format_number);
     let equal = if arguments.exact_text.is_some() { format!("{equal} equal another in text, ") } else { String::new() };
     eprintln!("of {} {equal}{near} are near one that stays; {kept} stay", format_count(dedupe.source_rows, "row"));

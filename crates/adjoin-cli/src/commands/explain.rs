@@ -1,8 +1,8 @@
 use std::path::Path;
 
 use adjoin::{
-    AtThreshold, CommonStatistics, Context, Error, Estimate, EstimateQuestion, Interval, Job, JoinEffort, JoinOptions,
-    Metric, Predicate, Result, Store, format_bytes, format_count, format_number, open_source, parse_bytes,
+    AtThreshold, CommonStatistics, Context, Error, Estimate, Interval, Job, JoinEffort, JoinOptions, Metric, Predicate,
+    Result, Store, format_bytes, format_count, format_number, open_source, parse_bytes,
 };
 
 use crate::Outcome;
@@ -33,7 +33,7 @@ pub(crate) fn explain(arguments: &Explain, stopped: &Stopped) -> Result<Outcome>
     }
     refuse_of_stores(arguments)?;
     let source = open_source(&context, &arguments.inputs, &source)?;
-    let estimate = EstimateQuestion { build: &build, asked, aim }.estimate(&context, &*source)?;
+    let estimate = Estimate::new(&context, &*source, &build, asked, aim)?;
     drop(context); // ends the progress bar
     print(&if arguments.json { json(&estimate)? } else { in_words(&estimate, option_of(metric)) })?;
     Ok(Outcome::Done)

@@ -1,8 +1,8 @@
 use std::path::Path;
 
 use adjoin::{
-    Argument, BuildOptions, BuiltIndex, Context, Error, Index as GraphIndex, IndexManifest, IndexOptions, Metric,
-    Opened, RelayoutReport, Result, Target, VectorSource, format_bytes, format_count, format_number,
+    Argument, BuildOptions, BuiltIndex, Context, Error, Index as GraphIndex, IndexOptions, Metric, Opened,
+    RelayoutReport, Result, Target, VectorSource, format_bytes, format_count, format_number,
 };
 
 use super::damage::{BUILD_LEFT, print_damages, unnamed};
@@ -77,7 +77,7 @@ fn summarize_build(built: &BuiltIndex, output: &Path) {
 /// Prints the manifest of an index.
 pub(super) fn info(folder: &Path, json: bool) -> Result<Outcome> {
     let index = GraphIndex::open(&resolve::own_context(), folder)?;
-    let text = || Ok::<_, Error>(describe(index.facts()) + &columns_in_words(&index.attributes()?));
+    let text = || Ok::<_, Error>(describe(&index) + &columns_in_words(&index.attributes()?));
     print(&if json { manifest_as_json(index.facts())? } else { text()? })?;
     Ok(Outcome::Done)
 }
@@ -125,7 +125,8 @@ fn summarize_relayout(relaid: &RelayoutReport, output: &Path) {
     );
 }
 
-fn describe(facts: &IndexManifest) -> String {
+fn describe(index: &GraphIndex) -> String {
+    let facts = index.facts();
     let lines = [
         format!(
             "vectors      {} of {} x {}, {} of them different",

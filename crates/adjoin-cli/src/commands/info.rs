@@ -1,4 +1,4 @@
-use adjoin::{Error, FolderKind, Result, Store, StoreManifest, format_bytes, format_count, format_number};
+use adjoin::{Error, FolderKind, Result, Store, format_bytes, format_count, format_number};
 
 use super::words::{columns_in_words, escaped, kind_of_ids, manifest_as_json};
 use super::{collection, index};
@@ -21,7 +21,7 @@ pub(super) fn info_of(Info { folder, json }: &Info, kind: FolderKind) -> Result<
         FolderKind::Store => {}
     }
     let store = Store::open(&resolve::plain_context(), folder)?;
-    let columns = || Ok::<_, Error>(columns_in_words(&store.attributes()?) + &order_in_words(store.manifest()));
+    let columns = || Ok::<_, Error>(columns_in_words(&store.attributes()?) + &order_in_words(&store));
     let text = || Ok::<_, Error>(describe(&store) + &columns()?);
     print(&if *json { manifest_as_json(store.manifest())? } else { text()? })?;
     Ok(Outcome::Done)
@@ -42,7 +42,7 @@ fn describe(store: &Store) -> String {
             "skipped      {} of {}{}",
             format_count(manifest.skipped_rows, "row"),
             format_number(manifest.source_rows),
-            growth_in_words(manifest)
+            growth_in_words(store)
         ),
         format!("ids          {}", kind_of_ids(manifest.ids)),
         format!("metric       {}", manifest.metric),
@@ -59,7 +59,8 @@ fn describe(store: &Store) -> String {
 }
 
 /// Describes the changes of a store since it was built, if rows were appended or deleted.
-fn growth_in_words(manifest: &StoreManifest) -> String {
+fn growth_in_words(store: &Store) -> String {
+    let manifest = store.manifest();
     let Some(built) = manifest.built_rows else { return String::new() };
     let removed = format_number(manifest.removed_rows);
     let came = format_count(manifest.source_rows - built, "row");
@@ -67,6 +68,6 @@ fn growth_in_words(manifest: &StoreManifest) -> String {
 }
 
 /// Returns a line about the column that rows are sorted by within buckets, if any.
-fn order_in_words(manifest: &StoreManifest) -> String {
-    manifest.sorted_by.as_ref().map_or_else(String::new, |name| format!("sorted by    {}\n", escaped(name)))
+fn order_in_words(store: &Store) -> String {
+    store.manifest().sorted_by.as_ref().map_or_else(String::new, |name| format!("sorted by    {}\n", escaped(name)))
 }

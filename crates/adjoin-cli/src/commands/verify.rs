@@ -1,4 +1,4 @@
-use adjoin::{Error, FolderKind, Result, Store, StoreVerifyReport, format_bytes, format_count};
+use adjoin::{Error, FolderKind, Result, Store, format_bytes, format_count};
 
 use super::damage::{BUILD_LEFT, listed, print_damages, unnamed};
 use super::{collection, index};
@@ -27,21 +27,18 @@ pub(super) fn verify_of(arguments: &Verify, kind: FolderKind, stopped: &Stopped)
     let report = Store::verify(&context, folder)?;
     drop(context); // ends the progress bar
     if !quiet {
-        print(&summary(&report))?;
+        let mut text = String::new();
+        if report.is_sound() {
+            let (bytes, buckets) = (format_bytes(report.bytes_read), format_count(report.buckets, "bucket"));
+            text += &format!("sound: all checksums match, {bytes} in {buckets}\n");
+        }
+        let unknown = report.unknown.iter().map(|(name, role)| {
+            format!("of a role that this version does not know: {name}, {role}; it belongs to the store")
+        });
+        text += &listed(unknown);
+        print(&(text + &unnamed("the store", BUILD_LEFT, &report.leftovers, &report.strangers)))?;
     }
     let Some(remedy) = report.remedy() else { return Ok(Outcome::Done) };
     let count = print_damages(&report.damages, report.damage_count);
     Err(Error::corrupt(format!("{} is damaged, {count} of it; {remedy}", folder.display())))
-}
-
-fn summary(report: &StoreVerifyReport) -> String {
-    let mut text = String::new();
-    if report.is_sound() {
-        let (bytes, buckets) = (format_bytes(report.bytes_read), format_count(report.buckets, "bucket"));
-        text += &format!("sound: all checksums match, {bytes} in {buckets}\n");
-    }
-    let unknown = report.unknown.iter().map(|(name, role)| {
-        format!("of a role that this version does not know: {name}, {role}; it belongs to the store")
-    });
-    text + &listed(unknown) + &unnamed("the store", BUILD_LEFT, &report.leftovers, &report.strangers)
 }

@@ -1,6 +1,6 @@
 //! `adjoin verify`: reports that a store is sound, or which part is damaged.
 
-use adjoin::{StoreManifest, lab::store::format::checksum};
+use adjoin::{lab::store::StoreManifest, lab::store::format::checksum};
 
 use crate::place::{Place, Ran};
 

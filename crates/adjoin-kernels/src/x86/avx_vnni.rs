@@ -24,7 +24,7 @@ impl AvxVnni {
         is_x86_feature_detected!("avxvnni").then_some(Self { avx2 })
     }
 
-    /// Returns the level that this one adds to.
+    /// Returns the level that this one adds to, which computes everything but distances of bytes.
     pub(crate) fn avx2(&self) -> &Avx2 {
         &self.avx2
     }
@@ -77,49 +77,6 @@ unsafe impl Blocks<u8> for AvxVnni {
         places: &mut [u32; TILE_COLUMNS],
     ) {
         Blocks::<u8>::nearer(&self.avx2, distances, first, best, places);
-    }
-}
-
-// SAFETY: the type holds an `Avx2`, which proves it.
-unsafe impl Blocks<f32> for AvxVnni {
-    type Prepared = ();
-
-    fn pack(&self, panel: &Panel<f32>, order: &[u32], columns: &mut PackedColumns<f32>) {
-        Blocks::pack(&self.avx2, panel, order, columns);
-    }
-
-    fn distance(&self, x: &[f32], y: &[f32]) -> f32 {
-        Blocks::distance(&self.avx2, x, y)
-    }
-
-    fn one_to_rows<'a>(&self, x: &[f32], row: impl Fn(usize) -> &'a [f32], out: &mut [f32]) {
-        self.avx2.one_to_rows(x, row, out);
-    }
-
-    fn prepare(&self, _: &Group<'_, f32>, _: &PackedColumns<f32>) -> Self::Prepared {}
-
-    fn block(
-        &self,
-        group: &Group<'_, f32>,
-        (): &mut Self::Prepared,
-        columns: &PackedColumns<f32>,
-        from: usize,
-    ) -> Block<f32> {
-        self.avx2.block(group, &mut (), columns, from)
-    }
-
-    fn near(&self, distances: &[f32; TILE_COLUMNS], limit: f32) -> u64 {
-        Blocks::<f32>::near(&self.avx2, distances, limit)
-    }
-
-    fn nearer(
-        &self,
-        distances: &[f32; TILE_COLUMNS],
-        first: u32,
-        best: &mut [f32; TILE_COLUMNS],
-        places: &mut [u32; TILE_COLUMNS],
-    ) {
-        Blocks::<f32>::nearer(&self.avx2, distances, first, best, places);
     }
 }
 

@@ -16,8 +16,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::base::context::Context;
 use crate::base::error::{self, Error, Result};
 use crate::base::locks::OWNER_FILE;
-use crate::base::message::{Argument, message, one_line};
-use crate::base::output::parent;
+use crate::base::message::{Argument, Message, message};
+use crate::base::output::Target;
 
 /// Prefix and suffix of the names of such folders. They differ from names of own folders, which the next run removes.
 const START: &str = ".adjoin-";
@@ -121,7 +121,7 @@ impl<S: Serialize + DeserializeOwned + Default> Checkpoint<S> {
         kept.envelope.runs += 1;
         kept.write_state()?;
         // The folder itself must survive a loss of power, not only the files in it.
-        kept.device.sync_folder(parent(&kept.folder))?;
+        kept.device.sync_folder(Target::parent_of(&kept.folder))?;
         Ok(kept)
     }
 
@@ -333,7 +333,7 @@ pub(crate) fn damaged(path: &Path, why: &str) -> Error {
 }
 
 fn shortened(text: &str) -> String {
-    let text = one_line(text.to_owned());
+    let text = Message::one_line(text.to_owned());
     match text.char_indices().nth(VALUE_CHARACTERS_MAX) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text,

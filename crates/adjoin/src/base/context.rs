@@ -1,18 +1,17 @@
 //! The resources of a run: device, memory, threads, kernel and progress. Passed as an argument, never global.
 
-use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use adjoin_device::{
-    BudgetExceeded, Creator, Device, FileKind, FileSystem, LimitedBy, MappedBlocks, MemoryBudget, MemoryLimit,
-    Reservation, current_resident_bytes, forget_peak_resident_bytes, memory_limit, peak_resident_bytes,
+    BudgetExceeded, Device, FileKind, FileSystem, LimitedBy, MappedBlocks, MemoryBudget, MemoryLimit, Reservation,
+    current_resident_bytes, forget_peak_resident_bytes, memory_limit, peak_resident_bytes,
 };
 use adjoin_kernels::Kernel;
 
 use crate::base::error::{Error, Result};
-use crate::base::locks::{OwnFolder, check_creator};
+use crate::base::locks::OwnFolder;
 use crate::base::message::{Argument, Mention, message};
 use crate::base::options::{MemorySize, format_bytes, parse_memory};
 use crate::base::report::{
@@ -41,10 +40,13 @@ pub(crate) const DEFAULT_MEMORY_SHARE: f64 = 0.5;
 /// Most threads: more than any current machine runs at once.
 const THREADS_MAX: usize = 4_096;
 
-/// Implements [`Context::resident_from_now_on`].
-pub(crate) fn resident_from_now_on() -> u64 {
-    forget_peak_resident_bytes();
-    current_resident_bytes()
+impl Context {
+    /// Returns the resident memory of the process, and restarts the measurement of its peak. Each of several concurrent
+    /// runs counts the memory of the others too.
+    pub fn resident_from_now_on() -> u64 {
+        forget_peak_resident_bytes();
+        current_resident_bytes()
+    }
 }
 
 /// The resources of a run.
@@ -301,7 +303,7 @@ impl Context {
 
     /// Refuses to reserve in a forked child, in which a lock of the budget may never be released.
     fn check_creator(&self) -> Result<()> {
-        check_creator(self.budget.creator(), "the memory budget of this work")
+        Context::check_opened_here(self.budget.creator(), "the memory budget of this work")
     }
 
     /// Grows a reservation to `bytes`, for `purpose`.
@@ -381,21 +383,6 @@ fn budget_of(
 impl Context {
     /// Fraction of the machine's or cgroup's memory that is the default budget.
     pub const DEFAULT_MEMORY_SHARE: f64 = DEFAULT_MEMORY_SHARE;
-
-    /// Refuses the use of `what` in a forked child of the process that created it, since threads and the right to write
-    /// are not inherited.
-    ///
-    /// # Errors
-    /// In any process other than the creator.
-    pub fn check_opened_here(creator: Creator, what: impl Display) -> Result<()> {
-        check_creator(creator, what)
-    }
-
-    /// Returns the resident memory of the process, and restarts the measurement of its peak. Each of several concurrent
-    /// runs counts the memory of the others too.
-    pub fn resident_from_now_on() -> u64 {
-        resident_from_now_on()
-    }
 }
 
 #[cfg(test)]

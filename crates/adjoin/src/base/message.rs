@@ -191,7 +191,7 @@ pub struct Message(Vec<Piece>);
 
 impl From<String> for Message {
     fn from(text: String) -> Self {
-        Self(vec![Piece::Text(one_line(text))])
+        Self(vec![Piece::Text(Message::one_line(text))])
     }
 }
 
@@ -203,7 +203,7 @@ impl From<&str> for Message {
 
 impl From<Mention> for Message {
     fn from(Mention { argument, value }: Mention) -> Self {
-        Self(vec![Piece::Mention(Mention { argument, value: value.map(one_line) })])
+        Self(vec![Piece::Mention(Mention { argument, value: value.map(Message::one_line) })])
     }
 }
 
@@ -244,19 +244,14 @@ macro_rules! message {
 }
 pub(crate) use message;
 
-/// Implements [`Message::one_line`].
-pub(crate) fn one_line(message: String) -> String {
-    if !message.contains(char::is_control) {
-        return message;
-    }
-    let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
-    message.chars().map(escaped).collect()
-}
-
 impl Message {
     /// Returns text as one line without control characters, since names of columns, files and ids are untrusted.
     pub fn one_line(message: String) -> String {
-        one_line(message)
+        if !message.contains(char::is_control) {
+            return message;
+        }
+        let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+        message.chars().map(escaped).collect()
     }
 }
 

@@ -52,13 +52,13 @@ impl Draft {
     /// Starts a file; its bytes are written to the returned writer.
     pub(crate) fn create(context: &Context, path: &Path, force: bool) -> Result<(Self, OutputWriter)> {
         // Refused now if possible; publishing checks again.
-        check_free(&*context.device, path, force)?;
+        Target::check_free(&*context.device, path, force)?;
         if path.file_name().is_none() {
             let at = path.display();
             return Err(Error::option(format!("{at} is not a file name; name a file for the result")));
         }
         // In the same folder as the result, so that the rename does not cross file systems.
-        let folder = OwnFolder::create(&context.device, parent(path), "result")?;
+        let folder = OwnFolder::create(&context.device, Target::parent_of(path), "result")?;
         let draft = Self { device: context.device.clone(), folder, path: path.to_owned(), force };
         let file = context.device.create(&draft.partial())?;
         Ok((draft, OutputWriter::new(Sink::File(file))))
@@ -70,23 +70,28 @@ impl Draft {
 
     /// Gives the file its name, unless the name was taken in the meantime.
     pub(crate) fn publish(self) -> Result<()> {
-        check_free(&*self.device, &self.path, self.force)?;
+        Target::check_free(&*self.device, &self.path, self.force)?;
         self.device.rename(&self.partial(), &self.path)?;
         let Self { device, folder, path, .. } = self;
         // Removed before the sync, so that the sync makes the removal durable too.
         drop(folder);
-        Ok(device.sync_folder(parent(&path))?)
+        Ok(device.sync_folder(Target::parent_of(&path))?)
     }
 }
 
-/// Implements [`Target::write_file`].
-pub(crate) fn write_file(
-    context: &Context,
-    path: &Path,
-    force: bool,
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> Result<()> {
-    LaterFile::begin(context, path, force)?.finish(write)
+impl Target {
+    /// Writes a file that appears completely or not at all.
+    ///
+    /// # Errors
+    /// As [`Self::check_free`], or if the disk refuses.
+    pub fn write_file(
+        context: &Context,
+        path: &Path,
+        force: bool,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<()> {
+        LaterFile::begin(context, path, force)?.finish(write)
+    }
 }
 
 /// A file that is written at the end of a run. It is created before the run, so that an unwritable location is reported
@@ -122,31 +127,37 @@ impl LaterFile {
     }
 }
 
-/// Implements [`Target::check_free`].
-pub(crate) fn check_free(device: &dyn Device, path: &Path, force: bool) -> Result<()> {
-    if let Location::Remote(name) = Location::of(path) {
-        let url = name.public_url();
-        return Err(Error::option(format!("{url}: object stores are only read; write to a folder, and copy it")));
-    }
-    let at = path.display();
-    match device.kind(path)? {
-        Some(FileKind::Folder) => Err(Error::input(format!("{at} is a folder; name a file for the result"))),
-        Some(_) if !force => {
-            Err(Error::input(message![format!("{at} exists already; give "), Argument::Force, " to replace it"]))
+impl Target {
+    /// Refuses a name that is taken, or a missing folder.
+    ///
+    /// # Errors
+    /// If something exists at `path` and `force` is false, it is a folder, its parent is missing, or the device does not
+    /// permit the check.
+    pub fn check_free(device: &dyn Device, path: &Path, force: bool) -> Result<()> {
+        if let Location::Remote(name) = Location::of(path) {
+            let url = name.public_url();
+            return Err(Error::option(format!("{url}: object stores are only read; write to a folder, and copy it")));
         }
-        _ => check_parent(device, path),
+        let at = path.display();
+        match device.kind(path)? {
+            Some(FileKind::Folder) => Err(Error::input(format!("{at} is a folder; name a file for the result"))),
+            Some(_) if !force => {
+                Err(Error::input(message![format!("{at} exists already; give "), Argument::Force, " to replace it"]))
+            }
+            _ => check_parent(device, path),
+        }
     }
-}
 
-/// Implements [`Target::parent_of`].
-pub(crate) fn parent(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    /// Returns the folder that contains `path`.
+    pub fn parent_of(path: &Path) -> &Path {
+        path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    }
 }
 
 /// Refuses a path in a missing folder.
 pub(crate) fn check_parent(device: &dyn Device, path: &Path) -> Result<()> {
-    let at = parent(path).display();
-    match device.kind(parent(path))? {
+    let at = Target::parent_of(path).display();
+    match device.kind(Target::parent_of(path))? {
         Some(FileKind::Folder) => Ok(()),
         Some(_) => Err(Error::input(format!(
             "{at} is not a folder, so it cannot hold {}; choose another place",
@@ -245,34 +256,5 @@ impl Write for OutputWriter {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-impl Target {
-    /// Refuses a name that is taken, or a missing folder.
-    ///
-    /// # Errors
-    /// If something exists at `path` and `force` is false, it is a folder, its parent is missing, or the device does not
-    /// permit the check.
-    pub fn check_free(device: &dyn Device, path: &Path, force: bool) -> Result<()> {
-        check_free(device, path, force)
-    }
-
-    /// Returns the folder that contains `path`.
-    pub fn parent_of(path: &Path) -> &Path {
-        parent(path)
-    }
-
-    /// Writes a file that appears completely or not at all.
-    ///
-    /// # Errors
-    /// As [`Self::check_free`], or if the disk refuses.
-    pub fn write_file(
-        context: &Context,
-        path: &Path,
-        force: bool,
-        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-    ) -> Result<()> {
-        write_file(context, path, force, write)
     }
 }

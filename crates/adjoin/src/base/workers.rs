@@ -36,16 +36,18 @@ fn spawn_by<'scope, R: Send + 'scope>(
 ) -> Result<ScopedJoinHandle<'scope, R>> {
     // Boxed, so that the code that starts a thread is compiled once for each result, not for each closure.
     let work: Box<dyn FnOnce() -> R + Send + 'scope> = Box::new(work);
-    builder.name(name.to_owned()).spawn_scoped(scope, work).map_err(no_thread)
+    builder.name(name.to_owned()).spawn_scoped(scope, work).map_err(Error::no_thread)
 }
 
-/// Implements [`Error::no_thread`].
-pub(crate) fn no_thread(error: std::io::Error) -> Error {
-    let refused = message![
-        format!("no thread can be started: {error}; allow more processes or give "),
-        Argument::Threads.with(1)
-    ];
-    Error::device(refused).caused_by(error)
+impl Error {
+    /// Returns the error for a thread that the system did not start.
+    pub fn no_thread(error: std::io::Error) -> Error {
+        let refused = message![
+            format!("no thread can be started: {error}; allow more processes or give "),
+            Argument::Threads.with(1)
+        ];
+        Error::device(refused).caused_by(error)
+    }
 }
 
 /// Distributes `0..items` over threads. Each thread creates its own state and calls `work(state, item)`; items start in
@@ -204,13 +206,6 @@ fn map_stream_by<I: Send, S, R: Send>(
 /// Locks a mutex, even if poisoned: the panic is reported when its thread is joined.
 pub(crate) fn lock<V>(mutex: &Mutex<V>) -> MutexGuard<'_, V> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Error {
-    /// Returns the error for a thread that the system did not start.
-    pub fn no_thread(error: std::io::Error) -> Error {
-        no_thread(error)
-    }
 }
 
 #[cfg(test)]

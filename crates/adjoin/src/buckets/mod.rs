@@ -22,7 +22,6 @@ pub(crate) use self::calibration::NOTED as CALIBRATED_K_MAX;
 pub(crate) use self::calibration::VECTORS as CALIBRATION_VECTORS;
 pub(crate) use self::calibration::least_bytes as least_calibration_bytes;
 pub(crate) use self::decide::{ProbePlan, recall_to_learn};
-pub(crate) use self::nearest::neighbor_schema;
 pub use self::nearest::{NearestOptions, nearest};
 pub(crate) use self::of_rows::{NearRows, least_near_rows};
 pub(crate) use self::probe_pass::ProbePass;
@@ -38,7 +37,7 @@ use crate::base::report::SearchStatistics;
 use crate::load::{Buckets, Subset, coding_bytes, fit_coding, starts};
 use crate::query::{SearchOptions, SearchRun, naming_bytes};
 use crate::sink::{HitSchema, HitSink};
-use crate::store::{FilterBitmap, Kind, Store};
+use crate::store::{FilterBitmap, FolderKind, Store};
 
 /// Purpose of the memory in error messages.
 const PURPOSE: &str = "this search";
@@ -80,7 +79,7 @@ fn search_for(
     [queries, calibration_queries].iter().try_for_each(|set| set.check(buckets.space(), store.folder()))?;
     options.check()?;
     options.target.check(store.manifest().metric, store.folder())?;
-    options.effort.check_for(Kind::Store)?;
+    options.effort.check_for(FolderKind::Store)?;
     options.filter.as_ref().map_or(Ok(()), |_| store.check_filtered())?;
     // Comparing floats costs several times as much as bytes. Lifted vectors are not rounded: their differences may be
     // smaller than codes resolve.
@@ -151,16 +150,11 @@ pub fn hit_schema(store: &Store, queries: QuerySet<'_>) -> HitSchema {
 }
 
 impl Store {
-    /// Largest K for which a search of a store has a calibrated recall. A service answers queries for a larger K exactly.
+    /// Largest K for which a search of a store has a calibrated recall. A server answers queries for a larger K exactly.
     pub const CALIBRATED_K_MAX: u64 = CALIBRATED_K_MAX;
 
     /// Returns the bytes of all buckets, with their ids.
     pub fn bucket_bytes(&self) -> u64 {
         Buckets::of(self).bytes(true)
-    }
-
-    /// Returns the schema of the neighbors of a store's rows.
-    pub fn neighbor_schema(&self) -> HitSchema {
-        neighbor_schema(self)
     }
 }

@@ -76,7 +76,9 @@ pub fn nearest(
     Ok(NearestStatistics { common: CommonStatistics { command: "join", ..common }, nearest })
 }
 
-/// Implements [`Store::neighbor_schema`].
-pub(crate) fn neighbor_schema(store: &Store) -> HitSchema {
-    hit_schema(store, QuerySet::Rows)
+impl Store {
+    /// Returns the schema of the neighbors of a store's rows.
+    pub fn neighbor_schema(&self) -> HitSchema {
+        hit_schema(self, QuerySet::Rows)
+    }
 }

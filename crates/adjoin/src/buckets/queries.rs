@@ -11,7 +11,7 @@ use crate::load::{Buckets, ReadAhead, least_read_ahead};
 use crate::plan::Load;
 use crate::query::{Gathering, QueryBatch, QueryRow, QuerySources, SourceQueries, gathering_bytes, naming_bytes};
 use crate::source::{IdKind, VectorSource};
-use crate::store::Kind;
+use crate::store::FolderKind;
 
 /// Set of queries.
 #[derive(Clone, Copy)]
@@ -40,7 +40,7 @@ impl<'a> SearchQueries<'a> {
     }
 
     /// Returns the queries and calibration queries as sources. Rows of the folder can be queries of a store only.
-    pub(crate) fn into_sources(self, kind: Kind) -> Result<QuerySources<'a>> {
+    pub(crate) fn into_sources(self, kind: FolderKind) -> Result<QuerySources<'a>> {
         match self.queries {
             QuerySet::Source(queries) => Ok(QuerySources { queries, calibrate_with: self.calibrate_with }),
             QuerySet::Rows | QuerySet::AllRows => Err(Error::option(message![

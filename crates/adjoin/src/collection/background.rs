@@ -12,7 +12,6 @@ use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::options::format_bytes;
 use crate::base::report::Cancel;
-use crate::base::workers::no_thread;
 
 /// A merge begins when rows in memory exceed `1 / AT_SHARE` of the budget, or `AT_BYTES`: each query is compared with
 /// all of them.
@@ -156,7 +155,7 @@ impl Merger {
         context.cancel = cancel;
         let collection = collection.clone();
         let thread = Builder::new().name("adjoin merge".into()).spawn(move || collection.merge_when_due(&context));
-        merger.thread = Some(thread.map_err(no_thread)?);
+        merger.thread = Some(thread.map_err(Error::no_thread)?);
         Ok(merger)
     }
 }

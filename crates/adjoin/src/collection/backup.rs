@@ -10,6 +10,7 @@ use std::sync::Arc;
 use adjoin_device::{FileKind, ReadFile, WRITE_BUFFER_BYTES};
 use serde::Serialize;
 
+use super::Collection;
 use super::change::Change;
 use super::frame::{RecordLinks, push_frame};
 use super::log::Segments;
@@ -17,14 +18,13 @@ use super::long_term_index::{folder_name, places_name};
 use super::manifest::CollectionManifest;
 use super::memory::{CollectionWork, collection_context};
 use super::segment::{Point, SegmentWriter};
-use super::verify::verify;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::locks::{OwnFolder, WriterLock};
 use crate::base::options::format_bytes;
-use crate::base::output::parent;
+use crate::base::output::Target;
 use crate::index::file_names;
-use crate::store::{Kind, check_target, has_manifest, is_replaced};
+use crate::store::{FolderKind, check_target, has_manifest, is_replaced};
 
 /// Bytes of a file that are copied at once.
 const PIECE_BYTES: usize = 1 << 20;
@@ -46,36 +46,44 @@ pub struct BackupReport {
     pub bytes: u64,
 }
 
-/// Implements [`Collection::backup`].
-pub(crate) fn backup(context: &Context, source: &Path, target: &Path, force: bool) -> Result<BackupReport> {
-    // A killed backup may have left the only old copy under its temporary name.
-    settle_replaced(context, target)?;
-    let context = &collection_context(context, source, CollectionWork::Verify); // the copy is verified in the end
-    check(context, source, target, force)?;
-    let parts = Parts::open(context, source)?;
-    let (bytes, free) = (parts.bytes(), context.device.free_bytes(parent(target))?);
-    if bytes > free {
-        return Err(Error::device(format!(
-            "{} would take {}, and its disk has {} left; choose a folder on another disk",
-            target.display(),
-            format_bytes(bytes),
-            format_bytes(free)
-        )));
+impl Collection {
+    /// Copies the current state of a collection to the folder `target`, with all writes that were acknowledged before the
+    /// call. Other processes may write and merge in the meantime. The copy is verified from disk, then appears by one
+    /// rename. With `force` it replaces a collection, which is named `target.replaced` between two renames.
+    ///
+    /// # Errors
+    /// If there is no collection, it is damaged, `target` exists and must not be replaced or is being written to, or memory
+    /// or disk space does not suffice. No part of the copy is left then.
+    pub fn backup(context: &Context, source: &Path, target: &Path, force: bool) -> Result<BackupReport> {
+        // A killed backup may have left the only old copy under its temporary name.
+        settle_replaced(context, target)?;
+        let context = &collection_context(context, source, CollectionWork::Verify); // the copy is verified in the end
+        check(context, source, target, force)?;
+        let parts = Parts::open(context, source)?;
+        let (bytes, free) = (parts.bytes(), context.device.free_bytes(Target::parent_of(target))?);
+        if bytes > free {
+            return Err(Error::device(format!(
+                "{} would take {}, and its disk has {} left; choose a folder on another disk",
+                target.display(),
+                format_bytes(bytes),
+                format_bytes(free)
+            )));
+        }
+        // Next to the target, so that the rename is within one file system.
+        let drafts = OwnFolder::create(&context.device, Target::parent_of(target), "backup")?;
+        let copy = drafts.path().join(COPY);
+        let bytes = parts.copy(context, &copy)?;
+        // Read back before it replaces anything: a damaged copy must not replace a sound backup.
+        let report = Collection::verify(context, &copy)?;
+        if !report.is_sound() {
+            let at = source.display();
+            return Err(Error::corrupt(format!(
+                "{at} is damaged, or its disk: the copy is not sound; look at it with: adjoin verify"
+            )));
+        }
+        publish(context, drafts, target, force)?;
+        Ok(BackupReport { rows: report.facts.rows, sequence: report.facts.sequence, bytes })
     }
-    // Next to the target, so that the rename is within one file system.
-    let drafts = OwnFolder::create(&context.device, parent(target), "backup")?;
-    let copy = drafts.path().join(COPY);
-    let bytes = parts.copy(context, &copy)?;
-    // Read back before it replaces anything: a damaged copy must not replace a sound backup.
-    let report = verify(context, &copy)?;
-    if !report.is_sound() {
-        let at = source.display();
-        return Err(Error::corrupt(format!(
-            "{at} is damaged, or its disk: the copy is not sound; look at it with: adjoin verify"
-        )));
-    }
-    publish(context, drafts, target, force)?;
-    Ok(BackupReport { rows: report.facts.rows, sequence: report.facts.sequence, bytes })
 }
 
 /// Refuses a target that is taken, or is inside the collection.
@@ -90,7 +98,7 @@ fn check(context: &Context, source: &Path, target: &Path, force: bool) -> Result
     if target.file_name().is_none() {
         return Err(Error::option(format!("{at} is no name of a folder; give the backup one")));
     }
-    check_target(context, target, Kind::Collection, force)
+    check_target(context, target, FolderKind::Collection, force)
 }
 
 /// Returns the temporary name of a collection that is replaced.
@@ -115,18 +123,18 @@ fn settle_replaced(context: &Context, target: &Path) -> Result<()> {
         lock.release()?;
         device.rename(&aside, target)?;
     } else if has_manifest(context, target)? {
-        let drafts = OwnFolder::create(device, parent(target), "backup")?;
+        let drafts = OwnFolder::create(device, Target::parent_of(target), "backup")?;
         device.rename(&aside, &drafts.path().join("replaced"))?;
         drop(lock); // its file was moved with the folder
     }
-    Ok(device.sync_folder(parent(target))?)
+    Ok(device.sync_folder(Target::parent_of(target))?)
 }
 
 /// Renames the copy to `target`.
 fn publish(context: &Context, drafts: OwnFolder, target: &Path, force: bool) -> Result<()> {
     let (device, copy) = (&context.device, drafts.path().join(COPY));
     // The name may have been taken in the meantime.
-    check_target(context, target, Kind::Collection, force)?;
+    check_target(context, target, FolderKind::Collection, force)?;
     if has_manifest(context, target)? {
         let aside = aside_of(target).expect("the target has a file name, as checked before");
         if device.kind(&aside)?.is_some() {
@@ -148,13 +156,13 @@ fn publish(context: &Context, drafts: OwnFolder, target: &Path, force: bool) -> 
         }
         drop(lock); // its file was moved with the folder
         // Before the old one is removed: until this sync, a loss of power may undo the renames.
-        device.sync_folder(parent(target))?;
+        device.sync_folder(Target::parent_of(target))?;
         device.rename(&aside, &drafts.path().join("replaced"))?;
     } else {
         device.rename(&copy, target)?;
     }
     drop(drafts);
-    Ok(device.sync_folder(parent(target))?)
+    Ok(device.sync_folder(Target::parent_of(target))?)
 }
 
 /// The open files of a collection at one moment.

@@ -2,7 +2,7 @@
 
 use super::Collection;
 use super::log::{Appended, Durability};
-use super::operations::{Writer, Written};
+use super::operations::{WriteReport, Writer};
 use super::state::StateView;
 use super::sync::lock;
 use super::temporary_index::TemporaryView;
@@ -30,7 +30,7 @@ impl Collection {
     /// # Errors
     /// If the collection lacks a column that the filter names, the rows are too many for one write, memory does not
     /// suffice, or the log cannot be written.
-    pub fn delete_where(&self, condition: &Condition, durability: Durability) -> Result<Written> {
+    pub fn delete_where(&self, condition: &Condition, durability: Durability) -> Result<WriteReport> {
         self.delete_where_until(condition, durability, &self.context.cancel)
     }
 
@@ -43,7 +43,7 @@ impl Collection {
         condition: &Condition,
         durability: Durability,
         cancel: &Cancel,
-    ) -> Result<Written> {
+    ) -> Result<WriteReport> {
         self.check_creator()?;
         self.check_attributes(Argument::DeleteWhere.into())?;
         let (writer, context) = (self.writer()?, &self.context.with_cancel(cancel));
@@ -62,7 +62,7 @@ impl Collection {
         incoming: Incoming<'_>,
         condition: Option<&Condition>,
         durability: Durability,
-    ) -> Result<Written> {
+    ) -> Result<WriteReport> {
         let writer = self.writer()?;
         let (written, record) = match condition {
             Some(condition) => self.put_where(writer, incoming, condition)?,
@@ -72,7 +72,12 @@ impl Collection {
         Ok(written)
     }
 
-    fn put_where(&self, writer: &Writer, incoming: Incoming<'_>, condition: &Condition) -> Result<(Written, Appended)> {
+    fn put_where(
+        &self,
+        writer: &Writer,
+        incoming: Incoming<'_>,
+        condition: &Condition,
+    ) -> Result<(WriteReport, Appended)> {
         let context = &self.context;
         let bytes = self.state().temporary.bytes_of(&incoming.change);
         // Only inserted rows take memory until the next merge, so deletes alone do not wait for it.
@@ -94,8 +99,8 @@ impl Collection {
         context: &Context,
         writer: &Writer,
         condition: &Condition,
-        put: impl FnOnce(&Ids) -> Result<(Written, Appended)>,
-    ) -> Result<(Written, Appended)> {
+        put: impl FnOnce(&Ids) -> Result<(WriteReport, Appended)>,
+    ) -> Result<(WriteReport, Appended)> {
         // A search that holds the lock stops all writers, so that is the last resort under steady writes.
         for _ in 0..LOOKS_MAX {
             let era = writer.log.era();

@@ -14,15 +14,13 @@ use crate::base::geometry::Space;
 use crate::base::locks::WriterLock;
 use crate::base::message::{Argument, message};
 use crate::base::options::{DIMENSIONS_MAX, Metric, VectorType};
-use crate::base::output::parent;
+use crate::base::output::Target;
 use crate::base::report::CommonStatistics;
 use crate::graph::GraphOptions;
 use crate::index::IndexOptions;
 use crate::source::IdKind;
 use crate::store::format::{FORMAT_VERSION, LIVE_VERSION, MANIFEST_FILE};
-use crate::store::{
-    Files, Kind, NO_CHECKSUM, check_target, has_manifest, kind_of, read_manifest_bytes, sealed, unsealed,
-};
+use crate::store::{Files, FolderKind, NO_CHECKSUM, check_target, has_manifest, read_manifest_bytes, sealed, unsealed};
 
 /// Kind in the manifest.
 const KIND: &str = "live";
@@ -112,17 +110,17 @@ impl CollectionManifest {
     /// If an option is out of range, the folder is in use, or the device fails.
     pub(super) fn create(context: &Context, folder: &Path, options: &CollectionOptions) -> Result<()> {
         options.check()?;
-        if let Ok(Some(Kind::Collection)) = kind_of(context, folder) {
+        if let Ok(Some(FolderKind::Collection)) = FolderKind::of(context, folder) {
             let at = folder.display();
             return Err(Error::input(format!("{at} is a collection already; write to it, or choose another folder")));
         }
-        check_target(context, folder, Kind::Collection, false)?;
+        check_target(context, folder, FolderKind::Collection, false)?;
         let device = &context.device;
         let is_new = device.kind(folder)?.is_none();
         if is_new {
             device.create_folder(folder)?;
             // The folder's name must be durable before its content counts.
-            device.sync_folder(parent(folder))?;
+            device.sync_folder(Target::parent_of(folder))?;
         }
         let lock = WriterLock::take(device, folder)?;
         let CollectionOptions { vectors, metric, ids, ref attributes, index } = *options;
@@ -196,8 +194,8 @@ impl CollectionManifest {
     /// # Errors
     /// As [`Self::read`].
     pub(crate) fn decode(folder: &Path, bytes: &[u8]) -> Result<Self> {
-        let read = unsealed::<Self>(bytes, Kind::Collection)
-            .map_err(|unreadable| unreadable.in_folder(folder, Kind::Collection));
+        let read = unsealed::<Self>(bytes, FolderKind::Collection)
+            .map_err(|unreadable| unreadable.in_folder(folder, FolderKind::Collection));
         let manifest = read?;
         let makes_sense = manifest.options().check().is_ok() && manifest.first_record > 0 && manifest.salt().is_some();
         if makes_sense {

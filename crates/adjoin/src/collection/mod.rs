@@ -41,43 +41,17 @@ use std::path::Path;
 
 pub use self::attributes::{Attribute, AttributeKind};
 pub use self::background::{Merger, MergerOptions};
-pub(crate) use self::backup::{BackupReport, backup};
 pub(crate) use self::get::LocatedRows;
 pub use self::log::Durability;
 pub use self::manifest::{CollectionManifest, CollectionOptions};
 pub use self::memory::CollectionWork;
 pub(crate) use self::memory::collection_context;
 pub use self::method::MergeMethod;
-pub use self::operations::{Collection, CollectionFacts, Written};
+pub use self::operations::{Collection, CollectionFacts, WriteReport};
 pub use self::snapshot::open_rows;
 pub use self::statistics::CollectionStatistics;
-pub(crate) use self::verify::{CollectionVerifyReport, verify};
 pub use self::write::{Put, Write};
 use crate::base::context::Context;
-use crate::base::error::Result;
-
-impl Collection {
-    /// Copies the current state of a collection to the folder `target`, with all writes that were acknowledged before the
-    /// call. Other processes may write and merge in the meantime. The copy is verified from disk, then appears by one
-    /// rename. With `force` it replaces a collection, which is named `target.replaced` between two renames.
-    ///
-    /// # Errors
-    /// If there is no collection, it is damaged, `target` exists and must not be replaced or is being written to, or memory
-    /// or disk space does not suffice. No part of the copy is left then.
-    pub fn backup(context: &Context, source: &Path, target: &Path, force: bool) -> Result<BackupReport> {
-        backup(context, source, target, force)
-    }
-
-    /// Reads every byte of a collection. Opening it reads the log and the id lookup; the pages and the graph are read after
-    /// that.
-    ///
-    /// # Errors
-    /// If there is no collection, it is of a newer version, memory is short, or the caller cancels; if the manifest, the
-    /// log or the id lookup is damaged. Damage to the long-term index is in the report.
-    pub fn verify(context: &Context, folder: &Path) -> Result<CollectionVerifyReport> {
-        verify(context, folder)
-    }
-}
 
 impl CollectionWork {
     /// Returns a context whose refusals name a budget that suffices for work on the collection in a folder, at whichever step a

@@ -19,10 +19,10 @@ use super::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, lock};
 use super::write::{Incoming, Put, Write};
 use crate::base::context::Context;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::locks::{WriterLock, check_creator};
+use crate::base::locks::WriterLock;
 use crate::base::report::Cancel;
 use crate::source::{Ids, VectorSource};
-use crate::store::{Kind, is_replaced, refuse_remote};
+use crate::store::{FolderKind, is_replaced, refuse_remote};
 
 /// A merge is due when rows in memory exceed `1 / MERGED_SHARE` of the budget, or `MERGED_BYTES`: queries are compared
 /// with all of them.
@@ -74,7 +74,7 @@ pub(super) struct Writer {
 
 /// Result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct Written {
+pub struct WriteReport {
     /// Sequence number of the write: a search now sees all writes up to it. The number of the last write if this one
     /// changed nothing.
     pub sequence: u64,
@@ -94,7 +94,7 @@ impl Writer {
     }
 }
 
-impl Written {
+impl WriteReport {
     /// Returns the sum of this write and a later one.
     #[must_use]
     pub fn and(self, later: Self) -> Self {
@@ -185,7 +185,7 @@ impl Collection {
     }
 
     fn read(context: &Context, folder: &Path, mut manifest: CollectionManifest) -> Result<(Self, LogContents)> {
-        refuse_remote(Kind::Collection, folder)?;
+        refuse_remote(FolderKind::Collection, folder)?;
         let (state, found) = loop {
             let read = State::read(context, folder, &manifest);
             // If a merge ended in the meantime, files of the old index are gone; then the new index is opened.
@@ -236,7 +236,7 @@ impl Collection {
     /// If an inserted id exists already or is given twice, a vector or id has another type than the collection's,
     /// memory does not suffice, or the log cannot be written. The write has then changed nothing, and later writes may
     /// succeed unless a sync failed.
-    pub fn write(&self, write: &Write<'_>, durability: Durability) -> Result<Written> {
+    pub fn write(&self, write: &Write<'_>, durability: Durability) -> Result<WriteReport> {
         self.write_until(write, durability, &self.context.cancel)
     }
 
@@ -244,7 +244,7 @@ impl Collection {
     ///
     /// # Errors
     /// As [`Self::write`], and if it is cancelled or its deadline passes.
-    pub fn write_until(&self, write: &Write<'_>, durability: Durability, cancel: &Cancel) -> Result<Written> {
+    pub fn write_until(&self, write: &Write<'_>, durability: Durability, cancel: &Cancel) -> Result<WriteReport> {
         self.check_creator()?;
         let context = &self.context.with_cancel(cancel);
         let incoming = Incoming::read(context, self, write)?;
@@ -289,9 +289,9 @@ impl Collection {
     ///
     /// # Errors
     /// As [`Self::write`]; the rows before the failed write are stored.
-    pub fn load(&self, source: &dyn VectorSource, put: Put, durability: Durability) -> Result<Written> {
+    pub fn load(&self, source: &dyn VectorSource, put: Put, durability: Durability) -> Result<WriteReport> {
         self.check_creator()?;
-        let mut all = Written { sequence: self.state().sequence, ..Written::default() };
+        let mut all = WriteReport { sequence: self.state().sequence, ..WriteReport::default() };
         let (mut may_merge, mut last) = (!self.has_merger(), None);
         let taken = Incoming::each(&self.context, self, source, put, "write", &mut |incoming| {
             if may_merge && self.is_full() {
@@ -333,7 +333,7 @@ impl Collection {
     }
 
     /// Logs a change and applies it in memory. Returns the result and the log record.
-    pub(super) fn put(&self, context: &Context, incoming: &Incoming<'_>) -> Result<(Written, Appended)> {
+    pub(super) fn put(&self, context: &Context, incoming: &Incoming<'_>) -> Result<(WriteReport, Appended)> {
         let writer = self.writer()?;
         let bytes = self.state().temporary.bytes_of(&incoming.change);
         // Before the lock on `order`: other writes may have to end first.
@@ -354,7 +354,7 @@ impl Collection {
         writer: &Writer,
         incoming: &Incoming<'_>,
         room: Reservation,
-    ) -> Result<(Written, Appended)> {
+    ) -> Result<(WriteReport, Appended)> {
         let change = &incoming.change;
         let (record, entries, missing) = loop {
             self.undo_dropped(writer);
@@ -363,7 +363,7 @@ impl Collection {
                 // Nothing is logged, but the caller waits for the last record: the rows may be missing because of a
                 // write that is not durable yet.
                 let sequence = self.state().sequence;
-                return Ok((Written { sequence, missing, ..Written::default() }, writer.log.last()));
+                return Ok((WriteReport { sequence, missing, ..WriteReport::default() }, writer.log.last()));
             }
             // `None`: the log dropped records that this change was checked against. Check again.
             if let Some(record) = writer.log.append(&incoming.payload)? {
@@ -374,7 +374,7 @@ impl Collection {
         // After the log accepted the record: if it refuses it, memory is unchanged.
         let undo = self.state_mut().apply(change, room, entries.into_iter(), record.sequence);
         let written =
-            Written { sequence: record.sequence, rows: change.ids.len() as u64, gone: undo.deleted(), missing };
+            WriteReport { sequence: record.sequence, rows: change.ids.len() as u64, gone: undo.deleted(), missing };
         // Kept until the record is written, since a failed write of its group drops it.
         lock(&writer.undo).push_back(undo);
         Ok((written, record))
@@ -449,7 +449,7 @@ impl Collection {
     /// # Errors
     /// In a forked child of the process that opened the collection.
     pub fn check_creator(&self) -> Result<()> {
-        check_creator(self.creator, self.folder.display())
+        Context::check_opened_here(self.creator, self.folder.display())
     }
 
     pub(super) fn writer(&self) -> Result<&Writer> {

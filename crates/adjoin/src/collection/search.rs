@@ -23,7 +23,7 @@ use crate::query::{
 };
 use crate::sink::{HitSchema, HitSink};
 use crate::source::{IdKind, VectorSource};
-use crate::store::Kind;
+use crate::store::FolderKind;
 
 /// Name of the command in statistics.
 const COMMAND: &str = "search";
@@ -57,7 +57,7 @@ impl Collection {
         let manifest = self.manifest();
         let space = manifest.space();
         options.target.check(space.metric, self.folder())?;
-        options.effort.check_for(Kind::Collection)?;
+        options.effort.check_for(FolderKind::Collection)?;
         for source in [Some(queries.queries), queries.calibrate_with].into_iter().flatten() {
             SourceQueries { source, space }.check(self.folder())?;
         }

@@ -7,13 +7,13 @@ use adjoin_device::Reservation;
 use super::Collection;
 use super::arriving::check_columns;
 use super::log::Durability;
-use super::operations::Written;
+use super::operations::WriteReport;
 use super::write::{Incoming, Put, Write, check, check_kind};
 use crate::base::context::Context;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::message::Argument;
 use crate::base::options::format_count;
-use crate::base::output::parent;
+use crate::base::output::Target;
 use crate::source::VectorSource;
 use crate::sql::Condition;
 use crate::store::{IdCheck, hash_of};
@@ -54,7 +54,7 @@ impl Collection {
         write: &Write<'_>,
         condition: Option<&Condition>,
         durability: Durability,
-    ) -> Result<Written> {
+    ) -> Result<WriteReport> {
         self.check_write(write, condition)?;
         // A merge first: it frees memory, so that the write may still fit into one step.
         if !self.has_merger() && self.is_full() {
@@ -99,7 +99,7 @@ impl Collection {
         write: &Write<'_>,
         condition: Option<&Condition>,
         durability: Durability,
-    ) -> Result<Option<Written>> {
+    ) -> Result<Option<WriteReport>> {
         let most = (self.context.budget().total() / ONE_STEP_FRACTION).min(ONE_STEP_BYTES_MAX);
         // Sizes are compared before anything is read, so that a large source is not read without need.
         if rows_of(write).saturating_mul(self.manifest().vectors.bytes() as u64) > most {
@@ -114,8 +114,8 @@ impl Collection {
         write: &Write<'_>,
         condition: Option<&Condition>,
         durability: Durability,
-    ) -> Result<Written> {
-        let mut all = Written { sequence: self.facts().sequence, ..Written::default() };
+    ) -> Result<WriteReport> {
+        let mut all = WriteReport { sequence: self.facts().sequence, ..WriteReport::default() };
         if write.delete.is_some() || condition.is_some() {
             let deletes = Incoming::read(&self.context, self, &Write { delete: write.delete, ..Write::default() })?;
             all = self.write_once(deletes, condition, durability)?;
@@ -156,7 +156,7 @@ impl Collection {
         let (context, rows) = (&self.context, source.info().rows);
         let bytes = IdCheck::wanted_bytes(rows).min(ID_CHECK_BYTES_MAX).min(context.budget().free() / 4);
         let _memory = context.reserve(bytes.max(IdCheck::least_bytes()), PURPOSE)?;
-        let mut ids = IdCheck::new(context, &context.temporary(Some(parent(self.folder()))), rows, bytes);
+        let mut ids = IdCheck::new(context, &context.temporary(Some(Target::parent_of(self.folder()))), rows, bytes);
         Incoming::each(context, self, source, Put::Insert, "check", &mut |incoming| {
             // Deletes are applied before inserts, so a deleted id may be inserted again by the same write.
             let is_deleted = |k| hash_of(&incoming.change.ids, k).is_some_and(|hash| deleted.hashes.contains(&hash));

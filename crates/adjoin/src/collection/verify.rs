@@ -12,7 +12,7 @@ use super::{Collection, CollectionFacts};
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::locks::{is_own_for, is_writer_file};
-use crate::index::{self, IndexVerifyReport};
+use crate::index::{Index, IndexVerifyReport};
 use crate::store::format::MANIFEST_FILE;
 
 /// Leftovers that are listed at most, and strangers.
@@ -38,23 +38,30 @@ impl CollectionVerifyReport {
     }
 }
 
-/// Implements [`Collection::verify`].
-pub(crate) fn verify(context: &Context, folder: &Path) -> Result<CollectionVerifyReport> {
-    let context = &collection_context(context, folder, CollectionWork::Verify);
-    // Closed before the index is verified, so memory need only hold the larger of both.
-    let (facts, manifest) = {
-        let collection = Collection::open_read_only(context, folder)?;
-        (collection.facts(), collection.manifest())
-    };
-    let of_merged = |sequence| index::verify(context, &folder.join(folder_name(sequence)));
-    let mut index = manifest.merged().map(of_merged).transpose()?;
-    let (mut leftovers, mut strangers) = unnamed(context, folder, &manifest)?;
-    if let (Some(index), Some(sequence)) = (&mut index, manifest.merged()) {
-        let within = |name: String| format!("{}/{name}", folder_name(sequence));
-        leftovers.extend(std::mem::take(&mut index.leftovers).into_iter().map(within));
-        strangers.extend(std::mem::take(&mut index.strangers).into_iter().map(within));
+impl Collection {
+    /// Reads every byte of a collection. Opening it reads the log and the id lookup; the pages and the graph are read after
+    /// that.
+    ///
+    /// # Errors
+    /// If there is no collection, it is of a newer version, memory is short, or the caller cancels; if the manifest, the
+    /// log or the id lookup is damaged. Damage to the long-term index is in the report.
+    pub fn verify(context: &Context, folder: &Path) -> Result<CollectionVerifyReport> {
+        let context = &collection_context(context, folder, CollectionWork::Verify);
+        // Closed before the index is verified, so memory need only hold the larger of both.
+        let (facts, manifest) = {
+            let collection = Collection::open_read_only(context, folder)?;
+            (collection.facts(), collection.manifest())
+        };
+        let of_merged = |sequence| Index::verify(context, &folder.join(folder_name(sequence)));
+        let mut index = manifest.merged().map(of_merged).transpose()?;
+        let (mut leftovers, mut strangers) = unnamed(context, folder, &manifest)?;
+        if let (Some(index), Some(sequence)) = (&mut index, manifest.merged()) {
+            let within = |name: String| format!("{}/{name}", folder_name(sequence));
+            leftovers.extend(std::mem::take(&mut index.leftovers).into_iter().map(within));
+            strangers.extend(std::mem::take(&mut index.strangers).into_iter().map(within));
+        }
+        Ok(CollectionVerifyReport { facts, index, leftovers, strangers })
     }
-    Ok(CollectionVerifyReport { facts, index, leftovers, strangers })
 }
 
 /// Returns names in the folder that do not belong to the collection: leftovers, and strangers.

@@ -31,7 +31,7 @@ use crate::join::JoinOptions;
 use crate::sink::{PairWriter, Removals, RemovedRows, RemovedTable};
 use crate::source::{self, IdChoice, IdKind, SourceFile, SourceOptions, VectorSource};
 use crate::sql::OrderBy;
-use crate::store::{BuildOptions, Kind, NoUsableRow, OnBad, kind_of};
+use crate::store::{BuildOptions, FolderKind, NoUsableRow, OnBad};
 
 pub(crate) use removed::Example;
 
@@ -158,10 +158,10 @@ impl Dedupe<'_> {
 
     fn refuse_stores(&self, context: &Context) -> Result<()> {
         for input in self.inputs {
-            if let Some(kind) = kind_of(context, Path::new(input))? {
+            if let Some(kind) = FolderKind::of(context, Path::new(input))? {
                 let remedy = match kind {
-                    Kind::Collection => "write its vectors to a file with: adjoin collection snapshot",
-                    Kind::Store | Kind::Index => "name the data set that it was built of",
+                    FolderKind::Collection => "write its vectors to a file with: adjoin collection snapshot",
+                    FolderKind::Store | FolderKind::Index => "name the data set that it was built of",
                 };
                 return Err(Error::input(format!("{input} is {kind}, which holds vectors alone; {remedy}")));
             }

@@ -11,7 +11,7 @@ use super::removed::Listed;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::locks::OwnFolder;
-use crate::base::output::{Draft, OutputWriter, check_free, check_parent, parent};
+use crate::base::output::{Draft, OutputWriter, Target, check_parent};
 use crate::base::row_numbers::RowSet;
 use crate::base::workers::map_items;
 use crate::source::SourceFile;
@@ -61,7 +61,7 @@ impl<'a> OutputPlace<'a> {
     /// Refuses a name that is taken.
     pub(super) fn check(&self, context: &Context) -> Result<()> {
         let path = match self {
-            Self::File { path, force } => return check_free(&*context.device, path, *force),
+            Self::File { path, force } => return Target::check_free(&*context.device, path, *force),
             Self::Folder { path } => path,
         };
         let at = path.display();
@@ -95,7 +95,7 @@ impl<'a> OutputPlace<'a> {
             }
             Self::Folder { path } => {
                 // Next to the result, so that the rename stays within one file system.
-                let own = OwnFolder::create(&context.device, parent(path), "dedupe")?;
+                let own = OwnFolder::create(&context.device, Target::parent_of(path), "dedupe")?;
                 let folder = own.path().join("result");
                 let bytes = write_folder(tables, removed, &folder)?;
                 listed.map_or(Ok(()), Listed::publish)?;
@@ -103,7 +103,7 @@ impl<'a> OutputPlace<'a> {
                 self.check(context)?;
                 context.device.rename(&folder, path)?;
                 drop(own);
-                context.device.sync_folder(parent(path))?;
+                context.device.sync_folder(Target::parent_of(path))?;
                 Ok(bytes)
             }
         }

@@ -23,7 +23,6 @@ use self::ladder::Ladder;
 use self::memory::Sizes;
 use self::removed::RemovalEstimate;
 use self::survey::{Scans, Survey};
-pub(crate) use self::target::{Leaving, threshold_leaving};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::geometry::{Coordinate, Space, Threshold, with_coordinates};
@@ -32,7 +31,6 @@ use crate::base::options::Metric;
 use crate::base::predicate::Predicate;
 use crate::base::report::{CommonStatistics, Interval, PredictedStatistics, SecondsStatistics, Stopwatch};
 use crate::join::JoinEffort;
-use crate::source::SourceOptions;
 use crate::source::VectorSource;
 use crate::store::BuildOptions;
 use crate::truth::means;
@@ -51,13 +49,13 @@ const COMPARED_MIN: usize = 256;
 const PAIRS_MIN: u64 = 32;
 
 /// Request for an estimate.
-pub struct Question<'a> {
+struct EstimateQuestion<'a> {
     /// Options of the build of a store. Their metric is also the metric of the thresholds.
-    pub build: &'a BuildOptions,
+    build: &'a BuildOptions,
     /// Threshold to report in addition to the others.
-    pub asked: Option<Predicate>,
+    asked: Option<Predicate>,
     /// Recall of the join.
-    pub aim: JoinEffort,
+    aim: JoinEffort,
 }
 
 /// Predicted result and cost of joins.
@@ -109,30 +107,44 @@ pub struct AtThreshold {
     pub seconds: Interval,
 }
 
-/// Implements [`Question::estimate`].
-pub(crate) fn estimate(context: &Context, source: &dyn VectorSource, question: &Question<'_>) -> Result<Estimate> {
-    let watch = Stopwatch::start();
-    surveyed(context, source, question, |estimator, space, free| {
-        let Estimator { scans, survey, .. } = estimator;
-        let thresholds = with_coordinates!(space, T => estimator.run::<T>(space)?);
-        let footprint = with_coordinates!(space, T => Footprint::new::<T>(scans, survey, free));
-        let explain = Explained { compared_rows: survey.places.len() as u64, thresholds, footprint };
-        let info = source.info();
-        let common = CommonStatistics {
-            rows: survey.scanned.usable_rows,
-            dimensions: info.vectors.dimensions,
-            element: info.vectors.element.to_string(),
-            metric: question.build.metric.to_string(),
-            seed: question.build.seed,
-            skipped_rows: survey.scanned.skipped_rows,
-            seconds: SecondsStatistics { total: watch.seconds(), ..SecondsStatistics::default() },
-            predicted: explain
-                .asked()
-                .map(|at| PredictedStatistics { seconds: Some(at.seconds.estimate), ..PredictedStatistics::default() }),
-            ..scans.context.statistics("explain")
-        };
-        Ok(Estimate { common, explain })
-    })
+impl Estimate {
+    /// Estimates the result and the cost of joins of a source, with the recall of `aim`. The metric of the thresholds is
+    /// the one of the build. The threshold `asked` is reported in addition to the others.
+    ///
+    /// # Errors
+    /// If rows are invalid or cannot be read, if there are fewer than two, if the threshold has another metric, or if the
+    /// budget is too small.
+    pub fn new(
+        context: &Context,
+        source: &dyn VectorSource,
+        build: &BuildOptions,
+        asked: Option<Predicate>,
+        aim: JoinEffort,
+    ) -> Result<Self> {
+        let watch = Stopwatch::start();
+        surveyed(context, source, &EstimateQuestion { build, asked, aim }, |estimator, space, free| {
+            let Estimator { scans, survey, .. } = estimator;
+            let thresholds = with_coordinates!(space, T => estimator.run::<T>(space)?);
+            let footprint = with_coordinates!(space, T => Footprint::new::<T>(scans, survey, free));
+            let explain = Explained { compared_rows: survey.places.len() as u64, thresholds, footprint };
+            let info = source.info();
+            let common = CommonStatistics {
+                rows: survey.scanned.usable_rows,
+                dimensions: info.vectors.dimensions,
+                element: info.vectors.element.to_string(),
+                metric: build.metric.to_string(),
+                seed: build.seed,
+                skipped_rows: survey.scanned.skipped_rows,
+                seconds: SecondsStatistics { total: watch.seconds(), ..SecondsStatistics::default() },
+                predicted: explain.asked().map(|at| PredictedStatistics {
+                    seconds: Some(at.seconds.estimate),
+                    ..PredictedStatistics::default()
+                }),
+                ..scans.context.statistics("explain")
+            };
+            Ok(Self { common, explain })
+        })
+    }
 }
 
 /// Draws rows of a source and calls `work` to estimate something from them, in the space in which they are compared.
@@ -140,7 +152,7 @@ pub(crate) fn estimate(context: &Context, source: &dyn VectorSource, question: &
 fn surveyed<R>(
     context: &Context,
     source: &dyn VectorSource,
-    question: &Question<'_>,
+    question: &EstimateQuestion<'_>,
     work: impl FnOnce(&Estimator<'_>, Space<'_>, u64) -> Result<R>,
 ) -> Result<R> {
     let metric = question.build.metric;
@@ -161,7 +173,7 @@ fn surveyed<R>(
     work(&Estimator { scans, question, survey: &survey }, space, free)
 }
 
-fn check(question: &Question<'_>, source: &dyn VectorSource) -> Result<()> {
+fn check(question: &EstimateQuestion<'_>, source: &dyn VectorSource) -> Result<()> {
     let metric = question.build.metric;
     metric.check_joins("what is asked")?;
     if let Some(asked) = question.asked.filter(|asked| asked.metric() != metric) {
@@ -183,7 +195,7 @@ fn check(question: &Question<'_>, source: &dyn VectorSource) -> Result<()> {
 /// An estimate in progress, with its rows drawn.
 struct Estimator<'a> {
     scans: Scans<'a>,
-    question: &'a Question<'a>,
+    question: &'a EstimateQuestion<'a>,
     survey: &'a Survey,
 }
 
@@ -278,35 +290,4 @@ fn certain(number: f64) -> Interval {
 fn times(interval: Interval, factor: f64) -> Interval {
     let Interval { estimate, low, high } = interval;
     Interval { estimate: estimate * factor, low: low * factor, high: high * factor }
-}
-
-impl Question<'_> {
-    /// Estimates the result and the cost of joins of a source.
-    ///
-    /// # Errors
-    /// If rows are invalid or cannot be read, if there are fewer than two, if the threshold has another metric, or if the
-    /// budget is too small.
-    pub fn estimate(&self, context: &Context, source: &dyn VectorSource) -> Result<Estimate> {
-        estimate(context, source, self)
-    }
-}
-
-impl Estimate {
-    /// Finds the threshold that leaves approximately `rows` rows of the sources if the first of near-duplicates is kept.
-    /// Its metric is the one of the build.
-    ///
-    /// Thresholds are tried up to one at which rows have a few hundred neighbors on average.
-    ///
-    /// # Errors
-    /// As [`Question::estimate`]. Also if the sources have no more than `rows` rows, if every threshold leaves
-    /// more rows, or if an input is a store: its rows are not in the order that decides which row is kept.
-    pub fn threshold_leaving(
-        context: &Context,
-        inputs: &[String],
-        source: &SourceOptions,
-        build: &BuildOptions,
-        rows: u64,
-    ) -> Result<Leaving> {
-        threshold_leaving(context, inputs, source, build, rows)
-    }
 }

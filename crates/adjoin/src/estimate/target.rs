@@ -3,7 +3,7 @@
 use super::compare::Compared;
 use super::ladder::Ladder;
 use super::removed::RemovalEstimate;
-use super::{Estimator, Question, surveyed};
+use super::{Estimate, EstimateQuestion, Estimator, surveyed};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::geometry::{Coordinate, Space, with_coordinates};
@@ -13,7 +13,7 @@ use crate::base::report::Interval;
 use crate::job::open_source;
 use crate::join::JoinEffort;
 use crate::source::SourceOptions;
-use crate::store::{BuildOptions, sole_store};
+use crate::store::{BuildOptions, Store};
 
 /// Number of times that nearer thresholds are tried, if all thresholds so far are too far.
 const FINER_MAX: usize = 3;
@@ -43,28 +43,37 @@ impl Leaving {
     }
 }
 
-/// Implements [`Estimate::threshold_leaving`].
-pub(crate) fn threshold_leaving(
-    context: &Context,
-    inputs: &[String],
-    source: &SourceOptions,
-    build: &BuildOptions,
-    rows: u64,
-) -> Result<Leaving> {
-    if let Some(folder) = sole_store(context, inputs, None)? {
-        return Err(Error::option(format!(
-            "{} is a store, and a threshold for a number of rows is found from a source only; give the source of the store",
-            folder.display()
-        )));
+impl Estimate {
+    /// Finds the threshold that leaves approximately `rows` rows of the sources if the first of near-duplicates is kept.
+    /// Its metric is the one of the build.
+    ///
+    /// Thresholds are tried up to one at which rows have a few hundred neighbors on average.
+    ///
+    /// # Errors
+    /// As [`Self::new`]. Also if the sources have no more than `rows` rows, if every threshold leaves
+    /// more rows, or if an input is a store: its rows are not in the order that decides which row is kept.
+    pub fn threshold_leaving(
+        context: &Context,
+        inputs: &[String],
+        source: &SourceOptions,
+        build: &BuildOptions,
+        rows: u64,
+    ) -> Result<Leaving> {
+        if let Some(folder) = Store::sole_input(context, inputs, None)? {
+            return Err(Error::option(format!(
+                "{} is a store, and a threshold for a number of rows is found from a source only; give the source of the store",
+                folder.display()
+            )));
+        }
+        let source = &*open_source(context, inputs, source)?;
+        let question = EstimateQuestion { build, asked: None, aim: JoinEffort::Unsaid };
+        surveyed(
+            context,
+            source,
+            &question,
+            |estimator, space, _| with_coordinates!(space, T => estimator.leaving::<T>(space, rows)),
+        )
     }
-    let source = &*open_source(context, inputs, source)?;
-    let question = Question { build, asked: None, aim: JoinEffort::Unsaid };
-    surveyed(
-        context,
-        source,
-        &question,
-        |estimator, space, _| with_coordinates!(space, T => estimator.leaving::<T>(space, rows)),
-    )
 }
 
 impl Estimator<'_> {

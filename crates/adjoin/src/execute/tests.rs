@@ -10,7 +10,7 @@ use crate::base::context::Context;
 use crate::base::output::Target;
 use crate::plan::{BucketGraph, CacheStart, Lead, Policy, schedule, tasks_of};
 use crate::source::{self, Generated};
-use crate::store::{BuildOptions, Store, build};
+use crate::store::{BuildOptions, Store};
 
 const ROWS: u64 = 600;
 
@@ -19,10 +19,10 @@ fn store(folder: &std::path::Path) -> Store {
     let vectors = crate::base::options::VectorType { element: crate::base::options::Element::U8, dimensions: 8 };
     let file = folder.join("vectors.u8bin");
     let what = Generated { rows: ROWS, vectors, hardness: 1.0, seed: 1 };
-    source::generate(&context, &what, &Target::File { path: file.clone(), force: false }).unwrap();
+    what.write(&context, &Target::File { path: file.clone(), force: false }).unwrap();
     let opened = source::open(&context, &[file.display().to_string()], &Default::default()).unwrap();
     let options = BuildOptions { buckets: Some(20), ..BuildOptions::default() };
-    build(&context, &*opened, &folder.join("store"), &options).unwrap();
+    Store::build(&context, &*opened, &folder.join("store"), &options).unwrap();
     Store::open(&context, &folder.join("store")).unwrap()
 }
 

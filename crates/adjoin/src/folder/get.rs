@@ -17,7 +17,7 @@ use crate::base::report::Written;
 use crate::collection::LocatedRows;
 use crate::index::{self, Index};
 use crate::load;
-use crate::sink::{TableFormat, TableWriter, id_column, id_field, vector_column, vector_field, vectors_bytes};
+use crate::sink::{TableFormat, TableWriter, vector_column, vector_field, vectors_bytes};
 use crate::source::{IdKind, Ids, Named};
 use crate::store::{AttributeRows, Store};
 
@@ -188,7 +188,7 @@ impl FoundRows<'_> {
     /// If the file cannot be written or is a CSV file, the folder cannot be read or is damaged, or the budget is too
     /// small.
     pub fn write(&self, context: &Context, target: &Target) -> Result<Written> {
-        check_rows_target(target)?;
+        Folder::check_rows_target(target)?;
         let vectors = self.folder.facts().vectors;
         let _writing = context.reserve(vectors_bytes(vectors), PURPOSE)?;
         let schema = self.read(context, 0..0)?.table.schema();
@@ -238,10 +238,10 @@ impl FoundRows<'_> {
             (_, ids) => (Vec::new(), ids),
         };
         let vectors_column = vector_column(vectors, &self.stored(context, range)?);
-        let mut fields = vec![id_field("id", kind), vector_field(vectors)];
+        let mut fields = vec![kind.field("id"), vector_field(vectors)];
         let columns = attributes.table.schema();
         fields.extend(columns.fields().iter().map(|field| named_apart(field)));
-        let mut all = vec![id_column(&numbers, &ids), vectors_column];
+        let mut all = vec![ids.column(&numbers), vectors_column];
         all.extend(attributes.table.columns().iter().cloned());
         let table = RecordBatch::try_new(Schema::new(fields).into(), all);
         let table = table.map_err(|error| Error::input(error.to_string()))?;
@@ -258,16 +258,23 @@ impl FoundRows<'_> {
     }
 }
 
-/// Implements [`Folder::check_rows_target`].
-pub(crate) fn check_rows_target(target: &Target) -> Result<()> {
-    let Some(path) = target.path() else {
-        return Err(Error::option("rows with vectors are written to a file, not to standard output; name one"));
-    };
-    match TableFormat::of(path) {
-        Ok(TableFormat::Parquet | TableFormat::JsonLines) => Ok(()),
-        Ok(TableFormat::Csv) | Err(_) => {
-            let at = path.display();
-            Err(Error::option(format!("{at}: rows with vectors are written as .parquet or .jsonl; give such a name")))
+impl Folder {
+    /// Checks that rows can be written to a file, by its name.
+    ///
+    /// # Errors
+    /// If the format cannot hold vectors, or there is no file.
+    pub fn check_rows_target(target: &Target) -> Result<()> {
+        let Some(path) = target.path() else {
+            return Err(Error::option("rows with vectors are written to a file, not to standard output; name one"));
+        };
+        match TableFormat::of(path) {
+            Ok(TableFormat::Parquet | TableFormat::JsonLines) => Ok(()),
+            Ok(TableFormat::Csv) | Err(_) => {
+                let at = path.display();
+                Err(Error::option(format!(
+                    "{at}: rows with vectors are written as .parquet or .jsonl; give such a name"
+                )))
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::base::report::CommonStatistics;
 use crate::graph::{GraphOptions, VERTICES_MAX};
 use crate::source::IdKind;
 use crate::store::format::MANIFEST_FILE;
-use crate::store::{Files, Kind, NO_CHECKSUM, Role, is_longest, read_manifest_bytes, sealed, unsealed};
+use crate::store::{Files, FolderKind, NO_CHECKSUM, Role, is_longest, read_manifest_bytes, sealed, unsealed};
 
 /// Version of the format of an index.
 pub(super) const FORMAT_VERSION: u32 = 1;
@@ -115,7 +115,8 @@ impl IndexManifest {
     /// # Errors
     /// Those of [`Self::read`].
     pub(crate) fn decode(folder: &std::path::Path, bytes: &[u8]) -> Result<Self> {
-        let read = unsealed::<Self>(bytes, Kind::Index).map_err(|unreadable| unreadable.in_folder(folder, Kind::Index));
+        let read = unsealed::<Self>(bytes, FolderKind::Index)
+            .map_err(|unreadable| unreadable.in_folder(folder, FolderKind::Index));
         let manifest = read?;
         match manifest.contradiction() {
             None => Ok(manifest),

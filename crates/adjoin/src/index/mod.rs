@@ -1,6 +1,6 @@
 //! A graph index on disk: finds the nearest vectors of a query by a walk over pages.
 //!
-//! An index is a folder that [`build`] creates from a store and [`search()`] reads. It has its own copy of the vectors.
+//! An index is a folder that [`Index::build`] creates from a store and [`search()`] reads. It has its own copy of the vectors.
 //! Each is on a page with its neighbors in a Vamana graph (`page.rs`). The page layouts in `layout/` put neighbors on
 //! the same page if they can (Starling: Wang et al., SIGMOD 2024). Memory holds a code of each vector
 //! (`crate::quantize`), which steers walks, and a graph over a sample, in which walks start (`navigation.rs`).
@@ -45,10 +45,10 @@ mod within;
 use std::ops::Range;
 use std::path::Path;
 
+pub(crate) use self::build::building_bytes_of;
 use self::build::writing::inserted_bytes;
 use self::build::{Build, GivenGraph, check_rows, least_bytes};
 pub use self::build::{VertexVectors, vertex_vectors};
-pub(crate) use self::build::{building_bytes, building_bytes_of};
 use self::cache::PageCache;
 use self::filtered_vertices::FilteredVertices;
 pub use self::manifest::IndexManifest;
@@ -59,14 +59,12 @@ pub use self::options::IndexOptions;
 pub use self::reader::Index;
 pub(crate) use self::reader::columns_reading_bytes;
 pub use self::relayout::RelayoutReport;
-pub(crate) use self::relayout::relayout;
 pub use self::relayout::{GivenOrder, PageGraph, relayout_in_order};
 use self::run::{IndexSearch, SearchMethod, SearchNeeds};
 pub(crate) use self::source::IndexRows;
 use self::unmerged_rows::ChangedTarget;
 pub(crate) use self::unmerged_rows::{CollectionChanges, UnmergedRows};
-pub(crate) use self::verify::verifying_bytes;
-pub(crate) use self::verify::{IndexVerifyReport, verify};
+pub(crate) use self::verify::{IndexVerifyReport, verifying_bytes};
 pub use self::walk_strategy::{Entry, WalkStrategy};
 use crate::base::context::Context;
 use crate::base::error::Result;
@@ -76,7 +74,7 @@ use crate::graph::Graph;
 use crate::query::{QuerySources, SearchOptions, SearchRun, SourceQueries};
 use crate::sink::{HitSchema, HitSink};
 use crate::source::VectorSource;
-use crate::store::{BuildOptions, Drafts, Kind, Store, check_target};
+use crate::store::{Drafts, FolderKind, Store, check_target};
 
 /// Purpose of the memory in error messages.
 const PURPOSE_BUILD: &str = "building the index";
@@ -112,15 +110,22 @@ pub struct BuildIo {
     pub spill_bytes: u64,
 }
 
-/// Implements [`Index::build`].
-pub(crate) fn build(
-    context: &Context,
-    store: &Store,
-    folder: &Path,
-    options: &IndexOptions,
-    force: bool,
-) -> Result<BuiltIndex> {
-    build_of(context, store, folder, options, force, None, 0..0)
+impl Index {
+    /// Builds an index of a store in `folder`. With `force`, an index that exists there is replaced. The same store and
+    /// options give the same bytes.
+    ///
+    /// # Errors
+    /// If an option is out of range, if the budget is too small, if `folder` exists already, if the store cannot be read,
+    /// or if the index cannot be written. The folder is then left unchanged.
+    pub fn build(
+        context: &Context,
+        store: &Store,
+        folder: &Path,
+        options: &IndexOptions,
+        force: bool,
+    ) -> Result<BuiltIndex> {
+        build_of(context, store, folder, options, force, None, 0..0)
+    }
 }
 
 /// Builds an index of a store as [`Index::build`] does, with a given graph of its vertices ([`vertex_vectors`]), which
@@ -143,7 +148,7 @@ pub fn build_with_graph(
 /// a merge that changes an index. An index in `folder` is replaced.
 ///
 /// # Errors
-/// Those of [`build`].
+/// Those of [`Index::build`].
 pub(crate) fn build_merged(
     context: &Context,
     store: &Store,
@@ -165,7 +170,7 @@ fn build_of(
 ) -> Result<BuiltIndex> {
     options.check()?;
     check_rows(store)?;
-    check_target(context, folder, Kind::Index, force)?;
+    check_target(context, folder, FolderKind::Index, force)?;
     let space = store.manifest().space();
     with_coordinates!(space, T => {
         let column_bytes =
@@ -173,7 +178,7 @@ fn build_of(
         let inserted_bytes = inserted_bytes(inserted.end - inserted.start);
         let least = least_bytes::<T>(context, store, options, column_bytes) + inserted_bytes;
         let context = &context.for_run(least, PURPOSE_BUILD)?;
-        let drafts = Drafts::begin(context, folder, Kind::Index)?;
+        let drafts = Drafts::begin(context, folder, FolderKind::Index)?;
         Build { context, store, options, graph, drafts, inserted_bytes, force, inserted }.run::<T>(space)
     })
 }
@@ -225,7 +230,7 @@ fn find(
     options.check()?;
     let space = index.facts().space();
     options.target.check(space.metric, index.folder())?;
-    options.effort.check_for(Kind::Index)?;
+    options.effort.check_for(FolderKind::Index)?;
     for source in [Some(queries.queries), queries.calibrate_with].into_iter().flatten() {
         SourceQueries { source, space }.check(index.folder())?;
     }
@@ -307,50 +312,4 @@ fn bytes_of_any<T: Coordinate>(
 /// Returns the schema of the hits of queries in an index.
 pub fn hit_schema(facts: &IndexManifest, queries: &dyn VectorSource) -> HitSchema {
     HitSchema { query_ids: queries.info().ids, ids: facts.ids, metric: facts.metric }
-}
-
-impl Index {
-    /// Builds an index of a store in `folder`. With `force`, an index that exists there is replaced. The same store and
-    /// options give the same bytes.
-    ///
-    /// # Errors
-    /// If an option is out of range, if the budget is too small, if `folder` exists already, if the store cannot be read,
-    /// or if the index cannot be written. The folder is then left unchanged.
-    pub fn build(
-        context: &Context,
-        store: &Store,
-        folder: &Path,
-        options: &IndexOptions,
-        force: bool,
-    ) -> Result<BuiltIndex> {
-        build(context, store, folder, options, force)
-    }
-
-    /// Writes the index in a folder with another layout: to `output`, where `force` replaces an existing index, or in place
-    /// if `output` is `None`. Rows, ids, edges and the recall of searches do not change. The result depends only on the
-    /// index and the layout, byte for byte.
-    ///
-    /// # Errors
-    /// If there is no index or it is damaged, if the output exists, or if the budget is too small. The folders are then
-    /// unchanged.
-    pub fn relayout(context: &Context, folder: &Path, output: Option<&Path>, force: bool) -> Result<RelayoutReport> {
-        relayout(context, folder, output, force)
-    }
-
-    /// Reads every file of an index and checks checksums, degrees, neighbors, that each row exists once, and that each
-    /// vertex is reachable. Needs a few bits per row, and reads the pages several times.
-    ///
-    /// # Errors
-    /// If there is no index, if it has a newer version, if memory does not suffice, or if the caller cancels. Damage is not
-    /// an error; it is in the report.
-    pub fn verify(context: &Context, folder: &Path) -> Result<IndexVerifyReport> {
-        verify(context, folder)
-    }
-}
-
-impl IndexOptions {
-    /// Returns a bound on the memory that building a store of a source takes, and an index of that store.
-    pub fn building_bytes(&self, context: &Context, source: &dyn VectorSource, of_store: &BuildOptions) -> u64 {
-        building_bytes(context, source, of_store, self)
-    }
 }

@@ -27,8 +27,8 @@ use crate::quantize::Quantizer;
 use crate::source::{IdKind, Ids};
 use crate::sql::Condition;
 use crate::store::{
-    AttributeFile, FilterBitmap, FolderFiles, Kind, Role, StoredColumns, has_manifest, is_replaced, refuse_remote,
-    required_columns,
+    AttributeFile, FilterBitmap, FolderFiles, FolderKind, Role, StoredColumns, has_manifest, is_replaced,
+    refuse_remote, required_columns,
 };
 
 const PURPOSE: &str = "opening the index";
@@ -53,7 +53,7 @@ pub(super) fn ids_at_once(manifest: &IndexManifest) -> (usize, u64) {
 /// # Errors
 /// If their file cannot be read.
 pub(crate) fn columns_reading_bytes(context: &Context, folder: &Path, manifest: &IndexManifest) -> Result<u64> {
-    let files = FolderFiles { folder, kind: Kind::Index, files: &manifest.files };
+    let files = FolderFiles { folder, kind: FolderKind::Index, files: &manifest.files };
     let file = AttributeFile::open(context, files)?;
     file.map_or(Ok(0), |file| file.columns(files, manifest.rows).reading_bytes())
 }
@@ -94,7 +94,7 @@ impl Index {
     /// # Errors
     /// Those of [`Self::open`].
     pub(crate) fn open_read(context: &Context, folder: &Path, mut manifest: IndexManifest) -> Result<Self> {
-        refuse_remote(Kind::Index, folder)?;
+        refuse_remote(FolderKind::Index, folder)?;
         loop {
             let opened = Self::of_manifest(context, folder, &manifest);
             // If a build replaced the index between two reads, some files are missing. Then the new index is opened.
@@ -158,7 +158,7 @@ impl Index {
     }
 
     fn of_manifest(context: &Context, folder: &Path, manifest: &IndexManifest) -> Result<Self> {
-        let files = FolderFiles { folder, kind: Kind::Index, files: &manifest.files };
+        let files = FolderFiles { folder, kind: FolderKind::Index, files: &manifest.files };
         let vertices = manifest.vertices;
         // The graph reserves its own memory. Reserving everything first gives one error for the whole if it does not
         // fit.
@@ -289,7 +289,7 @@ impl Index {
     }
 
     pub(super) fn files(&self) -> FolderFiles<'_> {
-        FolderFiles { folder: &self.folder, kind: Kind::Index, files: &self.manifest.files }
+        FolderFiles { folder: &self.folder, kind: FolderKind::Index, files: &self.manifest.files }
     }
 
     pub(super) fn id_file(&self) -> &dyn ReadFile {

@@ -25,7 +25,7 @@ use crate::base::geometry::{as_floats, with_coordinates};
 use crate::base::options::Metric;
 use crate::base::report::Stopwatch;
 use crate::base::workers::map_items;
-use crate::store::{AttributeFile, Drafts, FileFacts, FolderFiles, Kind, Role, check_target};
+use crate::store::{AttributeFile, Drafts, FileFacts, FolderFiles, FolderKind, Role, check_target};
 
 /// Purpose of the memory in error messages.
 const PURPOSE: &str = "changing the layout of the index";
@@ -91,9 +91,17 @@ impl PageGraph {
     }
 }
 
-/// Implements [`Index::relayout`].
-pub(crate) fn relayout(context: &Context, folder: &Path, output: Option<&Path>, force: bool) -> Result<RelayoutReport> {
-    lay_out(context, folder, output, None, force)
+impl Index {
+    /// Writes the index in a folder with another layout: to `output`, where `force` replaces an existing index, or in place
+    /// if `output` is `None`. Rows, ids, edges and the recall of searches do not change. The result depends only on the
+    /// index and the layout, byte for byte.
+    ///
+    /// # Errors
+    /// If there is no index or it is damaged, if the output exists, or if the budget is too small. The folders are then
+    /// unchanged.
+    pub fn relayout(context: &Context, folder: &Path, output: Option<&Path>, force: bool) -> Result<RelayoutReport> {
+        lay_out(context, folder, output, None, force)
+    }
 }
 
 /// Lays out an index in an order that was computed elsewhere, as [`Index::relayout`](crate::Index::relayout) does in its own; the whole graph is in memory.
@@ -122,15 +130,15 @@ fn lay_out(
 ) -> Result<RelayoutReport> {
     let facts = Index::manifest(context, folder)?;
     let target = output.unwrap_or(folder);
-    check_target(context, target, Kind::Index, force || output.is_none())?;
-    let files = FolderFiles { folder, kind: Kind::Index, files: &facts.files };
+    check_target(context, target, FolderKind::Index, force || output.is_none())?;
+    let files = FolderFiles { folder, kind: FolderKind::Index, files: &facts.files };
     let of_attributes = match AttributeFile::open(context, files)? {
         Some(file) => file.columns(files, facts.rows).reordering_bytes(facts.rows)?,
         None => 0,
     };
     let window = largest_window(&facts, order);
     let context = &context.for_run(least_bytes(context, &facts, window) + of_attributes, PURPOSE)?;
-    let drafts = Drafts::begin(context, target, Kind::Index)?;
+    let drafts = Drafts::begin(context, target, FolderKind::Index)?;
     // Opened after the drafts, whose lock keeps other writers from replacing the index.
     let index = Index::open(context, folder)?;
     let (mut relaid, inserted) = Relayout::new(context, &index, order).run(&drafts)?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::{CollectionChanges, Index, IndexOptions, IndexRows, UnmergedRows, build, hit_schema, search_changed};
+use super::{CollectionChanges, Index, IndexOptions, IndexRows, UnmergedRows, hit_schema, search_changed};
 use crate::base::context::Context;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::options::{Element, Metric, VectorType};
@@ -16,7 +16,7 @@ use crate::base::row_numbers::RowSet;
 use crate::execute::Hit;
 use crate::graph::GraphOptions;
 use crate::query::{IdRoom, QuerySources, QueryTarget, QueryVectors, SearchEffort, SearchGoal, SearchOptions};
-use crate::sink::{CollectHits, HitBatch};
+use crate::sink::{Collect, HitBatch};
 use crate::source::{IdKind, Ids, SourceInfo, TextIds, VectorBatch, VectorScan, VectorSource};
 use crate::sql::Condition;
 use crate::store::{self, BuildOptions, Store};
@@ -210,11 +210,11 @@ impl Indexed {
         let (context, folder) = (Context::default(), tempfile::tempdir().unwrap());
         let at = |name: &str| folder.path().join(name);
         let options = BuildOptions { metric, buckets: Some(9), ..BuildOptions::default() };
-        store::build(&context, &set, &at("store"), &options).unwrap();
+        Store::build(&context, &set, &at("store"), &options).unwrap();
         let store = Store::open(&context, &at("store")).unwrap();
         let graph = GraphOptions { degree: 8, build_list: 24, ..GraphOptions::default() };
         let options = IndexOptions { graph, code_bytes: 8, ..IndexOptions::default() };
-        build(&context, &store, &at("index"), &options, false).unwrap();
+        Index::build(&context, &store, &at("index"), &options, false).unwrap();
         let index = Index::open(&context, &at("index")).unwrap();
         Self { folder, set, metric, index }
     }
@@ -293,7 +293,7 @@ impl Indexed {
         deleted: &RowSet,
         SearchGoal { target, effort }: SearchGoal,
     ) -> Result<Found> {
-        let sink = CollectHits::default();
+        let sink = Collect::default();
         let options = SearchOptions::new(target, effort, 1);
         let changes = CollectionChanges { deleted, unmerged: &Compared(unmerged, self.metric) };
         let queries = QuerySources::new(queries);
@@ -468,7 +468,7 @@ fn a_condition_on_an_index_without_columns_is_refused() {
     options.filter = Some(Condition::parse("year > 2000").unwrap());
     let (queries, deleted) = (Set::drawn(u8s(4), 1, 0, 2), RowSet::new(20));
     let changes = CollectionChanges { deleted: &deleted, unmerged: &Compared(&queries, Metric::L2) };
-    let sink = Box::new(CollectHits::default());
+    let sink = Box::new(Collect::default());
     let sources = QuerySources::new(&queries);
     let refused = search_changed(&Context::default(), &indexed.index, sources, &options, &changes, sink).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Input);

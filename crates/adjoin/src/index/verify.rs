@@ -10,7 +10,7 @@ use super::{Index, IndexManifest};
 use crate::base::context::Context;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::locks::is_writer_file;
-use crate::base::message::one_line;
+use crate::base::message::Message;
 use crate::base::row_numbers::RowSet;
 use crate::store::{CHECKING_BYTES, Role, is_ours};
 
@@ -34,7 +34,7 @@ impl fmt::Display for IndexDamage {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let file = self.file.as_ref().map_or(String::new(), |file| format!("{file}: "));
         let page = self.page.map_or(String::new(), |page| format!("page {page}: "));
-        out.write_str(&one_line(format!("{file}{page}{}", self.fault)))
+        out.write_str(&Message::one_line(format!("{file}{page}{}", self.fault)))
     }
 }
 
@@ -70,20 +70,27 @@ impl IndexVerifyReport {
     }
 }
 
-/// Implements [`Index::verify`].
-pub(crate) fn verify(context: &Context, folder: &Path) -> Result<IndexVerifyReport> {
-    let mut report = IndexVerifyReport::default();
-    // A manifest that cannot be read is what opening the index reports.
-    let context = match IndexManifest::read(context, folder) {
-        Ok(facts) => &context.naming_at_least(verifying_bytes(&facts)),
-        Err(_) => context,
-    };
-    match Index::open(context, folder) {
-        Ok(index) => Check::new(context, &index, &mut report)?.run()?,
-        Err(error) if error.kind() == ErrorKind::Corrupt => report.add(None, None, error.to_string()),
-        Err(error) => return Err(error),
+impl Index {
+    /// Reads every file of an index and checks checksums, degrees, neighbors, that each row exists once, and that each
+    /// vertex is reachable. Needs a few bits per row, and reads the pages several times.
+    ///
+    /// # Errors
+    /// If there is no index, if it has a newer version, if memory does not suffice, or if the caller cancels. Damage is not
+    /// an error; it is in the report.
+    pub fn verify(context: &Context, folder: &Path) -> Result<IndexVerifyReport> {
+        let mut report = IndexVerifyReport::default();
+        // A manifest that cannot be read is what opening the index reports.
+        let context = match IndexManifest::read(context, folder) {
+            Ok(facts) => &context.naming_at_least(verifying_bytes(&facts)),
+            Err(_) => context,
+        };
+        match Index::open(context, folder) {
+            Ok(index) => Check::new(context, &index, &mut report)?.run()?,
+            Err(error) if error.kind() == ErrorKind::Corrupt => report.add(None, None, error.to_string()),
+            Err(error) => return Err(error),
+        }
+        Ok(report)
     }
-    Ok(report)
 }
 
 /// Returns the bytes that verifying an index takes.

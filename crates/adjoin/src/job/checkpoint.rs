@@ -11,11 +11,10 @@ use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
 use crate::base::options::format_bytes;
-use crate::base::output::{Target, parent};
+use crate::base::output::Target;
 use crate::base::report::{JoinStatistics, ResumeStatistics, Written};
 use crate::join::{
-    Done, JoinEffort, JoinOptions, JoinPlan, Prepared, SaveCheckpoints, Sets, hand_over, prepare, resume_within,
-    run_in_legs,
+    Done, JoinEffort, JoinOptions, JoinPlan, Prepared, SaveCheckpoints, Sets, hand_over, resume_within, run_in_legs,
 };
 use crate::plan::Task;
 use crate::sink::{PairBatch, keep_pairs, kept_bytes_of_a_pair, kept_pairs};
@@ -139,7 +138,7 @@ impl JoinCheckpoint {
             let rest = self.read_plan(&plan, plan.tasks_before(*legs_done))?;
             return Ok((resume_within(context, sets, rest, job.join.cache_bytes)?, plan));
         }
-        let prepared = prepare(context, sets, &job.join, job.output.wants_ids())?;
+        let prepared = job.join.prepare(context, sets, job.output.wants_ids())?;
         let plan = self.write_plan(&prepared, sets)?;
         let run = self.0.runs();
         // The state names the plan only once its files are complete.
@@ -187,7 +186,7 @@ impl JoinCheckpoint {
     fn check_room(&self, context: &Context, job: &Job<'_>, bytes: u64) -> Result<()> {
         let path = job.output.target().and_then(Target::path).expect("the target is a file, as checked at first");
         let kept = self.0.state().pairs.iter().sum::<u64>();
-        let free = context.device.free_bytes(parent(path))?;
+        let free = context.device.free_bytes(Target::parent_of(path))?;
         if bytes.saturating_sub(kept) <= free || job.yes {
             return Ok(());
         }

@@ -18,24 +18,20 @@ use crate::base::message::{Argument, Mention};
 use crate::base::options::VectorType;
 use crate::base::report::{CommonStatistics, JoinStatistics};
 use crate::base::workers::lock;
-use crate::join::{
-    JoinEffort, JoinOptions, JoinSide, PairFilter, RowFilter, Sets, UnopenedSet, join, memory_bound, prepare,
-};
+use crate::join::{JoinEffort, JoinOptions, JoinSide, PairFilter, RowFilter, Sets, UnopenedSet, memory_bound};
 use crate::load::check_comparable;
-use crate::sink::PairSchema;
 use crate::sink::Removals;
 use crate::source::{IdChoice, IdKind, SourceOptions, VectorSource};
 use crate::sql::{Condition, PairCondition};
 use crate::store::{
-    self, BuildOptions, BuildReport, OnBad, OnDuplicateId, Store, TemporaryStore, check_new_ids, check_same_kind,
-    has_manifest, read_manifest, sole_store,
+    BuildOptions, BuildReport, OnBad, OnDuplicateId, Store, TemporaryStore, check_new_ids, check_same_kind,
+    has_manifest, read_manifest,
 };
 
 use checkpoint::JoinCheckpoint;
 
 pub use conditions::Conditions;
 pub use nearest::NearestJob;
-pub(crate) use output::schema_of;
 pub use output::{Output, ResultKind};
 pub use parts::{PartOptions, PartPlan, PlanStatistics};
 pub use sources::open_source;
@@ -101,8 +97,8 @@ impl Named {
         source: &SourceOptions,
         only_for_builds: Option<Mention>,
     ) -> Result<Self> {
-        Ok(match sole_store(context, inputs, only_for_builds)? {
-            Some(folder) => Self::Store(Box::new(Store::open(&context_of_join(context, folder, true)?, folder)?)),
+        Ok(match Store::sole_input(context, inputs, only_for_builds)? {
+            Some(folder) => Self::Store(Box::new(Store::open(&Job::context_of_store(context, folder, true)?, folder)?)),
             None => Self::Source(open_source(context, inputs, source)?),
         })
     }
@@ -159,7 +155,7 @@ impl Opened {
             (Named::Source(source), Some(at)) => {
                 // A store appears only when it is complete, so an earlier run has built all of it.
                 let built = has_manifest(context, &at)?;
-                let report = if built { None } else { Some(store::build(context, &*source, &at, build)?) };
+                let report = if built { None } else { Some(Store::build(context, &*source, &at, build)?) };
                 // Otherwise the next run would find the same store although it was told to start again.
                 let store = Store::open(context, &at).map_err(|error| match error.kind() {
                     ErrorKind::Device | ErrorKind::Corrupt if built => damaged(&at, &error.to_string()),
@@ -251,7 +247,7 @@ impl<'a> Job<'a> {
         let builds = [Some(&first), second.as_ref()].into_iter().flatten().any(|of| matches!(of, Named::Source(_)));
         // Nothing is built, so an option that applies only to builds would have no effect.
         if !builds {
-            sole_store(context, self.inputs, only_for_builds(&self.source, &build))?;
+            Store::sole_input(context, self.inputs, self.source.only_for_builds(&build))?;
         }
         if let Some(second) = &second {
             let [named, other_named] = [self.inputs, beside].map(|names| names.join(", "));
@@ -332,10 +328,10 @@ impl<'a> Job<'a> {
         let sets = opened.sets();
         // A sink for rows reserves its memory first; the join is planned with the rest.
         let sink = output.sink_of_rows(context, sets, options)?;
-        let prepared = prepare(context, sets, options, output.wants_ids())?;
+        let prepared = options.prepare(context, sets, output.wants_ids())?;
         output.announce(context, sets, prepared.predicted_results(), self.yes)?;
         let sink = sink.map_or_else(|| output.sink_of_pairs(context, sets), Ok)?;
-        join(context, sets, &prepared, sink)
+        prepared.run(context, sets, sink)
     }
 }
 
@@ -345,23 +341,31 @@ pub(crate) fn removals_bytes(source: &dyn VectorSource, build: &BuildOptions, jo
     joining + Output::Removals(Removals::new(None)).bound(source.info().rows)
 }
 
-/// Implements [`Job::context_of_store`].
-pub(crate) fn context_of_join(context: &Context, folder: &Path, with_ids: bool) -> Result<Context> {
-    let manifest = read_manifest(context, folder)?;
-    Ok(context.naming_at_least(UnopenedSet::of_store(&manifest).join_bytes(with_ids, JoinEffort::Unsaid.target())))
+impl Job<'_> {
+    /// Returns a context that names, in refusals, the memory that a join of the store in a folder needs at the default
+    /// recall, as far as its manifest determines it.
+    ///
+    /// # Errors
+    /// Fails if the manifest cannot be read.
+    pub fn context_of_store(context: &Context, folder: &Path, with_ids: bool) -> Result<Context> {
+        let manifest = read_manifest(context, folder)?;
+        Ok(context.naming_at_least(UnopenedSet::of_store(&manifest).join_bytes(with_ids, JoinEffort::Unsaid.target())))
+    }
 }
 
-/// Implements [`SourceOptions::only_for_builds`].
-pub(crate) fn only_for_builds(source: &SourceOptions, build: &BuildOptions) -> Option<Mention> {
-    let of = |argument, given: bool| given.then_some(Mention { argument, value: None });
-    let given = [
-        only_for_files(source),
-        of(Argument::Columns, !build.attributes.is_empty()),
-        of(Argument::Buckets, build.buckets.is_some()),
-        (build.on_bad == OnBad::Skip).then(|| Argument::OnBad.with("skip")),
-        (build.on_duplicate_id == OnDuplicateId::Keep).then(|| Argument::OnDuplicateId.with("keep")),
-    ];
-    given.into_iter().flatten().next()
+impl SourceOptions {
+    /// Returns an option that applies only to builds, if one was given.
+    pub fn only_for_builds(&self, build: &BuildOptions) -> Option<Mention> {
+        let of = |argument, given: bool| given.then_some(Mention { argument, value: None });
+        let given = [
+            only_for_files(self),
+            of(Argument::Columns, !build.attributes.is_empty()),
+            of(Argument::Buckets, build.buckets.is_some()),
+            (build.on_bad == OnBad::Skip).then(|| Argument::OnBad.with("skip")),
+            (build.on_duplicate_id == OnDuplicateId::Keep).then(|| Argument::OnDuplicateId.with("keep")),
+        ];
+        given.into_iter().flatten().next()
+    }
 }
 
 /// Returns an option that applies only to reading files, if one was given.
@@ -374,29 +378,4 @@ fn only_for_files(source: &SourceOptions) -> Option<Mention> {
         (Argument::Split, split.is_some()),
     ];
     given.into_iter().find(|(_, given)| *given).map(|(argument, _)| Mention { argument, value: None })
-}
-
-impl Job<'_> {
-    /// Returns a context that names, in refusals, the memory that a join of the store in a folder needs at the default
-    /// recall, as far as its manifest determines it.
-    ///
-    /// # Errors
-    /// Fails if the manifest cannot be read.
-    pub fn context_of_store(context: &Context, folder: &Path, with_ids: bool) -> Result<Context> {
-        context_of_join(context, folder, with_ids)
-    }
-}
-
-impl SourceOptions {
-    /// Returns an option that applies only to builds, if one was given.
-    pub fn only_for_builds(&self, build: &BuildOptions) -> Option<Mention> {
-        only_for_builds(self, build)
-    }
-}
-
-impl Sets<'_> {
-    /// Returns the properties of the pairs of two sets that are known in advance.
-    pub fn schema(self) -> PairSchema {
-        schema_of(self)
-    }
 }

@@ -1,6 +1,6 @@
 //! Finds the nearest neighbors of each row, as a user asks for it.
 
-use super::{Opened, only_for_builds};
+use super::Opened;
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::message::Argument;
@@ -32,7 +32,7 @@ impl NearestJob<'_> {
     /// Fails as [`Opened::new`] does.
     pub fn open(&self, context: &Context) -> Result<Opened> {
         let Self { inputs, source, build, metric, .. } = self;
-        let of_builds = metric.map(|metric| Argument::Metric.with(metric)).or_else(|| only_for_builds(source, build));
+        let of_builds = metric.map(|metric| Argument::Metric.with(metric)).or_else(|| source.only_for_builds(build));
         Opened::new(context, inputs, source, build, of_builds, &|_| 0)
     }
 

@@ -7,7 +7,7 @@ use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
 use crate::base::options::{format_bytes, format_count};
-use crate::base::output::{Target, parent};
+use crate::base::output::Target;
 use crate::base::predicate::Predicate;
 use crate::join::{JoinOptions, Sets, least_memory};
 use crate::sink::{Clusters, Counts, Discard, Keep, KeepRule, PairSchema, PairSink, PairWriter, Removals, TableFormat};
@@ -154,7 +154,7 @@ impl Output<'_> {
 
     /// Creates the sink for pairs.
     pub(super) fn sink_of_pairs(&self, context: &Context, sets: Sets<'_>) -> Result<Box<dyn PairSink>> {
-        let schema = schema_of(sets);
+        let schema = sets.schema();
         Ok(match self {
             Self::Pairs(Some(target)) => Box::new(PairWriter::create(context, target, schema)?),
             Self::Sink(make) => make(schema)?,
@@ -166,11 +166,11 @@ impl Output<'_> {
     /// `yes` is true.
     pub(super) fn announce(&self, context: &Context, sets: Sets<'_>, pairs: u64, yes: bool) -> Result<()> {
         let Some(path) = self.target().and_then(Target::path) else { return Ok(()) };
-        let (place, sorting) = (path.display(), context.temporary(Some(parent(path))));
+        let (place, sorting) = (path.display(), context.temporary(Some(Target::parent_of(path))));
         // The greedy rule sorts all pairs in temporary files, which may be on another disk than the result.
         let (a_pair, what, at): (_, _, &Path) = match self {
             Self::Pairs(_) => {
-                (TableFormat::of(path)?.bytes_of_a_pair(schema_of(sets).ids), place.to_string(), parent(path))
+                (TableFormat::of(path)?.bytes_of_a_pair(sets.schema().ids), place.to_string(), Target::parent_of(path))
             }
             Self::Keep { rule: KeepRule::Greedy, .. } => {
                 (Keep::BYTES_OF_A_PAIR, format!("sorting pairs for {place}"), &sorting)
@@ -199,10 +199,12 @@ impl Output<'_> {
     }
 }
 
-/// Implements [`Sets::schema`].
-pub(crate) fn schema_of(sets: Sets<'_>) -> PairSchema {
-    let ids = [sets.left(), sets.right()].map(|store| store.manifest().ids);
-    // New rows are numbered after the rows of the store, so pairs with them are of one set.
-    let of_two_sets = sets.second_by() == Some(Argument::With);
-    PairSchema { ids, metric: sets.left().manifest().metric, of_two_sets }
+impl Sets<'_> {
+    /// Returns the properties of the pairs of two sets that are known in advance.
+    pub fn schema(self) -> PairSchema {
+        let ids = [self.left(), self.right()].map(|store| store.manifest().ids);
+        // New rows are numbered after the rows of the store, so pairs with them are of one set.
+        let of_two_sets = self.second_by() == Some(Argument::With);
+        PairSchema { ids, metric: self.left().manifest().metric, of_two_sets }
+    }
 }

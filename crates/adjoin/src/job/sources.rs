@@ -9,7 +9,7 @@ use crate::base::error::{Error, Result};
 use crate::base::message::message;
 use crate::collection;
 use crate::source::{self, SourceOptions, VectorSource};
-use crate::store::{Kind, kind_of};
+use crate::store::FolderKind;
 
 /// Opens names as one set of vectors: files, folders and globs, or one collection. A collection is read as it is at
 /// this moment, with its ids.
@@ -20,7 +20,7 @@ use crate::store::{Kind, kind_of};
 pub fn open_source(context: &Context, names: &[String], options: &SourceOptions) -> Result<Arc<dyn VectorSource>> {
     // All names are checked, so that a collection among files is refused as such and not as an unknown file.
     for name in names {
-        if kind_of(context, Path::new(name))? == Some(Kind::Collection) {
+        if FolderKind::of(context, Path::new(name))? == Some(FolderKind::Collection) {
             return open_live(context, names, name, options);
         }
     }

@@ -242,7 +242,7 @@ mod tests {
     use super::super::naming::{IdRoom, Naming};
     use super::*;
     use crate::base::context::RUNTIME_BYTES;
-    use crate::sink::CollectHits;
+    use crate::sink::Collect;
     use crate::source::TextIds;
 
     /// Returns the number of a row as text of `id_bytes` bytes.
@@ -275,7 +275,7 @@ mod tests {
         let mut texts = TextIds::default();
         query_rows.iter().for_each(|row| texts.push(row.to_string().as_bytes()));
         for id_bytes in [4, 6_000, 300_000] {
-            let (memory, sink) = (IdMemory::new(context, IdKind::Utf8, 0).unwrap(), CollectHits::default());
+            let (memory, sink) = (IdMemory::new(context, IdKind::Utf8, 0).unwrap(), Collect::default());
             let some = if id_bytes == 300_000 { &found[4..5] } else { &found[..] };
             let ids = &Ids::Utf8(texts.clone());
             let queries = AnsweredQueries { rows: &query_rows, ids, first_id: 0, hits: some };

@@ -9,7 +9,7 @@ use crate::base::options::Metric;
 use crate::base::predicate::Predicate;
 use crate::execute::{Hit, Nearest};
 use crate::sql::Condition;
-use crate::store::Kind;
+use crate::store::FolderKind;
 
 /// Default recall of a search.
 pub(crate) const RECALL_DEFAULT: f64 = 0.95;
@@ -212,12 +212,12 @@ impl SearchEffort {
     ///
     /// # Errors
     /// If it cannot: names efforts to use instead.
-    pub fn check_for(self, kind: Kind) -> Result<()> {
+    pub fn check_for(self, kind: FolderKind) -> Result<()> {
         let (given, for_kinds, instead) = match (self, kind) {
-            (Self::List(list), Kind::Store) => {
+            (Self::List(list), FolderKind::Store) => {
                 (Argument::List.with(list), "graph indexes and collections", Argument::Nprobe)
             }
-            (Self::Probes(probes), Kind::Index | Kind::Collection) => {
+            (Self::Probes(probes), FolderKind::Index | FolderKind::Collection) => {
                 (Argument::Nprobe.with(probes), "stores", Argument::List)
             }
             _ => return Ok(()),

@@ -9,7 +9,7 @@ use adjoin_device::{MemoryBudget, Reservation};
 use super::PURPOSE;
 use super::batch::Batch;
 use super::names::Names;
-use super::options::{CacheOptions, NewPlanner, Planner, Recall, ServedHits, ServedQuery, SharedStatistics};
+use super::options::{CacheOptions, NewPlanner, Planner, ServedHits, ServedQuery, ServedRecall, SharedStatistics};
 use super::pass::{Group, Pass, held_bytes};
 use crate::base::error::{Error, Result};
 use crate::base::geometry::Coordinate;
@@ -506,8 +506,8 @@ fn exact_recall(SearchGoal { target, effort }: SearchGoal) -> Option<f64> {
 }
 
 /// Returns the recall that a probe plan promises.
-fn recall_of(plan: &ProbePlan) -> Option<Recall> {
-    Recall::of(plan.recall.as_ref()?)
+fn recall_of(plan: &ProbePlan) -> Option<ServedRecall> {
+    ServedRecall::of(plan.recall.as_ref()?)
 }
 
 /// Returns the bytes of each bucket in memory.

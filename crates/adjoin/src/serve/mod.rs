@@ -17,8 +17,8 @@ mod pass;
 mod search;
 
 #[doc(hidden)]
-pub use options::NewPlanner;
-pub use options::{CacheOptions, CacheStatistics, Recall, ServedHits, ServedQuery};
+pub use options::{CacheOptions, NewPlanner, usual_planner};
+pub use options::{CacheStatistics, ServedHits, ServedQuery, ServedRecall};
 pub use search::CachedSearch;
 
 /// Purpose of the memory, for error messages.

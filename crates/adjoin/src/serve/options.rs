@@ -56,7 +56,7 @@ pub struct ServedHits {
     /// Number of queries that were answered together.
     pub together: u32,
     /// The promised recall.
-    pub recall: Option<Recall>,
+    pub recall: Option<ServedRecall>,
 }
 
 impl ServedHits {
@@ -75,7 +75,7 @@ impl ServedHits {
 
 /// Recall promised for queries that are distributed like the rows of the store.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
-pub struct Recall {
+pub struct ServedRecall {
     /// The target.
     pub target: f64,
     /// Lower bound at 95 % confidence.
@@ -84,7 +84,7 @@ pub struct Recall {
     pub kept: bool,
 }
 
-impl Recall {
+impl ServedRecall {
     /// Extracts the promise from a search's statistics.
     pub fn of(recall: &RecallStatistics) -> Option<Self> {
         recall.at_k.map(|at_k| Self { target: recall.target, low: at_k.low, kept: recall.kept })
@@ -99,7 +99,7 @@ pub(crate) type Planner = Box<dyn FnMut(&[Vec<u32>], f64) -> BatchPlan + Send>;
 pub type NewPlanner = Arc<dyn Fn(BucketCosts, u64) -> Planner + Send + Sync>;
 
 /// Returns the planner of [`plan_batch`].
-pub(super) fn usual_planner() -> NewPlanner {
+pub fn usual_planner() -> NewPlanner {
     Arc::new(|costs, capacity| {
         // The planner tracks what the cache holds from one batch to the next.
         let mut cache = Residency::new(capacity, costs);

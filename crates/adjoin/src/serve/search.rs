@@ -36,12 +36,13 @@ struct OpenSearch<T: Coordinate> {
 }
 
 impl CachedSearch {
-    /// Opens a store for searches with all the free memory in the context's budget. Give it its own budget.
+    /// Opens a store for searches with all the free memory in the context's budget, half of it for buckets. Give it its
+    /// own budget. `seed` draws the calibration sample.
     ///
     /// # Errors
     /// If the budget is too small, or the store cannot be read.
-    pub fn open(context: &Context, store: Arc<Store>, options: &CacheOptions) -> Result<Self> {
-        Self::open_planned(context, store, options, usual_planner())
+    pub fn open(context: &Context, store: Arc<Store>, seed: u64) -> Result<Self> {
+        Self::open_planned(context, store, &CacheOptions { cache_bytes: None, seed }, usual_planner())
     }
 
     /// Opens a store for searches by plans that were computed elsewhere, such as in the laboratory.

@@ -3,7 +3,7 @@
 use super::components::Components;
 use super::row_ids::{IdColumn, Rows, SinkNeeds};
 use super::sink::{PairBatch, PairSink, Written};
-use super::table::{TableWriter, id_field};
+use super::table::TableWriter;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::message::message;
@@ -51,7 +51,7 @@ impl<'a> Clusters<'a> {
         let bytes = Components::memory_bytes(end);
         // Pairs only connect rows in memory. Rows are sorted once, when all clusters are known.
         let needs = SinkNeeds { bytes, sorters_during: 0, sorters_after: 1, join_bytes, purpose: "finding clusters" };
-        let column = id_field("cluster", store.manifest().ids);
+        let column = store.manifest().ids.field("cluster");
         let (rows, table) = Rows::with_table(context, sets, target, needs, column)?;
         Ok(Self { rows, components: Components::new(end), table })
     }

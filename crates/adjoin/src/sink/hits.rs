@@ -6,7 +6,7 @@ use arrow_array::{Float32Array, UInt32Array};
 use arrow_schema::{DataType, Field};
 
 use super::sink::{Discard, Written};
-use super::table::{TableWriter, id_column, id_field, value_field};
+use super::table::TableWriter;
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::options::Metric;
@@ -92,7 +92,7 @@ impl<'a> HitWriter<'a> {
         if self.table.is_none() {
             let HitSchema { query_ids, ids, metric } = self.hits;
             let rank = Field::new("rank", DataType::UInt32, false);
-            let fields = vec![id_field("query", query_ids), rank, id_field("id", ids), value_field(metric)];
+            let fields = vec![query_ids.field("query"), rank, ids.field("id"), metric.value_field()];
             self.table = Some(TableWriter::create(self.context, self.target, fields)?);
         }
         Ok(self.table.as_mut().expect("the table was just created"))
@@ -108,9 +108,9 @@ impl<'a> HitWriter<'a> {
             hits.iter().map(|hit| rows[row(hit)]).collect()
         };
         self.table()?.write(vec![
-            id_column(&of(|hit| hit.0, &batch.query_rows), &query_ids),
+            query_ids.column(&of(|hit| hit.0, &batch.query_rows)),
             Arc::new(UInt32Array::from_iter_values(hits.iter().map(|hit| hit.2))),
-            id_column(&of(|hit| hit.1, &batch.rows), &ids),
+            ids.column(&of(|hit| hit.1, &batch.rows)),
             Arc::new(Float32Array::from_iter_values(hits.iter().map(|hit| batch.values[hit.1]))),
         ])
     }
@@ -165,50 +165,6 @@ impl HitSink for Discard {
     }
 
     fn accept(&mut self, _batch: &HitBatch) -> Result<()> {
-        Ok(())
-    }
-
-    fn finish(self: Box<Self>) -> Result<Written> {
-        Ok(Written::default())
-    }
-}
-
-/// Collects hits in memory, for small results and for tests.
-#[derive(Debug, Clone, Default)]
-pub struct CollectHits(std::sync::Arc<std::sync::Mutex<Vec<HitBatch>>>);
-
-impl CollectHits {
-    /// Returns the batches so far.
-    pub fn batches(&self) -> Vec<HitBatch> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
-    }
-
-    /// Returns the hits of each query as (row, value).
-    pub fn hits(&self) -> Vec<Vec<(u64, f32)>> {
-        let mut all: Vec<Vec<(u64, f32)>> = Vec::new();
-        for HitBatch { hits_before, ends, rows, values, .. } in self.batches() {
-            let mut start = 0;
-            for (query, end) in ends.into_iter().enumerate() {
-                let hits = rows[start..end].iter().copied().zip(values[start..end].iter().copied());
-                // The first query of a batch may continue the last one of the batch before.
-                match all.last_mut().filter(|_| query == 0 && hits_before > 0) {
-                    Some(last) => last.extend(hits),
-                    None => all.push(hits.collect()),
-                }
-                start = end;
-            }
-        }
-        all
-    }
-}
-
-impl HitSink for CollectHits {
-    fn wants_ids(&self) -> bool {
-        true
-    }
-
-    fn accept(&mut self, batch: &HitBatch) -> Result<()> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(batch.clone());
         Ok(())
     }
 

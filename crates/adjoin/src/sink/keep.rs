@@ -6,7 +6,7 @@ use super::components::Components;
 use super::removed_table::{NamedRow, RemovedTable};
 use super::row_ids::{IdColumn, Rows, SinkNeeds};
 use super::sink::{PairBatch, PairSink, Written};
-use super::table::{Ended, TableWriter, id_field};
+use super::table::{Ended, TableWriter};
 use crate::base::choice::choices;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
@@ -368,7 +368,7 @@ struct KeptRows {
 
 impl KeptRows {
     fn create(rows: &Rows<'_>, target: &Target) -> Result<Self> {
-        let table = TableWriter::create(rows.context, target, vec![id_field("id", rows.ids())])?;
+        let table = TableWriter::create(rows.context, target, vec![rows.ids().field("id")])?;
         Ok(Self { table, ids: IdColumn::new(rows.ids()) })
     }
 

@@ -6,7 +6,7 @@ use arrow_array::Float32Array;
 use arrow_schema::Schema;
 
 use super::sink::{PairBatch, PairSchema, PairSink, Written};
-use super::table::{TableWriter, id_column, id_field, value_field};
+use super::table::TableWriter;
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::output::Target;
@@ -47,7 +47,7 @@ impl PairWriter {
     pub fn create(context: &Context, target: &Target, pairs: PairSchema) -> Result<Self> {
         let PairSchema { ids, metric, of_two_sets } = pairs;
         let [left, right] = PAIR_ID_COLUMNS;
-        let fields = vec![id_field(left, ids[0]), id_field(right, ids[1]), value_field(metric)];
+        let fields = vec![ids[0].field(left), ids[1].field(right), metric.value_field()];
         let (key, value) = TWO_SETS;
         let metadata = of_two_sets.then(|| (key.to_owned(), value.to_owned()));
         let schema = Schema::new_with_metadata(fields, metadata.into_iter().collect());
@@ -62,8 +62,8 @@ impl PairSink for PairWriter {
 
     fn accept(&mut self, batch: &PairBatch) -> Result<()> {
         self.0.write(vec![
-            id_column(&batch.left_rows, &batch.left_ids),
-            id_column(&batch.right_rows, &batch.right_ids),
+            batch.left_ids.column(&batch.left_rows),
+            batch.right_ids.column(&batch.right_rows),
             Arc::new(Float32Array::from(batch.values.clone())),
         ])
     }

@@ -6,7 +6,7 @@ use arrow_array::{ArrayRef, Float32Array, StringArray};
 use arrow_schema::{DataType, Field};
 
 use super::row_ids::IdColumn;
-use super::table::{Ended, TableWriter, id_field, value_field};
+use super::table::{Ended, TableWriter};
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::options::Metric;
@@ -43,10 +43,9 @@ impl RemovedTable {
         has_reasons: bool,
     ) -> Result<Self> {
         // Rows that were removed for an equal text have no value, so the column has nulls.
-        let value = value_field(metric).with_nullable(has_reasons);
+        let value = metric.value_field().with_nullable(has_reasons);
         let reason = has_reasons.then(|| Field::new("reason", DataType::Utf8, false));
-        let fields =
-            [id_field("id", kinds[0]), id_field("kept_id", kinds[1]), value].into_iter().chain(reason).collect();
+        let fields = [kinds[0].field("id"), kinds[1].field("kept_id"), value].into_iter().chain(reason).collect();
         let table = TableWriter::create(context, target, fields)?;
         let (ids, kept_ids) = (IdColumn::new(kinds[0]), IdColumn::new(kinds[1]));
         Ok(Self { table, ids, kept_ids, values: Vec::new(), has_reasons })

@@ -6,10 +6,10 @@ use adjoin_device::Reservation;
 use arrow_array::ArrayRef;
 use arrow_schema::Field;
 
-use super::table::{TableBytes, TableWriter, id_column, id_field};
+use super::table::{TableBytes, TableWriter};
 use crate::base::context::Context;
 use crate::base::error::Result;
-use crate::base::output::{Target, parent};
+use crate::base::output::Target;
 use crate::base::sorter::{SORTER_BYTES_MIN, Sorted, Sorter};
 use crate::load::{ReadAhead, Sets, least_read_ahead};
 use crate::plan::Load;
@@ -93,7 +93,7 @@ impl<'a> Rows<'a> {
         drop(context.reserve(needed + join_bytes + EDGE_BYTES, purpose)?);
         let memory = context.reserve(needed, purpose)?;
         let path = targets.into_iter().flatten().find_map(Target::path);
-        let at = context.temporary(path.map(parent));
+        let at = context.temporary(path.map(Target::parent_of));
         Ok(Self { context, store, sets, at, sorter_bytes, memory })
     }
 
@@ -106,7 +106,7 @@ impl<'a> Rows<'a> {
         column: Field,
     ) -> Result<(Self, Option<TableWriter>)> {
         let rows = Self::reserve(context, sets, [target, None], needs)?;
-        let fields = vec![id_field("id", rows.ids()), column];
+        let fields = vec![rows.ids().field("id"), column];
         let table = target.map(|target| TableWriter::create(context, target, fields)).transpose()?;
         Ok((rows, table))
     }
@@ -278,7 +278,7 @@ impl IdColumn {
 
     /// Returns the column, and begins a new one.
     pub(crate) fn take(&mut self) -> ArrayRef {
-        let column = id_column(&self.rows, &self.ids);
+        let column = self.ids.column(&self.rows);
         *self = Self::new(self.ids.kind());
         column
     }

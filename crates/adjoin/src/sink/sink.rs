@@ -108,33 +108,3 @@ impl PairSink for Discard {
         Ok(Written::default())
     }
 }
-
-/// Collects pairs in memory, for small results and for tests.
-#[derive(Debug, Clone, Default)]
-pub struct Collect(std::sync::Arc<std::sync::Mutex<Vec<(u64, u64, f32)>>>);
-
-impl Collect {
-    /// Returns the pairs so far as (left row, right row, value), ascending.
-    pub fn pairs(&self) -> Vec<(u64, u64, f32)> {
-        let mut pairs = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
-        pairs.sort_by_key(|pair| (pair.0, pair.1));
-        pairs
-    }
-}
-
-impl PairSink for Collect {
-    fn wants_ids(&self) -> bool {
-        false
-    }
-
-    fn accept(&mut self, batch: &PairBatch) -> Result<()> {
-        let rows = batch.left_rows.iter().zip(&batch.right_rows);
-        let pairs = rows.zip(&batch.values).map(|((&left, &right), &value)| (left, right, value));
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(pairs);
-        Ok(())
-    }
-
-    fn finish(self: Box<Self>) -> Result<Written> {
-        Ok(Written::default())
-    }
-}

@@ -284,36 +284,42 @@ fn parquet_writer(output: OutputWriter, schema: &SchemaRef, place: &Place) -> Re
     ArrowWriter::try_new(output, schema.clone(), Some(properties.build())).map_err(|error| place.failed(error))
 }
 
-/// Implements [`Metric::value_field`].
-pub(crate) fn value_field(metric: Metric) -> Field {
-    let name = match metric {
-        Metric::L2 => "distance",
-        Metric::Cosine => "similarity",
-        Metric::Ip => "score",
-    };
-    Field::new(name, DataType::Float32, false)
+impl Metric {
+    /// Returns the field of the column with the distances, similarities or scores.
+    pub fn value_field(self) -> Field {
+        let name = match self {
+            Metric::L2 => "distance",
+            Metric::Cosine => "similarity",
+            Metric::Ip => "score",
+        };
+        Field::new(name, DataType::Float32, false)
+    }
 }
 
-/// Implements [`IdKind::field`].
-pub(crate) fn id_field(name: &str, ids: IdKind) -> Field {
-    let data = match ids {
-        IdKind::None => DataType::UInt64,
-        IdKind::Int64 => DataType::Int64,
-        IdKind::Utf8 => DataType::Utf8,
-    };
-    Field::new(name, data, false)
+impl IdKind {
+    /// Returns the field of a column of ids, or of row numbers if there are none.
+    pub fn field(self, name: &str) -> Field {
+        let data = match self {
+            IdKind::None => DataType::UInt64,
+            IdKind::Int64 => DataType::Int64,
+            IdKind::Utf8 => DataType::Utf8,
+        };
+        Field::new(name, data, false)
+    }
 }
 
-/// Implements [`Ids::column`].
-pub(crate) fn id_column(rows: &[u64], ids: &Ids) -> ArrayRef {
-    match ids {
-        Ids::None => Arc::new(UInt64Array::from(rows.to_vec())),
-        Ids::Int64(ids) => Arc::new(Int64Array::from(ids.clone())),
-        Ids::Utf8(texts) => {
-            // Allocated exactly: while growing, a column of long ids would take twice its bytes.
-            let mut column = StringBuilder::with_capacity(texts.len(), texts.bytes());
-            (0..texts.len()).for_each(|k| column.append_value(String::from_utf8_lossy(texts.get(k))));
-            Arc::new(column.finish())
+impl Ids {
+    /// Returns the ids as a column of a table; if there are none, the row numbers `rows`.
+    pub fn column(&self, rows: &[u64]) -> ArrayRef {
+        match self {
+            Ids::None => Arc::new(UInt64Array::from(rows.to_vec())),
+            Ids::Int64(ids) => Arc::new(Int64Array::from(ids.clone())),
+            Ids::Utf8(texts) => {
+                // Allocated exactly: while growing, a column of long ids would take twice its bytes.
+                let mut column = StringBuilder::with_capacity(texts.len(), texts.bytes());
+                (0..texts.len()).for_each(|k| column.append_value(String::from_utf8_lossy(texts.get(k))));
+                Arc::new(column.finish())
+            }
         }
     }
 }
@@ -332,8 +338,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.parquet");
         let target = Target::File { path: path.clone(), force: false };
-        let fields =
-            vec![id_field("left_id", IdKind::Utf8), id_field("right_id", IdKind::Utf8), value_field(Metric::L2)];
+        let fields = vec![IdKind::Utf8.field("left_id"), IdKind::Utf8.field("right_id"), Metric::L2.value_field()];
         let mut table = TableWriter::create(&Context::default(), &target, fields).unwrap();
         let mut random = Random::new(1, "ids");
         let mut text = || (0..20).map(|_| format!("{:016x}", random.below(u64::MAX))).collect::<String>();

@@ -9,7 +9,7 @@ use arrow_array::{
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use half::f16;
 
-use super::table::{TableFormat, TableWriter, WIDE_ROWS_BYTES, id_column, id_field};
+use super::table::{TableFormat, TableWriter, WIDE_ROWS_BYTES};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::options::{Element, VectorType};
@@ -26,47 +26,56 @@ const ROWS_TOGETHER: usize = 1_024;
 /// Purpose of the memory, used in error messages.
 const PURPOSE: &str = "writing the vectors";
 
-/// Implements [`Target::write_vectors`].
-pub(crate) fn write_vectors(context: &Context, source: &dyn VectorSource, target: &Target) -> Result<Written> {
-    let Some(path) = target.path() else {
-        return Err(Error::option("vectors are written to a file, not to standard output; name one"));
-    };
-    if !TableFormat::of(path).is_ok_and(|format| format == TableFormat::Parquet) {
-        let at = path.display();
-        return Err(Error::option(format!("{at}: vectors are written as Parquet; give a name that ends in .parquet")));
-    }
-    let info = source.info();
-    let batch = BATCH_BYTES.max(info.vectors.bytes()) as u64;
-    let _memory = context.reserve(source.scan_bytes(batch) + writing_bytes(info.vectors), PURPOSE)?;
-    let mut fields = vec![id_field("id", info.ids), vector_field(info.vectors)];
-    let mut others = OtherColumns::of(context, source)?;
-    fields.extend(others.schema.fields().iter().map(|field| field.as_ref().clone()));
-    let mut table = TableWriter::create(context, target, fields)?;
-    context.progress.begin("write", "rows", info.rows);
-    let mut scan = source.scan(BATCH_BYTES)?;
-    while let Some(batch) = scan.next_batch()? {
-        context.cancel.check()?;
-        if let Some((row, _)) = batch.faults.first() {
-            let (file, row) = source.locate(batch.first_row + *row as u64);
-            return Err(Error::input(format!("{}: row {row} has no vector; leave it out", file.display())));
+impl Target {
+    /// Writes the rows of a source as Parquet: a column `id` (the row number if the source has no ids), a column `vector`
+    /// of fixed-size lists, and the source's other columns.
+    ///
+    /// # Errors
+    /// If the name does not end in `.parquet` or is taken, a row has no vector, memory does not suffice, or the disk
+    /// refuses. Nothing is left of the file then.
+    pub fn write_vectors(&self, context: &Context, source: &dyn VectorSource) -> Result<Written> {
+        let Some(path) = self.path() else {
+            return Err(Error::option("vectors are written to a file, not to standard output; name one"));
+        };
+        if !TableFormat::of(path).is_ok_and(|format| format == TableFormat::Parquet) {
+            let at = path.display();
+            return Err(Error::option(format!(
+                "{at}: vectors are written as Parquet; give a name that ends in .parquet"
+            )));
         }
-        let VectorBatch { first_row, rows, bytes, ids, .. } = batch;
-        let numbers: Vec<u64> = (first_row..first_row + rows as u64).collect();
-        let columns = [id_column(&numbers, &ids), vector_column(info.vectors, &bytes)];
-        // Vectors and other columns arrive in batches of different lengths, so rows are written in common parts.
-        let mut done = 0;
-        while done < rows {
-            let some = others.take(source, rows - done)?;
-            let of_rows = columns.iter().map(|column| column.slice(done, some.num_rows()));
-            table.write(of_rows.chain(some.columns().iter().cloned()).collect())?;
-            done += some.num_rows();
+        let info = source.info();
+        let batch = BATCH_BYTES.max(info.vectors.bytes()) as u64;
+        let _memory = context.reserve(source.scan_bytes(batch) + writing_bytes(info.vectors), PURPOSE)?;
+        let mut fields = vec![info.ids.field("id"), vector_field(info.vectors)];
+        let mut others = OtherColumns::of(context, source)?;
+        fields.extend(others.schema.fields().iter().map(|field| field.as_ref().clone()));
+        let mut table = TableWriter::create(context, self, fields)?;
+        context.progress.begin("write", "rows", info.rows);
+        let mut scan = source.scan(BATCH_BYTES)?;
+        while let Some(batch) = scan.next_batch()? {
+            context.cancel.check()?;
+            if let Some((row, _)) = batch.faults.first() {
+                let (file, row) = source.locate(batch.first_row + *row as u64);
+                return Err(Error::input(format!("{}: row {row} has no vector; leave it out", file.display())));
+            }
+            let VectorBatch { first_row, rows, bytes, ids, .. } = batch;
+            let numbers: Vec<u64> = (first_row..first_row + rows as u64).collect();
+            let columns = [ids.column(&numbers), vector_column(info.vectors, &bytes)];
+            // Vectors and other columns arrive in batches of different lengths, so rows are written in common parts.
+            let mut done = 0;
+            while done < rows {
+                let some = others.take(source, rows - done)?;
+                let of_rows = columns.iter().map(|column| column.slice(done, some.num_rows()));
+                table.write(of_rows.chain(some.columns().iter().cloned()).collect())?;
+                done += some.num_rows();
+            }
+            context.progress.advance(first_row + rows as u64);
         }
-        context.progress.advance(first_row + rows as u64);
+        table.finish()
     }
-    table.finish()
 }
 
-/// Returns the bytes that [`write_vectors`] holds in addition to the source and its columns.
+/// Returns the bytes that [`Target::write_vectors`] holds in addition to the source and its columns.
 pub(crate) fn writing_bytes(vectors: VectorType) -> u64 {
     let batch = BATCH_BYTES.max(vectors.bytes()) as u64;
     3 * batch + batch / vectors.element.bytes() as u64 * BYTES_OF_ELEMENT + WIDE_ROWS_BYTES

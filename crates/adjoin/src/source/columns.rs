@@ -67,22 +67,23 @@ pub(super) struct TableColumns {
     id: Option<IdColumn>,
 }
 
-/// Implements [`SourceOptions::columns_read`].
-pub(crate) fn columns_read(
-    path: &Path,
-    schema: &Schema,
-    options: &SourceOptions,
-    attributes: &[String],
-) -> Result<Vec<usize>> {
-    let mut places = TableColumns::choose(path, schema, options)?.places();
-    for name in attributes {
-        places.push(attributes::find(path, schema, name, &Argument::Columns.into())?.0);
+impl SourceOptions {
+    /// Returns the indices of the columns to read from a table with this schema, ascending: the vectors, the ids, if any,
+    /// and `attributes`. For a field of a struct, it is the index of the outermost struct. `path` is for messages.
+    ///
+    /// # Errors
+    /// Fails if a column does not exist or the choice is ambiguous.
+    pub fn columns_read(&self, path: &Path, schema: &Schema, attributes: &[String]) -> Result<Vec<usize>> {
+        let mut places = TableColumns::choose(path, schema, self)?.places();
+        for name in attributes {
+            places.push(attributes::find(path, schema, name, &Argument::Columns.into())?.0);
+        }
+        let mut tops: Vec<usize> = places.iter().map(ColumnPlace::top_index).collect();
+        // Several columns may be fields of one struct.
+        tops.sort_unstable();
+        tops.dedup();
+        Ok(tops)
     }
-    let mut tops: Vec<usize> = places.iter().map(ColumnPlace::top_index).collect();
-    // Several columns may be fields of one struct.
-    tops.sort_unstable();
-    tops.dedup();
-    Ok(tops)
 }
 
 /// Returns the column of ids of a table with this schema.

@@ -39,10 +39,13 @@ thread_local! {
     static GUARDS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Implements [`Error::replaces_panic`].
-pub(crate) fn is_guarded() -> bool {
-    // Thread-local storage may be destroyed already if a thread panics while it ends.
-    GUARDS.try_with(Cell::get).is_ok_and(|guards| guards > 0)
+impl Error {
+    /// Returns whether this thread runs a third-party reader. Its panics become errors. A panic hook can call this, so as
+    /// not to print the same text as the error.
+    pub fn replaces_panic() -> bool {
+        // Thread-local storage may be destroyed already if a thread panics while it ends.
+        GUARDS.try_with(Cell::get).is_ok_and(|guards| guards > 0)
+    }
 }
 
 /// Held while a third-party reader runs.
@@ -86,12 +89,12 @@ mod tests {
     #[test]
     fn panics_of_readers_become_errors() {
         let read = || -> std::result::Result<(), String> {
-            assert!(is_guarded());
+            assert!(Error::replaces_panic());
             std::panic::resume_unwind(Box::new("index out of bounds"))
         };
         let error = guarded(Path::new("a.parquet"), "row 3", read).unwrap_err().to_string();
         assert!(error.starts_with("a.parquet: cannot read row 3: index out of bounds; "), "{error}");
-        assert!(!is_guarded());
-        assert!(guarded(Path::new("b"), "c", || Ok::<_, String>(is_guarded())).unwrap());
+        assert!(!Error::replaces_panic());
+        assert!(guarded(Path::new("b"), "c", || Ok::<_, String>(Error::replaces_panic())).unwrap());
     }
 }

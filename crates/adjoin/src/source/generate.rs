@@ -27,38 +27,44 @@ pub struct Generated {
     pub seed: u64,
 }
 
-/// Implements [`Generated::write`].
-pub(crate) fn generate(context: &Context, what: &Generated, target: &Target) -> Result<u64> {
-    let Target::File { path, force } = target else {
-        return Err(Error::option("vectors are written to a file, not to standard output"));
-    };
-    check(what)?;
-    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or("");
-    let header = header(what, ending)?;
-    // A draft, so that an interrupted run leaves no file that looks complete.
-    let (draft, output) = Draft::create(context, path, *force)?;
-    let written = output.written();
-    let mut file = BufWriter::with_capacity(1 << 20, output);
-    let failed = |error: std::io::Error| {
-        let other = || Error::device(format!("cannot write {}: {error}", path.display()));
-        device_failure(&error).unwrap_or_else(other)
-    };
-    file.write_all(&header).map_err(failed)?;
-    let mut model = Model::new(what);
-    let mut row = Vec::with_capacity(what.vectors.bytes());
-    context.progress.begin("generate", "rows", what.rows);
-    for done in 0..what.rows {
-        if done % 4096 == 0 {
-            context.cancel.check()?;
-            context.progress.advance(done);
+impl Generated {
+    /// Writes vectors to a `.fbin`, `.u8bin` or `.i8bin` file, according to the element type, or to a `.npy` file. Returns
+    /// the bytes written.
+    ///
+    /// # Errors
+    /// Fails if the sizes or the file's extension are invalid, the file exists, or the disk refuses.
+    pub fn write(&self, context: &Context, target: &Target) -> Result<u64> {
+        let Target::File { path, force } = target else {
+            return Err(Error::option("vectors are written to a file, not to standard output"));
+        };
+        check(self)?;
+        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or("");
+        let header = header(self, ending)?;
+        // A draft, so that an interrupted run leaves no file that looks complete.
+        let (draft, output) = Draft::create(context, path, *force)?;
+        let written = output.written();
+        let mut file = BufWriter::with_capacity(1 << 20, output);
+        let failed = |error: std::io::Error| {
+            let other = || Error::device(format!("cannot write {}: {error}", path.display()));
+            device_failure(&error).unwrap_or_else(other)
+        };
+        file.write_all(&header).map_err(failed)?;
+        let mut model = Model::new(self);
+        let mut row = Vec::with_capacity(self.vectors.bytes());
+        context.progress.begin("generate", "rows", self.rows);
+        for done in 0..self.rows {
+            if done % 4096 == 0 {
+                context.cancel.check()?;
+                context.progress.advance(done);
+            }
+            row.clear();
+            model.write_row(&mut row);
+            file.write_all(&row).map_err(failed)?;
         }
-        row.clear();
-        model.write_row(&mut row);
-        file.write_all(&row).map_err(failed)?;
+        file.into_inner().map_err(|error| failed(error.into_error()))?.sync()?;
+        draft.publish()?;
+        Ok(written.load(std::sync::atomic::Ordering::Relaxed))
     }
-    file.into_inner().map_err(|error| failed(error.into_error()))?.sync()?;
-    draft.publish()?;
-    Ok(written.load(std::sync::atomic::Ordering::Relaxed))
 }
 
 fn check(what: &Generated) -> Result<()> {

@@ -20,7 +20,7 @@ use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
 use crate::base::options::{Element, VectorType};
-use crate::base::output::parent;
+use crate::base::output::Target;
 
 /// Options for reading tables. Files without columns accept no column name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -183,19 +183,24 @@ pub(crate) fn open_counted(context: &Context, path: &Path, element: Element) -> 
     Ok(Arc::new(source))
 }
 
-/// Implements [`SourceOptions::expand`].
-pub(crate) fn expand(source: &str) -> Result<Vec<PathBuf>> {
-    let local = local_name(source);
-    let source = local.as_deref().unwrap_or(source);
-    let path = Path::new(source);
-    // Nothing is listed for a name in an object store: callers compare files of this machine.
-    if remote(source).is_some() {
-        return Ok(vec![path.to_owned()]);
+impl SourceOptions {
+    /// Returns the files that a name of a source stands for, in order, without opening them.
+    ///
+    /// # Errors
+    /// Fails if a folder or glob has no files, or cannot be read.
+    pub fn expand(source: &str) -> Result<Vec<PathBuf>> {
+        let local = local_name(source);
+        let source = local.as_deref().unwrap_or(source);
+        let path = Path::new(source);
+        // Nothing is listed for a name in an object store: callers compare files of this machine.
+        if remote(source).is_some() {
+            return Ok(vec![path.to_owned()]);
+        }
+        if path.is_dir() {
+            return Ok(FolderFiles::read(path, None)?.files.into_iter().map(|(path, _)| path).collect());
+        }
+        named_files(source)
     }
-    if path.is_dir() {
-        return Ok(FolderFiles::read(path, None)?.files.into_iter().map(|(path, _)| path).collect());
-    }
-    named_files(source)
 }
 
 /// Returns a file's name relative to the named source. For a glob, it is the path after the components before the first
@@ -203,7 +208,11 @@ pub(crate) fn expand(source: &str) -> Result<Vec<PathBuf>> {
 fn name_within(source: &str, path: &Path) -> PathBuf {
     let is_plain = |part: &Component<'_>| !part.as_os_str().to_string_lossy().contains(WILDCARDS);
     let named = Path::new(source);
-    let fixed = if named == path { parent(path).to_owned() } else { named.components().take_while(is_plain).collect() };
+    let fixed = if named == path {
+        Target::parent_of(path).to_owned()
+    } else {
+        named.components().take_while(is_plain).collect()
+    };
     // the glob crate drops `./`
     let fixed = [fixed.as_path(), fixed.strip_prefix(".").unwrap_or(&fixed)].into_iter();
     let within = fixed.filter_map(|fixed| path.strip_prefix(fixed).ok()).find(|way| !way.as_os_str().is_empty());

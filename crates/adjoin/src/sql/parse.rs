@@ -9,7 +9,6 @@ use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::Token;
 
 use crate::base::error::{Error, Result};
-use crate::base::workers::no_thread;
 
 /// Longest text to parse.
 const TEXT_BYTES_MAX: usize = 4_096;
@@ -46,7 +45,7 @@ pub(super) fn parse<R: Send>(
     thread::scope(|scope| {
         let work = || read_all(text, kind, read);
         let thread = thread::Builder::new().name("adjoin sql".into()).stack_size(STACK_BYTES);
-        let thread = thread.spawn_scoped(scope, work).map_err(no_thread)?;
+        let thread = thread.spawn_scoped(scope, work).map_err(Error::no_thread)?;
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }

@@ -7,7 +7,7 @@ use adjoin_device::{AlignedBuffer, ReadFile};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::files::{Files, Role, read_whole};
-use super::manifest::Kind;
+use super::manifest::FolderKind;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 
@@ -15,7 +15,7 @@ use crate::base::error::{Error, Result};
 #[derive(Clone, Copy)]
 pub(crate) struct FolderFiles<'a> {
     pub(crate) folder: &'a Path,
-    pub(crate) kind: Kind,
+    pub(crate) kind: FolderKind,
     pub(crate) files: &'a Files,
 }
 

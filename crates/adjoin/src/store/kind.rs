@@ -6,27 +6,33 @@ use std::path::Path;
 use adjoin_device::{DeviceError, FileKind, Location};
 
 use super::format::MANIFEST_FILE;
-use super::manifest::{Envelope, Kind, read_manifest_bytes};
+use super::manifest::{Envelope, FolderKind, read_manifest_bytes};
+use super::reader::Store;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::message::{Mention, message};
 use crate::source::{check_remote, is_glob};
 
-/// Implements [`Kind::of`].
-pub(crate) fn kind_of(context: &Context, folder: &Path) -> Result<Option<Kind>> {
-    Ok(find_manifest(context, folder)?.map(|(kind, _)| kind))
+impl FolderKind {
+    /// Returns the kind of a folder; `None` if it has no manifest or is not a folder.
+    ///
+    /// # Errors
+    /// Fails if the manifest is damaged or of a kind that only a later version knows, or the device does not allow access.
+    pub fn of(context: &Context, folder: &Path) -> Result<Option<FolderKind>> {
+        Ok(find_manifest(context, folder)?.map(|(kind, _)| kind))
+    }
 }
 
 /// Reads the manifest of a folder. Returns its kind and its bytes; `None` if there is none.
 ///
 /// # Errors
-/// Fails as [`kind_of`] does.
-pub(crate) fn find_manifest(context: &Context, folder: &Path) -> Result<Option<(Kind, Vec<u8>)>> {
+/// Fails as [`FolderKind::of`] does.
+pub(crate) fn find_manifest(context: &Context, folder: &Path) -> Result<Option<(FolderKind, Vec<u8>)>> {
     if !has_manifest(context, folder)? {
         return Ok(None);
     }
     let bytes = read_manifest_bytes(context, folder)?;
-    let envelope = Envelope::parse(&bytes).map_err(|unreadable| unreadable.in_folder(folder, Kind::Store))?;
+    let envelope = Envelope::parse(&bytes).map_err(|unreadable| unreadable.in_folder(folder, FolderKind::Store))?;
     Ok(Some((envelope.kind, bytes)))
 }
 
@@ -57,7 +63,7 @@ pub(crate) fn has_manifest(context: &Context, folder: &Path) -> Result<bool> {
 ///
 /// # Errors
 /// Fails if the folder is remote.
-pub(crate) fn refuse_remote(kind: Kind, folder: &Path) -> Result<()> {
+pub(crate) fn refuse_remote(kind: FolderKind, folder: &Path) -> Result<()> {
     let Location::Remote(name) = Location::of(folder) else { return Ok(()) };
     Err(Error::input(format!(
         "{}: is {kind}, which is read in small pieces, each of which takes long in an object store; copy the folder to \
@@ -66,33 +72,39 @@ pub(crate) fn refuse_remote(kind: Kind, folder: &Path) -> Result<()> {
     )))
 }
 
-/// Implements [`Store::sole_input`].
-pub(crate) fn sole_store<'a>(
-    context: &Context,
-    inputs: &'a [String],
-    only_for_builds: Option<Mention>,
-) -> Result<Option<&'a Path>> {
-    for input in inputs {
-        let Some(kind) = kind_of(context, Path::new(input))? else { continue };
-        match kind {
-            Kind::Store => {}
-            // A collection is read as a source, from a snapshot of its rows.
-            Kind::Collection => continue,
-            Kind::Index => return Err(kind.is_not(Kind::Store, Path::new(input))),
+impl Store {
+    /// Returns the store among the inputs of a join; `None` if all inputs are sources, which collections are too. A store
+    /// must be the only input, and options that apply only to builds (`only_for_builds`) must be absent.
+    ///
+    /// # Errors
+    /// Fails if the store is not the only input, such an option is given, an input is an index, or [`FolderKind::of`] fails.
+    pub fn sole_input<'a>(
+        context: &Context,
+        inputs: &'a [String],
+        only_for_builds: Option<Mention>,
+    ) -> Result<Option<&'a Path>> {
+        for input in inputs {
+            let Some(kind) = FolderKind::of(context, Path::new(input))? else { continue };
+            match kind {
+                FolderKind::Store => {}
+                // A collection is read as a source, from a snapshot of its rows.
+                FolderKind::Collection => continue,
+                FolderKind::Index => return Err(kind.is_not(FolderKind::Store, Path::new(input))),
+            }
+            if inputs.len() > 1 {
+                return Err(Error::option(format!(
+                    "{input} is a store, which is joined alone; give one store, or only sources"
+                )));
+            }
+            if let Some(option) = only_for_builds {
+                return Err(Error::option(message![
+                    format!("{input} is a store, and "),
+                    option,
+                    " has a meaning only while one is built; leave it out, or build again with it"
+                ]));
+            }
+            return Ok(Some(Path::new(input)));
         }
-        if inputs.len() > 1 {
-            return Err(Error::option(format!(
-                "{input} is a store, which is joined alone; give one store, or only sources"
-            )));
-        }
-        if let Some(option) = only_for_builds {
-            return Err(Error::option(message![
-                format!("{input} is a store, and "),
-                option,
-                " has a meaning only while one is built; leave it out, or build again with it"
-            ]));
-        }
-        return Ok(Some(Path::new(input)));
+        Ok(None)
     }
-    Ok(None)
 }

@@ -27,7 +27,7 @@ const FAULT_CHARACTERS_MAX: usize = 300;
 
 /// Manifest of a store. It holds no time, path, thread count or budget.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Manifest {
+pub struct StoreManifest {
     /// Version of the format.
     pub format_version: u32,
     /// Type of the vectors.
@@ -70,7 +70,7 @@ pub struct Manifest {
     pub buckets: u32,
     /// Files by role.
     pub files: Files,
-    /// Checksum of this file, computed with these 16 digits set to zero. [`Manifest::encode`] fills it in.
+    /// Checksum of this file, computed with these 16 digits set to zero. [`StoreManifest::encode`] fills it in.
     pub manifest_xxh3: String,
 }
 
@@ -83,7 +83,7 @@ pub(crate) const NO_CHECKSUM: &str = "0000000000000000";
 
 /// Kind of a folder with a manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum FolderKind {
     /// Vectors in buckets, for joins and searches; the default if a manifest names no kind.
     Store,
     /// A graph over the vectors of a store.
@@ -92,7 +92,7 @@ pub enum Kind {
     Collection,
 }
 
-impl Kind {
+impl FolderKind {
     /// All kinds.
     pub const ALL: [Self; 3] = [Self::Store, Self::Index, Self::Collection];
 
@@ -170,7 +170,7 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for FolderKind {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::Store => "a store",
@@ -186,7 +186,7 @@ pub(crate) enum Unreadable {
     /// It is intact, but of this newer version.
     Newer(u64),
     /// It is intact, but of another kind than the wanted one.
-    Other(Kind),
+    Other(FolderKind),
     /// It is intact, but of a kind that only a later version knows.
     UnknownKind(String),
     /// It is damaged or contains impossible values.
@@ -195,7 +195,7 @@ pub(crate) enum Unreadable {
 
 impl Unreadable {
     /// Returns the error for a folder with such a manifest if a folder of kind `expected` was expected.
-    pub(crate) fn in_folder(self, folder: &Path, expected: Kind) -> Error {
+    pub(crate) fn in_folder(self, folder: &Path, expected: FolderKind) -> Error {
         let at = folder.display();
         match self {
             Self::Newer(version) => {
@@ -217,7 +217,7 @@ impl Unreadable {
 
 /// What all manifests share, whatever their kind and version: an intact checksum and a kind.
 pub(super) struct Envelope {
-    pub(super) kind: Kind,
+    pub(super) kind: FolderKind,
     value: Value,
 }
 
@@ -236,10 +236,10 @@ impl Envelope {
             return Err(damaged("checksum mismatch"));
         }
         let kind = match value.get("kind") {
-            None => Kind::Store,
+            None => FolderKind::Store,
             Some(kind) => {
                 let name = kind.as_str().ok_or_else(|| damaged("the manifest is of no kind"))?;
-                Kind::of_name(name).ok_or_else(|| Unreadable::UnknownKind(shortened(name)))?
+                FolderKind::of_name(name).ok_or_else(|| Unreadable::UnknownKind(shortened(name)))?
             }
         };
         Ok(Self { kind, value })
@@ -281,7 +281,7 @@ pub(crate) fn sealed(blank: &impl Serialize) -> Vec<u8> {
 
 /// Decodes a manifest of the `expected` kind, after checking that it is intact, of a known version, and names all
 /// required files.
-pub(crate) fn unsealed<M: DeserializeOwned>(bytes: &[u8], expected: Kind) -> std::result::Result<M, Unreadable> {
+pub(crate) fn unsealed<M: DeserializeOwned>(bytes: &[u8], expected: FolderKind) -> std::result::Result<M, Unreadable> {
     let envelope = Envelope::parse(bytes)?;
     if envelope.kind != expected {
         return Err(Unreadable::Other(envelope.kind));
@@ -302,15 +302,15 @@ fn shortened(text: &str) -> String {
 pub(crate) fn read_manifest_bytes(context: &Context, folder: &Path) -> Result<Vec<u8>> {
     let file = context.device.open(&folder.join(MANIFEST_FILE))?;
     // Checked before the file is read: any file may have this name, and parsing takes a multiple of its length.
-    if file.len() > Manifest::bytes_max() {
+    if file.len() > StoreManifest::bytes_max() {
         return Err(Error::corrupt(format!("{}: the manifest is too long to be one", folder.display())));
     }
     read_whole(&*file)
 }
 
 /// Reads the manifest of a store.
-pub(crate) fn read_manifest(context: &Context, folder: &Path) -> Result<Manifest> {
-    Manifest::decode(folder, &read_manifest_bytes(context, folder)?)
+pub(crate) fn read_manifest(context: &Context, folder: &Path) -> Result<StoreManifest> {
+    StoreManifest::decode(folder, &read_manifest_bytes(context, folder)?)
 }
 
 /// Returns whether another manifest has replaced the one with this checksum: the folder was rebuilt, and old files may
@@ -356,7 +356,7 @@ pub(crate) fn is_longest(metric: Metric, longest: Option<f64>) -> bool {
     longest.is_some() == (metric == Metric::Ip) && longest.is_none_or(|longest| longest.is_finite() && longest >= 0.0)
 }
 
-impl Manifest {
+impl StoreManifest {
     /// Returns the number of rows left out for lack of a usable vector. Removed rows had one, so they are not counted.
     pub(crate) fn without_vectors(&self) -> u64 {
         self.skipped_rows - self.removed_rows
@@ -386,12 +386,12 @@ impl Manifest {
     /// # Errors
     /// Fails if the manifest is damaged, of a newer version, or contains impossible values.
     pub fn decode(folder: &Path, bytes: &[u8]) -> Result<Self> {
-        Self::parse(bytes).map_err(|unreadable| unreadable.in_folder(folder, Kind::Store))
+        Self::parse(bytes).map_err(|unreadable| unreadable.in_folder(folder, FolderKind::Store))
     }
 
     /// Decodes a manifest like [`Self::decode`], with the bare reason instead of a message.
     pub(super) fn parse(bytes: &[u8]) -> std::result::Result<Self, Unreadable> {
-        let manifest: Self = unsealed(bytes, Kind::Store)?;
+        let manifest: Self = unsealed(bytes, FolderKind::Store)?;
         match manifest.contradiction() {
             None => Ok(manifest),
             Some(what) => Err(Unreadable::Damaged(format!("the manifest is impossible: {what}"))),
@@ -462,14 +462,14 @@ mod tests {
     use super::*;
     use crate::base::options::Element;
 
-    fn sample() -> Manifest {
+    fn sample() -> StoreManifest {
         let lengths = |role| match role {
             Role::Centers => 3 * 384 * 4,
             Role::Table => 3 * 32,
             _ => 12 * 4096,
         };
         let file = |role: Role| FileFacts { bytes: lengths(role), ..FileFacts::of(role.name(), b"its contents") };
-        Manifest {
+        StoreManifest {
             format_version: FORMAT_VERSION,
             vectors: VectorType { element: Element::F16, dimensions: 384 },
             rows: 10,
@@ -496,22 +496,22 @@ mod tests {
     fn manifests_round_trip_and_flipped_bits_are_detected() {
         let folder = Path::new("store");
         let bytes = sample().encode();
-        let read = Manifest::decode(folder, &bytes).unwrap();
-        assert_eq!(Manifest { manifest_xxh3: NO_CHECKSUM.into(), ..read }, sample());
+        let read = StoreManifest::decode(folder, &bytes).unwrap();
+        assert_eq!(StoreManifest { manifest_xxh3: NO_CHECKSUM.into(), ..read }, sample());
         for bit in 0..bytes.len() * 8 {
             let mut flipped = bytes.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(Manifest::decode(folder, &flipped).is_err(), "bit {bit}");
+            assert!(StoreManifest::decode(folder, &flipped).is_err(), "bit {bit}");
         }
     }
 
     /// Returns the sample manifest with one replacement and a corrected checksum.
-    fn edited(what: &str, by: &str) -> std::result::Result<Manifest, Error> {
+    fn edited(what: &str, by: &str) -> std::result::Result<StoreManifest, Error> {
         let text = String::from_utf8(sample().encode()).unwrap();
-        let digits = Manifest::decode(Path::new("store"), text.as_bytes()).unwrap().manifest_xxh3;
+        let digits = StoreManifest::decode(Path::new("store"), text.as_bytes()).unwrap().manifest_xxh3;
         let edited = text.replace(&digits, NO_CHECKSUM).replacen(what, by, 1);
         let sealed = edited.replace(NO_CHECKSUM, &hexadecimal(checksum(edited.as_bytes())));
-        Manifest::decode(Path::new("store"), sealed.as_bytes())
+        StoreManifest::decode(Path::new("store"), sealed.as_bytes())
     }
 
     #[test]

@@ -12,13 +12,13 @@ use adjoin_device::FileKind;
 
 use super::files::{Files, Role};
 use super::format::{MANIFEST_FILE, tag_of};
-use super::kind::{has_manifest, kind_of};
-use super::manifest::{Envelope, Kind, read_manifest_bytes};
+use super::kind::has_manifest;
+use super::manifest::{Envelope, FolderKind, read_manifest_bytes};
 use crate::base::context::Context;
 use crate::base::error::{self, Error, Result};
 use crate::base::locks::{OwnFolder, WriterLock, is_own_for, is_writer_file};
 use crate::base::message::{Argument, message};
-use crate::base::output::{check_parent, parent};
+use crate::base::output::{Target, check_parent};
 
 /// Purpose of a build's draft folder inside the store's folder, used in its name.
 const DRAFTS: &str = "build";
@@ -30,7 +30,7 @@ const BEGINNINGS_MAX: usize = 10;
 /// # Errors
 /// Fails if a folder of this kind exists and `force` is false, something else exists, or the device does not allow
 /// access.
-pub(crate) fn check_target(context: &Context, store: &Path, kind: Kind, force: bool) -> Result<()> {
+pub(crate) fn check_target(context: &Context, store: &Path, kind: FolderKind, force: bool) -> Result<()> {
     let at = store.display();
     match context.device.kind(store)? {
         None => check_parent(&*context.device, store),
@@ -49,8 +49,8 @@ pub(crate) fn check_target(context: &Context, store: &Path, kind: Kind, force: b
 }
 
 /// Refuses a folder with a manifest of another kind, or one that must not be replaced.
-fn check_replaceable(context: &Context, store: &Path, kind: Kind, force: bool) -> Result<()> {
-    match kind_of(context, store) {
+fn check_replaceable(context: &Context, store: &Path, kind: FolderKind, force: bool) -> Result<()> {
+    match FolderKind::of(context, store) {
         Ok(Some(other)) if other != kind => {
             return Err(Error::input(format!("{} is {other}, not {kind}; choose another folder", store.display())));
         }
@@ -79,7 +79,7 @@ fn is_file_of_ours(name: &str) -> bool {
 pub(crate) struct Drafts<'a> {
     context: &'a Context,
     store: &'a Path,
-    kind: Kind,
+    kind: FolderKind,
     made_store: bool,
     lock: Option<WriterLock>,
     folder: Option<OwnFolder>,
@@ -93,13 +93,13 @@ impl<'a> Drafts<'a> {
     ///
     /// # Errors
     /// Fails if the disk refuses or another build writes there.
-    pub(crate) fn begin(context: &'a Context, store: &'a Path, kind: Kind) -> Result<Self> {
+    pub(crate) fn begin(context: &'a Context, store: &'a Path, kind: FolderKind) -> Result<Self> {
         let device = &context.device;
         let mut drafts = Self { context, store, kind, made_store: false, lock: None, folder: None, placed: Vec::new() };
         drafts.lock = Some(drafts.lock()?);
         if drafts.made_store {
             // Otherwise a power loss could remove the folder, and the store in it, however durable its files are.
-            device.sync_folder(parent(store))?;
+            device.sync_folder(Target::parent_of(store))?;
         }
         drafts.folder = Some(OwnFolder::create(device, store, DRAFTS)?);
         Ok(drafts)

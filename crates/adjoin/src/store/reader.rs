@@ -15,7 +15,7 @@ use super::filter_bitmap::{AttributeFile, FilterBitmap, StoredColumns, required_
 use super::folder::{FolderFiles, read_checked};
 use super::format::{Bucket, Extent, MemberBytes, decode_bucket, decode_members, decode_table};
 use super::kind::has_manifest;
-use super::manifest::{Kind, Manifest, is_replaced, read_manifest};
+use super::manifest::{FolderKind, StoreManifest, is_replaced, read_manifest};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::geometry::{Coordinate, Space, with_coordinates};
@@ -29,7 +29,7 @@ const PIECE_BYTES: usize = 64 << 10;
 /// A store, open for reading from any thread.
 pub struct Store {
     folder: PathBuf,
-    manifest: Manifest,
+    manifest: StoreManifest,
     extents: Vec<Extent>,
     centers: Arc<dyn ReadFile>,
     file: Arc<dyn ReadFile>,
@@ -58,7 +58,7 @@ impl Store {
     ///
     /// # Errors
     /// Fails as [`Self::open`] does.
-    pub(crate) fn open_read(context: &Context, folder: &Path, mut manifest: Manifest) -> Result<Self> {
+    pub(crate) fn open_read(context: &Context, folder: &Path, mut manifest: StoreManifest) -> Result<Self> {
         loop {
             let opened = Self::of_manifest(context, folder, &manifest);
             // If a build replaced the store while its files were being opened, some of them may be missing; the new
@@ -71,7 +71,7 @@ impl Store {
         }
     }
 
-    fn of_manifest(context: &Context, folder: &Path, manifest: &Manifest) -> Result<Self> {
+    fn of_manifest(context: &Context, folder: &Path, manifest: &StoreManifest) -> Result<Self> {
         // The manifest's lengths agree with one another. The extents are decoded while the raw table is in memory too,
         // and callers turn centers into coordinates. Fail now if the budget cannot hold that.
         let table = manifest.files[Role::Table].bytes;
@@ -80,7 +80,7 @@ impl Store {
         // Dropped at once: this only tests that the memory exists, and callers reserve what they hold.
         drop(context.reserve(table + table.max(panel) + PIECE_BYTES as u64, "opening the store")?);
         let memory = context.reserve(table, "opening the store")?;
-        let files = FolderFiles { folder, kind: Kind::Store, files: &manifest.files };
+        let files = FolderFiles { folder, kind: FolderKind::Store, files: &manifest.files };
         let table = files.read(context, Role::Table)?;
         let centers = files.open(context, Role::Centers)?;
         // Verified now, so that a damaged center is reported when the store is opened and not in the middle of a run.
@@ -98,7 +98,7 @@ impl Store {
     }
 
     /// Returns the store's manifest.
-    pub fn manifest(&self) -> &Manifest {
+    pub fn manifest(&self) -> &StoreManifest {
         &self.manifest
     }
 
@@ -212,7 +212,7 @@ impl Store {
     }
 
     fn files(&self) -> FolderFiles<'_> {
-        FolderFiles { folder: &self.folder, kind: Kind::Store, files: &self.manifest.files }
+        FolderFiles { folder: &self.folder, kind: FolderKind::Store, files: &self.manifest.files }
     }
 
     /// Returns the file of the buckets.

@@ -18,12 +18,13 @@ use super::format::{
     self, Ascent, EXTENT_ALIGNMENT, Extent, HEADER_BYTES, Header, MANIFEST_FILE, decode_table, hexadecimal,
 };
 use super::kind::has_manifest;
-use super::manifest::{Kind, Manifest, Unreadable, is_replaced};
+use super::manifest::{FolderKind, StoreManifest, Unreadable, is_replaced};
 use super::publish::is_ours;
+use super::reader::Store;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::locks::is_writer_file;
-use crate::base::message::one_line;
+use crate::base::message::Message;
 
 /// Bytes in memory at a time, whatever the size of a bucket.
 const PIECE_BYTES: usize = 1 << 20;
@@ -90,13 +91,13 @@ impl Damage {
 /// Formats the damage as one line. File names are taken from the manifest, so they may contain anything.
 impl fmt::Display for Damage {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&one_line(self.text()))
+        out.write_str(&Message::one_line(self.text()))
     }
 }
 
 /// Result of [`Store::verify`](crate::Store::verify).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct VerifyReport {
+pub struct StoreVerifyReport {
     /// Number of buckets checked.
     pub buckets: u64,
     /// Bytes read.
@@ -116,7 +117,7 @@ pub struct VerifyReport {
     beyond_padding: bool,
 }
 
-impl VerifyReport {
+impl StoreVerifyReport {
     /// Returns whether no damage was found.
     pub fn is_sound(&self) -> bool {
         self.damage_count == 0
@@ -154,25 +155,32 @@ impl VerifyReport {
     }
 }
 
-/// Implements [`Store::verify`].
-pub(crate) fn verify(context: &Context, folder: &Path) -> Result<VerifyReport> {
-    if !has_manifest(context, folder)? {
-        return Err(Error::input(format!(
-            "{} is not a store: it has no {MANIFEST_FILE}; name a store, or make one with: adjoin build",
-            folder.display()
-        )));
-    }
-    // A piece of the centers, one of the buckets, and the buffer through which the device reads an unaligned end.
-    let _memory = context.reserve(4 * PIECE_BYTES as u64, "verifying")?;
-    loop {
-        let mut check = Check { context, folder, report: VerifyReport::default() };
-        let Some(manifest) = check.manifest()? else { return Ok(check.report) };
-        check.list_unnamed(&manifest)?;
-        check.files(&manifest)?;
-        // If a build has replaced the store meanwhile, files may have been missed, and files of the new one taken for
-        // leftovers. Check the new store instead.
-        if !is_replaced(context, folder, &manifest.manifest_xxh3) {
-            return Ok(check.report);
+impl Store {
+    /// Reads every file of a store and lists every damaged part. Needs little memory, whatever the store's size: a piece of
+    /// a file at a time, and the bucket table.
+    ///
+    /// # Errors
+    /// Fails if the folder holds no store, the store is of a newer version, the budget does not hold the bucket table, or
+    /// the caller cancels. Damage is not an error: it is listed in the report.
+    pub fn verify(context: &Context, folder: &Path) -> Result<StoreVerifyReport> {
+        if !has_manifest(context, folder)? {
+            return Err(Error::input(format!(
+                "{} is not a store: it has no {MANIFEST_FILE}; name a store, or make one with: adjoin build",
+                folder.display()
+            )));
+        }
+        // A piece of the centers, one of the buckets, and the buffer through which the device reads an unaligned end.
+        let _memory = context.reserve(4 * PIECE_BYTES as u64, "verifying")?;
+        loop {
+            let mut check = Check { context, folder, report: StoreVerifyReport::default() };
+            let Some(manifest) = check.manifest()? else { return Ok(check.report) };
+            check.list_unnamed(&manifest)?;
+            check.files(&manifest)?;
+            // If a build has replaced the store meanwhile, files may have been missed, and files of the new one taken for
+            // leftovers. Check the new store instead.
+            if !is_replaced(context, folder, &manifest.manifest_xxh3) {
+                return Ok(check.report);
+            }
         }
     }
 }
@@ -186,11 +194,11 @@ struct Table {
 struct Check<'a> {
     context: &'a Context,
     folder: &'a Path,
-    report: VerifyReport,
+    report: StoreVerifyReport,
 }
 
 impl Check<'_> {
-    fn manifest(&mut self) -> Result<Option<Manifest>> {
+    fn manifest(&mut self) -> Result<Option<StoreManifest>> {
         let damage = |fault: String| Damage {
             part: DamagedPart::Manifest,
             file: MANIFEST_FILE.into(),
@@ -201,18 +209,18 @@ impl Check<'_> {
         };
         let read = || -> std::result::Result<Vec<u8>, String> {
             let file = self.context.device.open(&self.folder.join(MANIFEST_FILE)).map_err(|error| error.to_string())?;
-            if file.len() > Manifest::bytes_max() {
+            if file.len() > StoreManifest::bytes_max() {
                 return Err("is too long to be a manifest".into());
             }
             read_whole(&*file).map_err(|error| error.to_string())
         };
-        match read().map(|bytes| (Manifest::parse(&bytes), bytes.len())) {
+        match read().map(|bytes| (StoreManifest::parse(&bytes), bytes.len())) {
             Ok((Ok(manifest), bytes)) => {
                 self.report.bytes_read += bytes as u64;
                 return Ok(Some(manifest));
             }
             Ok((Err(Unreadable::Damaged(fault)), _)) => self.report.add(damage(fault)),
-            Ok((Err(unreadable), _)) => return Err(unreadable.in_folder(self.folder, Kind::Store)),
+            Ok((Err(unreadable), _)) => return Err(unreadable.in_folder(self.folder, FolderKind::Store)),
             Err(fault) => self.report.add(damage(fault)),
         }
         Ok(None)
@@ -220,14 +228,14 @@ impl Check<'_> {
 
     /// Lists the files that the manifest does not name. Only names that no one but a build uses are leftovers, which
     /// may be deleted.
-    fn list_unnamed(&mut self, manifest: &Manifest) -> Result<()> {
+    fn list_unnamed(&mut self, manifest: &StoreManifest) -> Result<()> {
         let entries = self.context.device.list(self.folder)?;
         let others = entries.iter().filter(|name| !is_writer_file(name));
         for name in others.map(|name| name.to_string_lossy().into_owned()) {
             if name == MANIFEST_FILE || manifest.files.iter().any(|(_, facts)| facts.name == name) {
                 continue;
             }
-            let VerifyReport { leftovers, strangers, .. } = &mut self.report;
+            let StoreVerifyReport { leftovers, strangers, .. } = &mut self.report;
             let listed = if is_ours(&name) { leftovers } else { strangers };
             if listed.len() < LISTED_MAX {
                 listed.push(name);
@@ -236,7 +244,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn files(&mut self, manifest: &Manifest) -> Result<()> {
+    fn files(&mut self, manifest: &StoreManifest) -> Result<()> {
         // Files of later versions are verified too, since the manifest states their checksums.
         for (role, facts) in manifest.files.unknown(&Role::STORE) {
             self.report.unknown.push((facts.name.clone(), role.to_owned()));
@@ -315,7 +323,7 @@ impl Check<'_> {
     }
 
     /// Reads the bucket table; `None` if it is damaged.
-    fn table(&mut self, manifest: &Manifest) -> Result<Option<Table>> {
+    fn table(&mut self, manifest: &StoreManifest) -> Result<Option<Table>> {
         let facts = &manifest.files[Role::Table];
         let Some(file) = self.open(DamagedPart::Table, facts)?.filter(|file| file.len() == facts.bytes) else {
             return Ok(None);
@@ -346,7 +354,7 @@ impl Check<'_> {
     }
 
     /// Checks that the block checksums match the buckets, which were all read front to back and are undamaged.
-    fn blocks_belong(&mut self, manifest: &Manifest, blocks: Option<BlocksRead>) {
+    fn blocks_belong(&mut self, manifest: &StoreManifest, blocks: Option<BlocksRead>) {
         let (Some(BlocksRead { sums, .. }), Some(facts)) = (blocks, manifest.files.get(Role::Blocks)) else { return };
         if !facts.has_checksum(sums.digest()) {
             self.damage(DamagedPart::Blocks, facts, None, "its checksums are not those of the buckets");
@@ -357,7 +365,7 @@ impl Check<'_> {
     /// which the manifest's checksum covers, is a checksum of all headers, the centers and the table.
     fn belong_together(
         &mut self,
-        manifest: &Manifest,
+        manifest: &StoreManifest,
         headers: u64,
         centers: &mut Pieces,
         table: &[Extent],
@@ -394,7 +402,7 @@ struct Section<'a> {
 /// The file of the buckets.
 struct Buckets<'a, 'b> {
     check: &'a mut Check<'b>,
-    manifest: &'a Manifest,
+    manifest: &'a StoreManifest,
     pieces: Pieces,
     /// Checksum of all headers.
     headers: Xxh3,

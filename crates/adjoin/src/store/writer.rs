@@ -21,11 +21,12 @@ use super::files::{FileFacts, Files, Role};
 use super::format;
 use super::ids::{self, IdCheck};
 use super::intake::{self, Intake, Scanned, UsableRows};
-use super::manifest::{Assignment, Centers, Kind, Manifest, NO_CHECKSUM};
+use super::manifest::{Assignment, Centers, FolderKind, NO_CHECKSUM, StoreManifest};
 use super::memory::{BuildInput, BuildMemory};
 use super::ordinals::{Ordinals, RowsToRank, sort_column};
 use super::partitions::{Partitions, Records};
 use super::publish::{Drafts, check_target};
+use super::reader::Store;
 use super::tree::tree_order;
 use crate::base::checkpoint::Fact;
 use crate::base::choice::choices;
@@ -142,7 +143,7 @@ impl BuildOptions {
 #[derive(Debug, Clone)]
 pub struct BuildReport {
     /// The manifest that was published.
-    pub manifest: Manifest,
+    pub manifest: StoreManifest,
     /// Distances to centers that were computed.
     pub center_distances: u64,
     /// Bytes written to the store.
@@ -189,7 +190,7 @@ impl TemporaryStore {
     pub fn build(context: &Context, source: &dyn VectorSource, options: &BuildOptions) -> Result<(Self, BuildReport)> {
         let folder = OwnFolder::create(&context.device, &context.temporary(None), "store")?;
         let store = folder.path().join("store");
-        let report = build(context, source, &store, options)?;
+        let report = Store::build(context, source, &store, options)?;
         Ok((Self { store, _folder: folder }, report))
     }
 
@@ -199,49 +200,56 @@ impl TemporaryStore {
     }
 }
 
-/// Implements [`Store::build`].
-pub(crate) fn build(
-    context: &Context,
-    source: &dyn VectorSource,
-    store: &Path,
-    options: &BuildOptions,
-) -> Result<BuildReport> {
-    let info = source.info();
-    if info.rows == 0 {
-        return Err(Error::input("the source has no rows; there is nothing to join"));
+impl Store {
+    /// Builds a store in the folder `store` from a source, which is scanned twice.
+    ///
+    /// # Errors
+    /// Fails if the source has unusable rows or ids, the budget is too small, something exists at `store` already, or the
+    /// disk refuses. The folder is then unchanged.
+    pub fn build(
+        context: &Context,
+        source: &dyn VectorSource,
+        store: &Path,
+        options: &BuildOptions,
+    ) -> Result<BuildReport> {
+        let info = source.info();
+        if info.rows == 0 {
+            return Err(Error::input("the source has no rows; there is nothing to join"));
+        }
+        if options.buckets == Some(0) {
+            return Err(Error::option(message![Argument::Buckets, " is 0; give at least 1"]));
+        }
+        // Fails early if possible. Publishing checks again, since another build may finish in the meantime.
+        check_target(context, store, FolderKind::Store, options.force)?;
+        let sort_column = options.sort_by.as_ref().map(|name| sort_column(context, source, name)).transpose()?;
+        let (columns, whose) = (options.kept_columns(), Argument::Columns.into());
+        let attributes =
+            (!columns.is_empty()).then(|| Attributes::of(context, source, &columns, &whose)).transpose()?;
+        let _kept_memory =
+            options.resume.as_ref().map(|_| BuildCheckpoint::reserve(context, info.rows, options)).transpose()?;
+        let plain = Space::plain(info.vectors, options.metric);
+        // Whether floats are rounded to bytes is decided once some have been read; bytes take less memory, so this plan
+        // suffices.
+        let columns_bytes = attributes.as_ref().and_then(Attributes::reading_bytes);
+        let input = BuildInput { source, options, columns_bytes };
+        let (context, memory) = with_coordinates!(plain, T => BuildMemory::plan::<T>(context, input)?);
+        let context = &context;
+        let kept = BuildCheckpoint::open(context, source, store, options)?.map(Mutex::new);
+        let drafts = Drafts::begin(context, store, FolderKind::Store)?;
+        intake::tell(context, source);
+        let (metric, on_bad, remedy) = (options.metric, options.on_bad, intake::fix_or_skip);
+        let left_out = options.left_out.as_deref();
+        let intake = Intake { context, source, metric, on_bad, left_out, remedy, batch_bytes: memory.batch };
+        let (kept_build, watch) = (kept.as_ref(), Stopwatch::start());
+        let build =
+            Build { context, intake, info, drafts, options, attributes, sort_column, memory, kept: kept_build, watch };
+        let done = build.run();
+        let Some(mut kept) = kept.map(|kept| kept.into_inner().unwrap_or_else(PoisonError::into_inner)) else {
+            return done;
+        };
+        let report = done.map_err(|error| kept.explain(error))?;
+        Ok(BuildReport { resume: Some(kept.finish()?), ..report })
     }
-    if options.buckets == Some(0) {
-        return Err(Error::option(message![Argument::Buckets, " is 0; give at least 1"]));
-    }
-    // Fails early if possible. Publishing checks again, since another build may finish in the meantime.
-    check_target(context, store, Kind::Store, options.force)?;
-    let sort_column = options.sort_by.as_ref().map(|name| sort_column(context, source, name)).transpose()?;
-    let (columns, whose) = (options.kept_columns(), Argument::Columns.into());
-    let attributes = (!columns.is_empty()).then(|| Attributes::of(context, source, &columns, &whose)).transpose()?;
-    let _kept_memory =
-        options.resume.as_ref().map(|_| BuildCheckpoint::reserve(context, info.rows, options)).transpose()?;
-    let plain = Space::plain(info.vectors, options.metric);
-    // Whether floats are rounded to bytes is decided once some have been read; bytes take less memory, so this plan
-    // suffices.
-    let columns_bytes = attributes.as_ref().and_then(Attributes::reading_bytes);
-    let input = BuildInput { source, options, columns_bytes };
-    let (context, memory) = with_coordinates!(plain, T => BuildMemory::plan::<T>(context, input)?);
-    let context = &context;
-    let kept = BuildCheckpoint::open(context, source, store, options)?.map(Mutex::new);
-    let drafts = Drafts::begin(context, store, Kind::Store)?;
-    intake::tell(context, source);
-    let (metric, on_bad, remedy) = (options.metric, options.on_bad, intake::fix_or_skip);
-    let left_out = options.left_out.as_deref();
-    let intake = Intake { context, source, metric, on_bad, left_out, remedy, batch_bytes: memory.batch };
-    let (kept_build, watch) = (kept.as_ref(), Stopwatch::start());
-    let build =
-        Build { context, intake, info, drafts, options, attributes, sort_column, memory, kept: kept_build, watch };
-    let done = build.run();
-    let Some(mut kept) = kept.map(|kept| kept.into_inner().unwrap_or_else(PoisonError::into_inner)) else {
-        return done;
-    };
-    let report = done.map_err(|error| kept.explain(error))?;
-    Ok(BuildReport { resume: Some(kept.finish()?), ..report })
 }
 
 /// A build in progress.
@@ -570,9 +578,9 @@ impl Build<'_> {
         Ok(written)
     }
 
-    fn manifest(&self, learned: &Learned, written: &Written, centers: &[u8]) -> Manifest {
+    fn manifest(&self, learned: &Learned, written: &Written, centers: &[u8]) -> StoreManifest {
         let sorted_by = self.options.sort_by.clone();
-        Manifest {
+        StoreManifest {
             format_version: if sorted_by.is_some() { format::SORTED_VERSION } else { format::FORMAT_VERSION },
             vectors: self.info.vectors,
             rows: learned.usable_rows,

@@ -44,25 +44,30 @@ pub struct GroundtruthReport {
     pub verified_pairs: u64,
 }
 
-/// Implements [`GroundtruthOptions::run`].
-pub(crate) fn groundtruth(
-    context: &Context,
-    source: &dyn VectorSource,
-    options: &GroundtruthOptions,
-    sink: Box<dyn PairSink>,
-) -> Result<GroundtruthReport> {
-    let info = source.info();
-    let metric = options.predicate.metric();
-    let space = Space::plain(info.vectors, metric);
-    with_coordinates!(space, T => {
-        let of_sink = if sink.wants_ids() { PairWriter::memory_bytes(info.ids != IdKind::None) } else { 0 };
-        let _memory = context.reserve(bytes_of::<T>(context, source) + of_sink, "the ground truth")?;
-        let (intake, _of_ids) = read_all(context, source, metric)?;
-        let mut panel = Panel::<T>::zeroed(intake.rows.len(), info.vectors.dimensions);
-        T::load(space, context.kernel, &intake.stored, &mut panel);
-        let threshold = Threshold::new(options.predicate, space);
-        Scan { context, source, options, intake: &intake, panel: &panel, threshold }.run(sink)
-    })
+impl GroundtruthOptions {
+    /// Finds the pairs and passes them to `sink`. Each pair occurs once, with the earlier row on the left.
+    ///
+    /// # Errors
+    /// If the source has unusable rows or does not fit into the budget, or the sink fails.
+    pub fn run(
+        &self,
+        context: &Context,
+        source: &dyn VectorSource,
+        sink: Box<dyn PairSink>,
+    ) -> Result<GroundtruthReport> {
+        let info = source.info();
+        let metric = self.predicate.metric();
+        let space = Space::plain(info.vectors, metric);
+        with_coordinates!(space, T => {
+            let of_sink = if sink.wants_ids() { PairWriter::memory_bytes(info.ids != IdKind::None) } else { 0 };
+            let _memory = context.reserve(bytes_of::<T>(context, source) + of_sink, "the ground truth")?;
+            let (intake, _of_ids) = read_all(context, source, metric)?;
+            let mut panel = Panel::<T>::zeroed(intake.rows.len(), info.vectors.dimensions);
+            T::load(space, context.kernel, &intake.stored, &mut panel);
+            let threshold = Threshold::new(self.predicate, space);
+            Scan { context, source, options: self, intake: &intake, panel: &panel, threshold }.run(sink)
+        })
+    }
 }
 
 /// Returns the bytes that are held in addition to the sink.

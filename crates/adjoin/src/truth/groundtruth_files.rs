@@ -76,34 +76,38 @@ pub struct TruthReport {
     pub found: u64,
 }
 
-/// Implements [`TruthFiles::compare`].
-pub(crate) fn groundtruth_files(
-    context: &Context,
-    files: &TruthFiles<'_>,
-    metric: Metric,
-    target: GroundtruthTarget,
-) -> Result<TruthReport> {
-    let wanted = wanted(metric, target)?;
-    let base = open_counted(context, files.base, files.element)?;
-    let queries = open_counted(context, files.queries, files.element)?;
-    check_fit(files, &*base, &*queries, target)?;
-    let rows = base.info().rows;
-    let _of_tags = files.tags.map(|_| context.reserve(4 * rows, "the tags")).transpose()?;
-    let tags = files.tags.map(|path| read_tags(context, path, files.base, rows)).transpose()?;
-    // A file that must not be replaced is refused before the work.
-    let output = LaterFile::begin(context, files.truth, files.force)?;
-    let comparison = Comparison { context, base: &*base, queries: &*queries, metric, wanted, tags: tags.as_deref() };
-    let space = Space::plain(base.info().vectors, metric);
-    let (found, _memory) = with_coordinates!(space, T => comparison.run::<T>()?);
-    let total: u64 = found.iter().map(|found| found.len() as u64).sum();
-    if total > COUNT_MAX {
-        return Err(Error::input(format!(
-            "{total} rows are within the threshold, and a file of this layout counts at most {COUNT_MAX}; give a \
-             stricter threshold or fewer queries"
-        )));
+impl TruthFiles<'_> {
+    /// Finds the true answers to all queries and writes them, nearest first. Distances are squared under L2. Under cosine
+    /// they are squared distances of the normalized vectors (2 - 2 cos). For inner products, the product itself is written,
+    /// and the largest are first.
+    ///
+    /// # Errors
+    /// If a file cannot be read or does not have the length in its header, a vector is unusable, dimensions or numbers of
+    /// rows are inconsistent, memory does not suffice, or the result cannot be written.
+    pub fn compare(&self, context: &Context, metric: Metric, target: GroundtruthTarget) -> Result<TruthReport> {
+        let wanted = wanted(metric, target)?;
+        let base = open_counted(context, self.base, self.element)?;
+        let queries = open_counted(context, self.queries, self.element)?;
+        check_fit(self, &*base, &*queries, target)?;
+        let rows = base.info().rows;
+        let _of_tags = self.tags.map(|_| context.reserve(4 * rows, "the tags")).transpose()?;
+        let tags = self.tags.map(|path| read_tags(context, path, self.base, rows)).transpose()?;
+        // A file that must not be replaced is refused before the work.
+        let output = LaterFile::begin(context, self.truth, self.force)?;
+        let comparison =
+            Comparison { context, base: &*base, queries: &*queries, metric, wanted, tags: tags.as_deref() };
+        let space = Space::plain(base.info().vectors, metric);
+        let (found, _memory) = with_coordinates!(space, T => comparison.run::<T>()?);
+        let total: u64 = found.iter().map(|found| found.len() as u64).sum();
+        if total > COUNT_MAX {
+            return Err(Error::input(format!(
+                "{total} rows are within the threshold, and a file of this layout counts at most {COUNT_MAX}; give a \
+                 stricter threshold or fewer queries"
+            )));
+        }
+        output.finish(|to| write(to, &found, metric, target))?;
+        Ok(TruthReport { rows, queries: queries.info().rows, found: total })
     }
-    output.finish(|to| write(to, &found, metric, target))?;
-    Ok(TruthReport { rows, queries: queries.info().rows, found: total })
 }
 
 /// Converts the target to nearness.

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use adjoin::{
-    CollectHits, Collection, CollectionOptions, Condition, Context, Durability, Element, ErrorKind, GraphOptions,
-    IdKind, Ids, IndexOptions, Metric, QueryTarget, Random, Result, SearchEffort, SearchOptions, SourceOptions,
-    VectorSource, VectorType, Write,
+    Collect, Collection, CollectionOptions, Condition, Context, Durability, Element, ErrorKind, GraphOptions, IdKind,
+    Ids, IndexOptions, Metric, QueryTarget, Random, Result, SearchEffort, SearchOptions, SourceOptions, VectorSource,
+    VectorType, Write,
     lab::{collection::Put, query::QuerySources, source::open},
 };
 use adjoin_device::{Device, FaultPlan, Keep, SimulatedDevice};
@@ -88,7 +88,7 @@ impl Whole {
             let mut options = SearchOptions::new(QueryTarget::Nearest(3), SearchEffort::List(5), 1);
             for condition in [None, Some("name like 'n%' or size < 5")] {
                 options.filter = condition.map(Condition::parse).transpose()?;
-                collection.search(&context, QuerySources::new(&*rows), &options, Box::new(CollectHits::default()))?;
+                collection.search(&context, QuerySources::new(&*rows), &options, Box::new(Collect::default()))?;
             }
             collection.delete_where(&Condition::parse("is_even")?, Durability::Buffered)?;
             collection.load(&*rows, Put::Upsert, Durability::Group)?;

@@ -1,8 +1,9 @@
 //! Files of an index. Checksums are corrected after the damage, so that it reaches the code after the checks.
 
 use adjoin::{
-    BuildOptions, CollectHits, Context, Element, ErrorKind, Folder, GraphOptions, Index, IndexManifest, IndexOptions,
-    OnBad, OnDuplicateId, QueryTarget, Random, Result, SearchEffort, SearchOptions, SourceOptions, Store, VectorType,
+    BuildOptions, Collect, Context, Element, ErrorKind, Folder, GraphOptions, Index, IndexOptions, OnBad,
+    OnDuplicateId, QueryTarget, Random, Result, SearchEffort, SearchOptions, SourceOptions, Store, VectorType,
+    lab::index::IndexManifest,
     lab::{
         index::search,
         query::QuerySources,
@@ -76,7 +77,7 @@ impl Whole {
                 [(3, SearchEffort::List(7)), (2, SearchEffort::Recall(0.6)), (120, SearchEffort::Recall(0.6))]
             {
                 let options = SearchOptions::new(QueryTarget::Nearest(k), effort, 1);
-                search(&context, &index, QuerySources::new(&*queries), &options, Box::new(CollectHits::default()))?;
+                search(&context, &index, QuerySources::new(&*queries), &options, Box::new(Collect::default()))?;
             }
             Ok(())
         };

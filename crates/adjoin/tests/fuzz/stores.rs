@@ -4,7 +4,9 @@ use std::path::Path;
 
 use adjoin::{
     BuildOptions, Context, ErrorKind, Folder, IdKind, JoinEffort, JoinOptions, KeepRule, Metric, OnDuplicateId,
-    PairSink, Predicate, Random, Result, SourceOptions, Store, StoreManifest, StoreVerifyReport, Target,
+    PairSink, Predicate, Random, Result, SourceOptions, Store, Target,
+    lab::store::StoreManifest,
+    lab::store::StoreVerifyReport,
     lab::{
         load::{Buckets, ReadAhead, least_read_ahead},
         plan::Load,

@@ -23,8 +23,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use adjoin::{
-    CollectHits, Collection, CollectionOptions, Condition, Context, Durability, Element, IdKind, Ids, IndexOptions,
-    Metric, QueryTarget, Random, Result, SearchEffort, SearchOptions, VectorType, Write, WriteReport,
+    Collect, Collection, CollectionOptions, Condition, Context, Durability, Element, IdKind, Ids, IndexOptions, Metric,
+    QueryTarget, Random, Result, SearchEffort, SearchOptions, VectorType, Write, WriteReport,
     device::{Device, FaultPlan, SimulatedDevice},
     lab::query::QuerySources,
 };
@@ -180,7 +180,7 @@ fn found(context: &Context, collection: &Collection) -> Result<Vec<(f64, i64)>> 
 
 /// Returns all hits of a search among vectors with a first value below `below`.
 fn found_below(context: &Context, collection: &Collection, below: Option<u8>) -> Result<Vec<(f64, i64)>> {
-    let (queries, hits) = (Set::of_stored(VECTORS, QUERY.to_vec()), CollectHits::default());
+    let (queries, hits) = (Set::of_stored(VECTORS, QUERY.to_vec()), Collect::default());
     let mut options = SearchOptions::new(QueryTarget::Nearest(2 * IDS), SearchEffort::default(), 1);
     options.filter = below.map(|below| Condition::parse(&format!("size < {below}"))).transpose()?;
     collection.search(context, QuerySources::new(&queries), &options, Box::new(hits.clone()))?;

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use adjoin::{
-    CollectHits, Discard, Element, Error, ErrorKind, Folder, PairBatch, PairSink, Predicate, QuerySet, QueryTarget,
-    Result, SearchEffort, SearchOptions, SearchQueries, Store, Written,
+    Collect, Discard, Element, Error, ErrorKind, Folder, PairBatch, PairSink, Predicate, QuerySet, QueryTarget, Result,
+    SearchEffort, SearchOptions, SearchQueries, Store, Written,
     lab::{buckets::search, store::format::HEADER_BYTES},
 };
 
@@ -100,8 +100,7 @@ fn a_search_reports_a_damaged_bucket_unless_it_is_not_needed() {
     let context = Setup::default().context();
     let queries = make(Shape::Clustered, Element::F16, 200, 5, 9); // equal to the rows of the store, so every bucket has some
     let search_for = |queries: &Set| {
-        let (sink, options) =
-            (CollectHits::default(), SearchOptions::new(QueryTarget::Nearest(1), SearchEffort::Exact, 1));
+        let (sink, options) = (Collect::default(), SearchOptions::new(QueryTarget::Nearest(1), SearchEffort::Exact, 1));
         let store = Store::open(&context, &built.path())?;
         let sets = SearchQueries::new(QuerySet::Source(queries));
         search(&context, &store, sets, &options, Box::new(sink.clone())).map(|_| sink.hits())

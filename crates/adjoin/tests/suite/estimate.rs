@@ -1,9 +1,6 @@
 //! Estimates of a join's result size, compared with all pairs in f64.
 
-use adjoin::{
-    AtThreshold, BuildOptions, Element, Estimate, EstimateQuestion, Interval, JoinEffort, Metric, OnBad, Predicate,
-    Random,
-};
+use adjoin::{AtThreshold, BuildOptions, Element, Estimate, Interval, JoinEffort, Metric, OnBad, Predicate, Random};
 
 use crate::datasets::{Shape, make, shapes};
 use crate::harness::{Set, Setup, error_of};
@@ -22,7 +19,7 @@ fn truth(set: &Set, predicate: Predicate) -> (f64, f64) {
 
 fn ask(set: &Set, build: &BuildOptions, asked: Option<Predicate>) -> Estimate {
     let setup = Setup::default();
-    EstimateQuestion { build, asked, aim: JoinEffort::Unsaid }.estimate(&setup.context(), set).unwrap()
+    Estimate::new(&setup.context(), set, build, asked, JoinEffort::Unsaid).unwrap()
 }
 
 fn asked(estimate: &Estimate) -> AtThreshold {
@@ -129,8 +126,7 @@ fn explained_thresholds_ascend_with_their_neighbors() {
 fn estimates_without_pairs_or_memory_are_refused() {
     let build = BuildOptions::default();
     let refused = |set: &Set, setup: &Setup| {
-        let question = EstimateQuestion { build: &build, asked: None, aim: JoinEffort::Every };
-        error_of(question.estimate(&setup.context(), set)).to_string()
+        error_of(Estimate::new(&setup.context(), set, &build, None, JoinEffort::Every)).to_string()
     };
     let one = Set::of(Element::F32, 2, &[1.0, 2.0]);
     assert!(refused(&one, &Setup::default()).contains("one row"));

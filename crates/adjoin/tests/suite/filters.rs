@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use adjoin::{
-    BuildOptions, CollectHits, Condition, Element, ErrorKind, GraphOptions, Index, IndexOptions, Metric, OnBad,
-    Predicate, QuerySet, QueryTarget, Random, Result, SearchEffort, SearchOptions, SearchQueries, SearchStatistics,
-    SourceOptions, Store, VectorSource,
+    BuildOptions, Collect, Condition, Element, ErrorKind, GraphOptions, Index, IndexOptions, Metric, OnBad, Predicate,
+    QuerySet, QueryTarget, Random, Result, SearchEffort, SearchOptions, SearchQueries, SearchStatistics, SourceOptions,
+    Store, VectorSource,
     lab::{
         buckets::search,
         index,
@@ -162,7 +162,7 @@ pub(crate) fn find(
     effort: SearchEffort,
     condition: Option<&str>,
 ) -> Result<(Vec<Hits>, SearchStatistics)> {
-    let sink = CollectHits::default();
+    let sink = Collect::default();
     let condition = condition.map(Condition::parse).transpose()?;
     let options = SearchOptions { filter: condition, ..SearchOptions::new(target, effort, 1) };
     let statistics = search(&setup.context(), store, SearchQueries::new(queries), &options, Box::new(sink.clone()))?;
@@ -280,7 +280,7 @@ fn find_in_index(
     effort: SearchEffort,
     condition: &str,
 ) -> (Vec<Hits>, SearchStatistics) {
-    let sink = CollectHits::default();
+    let sink = Collect::default();
     let condition = Some(Condition::parse(condition).unwrap());
     let options = SearchOptions { filter: condition, ..SearchOptions::new(target, effort, 1) };
     let found =

@@ -7,11 +7,12 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use adjoin::{
-    AttributeTables, BuildOptions, Cancel, Collect, Context, Element, Error, IdKind, Ids, JoinEffort, JoinOptions,
-    JoinStatistics, Metric, OnBad, PairSink, Predicate, Progress, Result, Sets, SourceAttributes, SourceInfo, Store,
-    TextIds, VectorBatch, VectorScan, VectorSource, VectorType,
+    BuildOptions, Cancel, Collect, Context, Element, Error, IdKind, Ids, JoinEffort, JoinOptions, JoinStatistics,
+    Metric, OnBad, PairSink, Predicate, Progress, Result, Sets, SourceAttributes, SourceInfo, Store, TextIds,
+    VectorBatch, VectorScan, VectorSource, VectorType,
     device::Device,
     kernels::Kernel,
+    lab::source::AttributeTables,
     lab::{join::Prepared, plan::Rule, report::Silent, source::Fault},
 };
 use arrow_array::RecordBatch;

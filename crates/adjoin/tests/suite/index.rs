@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use adjoin::{
-    CollectHits, Context, Element, ErrorKind, GraphOptions, HitBatch, Ids, Index, IndexOptions, Metric, QueryTarget,
+    Collect, Context, Element, ErrorKind, GraphOptions, HitBatch, Ids, Index, IndexOptions, Metric, QueryTarget,
     Result, SearchEffort, SearchOptions, SearchStatistics, Store,
     device::{Device, FaultPlan, FileSystem, SimulatedDevice},
     kernels::Kernel,
@@ -68,7 +68,7 @@ pub(crate) struct Found {
 
 fn search_in(context: &Context, folder: &Path, queries: &Set, k: u64, list: usize) -> Result<Found> {
     let index = Index::open(context, folder)?;
-    let sink = CollectHits::default();
+    let sink = Collect::default();
     let options = SearchOptions::new(QueryTarget::Nearest(k), SearchEffort::List(list), 1);
     let statistics = index::search(context, &index, QuerySources::new(queries), &options, Box::new(sink.clone()))?;
     let (batches, hits) = (sink.batches(), sink.hits());

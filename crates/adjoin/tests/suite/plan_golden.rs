@@ -5,8 +5,9 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use adjoin::{
-    Element, JoinEffort, JoinStatistics, Metric, Predicate, Random, StoreManifest,
+    Element, JoinEffort, JoinStatistics, Metric, Predicate, Random,
     kernels::Kernel,
+    lab::store::StoreManifest,
     lab::{plan::Rule, store::Role},
 };
 

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use adjoin::{
-    Element, ErrorKind, HitBatch, Index, IndexManifest, IndexOptions, Metric, Random, RelayoutReport,
+    Element, ErrorKind, HitBatch, Index, IndexOptions, Metric, Random, RelayoutReport,
+    lab::index::IndexManifest,
     lab::{GivenOrder, relayout_in_order, store::Role},
 };
 

@@ -5,7 +5,7 @@ mod inner_products;
 mod nearest;
 
 use adjoin::{
-    CollectHits, EffortOptions, Element, HitBatch, Ids, Metric, Predicate, QuerySet, QueryTarget, Random, Result,
+    Collect, EffortOptions, Element, HitBatch, Ids, Metric, Predicate, QuerySet, QueryTarget, Random, Result,
     SearchEffort, SearchOptions, SearchQueries, SearchStatistics, Store, VectorSource, kernels::Kernel,
     lab::buckets::search,
 };
@@ -120,7 +120,7 @@ fn find_calibrated(
     target: QueryTarget,
     effort: SearchEffort,
 ) -> Result<Found> {
-    let sink = CollectHits::default();
+    let sink = Collect::default();
     let options = SearchOptions::new(target, effort, 1);
     let statistics = search(&setup.context(), store, queries, &options, Box::new(sink.clone()))?;
     let (batches, hits) = (sink.batches(), sink.hits());

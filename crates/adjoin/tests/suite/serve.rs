@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use adjoin::{
-    CacheOptions, CachedSearch, CollectHits, Element, ErrorKind, Ids, Metric, Predicate, QuerySet, QueryTarget, Result,
-    SearchEffort, SearchOptions, SearchQueries, ServedHits, ServedQuery, Store, VectorType,
+    CachedSearch, Collect, Element, ErrorKind, Ids, Metric, Predicate, QuerySet, QueryTarget, Result, SearchEffort,
+    SearchOptions, SearchQueries, ServedHits, ServedQuery, Store, VectorType,
     lab::{
         buckets::search,
         plan::batch::{BatchCounts, BatchPlan, BatchStep},
+        serve::{CacheOptions, usual_planner},
     },
 };
 
@@ -58,7 +59,7 @@ fn served_queries(queries: &[Query]) -> Vec<ServedQuery<'_>> {
 fn open(setup: &Setup, built: &Built, options: CacheOptions) -> Result<CachedSearch> {
     let context = setup.context();
     let store = Arc::new(Store::open(&context, &built.path())?);
-    CachedSearch::open(&context, store, &options)
+    CachedSearch::open_planned(&context, store, &options, usual_planner())
 }
 
 /// Opens a search that answers one query after the other, and keeps no bucket.
@@ -88,7 +89,7 @@ fn hits(answers: &[Result<ServedHits>]) -> Vec<Hits> {
 
 /// Returns the hits of a search without a cache.
 fn searched(setup: &Setup, built: &Built, queries: &Set, target: QueryTarget, effort: SearchEffort) -> Vec<Hits> {
-    let sink = CollectHits::default();
+    let sink = Collect::default();
     let options = SearchOptions::new(target, effort, 1);
     let sets = SearchQueries::new(QuerySet::Source(queries));
     search(&setup.context(), &built.store, sets, &options, Box::new(sink.clone())).unwrap();

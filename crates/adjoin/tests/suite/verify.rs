@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use adjoin::{
-    Context, Element, ErrorKind, Folder, Random, Result, Store, StoreManifest, StoreVerifyReport,
+    Context, Element, ErrorKind, Folder, Random, Result, Store,
+    lab::store::StoreManifest,
+    lab::store::StoreVerifyReport,
     lab::store::{
         Damage, DamagedPart, Role,
         format::{EXTENT_ALIGNMENT, Extent},

@@ -32,14 +32,11 @@ const EXTENT_IDS_MIN: u64 = 256 << 10;
 const FIXED_BYTES: u64 = 15 << 20;
 const LEAST_BYTES: u64 = 17_300_000;
 
-/// Implements [`IndexOptions::building_bytes`].
-pub(crate) fn building_bytes(
-    context: &Context,
-    source: &dyn VectorSource,
-    of_store: &BuildOptions,
-    options: &IndexOptions,
-) -> u64 {
-    building_bytes_of(context, BuildInput::of(context, source, of_store), options, 0)
+impl IndexOptions {
+    /// Returns a bound on the memory that building a store of a source takes, and an index of that store.
+    pub fn building_bytes(&self, context: &Context, source: &dyn VectorSource, of_store: &BuildOptions) -> u64 {
+        building_bytes_of(context, BuildInput::of(context, source, of_store), self, 0)
+    }
 }
 
 /// Returns a bound on the memory that building a store of `input` takes, and an index of that store. `reading` is a bound on

@@ -26,7 +26,7 @@ use std::ops::Range;
 use adjoin_kernels::Panel;
 
 use self::finishing::{CODE_SAMPLE, arranged, code_bytes, windows_of};
-pub(crate) use self::foreseen::{building_bytes, building_bytes_of};
+pub(crate) use self::foreseen::building_bytes_of;
 use self::gathering::Gathering;
 pub(super) use self::given::GivenGraph;
 pub use self::given::{VertexVectors, vertex_vectors};

@@ -17,7 +17,7 @@ use crate::load::{Buckets, ReadAhead, least_read_ahead, read_coordinates};
 use crate::plan::Load;
 use crate::source::{self, IdKind, Ids, SourceOptions};
 use crate::sql::Condition;
-use crate::store::{self, BuildOptions, Store};
+use crate::store::{BuildOptions, Store};
 
 /// Returns lists of random vertices. Some vertices have no edge to them.
 fn some_lists(random: &mut Random, vertices: u32, degree: u64) -> Vec<Vec<u32>> {
@@ -101,7 +101,7 @@ fn store_of(context: &Context, folder: &Path, bytes: &[u8]) -> Store {
     std::fs::write(&file, [&header, bytes].concat()).unwrap();
     let source = source::open(context, &[file.display().to_string()], &SourceOptions::default()).unwrap();
     let options = BuildOptions { buckets: Some(7), ..BuildOptions::default() };
-    store::build(context, &*source, &folder.join("store"), &options).unwrap();
+    Store::build(context, &*source, &folder.join("store"), &options).unwrap();
     Store::open(context, &folder.join("store")).unwrap()
 }
 
@@ -231,10 +231,10 @@ fn columns_are_ordered_by_entry_and_follow_their_rows() {
         let source = source::open(&context, &[file.display().to_string()], &SourceOptions::default()).unwrap();
         let attributes = vec!["number".to_owned()];
         let options = BuildOptions { buckets: Some(9), attributes, ..BuildOptions::default() };
-        store::build(&context, &*source, &folder.path().join("store"), &options).unwrap();
+        Store::build(&context, &*source, &folder.path().join("store"), &options).unwrap();
         let store = Store::open(&context, &folder.path().join("store")).unwrap();
         let [at, again] = ["index", "again"].map(|name| folder.path().join(name));
-        index::build(&context, &store, &at, &IndexOptions::default(), false).unwrap();
+        Index::build(&context, &store, &at, &IndexOptions::default(), false).unwrap();
         let vertices = index::Index::open(&context, &at).unwrap().facts().vertices;
         let backwards: Vec<u32> = (0..vertices).rev().collect();
         let given = GivenOrder { name: "backwards", order: &backwards };

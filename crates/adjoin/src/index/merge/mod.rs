@@ -48,7 +48,7 @@ use crate::base::geometry::{Coordinate, with_coordinates};
 use crate::base::options::Metric;
 use crate::base::row_numbers::{RankedSet, RowSet};
 use crate::source::{AttributeTables, Ids};
-use crate::store::{Drafts, Kind, NO_CHECKSUM, Role};
+use crate::store::{Drafts, FolderKind, NO_CHECKSUM, Role};
 
 /// Purpose of the memory in error messages.
 const PURPOSE: &str = "merging rows into the index";
@@ -148,7 +148,7 @@ impl Merge<'_> {
         with_coordinates!(space, T => {
             let context = &self.context.for_run(self.least_bytes::<T>()?, PURPOSE)?;
             let merge = Merge { context, ..*self };
-            let drafts = Drafts::begin(context, folder, Kind::Index)?;
+            let drafts = Drafts::begin(context, folder, FolderKind::Index)?;
             let laid = merge.lay::<T>(&drafts, folder)?;
             let Laid { manifest, spilled, inserted } = laid;
             let manifest = lost::lead_in::<T>(context, &drafts, manifest, &inserted.entries)?;

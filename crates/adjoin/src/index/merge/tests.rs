@@ -7,9 +7,9 @@ use crate::base::random::Random;
 use crate::base::row_numbers::RowSet;
 use crate::index::calibration::Calibration;
 use crate::index::tests::{Indexed, Set};
-use crate::index::{GivenOrder, Index, IndexRows, relayout_in_order, search, verify};
+use crate::index::{GivenOrder, Index, IndexRows, relayout_in_order, search};
 use crate::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
-use crate::sink::CollectHits;
+use crate::sink::Collect;
 use crate::source::{Ids, VectorSource};
 
 const BYTES: VectorType = VectorType { element: Element::U8, dimensions: 6 };
@@ -74,7 +74,7 @@ fn a_merged_index_has_the_kept_and_inserted_rows() {
         let came = Set::drawn(BYTES, came, 100_000, 2 + share);
         let (index, wanted) = merged(context, &indexed, share, &came, replacements);
         assert_eq!(rows_of(&index), wanted, "{share} % went");
-        let damages = verify(context, index.folder()).unwrap().damages;
+        let damages = Index::verify(context, index.folder()).unwrap().damages;
         assert!(damages.is_empty(), "{damages:?}");
         let distinct: std::collections::HashSet<&Vec<u8>> = wanted.iter().map(|(_, vector)| vector).collect();
         assert_eq!(index.facts().vertices as usize, distinct.len(), "a vertex for each vector");
@@ -94,7 +94,7 @@ fn each_row_of_a_merged_index_is_found() {
         let indexed = Indexed::new(numbered(Set::spread(vectors, 1_500, 1), 0), metric);
         let came = numbered(Set::spread(vectors, 400, 2), 10_000);
         let (index, wanted) = merged(context, &indexed, 25, &came, ALL_REPLACEMENTS);
-        let hits = CollectHits::default();
+        let hits = Collect::default();
         let all = wanted.len();
         let options = SearchOptions::new(QueryTarget::Nearest(1), SearchEffort::List(all), 1);
         let stored = wanted.iter().flat_map(|(_, vector)| vector.clone()).collect();
@@ -138,7 +138,7 @@ fn calibration_lists_inserted_copies_also_after_relayout() {
 /// Returns the recall@10 of some queries with a list of `list` candidates.
 fn recall_of(context: &Context, index: &Index, queries: &Set, list: usize) -> f64 {
     let find = |effort| {
-        let (hits, options) = (CollectHits::default(), SearchOptions::new(QueryTarget::Nearest(10), effort, 1));
+        let (hits, options) = (Collect::default(), SearchOptions::new(QueryTarget::Nearest(10), effort, 1));
         search(context, index, QuerySources::new(queries), &options, Box::new(hits.clone())).unwrap();
         hits.hits()
     };

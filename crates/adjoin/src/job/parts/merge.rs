@@ -100,7 +100,7 @@ impl Merge<'_> {
         let _frame = context.reserve(FRAME_BYTES, "merging parts")?;
         let sink = output.rows(context, sets, predicate, least_memory(sets, &JoinOptions::exact(predicate))?)?;
         let path = output.target().and_then(crate::base::output::Target::path);
-        let at = context.temporary(path.map(crate::base::output::parent));
+        let at = context.temporary(path.map(crate::base::output::Target::parent_of));
         let mut sorter = match &sink {
             Some(_) => None,
             None => Some(PairSorter::new(context, &at, self.ids())?),

@@ -11,7 +11,7 @@ use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
 use crate::base::report::{JoinStatistics, Stopwatch};
 use crate::base::sealed::SealedWriter;
-use crate::join::{DividedTasks, JoinPlan, PlannedPart, Sets, comparisons, members_of, prepare, resume_within, run};
+use crate::join::{DividedTasks, JoinPlan, PlannedPart, Sets, comparisons, members_of, resume_within, run};
 use crate::plan::Task;
 use crate::sink::{Discard, PartContent};
 use crate::store::{Store, read_manifest};
@@ -47,7 +47,7 @@ impl PartPlan {
         read_manifest(context, folder)?; // refuses a folder that is no store
         let store = Store::open(context, folder)?;
         let (sets, content) = (Sets::from(&store), content_of(result));
-        let prepared = prepare(context, sets, &join, content == PartContent::Pairs)?;
+        let prepared = join.prepare(context, sets, content == PartContent::Pairs)?;
         let divider = prepared.divider();
         let whole = prepared.whole();
         let statistics = prepared.statistics_of_plan(context, sets);

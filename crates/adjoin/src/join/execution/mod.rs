@@ -49,17 +49,23 @@ impl Queue {
     }
 }
 
-/// Implements [`Prepared::run`].
-pub(crate) fn join<'a>(
-    context: &Context,
-    sets: impl Into<Sets<'a>>,
-    prepared: &Prepared,
-    mut sink: Box<dyn PairSink + '_>,
-) -> Result<JoinStatistics> {
-    let sets = sets.into();
-    let mut done = run(context, sets, prepared, &mut *sink)?;
-    let written = done.measure_writing(|| sink.finish())?;
-    Ok(prepared.statistics(context, sets, &done, written))
+impl Prepared {
+    /// Finds the pairs as planned and passes them to `sink`, within the memory that the plan holds. If a plan is run twice
+    /// at the same time, the second run waits for the first.
+    ///
+    /// # Errors
+    /// Fails if the store or the sink fails, or the work is canceled. The sink's result is then not published.
+    pub fn run<'a>(
+        &self,
+        context: &Context,
+        sets: impl Into<Sets<'a>>,
+        mut sink: Box<dyn PairSink + '_>,
+    ) -> Result<JoinStatistics> {
+        let sets = sets.into();
+        let mut done = run(context, sets, self, &mut *sink)?;
+        let written = done.measure_writing(|| sink.finish())?;
+        Ok(self.statistics(context, sets, &done, written))
+    }
 }
 
 /// Runs a part of a join. `sink` may take the pairs of other parts too before it is finished. The results of the parts

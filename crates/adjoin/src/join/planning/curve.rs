@@ -18,24 +18,31 @@ const BLOCK: usize = 32;
 /// Numbers of neighbors to return thresholds for.
 const NEIGHBORS: [f64; 5] = [0.1, 1.0, 10.0, 100.0, 1000.0];
 
-/// Implements [`Store::neighbor_curve`].
-pub(crate) fn neighbor_curve(context: &Context, store: &Store, seed: u64) -> Result<Vec<(f64, f64)>> {
-    let manifest = store.manifest();
-    manifest.metric.check_joins(store.folder().display())?;
-    let buckets = Buckets::of(store);
-    let counts = with_coordinates!(buckets.space(), T => count::<T>(context, &buckets, seed)?);
-    let drawn = VECTORS.min(manifest.rows) as f64;
-    let at = |&neighbors: &f64| {
-        let wanted = (neighbors * drawn).ceil() as u64;
-        let squared = counts.squared_of(wanted)?;
-        let threshold = match manifest.metric {
-            Metric::L2 => squared.sqrt(),
-            // The squared distance of unit vectors is 2 - 2 cos.
-            Metric::Cosine | Metric::Ip => 1.0 - squared / 2.0,
+impl Store {
+    /// Returns approximate thresholds at which a vector has certain numbers of neighbors on average, as (neighbors,
+    /// threshold). Thresholds are distances or similarities, according to the store's metric. Numbers that the set cannot
+    /// reach are left out.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be read or the budget is too small.
+    pub fn neighbor_curve(&self, context: &Context, seed: u64) -> Result<Vec<(f64, f64)>> {
+        let manifest = self.manifest();
+        manifest.metric.check_joins(self.folder().display())?;
+        let buckets = Buckets::of(self);
+        let counts = with_coordinates!(buckets.space(), T => count::<T>(context, &buckets, seed)?);
+        let drawn = VECTORS.min(manifest.rows) as f64;
+        let at = |&neighbors: &f64| {
+            let wanted = (neighbors * drawn).ceil() as u64;
+            let squared = counts.squared_of(wanted)?;
+            let threshold = match manifest.metric {
+                Metric::L2 => squared.sqrt(),
+                // The squared distance of unit vectors is 2 - 2 cos.
+                Metric::Cosine | Metric::Ip => 1.0 - squared / 2.0,
+            };
+            Some((neighbors, threshold))
         };
-        Some((neighbors, threshold))
-    };
-    Ok(NEIGHBORS.iter().filter_map(at).collect())
+        Ok(NEIGHBORS.iter().filter_map(at).collect())
+    }
 }
 
 /// Counts the distances of all vectors from the drawn ones.

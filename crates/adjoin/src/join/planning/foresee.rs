@@ -15,7 +15,7 @@ use crate::load::{Cache, Members};
 use crate::plan::{BucketPairsToVisit, Choice, Costs, RuleTarget, SetSize, Weights, choose};
 use crate::sink::PairWriter;
 use crate::source::{IdKind, VectorSource};
-use crate::store::{BuildOptions, Manifest, Role, default_buckets, extent_rows_max, row_bytes};
+use crate::store::{BuildOptions, Role, StoreManifest, default_buckets, extent_rows_max, row_bytes};
 
 /// A sample of a set, assigned to about the buckets that a build would create.
 pub(crate) struct Foresight<'a, T: Coordinate> {
@@ -107,8 +107,8 @@ impl UnopenedSet {
     }
 
     /// Returns the properties that the manifest of a store states.
-    pub(crate) fn of_store(manifest: &Manifest) -> Self {
-        let Manifest { vectors, metric, rows, buckets, .. } = *manifest;
+    pub(crate) fn of_store(manifest: &StoreManifest) -> Self {
+        let StoreManifest { vectors, metric, rows, buckets, .. } = *manifest;
         let stored = manifest.files[Role::Vectors].bytes / rows.max(1);
         let id_bytes = stored.saturating_sub(row_bytes(vectors));
         Self { vectors, metric, rows, buckets: buckets.into(), id_bytes }

@@ -14,7 +14,6 @@ mod neighbors;
 
 use adjoin_device::MemoryBudget;
 
-pub(crate) use self::curve::neighbor_curve;
 use self::division::{RunSize, advised, least_of_any, least_to_calibrate, needs, sizes};
 use self::edges::{Edges, Passes, fit_coding};
 pub(crate) use self::foresee::{Foresight, UnopenedSet, least_of_unbuilt};
@@ -39,17 +38,20 @@ const PURPOSE: &str = "this join";
 /// Purpose of the memory of edges. Their number is known only once they are found.
 const PLAN_PURPOSE: &str = "the plan of this join";
 
-/// Implements [`JoinOptions::prepare`].
-pub(crate) fn prepare<'a>(
-    context: &Context,
-    sets: impl Into<Sets<'a>>,
-    options: &JoinOptions,
-    with_ids: bool,
-) -> Result<Prepared> {
-    prepare_sets(context, sets.into(), options, with_ids)
+impl JoinOptions {
+    /// Plans a join of a store with itself or of two stores with each other.
+    ///
+    /// # Errors
+    /// Fails if
+    /// - the predicate does not match the metric of the stores, or their vectors cannot be compared,
+    /// - the budget is too small or a store cannot be read, or
+    /// - the requested rule cannot be shown to reach the recall.
+    pub fn prepare<'a>(&self, context: &Context, sets: impl Into<Sets<'a>>, with_ids: bool) -> Result<Prepared> {
+        prepare_sets(context, sets.into(), self, with_ids)
+    }
 }
 
-/// Prepares a join of sets. It is separate from [`prepare`] since a generic function is compiled again in each crate that
+/// Prepares a join of sets. It is separate from [`JoinOptions::prepare`] since a generic function is compiled again in each crate that
 /// calls it, with all generic functions below it.
 fn prepare_sets(context: &Context, sets: Sets<'_>, options: &JoinOptions, with_ids: bool) -> Result<Prepared> {
     let begun = begin(context, checked(sets, options)?, options, with_ids)?;

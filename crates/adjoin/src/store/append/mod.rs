@@ -22,7 +22,7 @@ use super::folder::FolderFiles;
 use super::ids::{self, IdCheck, check_same_kind};
 use super::intake::{self, Intake, Scanned, UsableRows};
 use super::kind::has_manifest;
-use super::manifest::{Kind, Manifest, read_manifest};
+use super::manifest::{FolderKind, StoreManifest, read_manifest};
 use super::memory::{BuildMemory, Growing};
 use super::partitions::{Partitions, Records};
 use super::publish::Drafts;
@@ -56,7 +56,7 @@ pub struct Append<'a> {
 #[derive(Debug, Clone)]
 pub struct AppendReport {
     /// The manifest that was published.
-    pub manifest: Manifest,
+    pub manifest: StoreManifest,
     /// Rows appended.
     pub new_rows: u64,
     /// New rows left out because they had no usable vector.
@@ -77,41 +77,57 @@ pub struct AppendReport {
     pub seconds: f64,
 }
 
-/// Implements [`Store::append`].
-pub(crate) fn append(context: &Context, folder: &Path, changes: &Append<'_>) -> Result<AppendReport> {
-    let watch = Stopwatch::start();
-    let context = &naming_all(context, folder, changes.new)?;
-    let store = Store::open(context, folder)?;
-    if let Some(source) = changes.new {
-        check(&store, source)?;
-        intake::tell(context, source);
+impl Store {
+    /// Publishes the next generation of the store in a folder. Open readers keep the old one.
+    ///
+    /// # Errors
+    /// Fails, and leaves the store unchanged, if
+    /// - the folder holds no store,
+    /// - the new rows do not match its rows,
+    /// - more rows were appended since the store was built than it had then,
+    /// - no row would be left, or
+    /// - the budget is too small or the disk refuses.
+    pub fn append(context: &Context, folder: &Path, changes: &Append<'_>) -> Result<AppendReport> {
+        let watch = Stopwatch::start();
+        let context = &naming_all(context, folder, changes.new)?;
+        let store = Store::open(context, folder)?;
+        if let Some(source) = changes.new {
+            check(&store, source)?;
+            intake::tell(context, source);
+        }
+        if let Some(column) = &store.manifest().sorted_by {
+            let at = folder.display();
+            return Err(Error::input(message![
+                format!(
+                    "{at} is sorted by {column}, and rows cannot come to it or go; build it again of all rows, with "
+                ),
+                Argument::Force
+            ]));
+        }
+        let deleted = changes.delete.map(|ids| DeletedRows::new(context, &store, ids)).transpose()?;
+        let attributes = attributes::coming(context, &store, changes.new)?;
+        let growing = growing(&store, attributes.as_ref(), changes.new)?;
+        let space = growing.space;
+        let (context, memory) =
+            with_coordinates!(space, T => BuildMemory::plan_append::<T>(context, changes.new, &growing, PURPOSE)?);
+        let context = &context;
+        let drafts = Drafts::begin(context, folder, FolderKind::Store)?;
+        let work = Work { context, store: &store, changes, attributes, memory, drafts };
+        // Before the long part, so that a stale store is refused early. It is checked again before the manifest is
+        // replaced.
+        work.check_current()?;
+        let report = with_coordinates!(space, T => work.run::<T>(space, deleted)?);
+        Ok(AppendReport { seconds: watch.seconds(), ..report })
     }
-    if let Some(column) = &store.manifest().sorted_by {
-        let at = folder.display();
-        return Err(Error::input(message![
-            format!("{at} is sorted by {column}, and rows cannot come to it or go; build it again of all rows, with "),
-            Argument::Force
-        ]));
-    }
-    let deleted = changes.delete.map(|ids| DeletedRows::new(context, &store, ids)).transpose()?;
-    let attributes = attributes::coming(context, &store, changes.new)?;
-    let growing = growing(&store, attributes.as_ref(), changes.new)?;
-    let space = growing.space;
-    let (context, memory) =
-        with_coordinates!(space, T => BuildMemory::plan_append::<T>(context, changes.new, &growing, PURPOSE)?);
-    let context = &context;
-    let drafts = Drafts::begin(context, folder, Kind::Store)?;
-    let work = Work { context, store: &store, changes, attributes, memory, drafts };
-    // Before the long part, so that a stale store is refused early. It is checked again before the manifest is
-    // replaced.
-    work.check_current()?;
-    let report = with_coordinates!(space, T => work.run::<T>(space, deleted)?);
-    Ok(AppendReport { seconds: watch.seconds(), ..report })
-}
 
-/// Implements [`Store::append_context`].
-pub(crate) fn context_of_append(context: &Context, folder: &Path) -> Result<Context> {
-    naming_all(context, folder, None)
+    /// Returns a context that names, in refusals, the memory that an append to the store in a folder needs, as far as its
+    /// manifest determines it.
+    ///
+    /// # Errors
+    /// Fails if the manifest cannot be read.
+    pub fn append_context(context: &Context, folder: &Path) -> Result<Context> {
+        naming_all(context, folder, None)
+    }
 }
 
 /// Returns a context that names, in refusals, about the memory that all of an append needs, so that a budget of that
@@ -123,7 +139,7 @@ fn naming_all(context: &Context, folder: &Path, new: Option<&dyn VectorSource>) 
     }
     let manifest = read_manifest(context, folder)?;
     let space = manifest.space();
-    let files = FolderFiles { folder, kind: Kind::Store, files: &manifest.files };
+    let files = FolderFiles { folder, kind: FolderKind::Store, files: &manifest.files };
     // A damaged file is reported when the store is opened.
     let (columns, columns_bytes) = attributes::foreseen(context, files, manifest.rows, new).unwrap_or_default();
     let rows = extent_rows_max(manifest.rows, manifest.buckets.into(), manifest.vectors).min(manifest.rows);
@@ -346,7 +362,7 @@ impl Work<'_> {
 
     /// Refuses vectors longer than the longest one of the build, on which the layout for inner products depends.
     fn check_longest(&self, source: &dyn VectorSource, usable: &UsableRows) -> Result<()> {
-        let Manifest { longest: Some(longest), vectors, .. } = *self.store.manifest() else { return Ok(()) };
+        let StoreManifest { longest: Some(longest), vectors, .. } = *self.store.manifest() else { return Ok(()) };
         let length = |stored: &[u8]| geometry::longest(self.context.kernel, vectors, stored);
         let Some(k) = usable.stored.chunks_exact(vectors.bytes()).position(|vector| length(vector) > longest) else {
             return Ok(());
@@ -434,10 +450,10 @@ impl Work<'_> {
         old: &OldRows<'_>,
         written: &Written,
         centers: &[u8],
-    ) -> Manifest {
+    ) -> StoreManifest {
         let before = self.store.manifest();
         let rounded = self.changes.new.is_some_and(|source| source.info().rounded_from_f64);
-        Manifest {
+        StoreManifest {
             rows: before.rows - old.removed() + scanned.usable_rows,
             source_rows: before.source_rows + self.coming(),
             skipped_rows: before.skipped_rows + old.removed() + scanned.skipped_rows,

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use adjoin::{
-    Attribute, CollectHits, Collection, CollectionOptions, Condition, Context, Durability, Element, ErrorKind,
-    HitBatch, IdKind, Ids, Metric, Predicate, QueryTarget, Random, SearchEffort, SearchOptions, VectorType, Write,
+    Attribute, Collect, Collection, CollectionOptions, Condition, Context, Durability, Element, ErrorKind, HitBatch,
+    IdKind, Ids, Metric, Predicate, QueryTarget, Random, SearchEffort, SearchOptions, VectorType, Write,
     lab::{
         collection::{MergeMethod, Put},
         query::QuerySources,
@@ -110,7 +110,7 @@ fn check(collection: &Collection, rows: &Rows, target: QueryTarget, case: Case) 
     let Case { condition, passes } = case;
     let mut random = Random::new(9, "queries");
     let queries: Vec<[u8; DIMENSIONS]> = (0..7).map(|_| [(); DIMENSIONS].map(|()| random.below(12) as u8)).collect();
-    let (set, hits) = (Set::of_stored(TYPE, queries.concat()), CollectHits::default());
+    let (set, hits) = (Set::of_stored(TYPE, queries.concat()), Collect::default());
     let mut options = SearchOptions::new(target, SearchEffort::List(rows.len().max(1)), 1);
     options.filter = Some(Condition::parse(condition).unwrap());
     let context = Setup { threads: 2, ..Setup::default() }.context();
@@ -135,7 +135,7 @@ fn check(collection: &Collection, rows: &Rows, target: QueryTarget, case: Case) 
 }
 
 /// Returns the ids and distances of the hits of each query.
-fn by_query(hits: &CollectHits) -> Vec<Vec<(i64, f32)>> {
+fn by_query(hits: &Collect) -> Vec<Vec<(i64, f32)>> {
     let mut queries: Vec<Vec<(i64, f32)>> = Vec::new();
     for HitBatch { ids, values, ends, hits_before, .. } in hits.batches() {
         let Ids::Int64(ids) = ids else { panic!("ids are integers") };
@@ -265,7 +265,7 @@ fn filtered_collection_searches_reach_the_recall() {
     collection.write(&Write { delete: Some(&Ids::Int64(gone)), ..Write::default() }, Durability::Buffered).unwrap();
     let mut options = SearchOptions::new(QueryTarget::Nearest(5), SearchEffort::Recall(0.9), 1);
     options.filter = Some(Condition::parse("near").unwrap());
-    let hits = CollectHits::default();
+    let hits = Collect::default();
     collection.search(&context, QuerySources::new(&part(0..4_000)), &options, Box::new(hits.clone())).unwrap();
     let there: Vec<usize> = (0..4_000).filter(|&k| near[k] && k % 4 > 0).collect();
     let (mut found, mut wanted) = (0, 0);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use adjoin::{AttributeTables, Context, Result, SourceAttributes, SourceInfo, VectorScan, VectorSource};
+use adjoin::{Context, Result, SourceAttributes, SourceInfo, VectorScan, VectorSource, lab::source::AttributeTables};
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow_schema::SchemaRef;
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use adjoin::{
-    CollectHits, Collection, CollectionOptions, CollectionWork, Context, Durability, Element, ErrorKind, IdKind,
-    Merger, MergerOptions, Metric, QueryTarget, Result, SearchEffort, SearchOptions, VectorType, Write,
+    Collect, Collection, CollectionOptions, CollectionWork, Context, Durability, Element, ErrorKind, IdKind, Merger,
+    MergerOptions, Metric, QueryTarget, Result, SearchEffort, SearchOptions, VectorType, Write,
     lab::query::QuerySources,
 };
 use arrow_array::StringArray;
@@ -116,7 +116,7 @@ fn long_rows_that_could_not_be_merged_are_refused() {
     assert_eq!(refused.kind(), ErrorKind::Budget, "{refused}");
     assert!(taken > 0 && collection.facts().rows == taken, "{taken}: {refused}");
     let find = |collection: &Collection| {
-        let (query, hits) = (rows(7..8, LENGTHS), CollectHits::default());
+        let (query, hits) = (rows(7..8, LENGTHS), Collect::default());
         let options = SearchOptions::new(QueryTarget::Nearest(10), SearchEffort::default(), 1);
         collection.search(&context, QuerySources::new(&query), &options, Box::new(hits.clone())).unwrap();
         assert_eq!(hits.batches()[0].values[0], 0.0);

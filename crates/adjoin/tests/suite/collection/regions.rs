@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use adjoin::{
-    CollectHits, Collection, Context, Durability, Element, IdKind, Ids, Metric, QueryTarget, Random, SearchEffort,
+    Collect, Collection, Context, Durability, Element, IdKind, Ids, Metric, QueryTarget, Random, SearchEffort,
     SearchOptions, VectorType, Write,
     lab::{collection::MergeMethod, query::QuerySources},
 };
@@ -159,7 +159,7 @@ impl History {
     /// Searches for every row.
     fn search(&self, effort: SearchEffort) -> Searched {
         let values: Vec<f64> = self.rows.values().flat_map(|(_, vector)| vector.map(f64::from)).collect();
-        let (queries, hits) = (Set::of(Element::F32, DIMENSIONS, &values), CollectHits::default());
+        let (queries, hits) = (Set::of(Element::F32, DIMENSIONS, &values), Collect::default());
         let options = SearchOptions::new(QueryTarget::Nearest(K as u64), effort, 1);
         let statistics = self
             .collection

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use adjoin::{
-    CollectHits, Collection, Durability, Element, ErrorKind, IdKind, Ids, Metric, Predicate, QueryTarget, Random,
+    Collect, Collection, Durability, Element, ErrorKind, IdKind, Ids, Metric, Predicate, QueryTarget, Random,
     SearchEffort, SearchOptions, TextIds, VectorType, Write,
     device::Device,
     lab::{collection::Put, query::QuerySources},
@@ -202,7 +202,7 @@ impl Exact {
     fn check(&self, target: QueryTarget, threads: usize, is_there: impl Fn(usize) -> bool) {
         let context = Setup { threads, ..Setup::default() }.context();
         // A list of the size of the collection makes the search exhaustive.
-        let (hits, effort) = (CollectHits::default(), SearchEffort::List(Self::ROWS));
+        let (hits, effort) = (Collect::default(), SearchEffort::List(Self::ROWS));
         let options = SearchOptions::new(target, effort, 1);
         self.collection
             .search(&context, QuerySources::new(&self.some(0..20)), &options, Box::new(hits.clone()))
@@ -361,8 +361,7 @@ fn text_ids_name_rows() {
     ["ä", "long name of a row", "b"].iter().for_each(|id| ids.push(id.as_bytes()));
     let got = collection.get(&Ids::Utf8(ids)).unwrap();
     assert_eq!(got, [Some(vec![0, 1, 2]), Some(vec![6, 7, 8]), None]);
-    let (hits, options) =
-        (CollectHits::default(), SearchOptions::new(QueryTarget::Nearest(2), SearchEffort::default(), 1));
+    let (hits, options) = (Collect::default(), SearchOptions::new(QueryTarget::Nearest(2), SearchEffort::default(), 1));
     collection.search(&context, QuerySources::new(&rows(&["query"])), &options, Box::new(hits.clone())).unwrap();
     let Ids::Utf8(found) = &hits.batches()[0].ids else { panic!("ids are texts") };
     // Both are equal to the query; the one inserted first is first.

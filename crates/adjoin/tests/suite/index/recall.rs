@@ -1,7 +1,7 @@
 //! Recall of searches in an index: is it as promised and reported?
 
 use adjoin::{
-    CollectHits, Element, Index, IndexOptions, Metric, QueryTarget, SearchEffort, SearchOptions, VectorSource,
+    Collect, Element, Index, IndexOptions, Metric, QueryTarget, SearchEffort, SearchOptions, VectorSource,
     lab::query::QuerySources,
 };
 
@@ -25,7 +25,7 @@ fn calibrated<'a>(queries: &'a Set, calibrate_with: &'a Set) -> QuerySources<'a>
 fn promised(indexed: &Indexed, setup: &Setup, queries: QuerySources<'_>, k: u64, target: f64) -> Found {
     let context = setup.context();
     let index = Index::open(&context, &indexed.path()).unwrap();
-    let sink = CollectHits::default();
+    let sink = Collect::default();
     let options = SearchOptions::new(QueryTarget::Nearest(k), SearchEffort::Recall(target), 1);
     let statistics = adjoin::lab::index::search(&context, &index, queries, &options, Box::new(sink.clone())).unwrap();
     Found { batches: sink.batches(), hits: sink.hits(), statistics }
@@ -99,7 +99,7 @@ fn index_calibration_does_not_depend_on_threads_or_budget() {
         let index = Index::open(&context, &indexed.path()).unwrap();
         let options = SearchOptions::new(QueryTarget::Nearest(k), SearchEffort::default(), 1);
         let sources = QuerySources { queries: &queries, calibrate_with };
-        let sink = Box::new(CollectHits::default());
+        let sink = Box::new(Collect::default());
         let said = error_of(adjoin::lab::index::search(&context, &index, sources, &options, sink)).to_string();
         let (_, least) = said.split_once("give memory ").unwrap_or_else(|| panic!("{said}"));
         let memory = least.split_once("MB").unwrap().0.parse::<u64>().unwrap() * 1_000_000;
@@ -117,7 +117,7 @@ fn an_open_index_calibrates_once_and_answers_many_hits_exactly() {
     let context = setup.context();
     let index = Index::open(&context, &indexed.path()).unwrap();
     let search = |k: u64| {
-        let sink = CollectHits::default();
+        let sink = Collect::default();
         let options = SearchOptions::new(QueryTarget::Nearest(k), SearchEffort::Recall(0.9), 1);
         let found =
             adjoin::lab::index::search(&context, &index, QuerySources::new(&queries), &options, Box::new(sink.clone()))

@@ -1,7 +1,7 @@
 //! Strategies: do they change what they should, and nothing else?
 
 use adjoin::{
-    CollectHits, Index, IndexOptions, Metric, QueryTarget, SearchEffort, SearchOptions,
+    Collect, Index, IndexOptions, Metric, QueryTarget, SearchEffort, SearchOptions,
     lab::{Entry, WalkStrategy, query::QuerySources},
 };
 
@@ -13,7 +13,7 @@ use crate::search::{assert_same, true_hits};
 fn search(indexed: &Indexed, setup: &Setup, queries: &Set, strategy: WalkStrategy, effort: SearchEffort) -> Found {
     let context = setup.context();
     let index = Index::open(&context, &indexed.path()).unwrap().walking_by(strategy);
-    let sink = CollectHits::default();
+    let sink = Collect::default();
     let options = SearchOptions::new(QueryTarget::Nearest(10), effort, 1);
     let statistics =
         adjoin::lab::index::search(&context, &index, QuerySources::new(queries), &options, Box::new(sink.clone()))

@@ -1,7 +1,7 @@
 //! Searches of an index within a threshold: do they reach the promised recall, whatever the number of hits?
 
 use adjoin::{
-    CollectHits, Element, Index, IndexOptions, Metric, Predicate, QueryTarget, SearchEffort, SearchOptions,
+    Collect, Element, Index, IndexOptions, Metric, Predicate, QueryTarget, SearchEffort, SearchOptions,
     lab::query::QuerySources,
 };
 
@@ -13,7 +13,7 @@ use crate::search::{ELEMENTS, assert_same, true_hits, values};
 fn within(indexed: &Indexed, setup: &Setup, queries: &Set, predicate: Predicate, effort: SearchEffort) -> Found {
     let context = setup.context();
     let index = Index::open(&context, &indexed.path()).unwrap();
-    let sink = CollectHits::default();
+    let sink = Collect::default();
     let options = SearchOptions::new(QueryTarget::Within(predicate), effort, 1);
     let statistics =
         adjoin::lab::index::search(&context, &index, QuerySources::new(queries), &options, Box::new(sink.clone()))
@@ -102,7 +102,7 @@ fn range_hits_do_not_depend_on_threads_or_memory() {
         &index,
         QuerySources::new(&queries),
         &options,
-        Box::new(CollectHits::default()),
+        Box::new(Collect::default()),
     ));
     assert!(refused.to_string().contains("metric l2; give radius"), "{refused}");
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use adjoin::{
-    CollectHits, Element, Metric, Predicate, QuerySet, QueryTarget, Random, SearchEffort, SearchOptions, SearchQueries,
+    Collect, Element, Metric, Predicate, QuerySet, QueryTarget, Random, SearchEffort, SearchOptions, SearchQueries,
     Store, VectorType,
     device::Device,
     kernels::Kernel,
@@ -153,7 +153,7 @@ fn devices() -> Vec<Arc<dyn Device>> {
 fn find_on(setup: &Setup, built: &Built, device: Arc<dyn Device>, queries: &Set, target: QueryTarget) -> Vec<Hits> {
     let context = setup.context_on(device);
     let store = Store::open(&context, &built.path()).unwrap();
-    let (sink, options) = (CollectHits::default(), SearchOptions::new(target, SearchEffort::Exact, 1));
+    let (sink, options) = (Collect::default(), SearchOptions::new(target, SearchEffort::Exact, 1));
     search(&context, &store, SearchQueries::new(QuerySet::Source(queries)), &options, Box::new(sink.clone())).unwrap();
     sink.hits()
 }

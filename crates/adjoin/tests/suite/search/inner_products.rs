@@ -1,7 +1,7 @@
 //! Inner products: widely different lengths, zero vectors, and promised recalls.
 
 use adjoin::{
-    CollectHits, Element, ErrorKind, Index, IndexOptions, Metric, Predicate, QueryTarget, Random, RecallStatistics,
+    Collect, Element, ErrorKind, Index, IndexOptions, Metric, Predicate, QueryTarget, Random, RecallStatistics,
     SearchEffort, SearchOptions,
     lab::{index, query::QuerySources},
 };
@@ -66,7 +66,7 @@ fn promised(indexed: &Indexed, queries: &Set, k: u64, target: f64) -> [(Vec<Hits
     let store = adjoin::Store::open(&context, &indexed.beside("store")).unwrap();
     let of_store = find(&setup(), &store, queries, QueryTarget::Nearest(k), SearchEffort::Recall(target)).unwrap();
     let index = Index::open(&context, &indexed.path()).unwrap();
-    let sink = CollectHits::default();
+    let sink = Collect::default();
     let options = SearchOptions::new(QueryTarget::Nearest(k), SearchEffort::Recall(target), 1);
     let of_index =
         index::search(&context, &index, QuerySources::new(queries), &options, Box::new(sink.clone())).unwrap();

@@ -1,7 +1,7 @@
 //! Nearest neighbors of each row of a store: are they the nearest by the formula, without the row itself?
 
 use adjoin::{
-    CollectHits, Element, Metric, NearestOptions, NearestStatistics, QueryTarget, Result, SearchEffort, Store,
+    Collect, Element, Metric, NearestOptions, NearestStatistics, QueryTarget, Result, SearchEffort, Store,
     kernels::Kernel, lab::buckets::nearest,
 };
 
@@ -10,7 +10,7 @@ use crate::harness::{Set, Setup, error_of};
 
 /// Returns the neighbors of each row, in the order of rows.
 fn neighbors(setup: &Setup, store: &Store, options: &NearestOptions) -> Result<(Vec<Hits>, NearestStatistics)> {
-    let sink = CollectHits::default();
+    let sink = Collect::default();
     let statistics = nearest(&setup.context(), store, options, Box::new(sink.clone()))?;
     let rows: Vec<u64> = query_rows(&sink.batches());
     let mut found: Vec<(u64, Hits)> = rows.into_iter().zip(sink.hits()).collect();
