@@ -727,8 +727,14 @@ mod tests {
     fn the_budget_for_a_large_footer_is_named_at_once() {
         let folder = Folder::new();
         // A row group a row, so that the footer is larger than the smallest budget leaves for buffers.
-        let properties = WriterProperties::builder().set_max_row_group_row_count(Some(1)).build();
-        folder.write("a.parquet", &write(&embeddings(6_000), properties));
+        let (rows, mut bytes) = (embeddings(6_000), Vec::new());
+        let mut writer = ArrowWriter::try_new(&mut bytes, rows.schema(), None).unwrap();
+        for row in 0..rows.num_rows() {
+            writer.write(&rows.slice(row, 1)).unwrap();
+            writer.flush().unwrap();
+        }
+        writer.close().unwrap();
+        folder.write("a.parquet", &bytes);
         let path = folder.path("a.parquet");
         let reserve = |memory| {
             let file = WindowedFile::new(FileSystem::pread().open(&path).unwrap());
