@@ -134,9 +134,9 @@ pub(crate) struct SealedReader {
     /// Offset of the seal at the end.
     end: u64,
     /// Seal at the end.
-    expected: u64,
-    /// Seal of the frames so far.
     seal: u64,
+    /// Seal of the frames so far.
+    so_far: u64,
     frame: Vec<u8>,
 }
 
@@ -172,18 +172,18 @@ impl SealedReader {
         let end = file.len() - FRAME_HEAD_BYTES as u64;
         let mut seal = [0; FRAME_HEAD_BYTES];
         file.read_at(end, &mut seal)?;
-        let (mark, expected) = split_head(&seal);
+        let (mark, seal) = split_head(&seal);
         if mark != SEAL {
             return Err(kind.damaged(path, "it is cut off"));
         }
         let path = path.to_owned();
-        let (offset, seal) = (HEAD_BYTES as u64, xxh3_64(&head));
-        Ok(Some(Self { file, path, kind, offset, end, expected, seal, frame: Vec::new() }))
+        let (offset, so_far) = (HEAD_BYTES as u64, xxh3_64(&head));
+        Ok(Some(Self { file, path, kind, offset, end, seal, so_far, frame: Vec::new() }))
     }
 
     /// Returns the seal of the whole file.
     pub(crate) fn seal(&self) -> u64 {
-        self.expected
+        self.seal
     }
 
     /// Returns the next frame; `None` after the last, when the seal was checked.
@@ -192,7 +192,7 @@ impl SealedReader {
     /// If the file differs from what was written, or the device fails.
     pub(crate) fn next(&mut self) -> Result<Option<&[u8]>> {
         if self.offset == self.end {
-            return if self.seal == self.expected { Ok(None) } else { Err(self.damaged()) };
+            return if self.so_far == self.seal { Ok(None) } else { Err(self.damaged()) };
         }
         let mut head = [0; FRAME_HEAD_BYTES];
         self.read(&mut head)?;
@@ -208,7 +208,7 @@ impl SealedReader {
         if xxh3_64(&self.frame) != checksum {
             return Err(self.damaged());
         }
-        self.seal = sealed_with(self.seal, &head);
+        self.so_far = sealed_with(self.so_far, &head);
         Ok(Some(&self.frame))
     }
 

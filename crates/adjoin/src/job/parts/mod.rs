@@ -135,11 +135,11 @@ impl PartPlan {
         let head: PlanHead = serde_json::from_slice(&frame)
             .map_err(|error| Error::input(format!("{at} is a plan of another adjoin ({error}); plan again")))?;
         head.plan.check_version()?;
-        let ends = head.parts.iter().map(|part| part.end);
+        let mut ends = head.parts.iter().map(|part| part.end);
         let is_whole = head.parts.len() == head.facts.len()
             && (1..=PARTS_MAX as usize).contains(&head.parts.len())
             && ends.clone().is_sorted()
-            && ends.last() == Some(head.tasks);
+            && ends.next_back() == Some(head.tasks);
         if !is_whole {
             return Err(reader.damaged());
         }
