@@ -37,7 +37,7 @@ const SHORT: Workload = Workload { seed: 3, writes: 30, merged_one_of: 6 };
 /// Maximum number of trials to notice a missing sync.
 const FORGOTTEN_TRIALS: u64 = 300;
 /// Number of trials if not every operation is tried.
-const TRIALS: u64 = 1_000;
+const TRIALS: u64 = 500;
 
 /// State of a run.
 struct Run {
