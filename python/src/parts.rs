@@ -74,7 +74,7 @@ pub(crate) struct MergeRequest {
     plan: PathBuf,
     folder: PathBuf,
     path: PathBuf,
-    /// The result; that of the plan if `None`.
+    /// The result; `None` for the planned one.
     result: Option<String>,
     rule: String,
     store: Option<PathBuf>,

@@ -101,9 +101,9 @@ impl Object {
 
     /// Returns the stamp of the object as it was opened.
     pub(crate) fn stamp(&self) -> FileStamp {
-        let ns = |time: &object_store::ObjectMeta| time.last_modified.timestamp_nanos_opt().map_or(0, i128::from);
+        let written_ns = self.meta.last_modified.timestamp_nanos_opt().map_or(0, i128::from);
         let version = self.meta.e_tag.as_ref().map_or(0, |tag| xxh3_64(tag.as_bytes()).max(1));
-        FileStamp { len: self.meta.size, written_ns: ns(&self.meta), changed_ns: ns(&self.meta), version }
+        FileStamp { len: self.meta.size, written_ns, changed_ns: written_ns, version }
     }
 }
 

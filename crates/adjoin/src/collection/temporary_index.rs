@@ -105,7 +105,7 @@ impl TextBytes {
         blocks.fold(Self::default(), |sum, block| sum.and(&block.ids, &block.attributes))
     }
 
-    /// Returns the sum of these bytes and those of more rows.
+    /// Returns these bytes plus the bytes of more rows.
     pub(super) fn and(self, ids: &Ids, columns: &PackedRows) -> Self {
         Self {
             rows: self.rows + ids.len() as u64,
@@ -173,7 +173,7 @@ impl TemporaryIndex {
         Numbers::memory_bytes(text) + packed
     }
 
-    /// Returns the bytes of a block of columns while it is read, if those of a row take `row_bytes`.
+    /// Returns the bytes of a block of columns while it is read, if the columns of a row take `row_bytes`.
     pub(super) fn block_columns_bytes(row_bytes: u64) -> u64 {
         COPIES_OF_ATTRIBUTES * (2 * BLOCK_BYTES as u64 + row_bytes)
     }
@@ -242,7 +242,7 @@ impl TemporaryIndex {
             self.last.attributes.push(attributes.get(k));
         }
         self.rows += 1;
-        // Columns end a block too: a filter decodes those of a whole block at a time. So do texts of ids, since a search
+        // Columns end a block too: a filter decodes a whole block at a time. So do texts of ids, since a search
         // copies the last block.
         let texts_bytes = self.last.ids.bytes_of_texts().max(self.last.attributes.bytes.len() as u64);
         if self.last.ids.len() == self.block_rows || texts_bytes >= BLOCK_BYTES as u64 {

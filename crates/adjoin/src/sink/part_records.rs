@@ -287,7 +287,7 @@ impl Frames<'_> {
 
 /// Records of a frame.
 pub(crate) enum PartRecords {
-    /// Pairs; those of a forest have no values.
+    /// Pairs; the pairs of a forest have no values.
     Pairs(PairBatch),
     /// Rows and their numbers of pairs.
     Counts(Vec<RowCount>),

@@ -37,7 +37,7 @@ impl FolderFiles {
         found.of_one_format(folder, split)
     }
 
-    /// Sorts the `files` of a prefix of an object store as [`FolderFiles::read`] sorts those of a folder.
+    /// Sorts the `files` of a prefix of an object store as [`FolderFiles::read`] sorts a folder's files.
     ///
     /// # Errors
     /// Fails as [`FolderFiles::read`] does.

@@ -24,7 +24,7 @@ const ENCODED_ROWS: u64 = 1 << 10;
 const EXTENTS: u64 = 6;
 /// Extents of a store in memory at the same time while it is built.
 const STORE_EXTENTS: u64 = 3;
-/// A bound on the ids of an extent, as a multiple of those of a mean bucket, and a size below which skewed buckets do not
+/// A bound on the ids of an extent, in mean buckets, and a size below which skewed buckets do not
 /// matter.
 const IDS_TIMES_MEAN: u64 = 16;
 const EXTENT_IDS_MIN: u64 = 256 << 10;
@@ -50,7 +50,7 @@ pub(crate) fn building_bytes_of(context: &Context, input: BuildInput<'_>, option
 fn extent_ids(source: &dyn VectorSource, of_store: &BuildOptions) -> u64 {
     let rows = source.info().rows;
     let id_bytes = match source.info().ids {
-        // Few bytes compared with those of the vectors, whose extents are bounded generously.
+        // Few bytes compared with the vectors, whose extents are bounded generously.
         IdKind::None | IdKind::Int64 => 0,
         IdKind::Utf8 => source.id_bytes().unwrap_or(0) + size_of::<u64>() as u64,
     };
