@@ -24,8 +24,7 @@ const ENCODED_ROWS: u64 = 1 << 10;
 const EXTENTS: u64 = 6;
 /// Extents of a store in memory at the same time while it is built.
 const STORE_EXTENTS: u64 = 3;
-/// A bound on the ids of an extent, in mean buckets, and a size below which skewed buckets do not
-/// matter.
+/// A bound on the ids of an extent, in mean buckets, and a size below which skewed buckets do not matter.
 const IDS_TIMES_MEAN: u64 = 16;
 const EXTENT_IDS_MIN: u64 = 256 << 10;
 /// Bytes that a build holds whatever its rows are, and the least in all.
