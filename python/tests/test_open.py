@@ -67,7 +67,7 @@ def test_rows_of_any_folder_are_fetched_in_the_order_of_the_ids(vectors, folders
         (lambda: opened.get("row 1"), "a list of integers or of texts"),
         (lambda: opened.get(["row 1"], on_missing="none"), "error or skip"),
         (lambda: opened.get([1]), "texts"),
-        (lambda: opened.get(["row 1"], memory="17MB"), "memory"),
+        (lambda: opened.get(["row 1"], memory="20MB"), "memory"),
     ):
         with pytest.raises(adjoin.AdjoinError, match=words):
             call()

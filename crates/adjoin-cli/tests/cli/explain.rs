@@ -165,7 +165,7 @@ fn explain_refuses_invalid_sources() {
         ("set.fbin --metric cosine --eps 1", &["--min-similarity", "--metric cosine"]),
         ("set.fbin --metric l2 --min-similarity 0.9", &["--eps", "--metric l2"]),
         ("set.fbin --eps 1 --cache 1MB", &["--cache", "plan of a store"]),
-        ("set.fbin --eps 1 --memory 18MB", &["this estimate needs at least", "--memory"]),
+        ("set.fbin --eps 1 --memory 21MB", &["this estimate needs at least", "--memory"]),
         ("set.fbin --eps -1", &["eps is -1"]),
     ] {
         place.refused(&format!("explain {line}"), words);

@@ -123,7 +123,7 @@ fn rows_that_memory_does_not_hold_are_fetched_in_parts() {
     let wanted: Vec<f32> = ids.iter().flat_map(|&id| of(id)).collect();
     for folder in ["set.store", "set.live"] {
         let get = format!("get {folder} --ids ids.txt -o rows.parquet --quiet --force");
-        let refused = place.run(&format!("{get} --memory 16MB"));
+        let refused = place.run(&format!("{get} --memory 19MB"));
         assert_eq!(refused.code, Some(2), "{}", refused.said);
         for budget in [least_budget(&refused.said), "1GB".into()] {
             place.done(&format!("{get} --memory {budget}"));

@@ -143,7 +143,7 @@ fn options_for_other_results_are_refused() {
         ("--result removed -o set.fbin --force", &["set.fbin"]),
         ("--result rings -o rings.csv", &["rings", "--result"]),
         ("--result removed --keep-rule best", &["best", "--keep-rule"]),
-        ("--result clusters --memory 17MB", &["--memory"]),
+        ("--result clusters --memory 20MB", &["--memory"]),
     ] {
         place.refused(&format!("join set.fbin --eps 1 {options}"), words);
     }

@@ -83,6 +83,14 @@ fn a_suggested_budget_is_never_refused() {
         let (store, grown) = (format!("store{shape}"), format!("grown{shape}"));
         place.done(&format!("build {set} -o {store}"));
         place.done(&format!("build {set} -o {grown}"));
+        let [index, unmerged, merged] = ["index", "unmerged", "merged"].map(|name| format!("{name}{shape}"));
+        place.done(&format!("index build {set} -o {index}"));
+        for collection in [&unmerged, &merged] {
+            let of = format!("--dimensions {dimensions} --element {element} --metric l2");
+            place.done(&format!("collection create {collection} {of}"));
+            place.done(&format!("collection write {collection} --insert {set}"));
+        }
+        place.done(&format!("collection merge {merged}"));
         let eps = if element == "u8" { "40" } else { "1.2" };
         for line in [
             format!("build {set} -o built{shape}"),
@@ -96,8 +104,15 @@ fn a_suggested_budget_is_never_refused() {
             format!("explain {store} --eps {eps}"),
             format!("explain {set} --eps {eps}"),
             format!("append {grown} --new {more}"),
+            // Every row is a hit.
+            format!("search {store} --queries {more} --radius 99999 -o g{shape}.parquet"),
+            format!("search {index} --queries {more} --radius 99999 -o h{shape}.parquet"),
+            format!("search {unmerged} --queries {more} --radius 99999 -o i{shape}.parquet"),
+            format!("search {merged} --queries {more} --radius 99999 -o j{shape}.parquet"),
+            format!("join {unmerged} --eps {eps} -o k{shape}.parquet"),
+            format!("join {merged} --eps {eps} -o l{shape}.parquet"),
         ] {
-            let refused = place.run(&format!("{line} --memory 16MB --threads 1"));
+            let refused = place.run(&format!("{line} --memory 19MB --threads 1"));
             if refused.code == Some(2) {
                 let ran = place.run(&format!("{line} --memory {} --threads 1", least_budget(&refused.said)));
                 assert_ne!(ran.code, Some(2), "{line}: {} then {}", refused.said, ran.said);

@@ -299,7 +299,7 @@ fn refuses_budgets_that_are_too_small() {
     for line in
         ["build set.fbin -o store", "join set.fbin --eps 1 -o pairs.csv", "groundtruth set.fbin --eps 1 -o t.csv"]
     {
-        place.refused(&format!("{line} --memory 18MB"), &["the budget is 18.0 MB", "give --memory", "MB or more"]);
+        place.refused(&format!("{line} --memory 21MB"), &["the budget is 21.0 MB", "give --memory", "MB or more"]);
     }
 }
 

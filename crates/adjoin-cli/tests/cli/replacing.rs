@@ -35,7 +35,7 @@ fn a_forced_build_that_fails_leaves_the_old_store_readable() {
     place.refused("build bad.fbin -o store --force", &["bad.fbin", "row 1 "]);
     place.refused("build short.fbin -o store --force", &["short.fbin"]);
     place.refused("build nowhere.fbin -o store --force", &["nowhere.fbin"]);
-    place.refused("build old.fbin -o store --force --memory 15MB", &["--memory"]);
+    place.refused("build old.fbin -o store --force --memory 18MB", &["--memory"]);
     assert_eq!(place.done("join store --eps 0.5 -o - --threads 1").out, expected);
 }
 

@@ -110,7 +110,7 @@ fn report_refuses_files_that_are_not_results() {
         ("report pairs.csv --names pairs.csv -o page.html", &["pairs.csv", "--name-column"]),
         ("report pairs.csv -o there.html", &["there.html", "--force"]),
         ("report pairs.csv -o pairs.csv --force", &["pairs.csv is read, so -o cannot write", "another name"]),
-        ("report pairs.csv -o page.html --memory 17MB", &["this report needs", "--memory"]),
+        ("report pairs.csv -o page.html --memory 20MB", &["this report needs", "--memory"]),
     ] {
         place.refused(line, words);
     }
@@ -120,7 +120,7 @@ fn report_refuses_files_that_are_not_results() {
 #[test]
 fn the_first_refusal_names_a_budget_that_suffices() {
     let place = joined();
-    for (result, budget) in [("pairs.parquet", "16MB"), ("pairs.csv", "16MB"), ("pairs.csv", "28MB")] {
+    for (result, budget) in [("pairs.parquet", "19MB"), ("pairs.csv", "19MB"), ("pairs.csv", "31MB")] {
         let line = format!("report {result} --names names.csv -o page.html --force --memory");
         let ran = place.run(&format!("{line} {budget}"));
         if ran.code == Some(2) {

@@ -171,7 +171,7 @@ fn refuses_invalid_serve_options_in_one_line() {
         ("serve set.store --key-file nothing", &["nothing", "key"]),
         ("serve set.store --key-file empty", &["empty: its first line is no key"]),
         ("serve set.store --key-file taken --insecure", &["--insecure"]),
-        ("serve set.store --memory 17MB", &["--memory"]),
+        ("serve set.store --memory 20MB", &["--memory"]),
         ("serve set.fbin", &["set.fbin is not a store", "adjoin build"]),
         ("serve nothing", &["nothing", "adjoin build"]),
         ("serve", &["<FOLDER>"]),

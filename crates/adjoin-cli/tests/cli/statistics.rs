@@ -202,7 +202,7 @@ fn a_failed_join_writes_no_trace() {
     place.done("gen --rows 500 --dimensions 4 -o set.fbin");
     place.write("trace.txt", b"of old");
     place.refused("join missing.fbin --eps 1 --trace new.txt", &["missing.fbin"]);
-    place.refused("join set.fbin --eps 1 --trace trace.txt --force --memory 15MB", &["--memory"]);
+    place.refused("join set.fbin --eps 1 --trace trace.txt --force --memory 18MB", &["--memory"]);
     assert_eq!(place.text("trace.txt"), "of old");
     place.done("join set.fbin --eps 1 --trace trace.txt --force");
     assert!(Trace::parse(&place.read("trace.txt")).is_ok() && place.listing().len() == 2);

@@ -21,7 +21,7 @@ use crate::base::workers::default_threads;
 
 /// Bytes that every budget sets aside for the program itself: code, stacks, library tables, and freed memory that the
 /// allocator keeps.
-pub const RUNTIME_BYTES: u64 = 15_000_000;
+pub const RUNTIME_BYTES: u64 = 18_000_000;
 /// A budget of more than `KEPT_BEYOND` bytes sets aside a further fraction, one `KEPT_SHARE`th of the part beyond, for
 /// freed memory, up to a limit.
 const KEPT_BEYOND: u64 = 32 << 20;
@@ -395,8 +395,8 @@ mod tests {
     fn the_default_budget_is_half_of_memory_and_enough_to_start() {
         let without = |limit| budget_of(None, limit, RUNTIME_BYTES).unwrap();
         assert_eq!(without(Some(CGROUP)), (150_000_000, Some((0.5, CGROUP))));
-        assert_eq!(without(Some(MemoryLimit { bytes: 20_000_000, ..CGROUP })), (16_000_000, None));
-        assert_eq!(without(Some(MemoryLimit { bytes: 0, ..CGROUP })), (16_000_000, None));
+        assert_eq!(without(Some(MemoryLimit { bytes: 20_000_000, ..CGROUP })), (19_000_000, None));
+        assert_eq!(without(Some(MemoryLimit { bytes: 0, ..CGROUP })), (19_000_000, None));
         assert_eq!(without(None), (DEFAULT_MEMORY_BYTES, None));
     }
 
@@ -407,8 +407,8 @@ mod tests {
         assert_eq!(of("4GiB", Some(CGROUP)).unwrap(), (4 << 30, None));
         assert_eq!(of("4GiB", None).unwrap(), (4 << 30, None));
         for (text, limit, words) in [
-            ("5%", Some(CGROUP), "memory 5% is not enough to start; give memory 16MB or more"),
-            ("15MB", Some(CGROUP), "memory 15MB is not enough to start; give memory 16MB or more"),
+            ("5%", Some(CGROUP), "memory 5% is not enough to start; give memory 19MB or more"),
+            ("18MB", Some(CGROUP), "memory 18MB is not enough to start; give memory 19MB or more"),
             ("80%", None, "give memory as a size, such as 2GiB"),
             ("800%", Some(CGROUP), "800% is no share of the memory"),
         ] {

@@ -86,7 +86,10 @@ fn search_for(
     let may_round = neighbors.is_some() && buckets.space().is_of_floats() && buckets.space().lift.is_none();
     let handing = SearchRun::least_bytes(store.manifest().ids, naming_bytes(&buckets), &*sink);
     let least = least_bytes(context, &buckets, search, options, may_round);
-    let context = &context.for_run(least.saturating_add(handing), PURPOSE)?;
+    let (least, held) = (least.saturating_add(handing), context.budget().total() - context.budget().free());
+    let all_hits = options.target.all_hits_bytes(buckets.rows());
+    let context =
+        &context.naming_at_least(held.saturating_add(least).saturating_add(all_hits)).for_run(least, PURPOSE)?;
     let coding = if may_round { fit_coding(context, &buckets, options.seed, PURPOSE)? } else { None };
     // If codes do not distinguish neighbors, nearly every row would have to be decided by floats.
     let rounded = buckets.rounded(coding.filter(Coding::tells_neighbors_apart));

@@ -14,7 +14,7 @@ use crate::base::workers::map_items;
 use crate::execute::{NearComparison, NearPlaces, NumberedQueries};
 use crate::load::{Buckets, Subset};
 use crate::plan::Probes;
-use crate::query::{QueryBatch, QueryTarget, in_halves};
+use crate::query::{QueryBatch, QueryTarget, bytes_for_all_hits, in_halves};
 
 /// Size of the calibration sample. Small, since no recall is promised.
 const VECTORS: u64 = 500;
@@ -84,7 +84,8 @@ impl NearRows<'_> {
                 // From here on, only the converted vectors are needed.
                 drop(stored);
                 let find = |range| self.find(searcher, queries, range, probes);
-                in_halves(context, buckets.rows(), rows.len() as u32, find, |range, found| take(first + range.start, found))?;
+                let more = bytes_for_all_hits(buckets.rows());
+                in_halves(context, more, rows.len() as u32, find, |range, found| take(first + range.start, found))?;
                 first += rows.len() as u32;
                 Ok(())
             })

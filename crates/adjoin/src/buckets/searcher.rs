@@ -19,7 +19,7 @@ use crate::execute::{Hit, Nearest, NearestSearch};
 use crate::load::{BucketPass, Buckets, LoadedBucket, Members, ReadCounts, Subset, least_read_ahead, read_ahead_bytes};
 use crate::plan::Probes;
 use crate::query::QueryTarget;
-use crate::query::in_halves;
+use crate::query::{bytes_for_all_hits, in_halves};
 
 /// Purpose of the memory in error messages.
 const PURPOSE: &str = "this search";
@@ -279,7 +279,7 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
     ) -> Result<()> {
         in_halves(
             self.context,
-            self.all_rows(),
+            bytes_for_all_hits(self.all_rows()),
             queries.members.len() as u32,
             |range| self.search_some(queries, range, target, probes),
             take,

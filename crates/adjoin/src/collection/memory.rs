@@ -58,6 +58,19 @@ pub enum CollectionWork {
     Verify,
 }
 
+/// Returns a context for reading all rows of the collection in a folder, which in refusals names the memory of that work.
+/// `bytes_of` returns the bytes of the work besides the open collection, given a source of the shape of the rows.
+pub(crate) fn context_of_rows(
+    context: &Context,
+    folder: &Path,
+    bytes_of: &dyn Fn(&dyn VectorSource) -> u64,
+) -> Context {
+    let read = CollectionManifest::read(context, folder);
+    let manifests = read.and_then(|manifest| Manifests::read(context, folder, manifest));
+    let least = manifests.and_then(|manifests| manifests.least_with_rows(context, folder, bytes_of));
+    context.naming_at_least(least.unwrap_or(0))
+}
+
 /// Implements [`CollectionWork::context`].
 pub(crate) fn collection_context(context: &Context, folder: &Path, work: CollectionWork) -> Context {
     let read = CollectionManifest::read(context, folder);
@@ -88,14 +101,37 @@ impl Manifests {
     /// # Errors
     /// If the log cannot be read.
     pub(super) fn least_bytes(&self, context: &Context, folder: &Path, work: CollectionWork) -> Result<u64> {
+        self.least_by(context, folder, &|of_index, unmerged| self.least_with(context, work, of_index, unmerged))
+    }
+
+    /// Returns the bytes of budget that suffice for reading all rows, with those that `bytes_of` returns for a source of
+    /// the shape of the rows.
+    ///
+    /// # Errors
+    /// If the log cannot be read.
+    pub(super) fn least_with_rows(
+        &self,
+        context: &Context,
+        folder: &Path,
+        bytes_of: &dyn Fn(&dyn VectorSource) -> u64,
+    ) -> Result<u64> {
+        self.least_by(context, folder, &|of_index, unmerged| {
+            let rows = self.collection.merged_rows + unmerged.rows;
+            let rows = Unread::new(&self.collection, rows, of_index.max(unmerged.texts));
+            self.least_with(context, CollectionWork::Read(bytes_of(&rows)), of_index, unmerged)
+        })
+    }
+
+    /// Computes `least`, which gets the sizes of texts of the long-term index and what is known of the unmerged rows.
+    fn least_by(&self, context: &Context, folder: &Path, least: &dyn Fn(MergedTexts, &Unmerged) -> u64) -> Result<u64> {
         let log = Segments::open(context, folder, self.collection.log())?;
         let of_index = self.texts_of_index(context, folder)?;
-        let bound = self.least_with(context, work, of_index, &Unmerged::bound(&self.collection, &log));
+        let bound = least(of_index, &Unmerged::bound(&self.collection, &log));
         if bound <= context.budget().total() {
             return Ok(bound);
         }
         // The bound counts many rows for each one with a long id. The rows are counted before it refuses anything.
-        Ok(self.least_with(context, work, of_index, &Unmerged::count(&self.collection, &log)?).min(bound))
+        Ok(least(of_index, &Unmerged::count(&self.collection, &log)?).min(bound))
     }
 
     /// Returns the sizes of texts and columns of the rows of the long-term index.
@@ -234,12 +270,10 @@ fn opening_bytes(manifest: &CollectionManifest, rows: u64) -> u64 {
 
 /// Returns a bound on the memory that a merge into an index of `rows` rows takes.
 pub(super) fn building_bytes(context: &Context, manifest: &CollectionManifest, rows: u64, texts: MergedTexts) -> u64 {
-    let ids = if manifest.ids == IdKind::None { IdKind::Int64 } else { manifest.ids };
-    let info = SourceInfo { rows, vectors: manifest.vectors, ids, rounded_from_f64: false };
     let (metric, attributes) = (manifest.metric, super::attributes::names(&manifest.attributes));
     let options = BuildOptions { metric, attributes, ..BuildOptions::default() };
     let columns_bytes = Some(texts.columns_reading_bytes(manifest));
-    let input = BuildInput { source: &Unread { info, texts }, options: &options, columns_bytes };
+    let input = BuildInput { source: &Unread::new(manifest, rows, texts), options: &options, columns_bytes };
     index::building_bytes_of(context, input, &manifest.index_options(), texts.reading_bytes)
 }
 
@@ -247,6 +281,13 @@ pub(super) fn building_bytes(context: &Context, manifest: &CollectionManifest, r
 struct Unread {
     info: SourceInfo,
     texts: MergedTexts,
+}
+
+impl Unread {
+    fn new(manifest: &CollectionManifest, rows: u64, texts: MergedTexts) -> Self {
+        let ids = if manifest.ids == IdKind::None { IdKind::Int64 } else { manifest.ids };
+        Self { info: SourceInfo { rows, vectors: manifest.vectors, ids, rounded_from_f64: false }, texts }
+    }
 }
 
 impl VectorSource for Unread {

@@ -45,7 +45,7 @@ pub(crate) use self::get::LocatedRows;
 pub use self::log::Durability;
 pub use self::manifest::{CollectionManifest, CollectionOptions};
 pub use self::memory::CollectionWork;
-pub(crate) use self::memory::collection_context;
+pub(crate) use self::memory::{collection_context, context_of_rows};
 pub use self::method::MergeMethod;
 pub use self::operations::{Collection, CollectionFacts, WriteReport};
 pub use self::snapshot::open_rows;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::Collection;
 use super::manifest::CollectionManifest;
-use super::memory::{CollectionWork, Manifests};
+use super::memory::Manifests;
 use super::state::StateView;
 use super::temporary_index::TemporaryView;
 use crate::base::context::Context;
@@ -79,7 +79,11 @@ impl Collection {
         let query_bytes = scan_query_bytes(queries, options.target, view.rows());
         let finding = view.finding_bytes(context);
         let delivery = SearchRun::least_bytes(manifest.ids, 0, &*sink);
-        let context = &context.for_run(queries.reading_bytes() + finding + 2 * query_bytes + delivery, PURPOSE)?;
+        let least = queries.reading_bytes() + finding + 2 * query_bytes + delivery;
+        let (held, all_hits) =
+            (context.budget().total() - context.budget().free(), options.target.all_hits_bytes(rows));
+        let context =
+            &context.naming_at_least(held.saturating_add(least).saturating_add(all_hits)).for_run(least, PURPOSE)?;
         let _reading = context.reserve(queries.reading_bytes(), PURPOSE)?;
         let run = SearchRun::new(context, options.target, manifest.ids, 0, &*sink)?;
         let room = context.budget().free().saturating_sub(finding) / 2;
@@ -112,8 +116,10 @@ impl Collection {
     ) -> Result<Context> {
         let manifests = Manifests::read(context, folder, manifest.clone())?;
         let sink_bytes = sink_bytes(schema_of(manifest, queries.queries));
-        let work = CollectionWork::Read(manifests.search_bytes(context, queries, options, sink_bytes));
-        Ok(context.naming_at_least(manifests.least_bytes(context, folder, work).unwrap_or(0)))
+        let of_search = manifests.search_bytes(context, queries, options, sink_bytes);
+        let bytes_of =
+            |rows: &dyn VectorSource| of_search.saturating_add(options.target.all_hits_bytes(rows.info().rows));
+        Ok(context.naming_at_least(manifests.least_with_rows(context, folder, &bytes_of).unwrap_or(0)))
     }
 
     /// Returns whether the list size of a search for the `k` nearest rows with a recall is known already

@@ -261,6 +261,7 @@ fn find(
         let admitted = admitted.as_ref();
         let plan = decide::decide::<T>(context, index, queries, options, admitted, &running)?;
         let context = &context.for_run(running(plan.method), PURPOSE_SEARCH)?;
+        let needs = SearchNeeds { context, ..needs };
         let enough = IndexSearch::<T>::enough_bytes(&needs, plan.method);
         // Memory that queries do not need caches pages, unless queries must not share them.
         let keep = if strategy.shares { enough } else { u64::MAX };
@@ -269,7 +270,7 @@ fn find(
         let queries = SourceQueries { source: queries.queries, space };
         let _reading = context.reserve(queries.reading_bytes(), PURPOSE_SEARCH)?;
         let run = SearchRun::new(context, options.target, facts.ids, 0, &*sink)?;
-        let mut search = IndexSearch::<T>::new(context, index, plan.method, sought, admitted, strategy, cache);
+        let mut search = IndexSearch::<T>::new(&needs, index, plan.method, admitted, cache);
         let (at_once, query_bytes) = (search.queries_at_once(), IndexSearch::<T>::query_bytes(facts, sought));
         let read = |answer: &mut dyn FnMut(_) -> Result<()>| queries.each(context, at_once, answer);
         let ran = run.run(&mut search, query_bytes, read, sink)?;
@@ -306,7 +307,8 @@ fn bytes_of_any<T: Coordinate>(
     let SearchNeeds { context, facts, .. } = *needs;
     let ways = decide::longest_ways(facts, options).into_iter();
     let running = ways.map(|way| IndexSearch::<T>::least_bytes(needs, way)).max().unwrap_or(0);
-    filter_bytes.saturating_add(running.max(decide::deciding_bytes::<T>(context, facts, calibrate_with, options)))
+    let of_search = running.saturating_add(needs.sought.all_hits_bytes(facts));
+    filter_bytes.saturating_add(of_search.max(decide::deciding_bytes::<T>(context, facts, calibrate_with, options)))
 }
 
 /// Returns the schema of the hits of queries in an index.

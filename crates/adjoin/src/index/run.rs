@@ -105,6 +105,8 @@ pub(super) struct IndexSearch<'a, T: Coordinate> {
     /// Vertices that can be hits; `None` if all can.
     admitted: Option<&'a FilteredVertices>,
     totals: Totals,
+    /// Bytes with which no query waits for memory.
+    enough_bytes: u64,
 }
 
 /// Hits of one query, and the work of finding them.
@@ -233,19 +235,19 @@ impl<'a, T: Coordinate> Walks<'a, T> {
 impl<'a, T: Coordinate> IndexSearch<'a, T> {
     /// Prepares a search by `method`, with pages from `cache`.
     pub(super) fn new(
-        context: &'a Context,
+        needs: &SearchNeeds<'a>,
         index: &'a Index,
         method: SearchMethod,
-        sought: ChangedTarget<'a>,
         admitted: Option<&'a FilteredVertices>,
-        strategy: WalkStrategy,
         cache: &'a PageCache,
     ) -> Self {
+        let SearchNeeds { context, sought, strategy, .. } = *needs;
         let walks = match method {
             SearchMethod::Walk(aim) => Some(Walks::new(context, index, aim, admitted, strategy, cache)),
             SearchMethod::PageScan => None,
         };
-        Self { context, index, walks, sought, admitted, totals: Totals::default() }
+        let enough_bytes = Self::enough_bytes(needs, method);
+        Self { context, index, walks, sought, admitted, totals: Totals::default(), enough_bytes }
     }
 
     /// Returns the number of queries answered at once.
@@ -264,7 +266,9 @@ impl<'a, T: Coordinate> IndexSearch<'a, T> {
 
     /// Returns the bytes with which no query waits for memory. Memory beyond that may cache pages.
     pub(super) fn enough_bytes(needs: &SearchNeeds<'_>, way: SearchMethod) -> u64 {
-        Self::bytes_for(needs, way, needs.strategy.walks, QUERIES_MAX.min(needs.source.info().rows))
+        let of_hits = needs.sought.all_hits_bytes(needs.facts);
+        let queries = QUERIES_MAX.min(needs.source.info().rows);
+        Self::bytes_for(needs, way, needs.strategy.walks, queries).saturating_add(of_hits)
     }
 
     /// Returns the bytes for `walks` walks on each thread and `queries` accepted queries.
@@ -367,7 +371,11 @@ impl<T: Coordinate> BatchSearch for IndexSearch<'_, T> {
     }
 
     fn rows(&self) -> u64 {
-        self.sought.rows(self.index)
+        self.sought.rows(self.index.facts())
+    }
+
+    fn bytes_for_all_hits(&self) -> u64 {
+        self.enough_bytes
     }
 
     fn prepare(&self, StoredQueries { vectors, stored, .. }: StoredQueries) -> IndexQueries<T> {

@@ -24,7 +24,7 @@ use crate::buckets::CALIBRATION_VECTORS;
 use crate::execute::{Hit, Nearest};
 use crate::load::{Members, ReadCounts};
 use crate::quantize::Table;
-use crate::query::{QueryTarget, SourceQueries, in_halves};
+use crate::query::{QueryTarget, SourceQueries, bytes_for_all_hits, in_halves};
 use crate::source::VectorSource;
 use crate::store::Role;
 
@@ -267,7 +267,7 @@ impl<'a> Sample<'a> {
             let hidden: Vec<Option<u32>> = part.clone().map(|query| self.hidden(query)).collect();
             let walks = Walks::<T>::new(context, index, aim, admitted, strategy, cache);
             let find = |range| walks.search(&members, &hidden, range);
-            in_halves(context, index.facts().rows, part.len() as u32, find, |_, found| {
+            in_halves(context, bytes_for_all_hits(index.facts().rows), part.len() as u32, find, |_, found| {
                 for found in found {
                     let mut entries: Vec<u32> = found.hits.iter().map(|hit| hit.place.0).collect();
                     entries.sort_unstable();
@@ -303,26 +303,32 @@ impl<'a> Sample<'a> {
             let (members, _memory) = self.members::<T>(part.clone(), NOTED as u64)?;
             let whole = self.whole(&members, QueryTarget::Within(predicate));
             let find = |range| whole.search(range, |query| self.hidden(part.start + query as usize));
-            in_halves(context, index.facts().rows, part.len() as u32, find, |range, (found, reads)| {
-                counts += reads;
-                for (member, hits) in range.zip(found) {
-                    let query = part.start + member as usize;
-                    let hits = self.without_own(query, hits);
-                    truth.counts.push(hits.len() as u64);
-                    // Each query draws its recorded hits independently of the others.
-                    let entries = noted(hits.iter().map(|hit| hit.place.0).collect(), seed ^ query as u64);
-                    vertices.clear();
-                    vertices.extend(entries.iter().map(|&entry| index.vertex_of(entry)));
-                    let start = truth.codes.len();
-                    truth.codes.resize(start + vertices.len(), 0.0);
-                    index.quantizer.fill_table(context.kernel, members.panel.row(member as usize), &mut table);
-                    let codes = &mut truth.codes[start..];
-                    index.quantizer.distances(context.kernel, &table, &index.codes, &vertices, codes);
-                    truth.entries.extend(entries);
-                    truth.ends.push(truth.entries.len());
-                }
-                Ok(())
-            })?;
+            in_halves(
+                context,
+                bytes_for_all_hits(index.facts().rows),
+                part.len() as u32,
+                find,
+                |range, (found, reads)| {
+                    counts += reads;
+                    for (member, hits) in range.zip(found) {
+                        let query = part.start + member as usize;
+                        let hits = self.without_own(query, hits);
+                        truth.counts.push(hits.len() as u64);
+                        // Each query draws its recorded hits independently of the others.
+                        let entries = noted(hits.iter().map(|hit| hit.place.0).collect(), seed ^ query as u64);
+                        vertices.clear();
+                        vertices.extend(entries.iter().map(|&entry| index.vertex_of(entry)));
+                        let start = truth.codes.len();
+                        truth.codes.resize(start + vertices.len(), 0.0);
+                        index.quantizer.fill_table(context.kernel, members.panel.row(member as usize), &mut table);
+                        let codes = &mut truth.codes[start..];
+                        index.quantizer.distances(context.kernel, &table, &index.codes, &vertices, codes);
+                        truth.entries.extend(entries);
+                        truth.ends.push(truth.entries.len());
+                    }
+                    Ok(())
+                },
+            )?;
         }
         Ok((truth, counts))
     }

@@ -2,7 +2,7 @@
 //! are excluded from its hits (`filtered_vertices.rs`), and inserted rows are searched separately (FreshDiskANN: Singh
 //! et al., 2021).
 
-use super::Index;
+use super::{Index, IndexManifest};
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::row_numbers::RowSet;
@@ -57,8 +57,13 @@ pub(super) struct ChangedTarget<'a> {
 
 impl ChangedTarget<'_> {
     /// Returns the number of rows.
-    pub(super) fn rows(self, index: &Index) -> u64 {
-        index.facts().rows + self.changes.map_or(0, |changes| changes.unmerged.rows())
+    pub(super) fn rows(self, facts: &IndexManifest) -> u64 {
+        facts.rows + self.changes.map_or(0, |changes| changes.unmerged.rows())
+    }
+
+    /// Returns the memory, beyond that reserved with a query, with which it is answered even if it finds every row.
+    pub(super) fn all_hits_bytes(self, facts: &IndexManifest) -> u64 {
+        self.wanted.all_hits_bytes(self.rows(facts))
     }
 
     /// Returns the bytes of a query's hits outside the index that are reserved with it.

@@ -30,6 +30,7 @@ use crate::store::{
 
 use checkpoint::JoinCheckpoint;
 
+use self::sources::context_of_later;
 pub use conditions::Conditions;
 pub use nearest::NearestJob;
 pub use output::{Output, ResultKind};
@@ -142,8 +143,9 @@ impl Opened {
         only_for_builds: Option<Mention>,
         bytes_of: &dyn Fn(&dyn VectorSource) -> u64,
     ) -> Result<Self> {
-        let named = Named::open(context, inputs, source, only_for_builds)?;
-        let later = if let Named::Source(source) = &named { bytes_of(&**source) } else { 0 };
+        let named = Named::open(&context_of_later(context, inputs, bytes_of), inputs, source, only_for_builds)?;
+        let held = context.budget().total() - context.budget().free();
+        let later = held + if let Named::Source(source) = &named { bytes_of(&**source) } else { 0 };
         Self::of(&context.naming_at_least(later), named, build, None)
     }
 
@@ -241,7 +243,10 @@ impl<'a> Job<'a> {
         let are_two_sets = !beside.is_empty() && !is_grown;
         self.conditions.check(are_two_sets)?;
         let build = BuildOptions { metric: self.join.predicate.metric(), ..self.build.clone() };
-        let open = |inputs| Named::open(context, inputs, &self.source, None);
+        let open = |inputs: &[String]| {
+            let later = |rows: &dyn VectorSource| self.bound(&[UnopenedSet::of_source(rows, &build)]);
+            Named::open(&context_of_later(context, inputs, &later), inputs, &self.source, None)
+        };
         let first = open(self.inputs)?;
         let second = (!beside.is_empty()).then(|| open(beside)).transpose()?;
         let builds = [Some(&first), second.as_ref()].into_iter().flatten().any(|of| matches!(of, Named::Source(_)));
@@ -258,7 +263,9 @@ impl<'a> Job<'a> {
         }
         let Conditions { rows, other_rows, pairs } = &self.conditions;
         let named: Vec<&Named> = [Some(&first), second.as_ref()].into_iter().flatten().collect();
-        let context = &context.naming_at_least(self.bound(&named, &build));
+        let sets: Vec<UnopenedSet> = named.iter().map(|named| named.unopened(&build)).collect();
+        let held = context.budget().total() - context.budget().free();
+        let context = &context.naming_at_least(held + self.bound(&sets));
         let mut kept = self.resume.then(|| JoinCheckpoint::open(context, self, &named)).transpose()?;
         let mut opened = |(set, names): (usize, &[String]), named, condition: &Option<Condition>| {
             let attributes = self.conditions.columns(set, are_two_sets);
@@ -290,10 +297,9 @@ impl<'a> Job<'a> {
     }
 
     /// Returns a bound on the memory that the join of these sets and its result need, for earlier refusals to name.
-    fn bound(&self, named: &[&Named], build: &BuildOptions) -> u64 {
-        let mut sets = named.iter().map(|named| named.unopened(build));
-        let first = sets.next().expect("a join has at least one set");
-        let all = sets.fold(first, |all, set| UnopenedSet {
+    fn bound(&self, sets: &[UnopenedSet]) -> u64 {
+        let (first, others) = sets.split_first().expect("a join has at least one set");
+        let all = others.iter().fold(*first, |all, set| UnopenedSet {
             rows: all.rows + set.rows,
             buckets: all.buckets + set.buckets,
             id_bytes: all.id_bytes.max(set.id_bytes),

@@ -11,6 +11,21 @@ use crate::collection;
 use crate::source::{self, SourceOptions, VectorSource};
 use crate::store::FolderKind;
 
+/// Returns a context for opening these names that in refusals names the memory of later work too, if they are a
+/// collection. `bytes_of` returns the bytes of that work, given a source of the shape of the rows.
+pub(super) fn context_of_later(
+    context: &Context,
+    names: &[String],
+    bytes_of: &dyn Fn(&dyn VectorSource) -> u64,
+) -> Context {
+    match names {
+        [name] if matches!(FolderKind::of(context, Path::new(name)), Ok(Some(FolderKind::Collection))) => {
+            collection::context_of_rows(context, Path::new(name), bytes_of)
+        }
+        _ => context.clone(),
+    }
+}
+
 /// Opens names as one set of vectors: files, folders and globs, or one collection. A collection is read as it is at
 /// this moment, with its ids.
 ///

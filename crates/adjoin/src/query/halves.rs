@@ -11,13 +11,13 @@ use crate::base::message::{Argument, message};
 /// Answers `queries` with `find` and passes the answers of each range to `take`, in order. If `find` returns `None`,
 /// the hits of the range do not fit into memory, and each half is tried instead.
 ///
-/// `rows` is the number of searched rows.
+/// `more` is the memory, beyond what is in use, with which the hits of any one query fit.
 ///
 /// # Errors
 /// If the hits of one query do not fit into memory, or if `find` or `take` fails.
 pub(crate) fn in_halves<R>(
     context: &Context,
-    rows: u64,
+    more: u64,
     queries: u32,
     mut find: impl FnMut(Range<u32>) -> Result<Option<R>>,
     mut take: impl FnMut(Range<u32>, R) -> Result<()>,
@@ -26,7 +26,7 @@ pub(crate) fn in_halves<R>(
     while let Some(range) = ranges.pop() {
         match find(range.clone())? {
             Some(found) => take(range, found)?,
-            None if range.len() == 1 => return Err(too_many_hits(context, rows)),
+            None if range.len() == 1 => return Err(too_many_hits(context, more)),
             None => {
                 let middle = range.start + (range.end - range.start) / 2;
                 // The first half is on top, so ranges are answered in the order of the queries.
@@ -37,12 +37,16 @@ pub(crate) fn in_halves<R>(
     Ok(())
 }
 
-/// Returns the error of a query whose hits do not fit into memory. The number of hits is not known, so the budget that
-/// the error recommends suffices for all `rows` rows.
-pub(crate) fn too_many_hits(context: &Context, rows: u64) -> Error {
+/// Returns the memory with which the hits of any one query fit, if half of it is for queries that wait. The number of
+/// hits is not known in advance, so it suffices for all `rows` rows.
+pub(crate) fn bytes_for_all_hits(rows: u64) -> u64 {
+    rows.saturating_mul(2 * BYTES_OF_HIT)
+}
+
+/// Returns the error of a query whose hits do not fit into memory. It recommends `more` bytes than are in use.
+pub(crate) fn too_many_hits(context: &Context, more: u64) -> Error {
     let budget = context.budget();
-    // Half of the memory is for queries that wait.
-    let least = (budget.total() - budget.free()).saturating_add(rows.saturating_mul(2 * BYTES_OF_HIT));
+    let least = (budget.total() - budget.free()).saturating_add(more);
     Error::budget(message![
         "the hits of one query do not fit into memory; give ",
         Context::memory_of(context.whole_budget(least)),

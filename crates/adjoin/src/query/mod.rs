@@ -16,7 +16,7 @@ mod options;
 mod run;
 mod source_queries;
 
-pub(crate) use self::halves::{in_halves, too_many_hits};
+pub(crate) use self::halves::{bytes_for_all_hits, in_halves, too_many_hits};
 pub(crate) use self::naming::{IdRoom, NamedHits, Naming, ids_of, name_places, naming_bytes};
 pub(crate) use self::options::SearchGoal;
 pub use self::options::{EffortOptions, QueryTarget, SearchEffort, SearchOptions};

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::halves::bytes_for_all_hits;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
@@ -90,6 +91,15 @@ impl QueryTarget {
         match self {
             Self::Nearest(_) => 0,
             Self::Within(_) => hits * BYTES_OF_HIT,
+        }
+    }
+
+    /// Returns the memory, beyond that reserved with a query, with which it is answered even if it finds all `rows` rows.
+    pub(crate) fn all_hits_bytes(self, rows: u64) -> u64 {
+        match self {
+            Self::Nearest(_) => 0,
+            // They are held once more while their ids are looked up.
+            Self::Within(_) => bytes_for_all_hits(rows).saturating_mul(2),
         }
     }
 

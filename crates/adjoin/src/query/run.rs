@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::delivery::{AnsweredQueries, DeliverHits, Delivered, HitDelivery, deliver_hits};
-use super::halves::in_halves;
+use super::halves::{bytes_for_all_hits, in_halves};
 use super::naming::{IdMemory, IdRoom, NamedHits};
 use super::options::QueryTarget;
 use super::source_queries::QueryBatch;
@@ -46,6 +46,11 @@ pub(crate) trait BatchSearch {
 
     /// Returns the largest number of rows that a query may find.
     fn rows(&self) -> u64;
+
+    /// Returns the memory, beyond what is in use, with which a query that finds every row is answered.
+    fn bytes_for_all_hits(&self) -> u64 {
+        bytes_for_all_hits(self.rows())
+    }
 
     /// Converts queries into the form in which they are compared.
     fn prepare(&self, queries: StoredQueries) -> Self::Batch;
@@ -153,7 +158,7 @@ impl<'a> SearchRun<'a> {
         let _memory = context.reserve(rows.len() as u64 * query_bytes, PURPOSE)?;
         // Converted once, even if the batch is answered in several ranges.
         let batch = searched.prepare(StoredQueries { vectors, stored, places });
-        let (metric, kind, rows_max) = (searched.metric(), id_memory.kind(), searched.rows());
+        let (metric, kind, more) = (searched.metric(), id_memory.kind(), searched.bytes_for_all_hits());
         let answer_some = |range: Range<u32>| {
             let Some(hits) = searched.find(&batch, range.clone())? else { return Ok(None) };
             // The number of hits within a threshold is known only now.
@@ -163,7 +168,7 @@ impl<'a> SearchRun<'a> {
             let name = &mut |places: &[(u32, u32)], room: &mut IdRoom<'_>| searched.name(kind, places, room);
             deliver_hits(metric, queries, id_memory, name, deliver).map(Some)
         };
-        in_halves(context, rows_max, rows.len() as u32, answer_some, |_, ()| Ok(()))
+        in_halves(context, more, rows.len() as u32, answer_some, |_, ()| Ok(()))
     }
 }
 

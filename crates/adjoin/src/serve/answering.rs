@@ -24,7 +24,7 @@ use crate::execute::NearestSearch;
 use crate::load::{Buckets, Cache, least_read_ahead};
 use crate::plan::Probes;
 use crate::plan::batch::{BatchPlan, BucketCosts, Residency};
-use crate::query::{QueryTarget, SearchGoal, ids_of, in_halves, query_as_stored, too_many_hits};
+use crate::query::{QueryTarget, SearchGoal, bytes_for_all_hits, ids_of, in_halves, query_as_stored, too_many_hits};
 use crate::source::{IdKind, Ids};
 use crate::store::fault_of_vector;
 
@@ -224,14 +224,14 @@ impl<'a, T: Coordinate> Answering<'a, T> {
                 (failed, [alone]) => {
                     batch.answer(
                         alone.number,
-                        Err(failed.err().unwrap_or_else(|| too_many_hits(context, buckets.rows()))),
+                        Err(failed.err().unwrap_or_else(|| too_many_hits(context, bytes_for_all_hits(buckets.rows())))),
                     );
                     Ok(Some(()))
                 }
                 _ => Ok(None),
             }
         };
-        in_halves(context, buckets.rows(), asked.len() as u32, answer_some, |_, ()| Ok(()))
+        in_halves(context, bytes_for_all_hits(buckets.rows()), asked.len() as u32, answer_some, |_, ()| Ok(()))
             .expect("a lone query gets its error as an answer");
     }
 
