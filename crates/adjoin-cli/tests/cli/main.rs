@@ -22,6 +22,7 @@ mod harness_sets;
 mod ids;
 mod index;
 mod inputs;
+mod integers;
 mod killed_collection;
 mod layouts;
 mod leftovers;

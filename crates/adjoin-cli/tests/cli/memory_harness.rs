@@ -60,7 +60,7 @@ const COMMANDS: &[Tried] = &[
     reads("join keep", "join store --eps {eps} {promise} --result removed -o out.{table} --kept kept.{table}"),
     reads("join source", "join set.parquet --eps {eps} {promise} -o out.{table}"),
     reads("join --with", "join store --with other --eps {eps} {promise} -o out.{table}"),
-    reads("join --new", "join store --new other --eps {eps} {promise} -o out.{table}"),
+    reads("join --new", "join store --new beyond.parquet --eps {eps} {promise} -o out.{table}"),
     reads("join --where", "join store --where \"number < 500\" --eps {eps} {promise} -o out.{table}"),
     reads("join --neighbors", "join store --neighbors {k} {promise} -o out.{table}"),
     reads("join --neighbors source", "join set.parquet --neighbors {k} {promise} -o out.{table}"),

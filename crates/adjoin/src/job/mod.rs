@@ -16,12 +16,12 @@ use crate::base::context::Context;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::message::{Argument, Mention};
 use crate::base::options::VectorType;
-use crate::base::report::{CommonStatistics, JoinStatistics};
+use crate::base::report::{CommonStatistics, JoinStatistics, Stopwatch};
 use crate::base::workers::lock;
 use crate::join::{JoinEffort, JoinOptions, JoinSide, PairFilter, RowFilter, Sets, UnopenedSet, memory_bound};
 use crate::load::check_comparable;
 use crate::sink::Removals;
-use crate::source::{IdChoice, IdKind, SourceOptions, VectorSource};
+use crate::source::{self, IdChoice, IdKind, SourceOptions, VectorSource};
 use crate::sql::{Condition, PairCondition};
 use crate::store::{
     BuildOptions, BuildReport, OnBad, OnDuplicateId, Store, TemporaryStore, check_new_ids, check_same_kind,
@@ -104,6 +104,22 @@ impl Named {
         })
     }
 
+    /// Returns sets of sources as bytes if their floats are all integers that fit.
+    fn narrowed(context: &Context, first: Self, second: Option<Self>) -> Result<(Self, Option<Self>)> {
+        match (first, second) {
+            (Self::Source(first), None) => {
+                let mut sources = source::narrowed(context, vec![first])?;
+                Ok((Self::Source(sources.remove(0)), None))
+            }
+            (Self::Source(first), Some(Self::Source(second))) => {
+                let mut sources = source::narrowed(context, vec![first, second])?;
+                let second = sources.remove(1);
+                Ok((Self::Source(sources.remove(0)), Some(Self::Source(second))))
+            }
+            others => Ok(others),
+        }
+    }
+
     /// Returns the properties that the memory of a join depends on.
     fn unopened(&self, build: &BuildOptions) -> UnopenedSet {
         match self {
@@ -144,6 +160,7 @@ impl Opened {
         bytes_of: &dyn Fn(&dyn VectorSource) -> u64,
     ) -> Result<Self> {
         let named = Named::open(&context_of_later(context, inputs, bytes_of), inputs, source, only_for_builds)?;
+        let (named, _) = Named::narrowed(context, named, None)?;
         let held = context.budget().total() - context.budget().free();
         let later = held + if let Named::Source(source) = &named { bytes_of(&**source) } else { 0 };
         Self::of(&context.naming_at_least(later), named, build, None)
@@ -267,6 +284,9 @@ impl<'a> Job<'a> {
         let held = context.budget().total() - context.budget().free();
         let context = &context.naming_at_least(held + self.bound(&sets));
         let mut kept = self.resume.then(|| JoinCheckpoint::open(context, self, &named)).transpose()?;
+        let watch = Stopwatch::start();
+        let (first, second) = Named::narrowed(context, first, second)?;
+        let narrowing_seconds = watch.seconds();
         let mut opened = |(set, names): (usize, &[String]), named, condition: &Option<Condition>| {
             let attributes = self.conditions.columns(set, are_two_sets);
             if let Named::Source(_) = named {
@@ -285,7 +305,10 @@ impl<'a> Job<'a> {
                 _ => error,
             })
         };
-        let first = opened((0, self.inputs), first, rows)?;
+        let mut first = opened((0, self.inputs), first, rows)?;
+        if let Some(built) = &mut first.built {
+            built.seconds.total += narrowing_seconds;
+        }
         let (set, condition) = if is_grown { (0, rows) } else { (1, other_rows) };
         let second = second.map(|second| opened((set, beside), second, condition)).transpose()?;
         // New rows must not repeat ids of the old ones, unless duplicate ids are kept.
