@@ -60,7 +60,7 @@ const COMMANDS: &[Tried] = &[
     reads("join keep", "join store --eps {eps} {promise} --result removed -o out.{table} --kept kept.{table}"),
     reads("join source", "join set.parquet --eps {eps} {promise} -o out.{table}"),
     reads("join --with", "join store --with other --eps {eps} {promise} -o out.{table}"),
-    reads("join --new", "join store --new beyond.parquet --eps {eps} {promise} -o out.{table}"),
+    reads("join --new", "join store --new other --eps {eps} {promise} -o out.{table}"),
     reads("join --where", "join store --where \"number < 500\" --eps {eps} {promise} -o out.{table}"),
     reads("join --neighbors", "join store --neighbors {k} {promise} -o out.{table}"),
     reads("join --neighbors source", "join set.parquet --neighbors {k} {promise} -o out.{table}"),
@@ -204,10 +204,7 @@ impl Sets {
     /// Runs a command with a budget, on a copy of the folder that it changes. Also returns the peak memory of the
     /// process.
     fn run(&self, command: &Tried, line: &str, budget: &str) -> (Ran, u64) {
-        if let Some(folder) = command.changes {
-            self.place.removed(folder);
-            copy(&self.place.path(&format!("{folder}.as-it-was")), &self.place.path(folder));
-        }
+        self.restore(command);
         for name in self.place.names().iter().filter(|name| is_result(name)) {
             self.place.removed(name);
         }
@@ -222,10 +219,21 @@ impl Sets {
         (ran, peak.trim().parse::<u64>().unwrap() * KIB)
     }
 
+    /// Brings back the folder that a command changes, as it was before.
+    fn restore(&self, command: &Tried) {
+        if let Some(folder) = command.changes {
+            self.place.removed(folder);
+            copy(&self.place.path(&format!("{folder}.as-it-was")), &self.place.path(folder));
+        }
+    }
+
     /// Tries a command with the smallest budget that it names, and with larger ones.
     fn try_command(&self, command: &Tried, random: &mut Random, faults: &mut Vec<Fault>) -> u64 {
         self.prepare(command);
-        self.try_line(command, &self.line(command, random), faults)
+        let runs = self.try_line(command, &self.line(command, random), faults);
+        // Later commands read the folder as it was.
+        self.restore(command);
+        runs
     }
 
     /// Builds the folders that a command reads.
