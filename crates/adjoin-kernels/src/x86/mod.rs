@@ -10,7 +10,6 @@
 mod avx2;
 mod avx512;
 mod avx_vnni;
-mod eight_lanes;
 
 pub(crate) use avx_vnni::AvxVnni;
 pub(crate) use avx2::Avx2;
