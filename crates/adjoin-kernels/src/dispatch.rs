@@ -323,9 +323,10 @@ impl Kernel {
             Level::AvxVnni(token) => token.base(),
             #[cfg(target_arch = "x86_64")]
             Level::Avx512(token) => token,
-            // The reference is compiled for NEON.
             #[cfg(target_arch = "aarch64")]
-            Level::Neon(_) | Level::NeonDot(_) => &Reference,
+            Level::Neon(token) => token,
+            #[cfg(target_arch = "aarch64")]
+            Level::NeonDot(token) => token.base(),
         }
     }
 

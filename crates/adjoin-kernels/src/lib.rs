@@ -27,7 +27,8 @@
 //! - `number.rs`, `panel.rs`, `columns.rs`: the data
 //! - `tile.rs`: loops over tiles, and the rounding rule for reaches
 //! - `blocks.rs`: loops over blocks of distances that most levels share
-//! - `block_levels/`: what the levels of AVX2 and of NEON have in common
+//! - `block_levels/`: what the levels of AVX2 and NEON share
+//! - `compiled.rs`: plain loops, compiled for each level
 //! - `registers/`: sixteen numbers in registers of AVX2 or NEON
 //! - `dispatch.rs`: the choice of a level
 //! - `x86/`, `aarch64/`: the fast levels
@@ -48,6 +49,8 @@ mod block_levels;
 mod blocks;
 mod centroids;
 mod columns;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod compiled;
 mod dispatch;
 mod lists;
 mod lookup;

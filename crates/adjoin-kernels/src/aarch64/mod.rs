@@ -1,4 +1,4 @@
-//! Levels of AArch64. Every such processor has NEON, so the compiler uses it in plain loops as well.
+//! Levels of AArch64.
 
 mod bytes;
 mod dot;
@@ -7,8 +7,11 @@ use std::arch::is_aarch64_feature_detected;
 
 use crate::block_levels::bytes::{interleave, near, nearer};
 use crate::block_levels::{Blocks, by_rows, floats};
+use crate::centroids::{Centroids, nearest_centroids_by};
 use crate::columns::{PackedColumns, TILE_COLUMNS};
+use crate::lists::at_most_by;
 use crate::panel::Panel;
+use crate::registers::{Floats, Integers};
 use crate::tile::{Block, Group, TILE_ROWS};
 
 /// Proof that the processor has NEON.
@@ -154,4 +157,22 @@ unsafe impl Blocks<f32> for Neon {
         // SAFETY: `self` proves NEON.
         unsafe { floats::nearer(distances, first, best, places) }
     }
+}
+
+/// Implements [`crate::lists::Lists::at_most`].
+#[target_feature(enable = "neon")]
+#[inline]
+pub(crate) fn at_most(values: &[u32], most: u32, found: &mut Vec<u64>) {
+    at_most_by(values, most, found, |chunk| Integers::load(chunk).not_above(most) as u32);
+}
+
+/// Implements [`crate::Kernel::nearest_centroids`].
+#[target_feature(enable = "neon")]
+#[inline]
+pub(crate) fn nearest_centroids(points: &Panel<f32>, start: usize, centroids: &Centroids, out: &mut [(u32, f32)]) {
+    nearest_centroids_by(points, start, centroids, out, |sums, block, nearest, blocks| {
+        let (mut least, mut places) = (Floats::load(nearest), Integers::load(blocks));
+        least.take_less(&mut places, Floats::load(sums), Integers::splat(block));
+        (*nearest, *blocks) = (least.to_array(), places.to_array());
+    });
 }

@@ -65,7 +65,7 @@ impl Floats {
         bits(self.0[0]) | bits(self.0[1]) << 8
     }
 
-    /// Replaces each lane, and its place, by that of `others` if it is less. NaN is not less than anything.
+    /// Takes each lane of `others` that is less, with its place. NaN is not less than anything.
     #[target_feature(enable = "avx2")]
     #[inline]
     pub(crate) fn take_less(&mut self, places: &mut Integers, others: Self, other_places: Integers) {
@@ -136,7 +136,7 @@ impl Integers {
         bits(self.0[0]) | bits(self.0[1]) << 8
     }
 
-    /// Replaces each lane, and its place, by that of `others` if it is less.
+    /// Takes each lane of `others` that is less, with its place.
     #[target_feature(enable = "avx2")]
     #[inline]
     pub(crate) fn take_less(&mut self, places: &mut Self, others: Self, other_places: Self) {

@@ -68,7 +68,7 @@ impl Floats {
         bits_of_zeros(above)
     }
 
-    /// Replaces each lane, and its place, by that of `others` if it is less. NaN is not less than anything.
+    /// Takes each lane of `others` that is less, with its place. NaN is not less than anything.
     #[target_feature(enable = "neon")]
     #[inline]
     pub(crate) fn take_less(&mut self, places: &mut Integers, others: Self, other_places: Integers) {
@@ -141,7 +141,7 @@ impl Integers {
         bits_of_zeros(above)
     }
 
-    /// Replaces each lane, and its place, by that of `others` if it is less.
+    /// Takes each lane of `others` that is less, with its place.
     #[target_feature(enable = "neon")]
     #[inline]
     pub(crate) fn take_less(&mut self, places: &mut Self, others: Self, other_places: Self) {
