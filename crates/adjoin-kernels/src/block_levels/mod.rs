@@ -1,5 +1,5 @@
-//! Levels that compute whole blocks of distances, with columns as lanes. Such a level computes a block; everything around
-//! it is compiled once for AVX2 or NEON.
+//! Levels that compute whole blocks of distances. Such a level computes a block; everything around it is compiled once
+//! for AVX2 or NEON.
 //!
 //! Columns are packed so that lanes are columns, and elements of rows are broadcast. This leaves one distance in each
 //! lane, and nothing to add across lanes (the micro-kernels of BLIS and OpenBLAS, whose panels are packed the same way).

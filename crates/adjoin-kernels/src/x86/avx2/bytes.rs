@@ -1,8 +1,8 @@
 //! Bytes by products.
 //!
-//! Columns are interleaved. A mask and a shift turn four elements into pairs of 16-bit integers, which `vpmaddwd` multiplies and adds without saturation.
-//! The bytes of a row are widened the same way once for all columns of its group. Widened columns would save one
-//! instruction in ten, and take twice the memory.
+//! Columns are interleaved. A mask and a shift turn four elements into pairs of 16-bit integers, which `vpmaddwd`
+//! multiplies and adds without saturation. The bytes of a row are widened the same way once for all columns of its
+//! group. Widened columns would save one instruction in ten, and take twice the memory.
 
 use std::arch::x86_64::*;
 use std::mem::{MaybeUninit, transmute};
