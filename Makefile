@@ -6,7 +6,7 @@ CLI := target/release/adjoin
 # Without --workspace, since `make -C lab test` runs the tests of the laboratory.
 TEST := $(CARGO) test --release --locked --config checked.toml
 
-.PHONY: demo test check python wheel docs fuzz stress interleavings build dist tools
+.PHONY: demo test test-aarch64 check python wheel docs fuzz stress interleavings build dist tools
 
 build: tools
 	$(CARGO) build --release --locked
@@ -67,6 +67,15 @@ stress: tools interleavings
 # Random inputs to everything that reads bytes from outside, for some hours.
 fuzz: tools
 	ADJOIN_FUZZ_CASES=3000000 $(TEST) -p adjoin --test fuzz -- --quiet
+
+# The tests of the kernels for AArch64 in an emulator: a processor without products of bytes, then one with them. Needs
+# qemu-user, gcc-aarch64-linux-gnu and `rustup target add aarch64-unknown-linux-gnu`.
+test-aarch64: tools
+	for cpu in cortex-a72 max; do \
+	    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+	    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu -cpu $$cpu" \
+	    $(TEST) --target aarch64-unknown-linux-gnu -p adjoin-kernels -- --quiet || exit; \
+	done
 
 # Runs the threads of a collection in thousands of orders. A model checker replaces the system's locks and chooses the
 # order, so this is a separate build.

@@ -56,6 +56,25 @@ impl Short for Reference {
 /// Adds squares in the order of the coordinates, without fusing, so all levels agree bit for bit.
 #[inline(always)]
 pub(crate) fn nearest_centroids(points: &Panel<f32>, start: usize, centroids: &Centroids, out: &mut [(u32, f32)]) {
+    nearest_centroids_by(points, start, centroids, out, |sums, block, nearest, blocks| {
+        for lane in 0..LANES {
+            let is_nearer = sums[lane] < nearest[lane];
+            nearest[lane] = if is_nearer { sums[lane] } else { nearest[lane] };
+            blocks[lane] = if is_nearer { block } else { blocks[lane] };
+        }
+    });
+}
+
+/// Implements [`nearest_centroids`]. `take_nearer` receives the sums of a block of centroids and its number, and updates
+/// the nearest sums and their blocks, lane by lane.
+#[inline(always)]
+pub(crate) fn nearest_centroids_by(
+    points: &Panel<f32>,
+    start: usize,
+    centroids: &Centroids,
+    out: &mut [(u32, f32)],
+    take_nearer: impl Fn(&[f32; LANES], u32, &mut [f32; LANES], &mut [u32; LANES]),
+) {
     let dimensions = centroids.dimensions;
     for (row, out) in out.iter_mut().enumerate() {
         let point = &points.row(row)[start..][..dimensions];
@@ -68,11 +87,7 @@ pub(crate) fn nearest_centroids(points: &Panel<f32>, start: usize, centroids: &C
                     sums[lane] += difference * difference;
                 }
             }
-            for lane in 0..LANES {
-                let is_nearer = sums[lane] < nearest[lane];
-                nearest[lane] = if is_nearer { sums[lane] } else { nearest[lane] };
-                blocks[lane] = if is_nearer { block } else { blocks[lane] };
-            }
+            take_nearer(&sums, block, &mut nearest, &mut blocks);
         }
         *out = (0, nearest[0]);
         for lane in 0..LANES {

@@ -1,6 +1,8 @@
 //! The processor's level as a value (the idea of `diskann-wide` in DiskANN). A [`Kernel`] is proof that its
 //! instructions exist, so its methods are safe and no loop checks for them again.
 
+#[cfg(target_arch = "aarch64")]
+use crate::aarch64::{Neon, NeonDot};
 use crate::centroids::{Centroids, Short};
 use crate::columns::PackedColumns;
 use crate::lists::Lists;
@@ -35,9 +37,9 @@ mod sealed {
     }
 }
 
-// `of_vnni` is a method of the level AVX-VNNI that returns the level with its functions for the scalar.
+// `base` is a method of the levels that add only distances of bytes to another level. It returns that level.
 macro_rules! seal {
-    ($scalar:ty, $first_least:ident $(, $of_vnni:ident)?) => {
+    ($scalar:ty, $first_least:ident $(, $base:ident)?) => {
         #[allow(private_interfaces)] // as in `sealed`
         impl sealed::Sealed for $scalar {
             fn tiles(level: &Level) -> &dyn Tiles<Self> {
@@ -46,9 +48,13 @@ macro_rules! seal {
                     #[cfg(target_arch = "x86_64")]
                     Level::Avx2(token) => token,
                     #[cfg(target_arch = "x86_64")]
-                    Level::AvxVnni(token) => token$(.$of_vnni())?,
+                    Level::AvxVnni(token) => token$(.$base())?,
                     #[cfg(target_arch = "x86_64")]
                     Level::Avx512(token) => token,
+                    #[cfg(target_arch = "aarch64")]
+                    Level::Neon(token) => token,
+                    #[cfg(target_arch = "aarch64")]
+                    Level::NeonDot(token) => token$(.$base())?,
                 }
             }
 
@@ -60,7 +66,7 @@ macro_rules! seal {
 }
 
 seal!(u8, first_least_u32);
-seal!(f32, first_least_f32, avx2);
+seal!(f32, first_least_f32, base);
 
 /// All plain loops of a level.
 trait Loops: Lists + Lookup + Near + Rounding + Short + Wide {}
@@ -77,6 +83,10 @@ enum Level {
     AvxVnni(AvxVnni),
     #[cfg(target_arch = "x86_64")]
     Avx512(Avx512),
+    #[cfg(target_arch = "aarch64")]
+    Neon(Neon),
+    #[cfg(target_arch = "aarch64")]
+    NeonDot(NeonDot),
 }
 
 /// An instruction set level that this processor has.
@@ -89,8 +99,8 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Names of all levels, slowest first.
-    pub const NAMES: [&'static str; 4] = ["reference", "avx2", "avx-vnni", "avx512-vnni"];
+    /// Names of all levels, those of each kind of processor slowest first.
+    pub const NAMES: [&'static str; 6] = ["reference", "avx2", "avx-vnni", "avx512-vnni", "neon", "neon-dotprod"];
 
     /// Returns the best level of this processor.
     pub fn detect() -> Self {
@@ -99,6 +109,13 @@ impl Kernel {
             let wide = Avx512::detect().map(Level::Avx512);
             let level = wide.or_else(|| AvxVnni::detect().map(Level::AvxVnni));
             if let Some(level) = level.or_else(|| Avx2::detect().map(Level::Avx2)) {
+                return Self { level };
+            }
+        }
+        #[cfg(target_arch = "aarch64")]
+        {
+            let level = NeonDot::detect().map(Level::NeonDot);
+            if let Some(level) = level.or_else(|| Neon::detect().map(Level::Neon)) {
                 return Self { level };
             }
         }
@@ -116,6 +133,10 @@ impl Kernel {
             "avx-vnni" => AvxVnni::detect().map(Level::AvxVnni),
             #[cfg(target_arch = "x86_64")]
             "avx512-vnni" => Avx512::detect().map(Level::Avx512),
+            #[cfg(target_arch = "aarch64")]
+            "neon" => Neon::detect().map(Level::Neon),
+            #[cfg(target_arch = "aarch64")]
+            "neon-dotprod" => NeonDot::detect().map(Level::NeonDot),
             _ => None,
         };
         level.map(|level| Self { level })
@@ -136,6 +157,10 @@ impl Kernel {
             Level::AvxVnni(_) => "avx-vnni",
             #[cfg(target_arch = "x86_64")]
             Level::Avx512(_) => "avx512-vnni",
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon(_) => "neon",
+            #[cfg(target_arch = "aarch64")]
+            Level::NeonDot(_) => "neon-dotprod",
         }
     }
 
@@ -295,9 +320,13 @@ impl Kernel {
             #[cfg(target_arch = "x86_64")]
             Level::Avx2(token) => token,
             #[cfg(target_arch = "x86_64")]
-            Level::AvxVnni(token) => token.avx2(),
+            Level::AvxVnni(token) => token.base(),
             #[cfg(target_arch = "x86_64")]
             Level::Avx512(token) => token,
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon(token) => token,
+            #[cfg(target_arch = "aarch64")]
+            Level::NeonDot(token) => token.base(),
         }
     }
 

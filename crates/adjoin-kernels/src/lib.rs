@@ -27,8 +27,11 @@
 //! - `number.rs`, `panel.rs`, `columns.rs`: the data
 //! - `tile.rs`: loops over tiles, and the rounding rule for reaches
 //! - `blocks.rs`: loops over blocks of distances that most levels share
+//! - `block_levels/`: what the levels of AVX2 and NEON share
+//! - `compiled.rs`: plain loops, compiled for each level
+//! - `registers/`: sixteen numbers in registers of AVX2 or NEON
 //! - `dispatch.rs`: the choice of a level
-//! - `x86/`: the fast levels
+//! - `x86/`, `aarch64/`: the fast levels
 //! - `centroids.rs`: the nearest of short vectors
 //! - `wide.rs`: sums in f64
 //! - `near.rs`: fast sums in f32
@@ -37,11 +40,17 @@
 //! - `lookup.rs`: distances from codes
 //! - `prefetch.rs`: software prefetch
 
-#![allow(unsafe_code)] // views of aligned storage (panel.rs) and intrinsics (x86/, prefetch.rs)
+#![allow(unsafe_code)] // views of aligned storage (panel.rs) and intrinsics
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod block_levels;
 mod blocks;
 mod centroids;
 mod columns;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod compiled;
 mod dispatch;
 mod lists;
 mod lookup;
@@ -50,6 +59,8 @@ mod number;
 mod panel;
 mod prefetch;
 mod reference;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod registers;
 mod rounding;
 mod tile;
 mod wide;

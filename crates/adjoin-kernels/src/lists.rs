@@ -52,11 +52,17 @@ pub(crate) fn first_least<D: Copy + PartialOrd>(values: &[D]) -> usize {
 /// Appends `value << 32 | position` for each value that is at most `most`, in the order of positions.
 #[inline(always)]
 pub(crate) fn at_most(values: &[u32], most: u32, found: &mut Vec<u64>) {
+    let bit = |(lane, &value): (usize, &u32)| u32::from(value <= most) << lane;
+    at_most_by(values, most, found, |chunk| chunk.iter().enumerate().map(bit).fold(0, |bits, bit| bits | bit));
+}
+
+/// Implements [`at_most`]. `near` returns a bit per value that is at most `most`.
+#[inline(always)]
+pub(crate) fn at_most_by(values: &[u32], most: u32, found: &mut Vec<u64>, near: impl Fn(&[u32; LANES]) -> u32) {
     let add = |found: &mut Vec<u64>, place: usize| found.push(u64::from(values[place]) << 32 | place as u64);
     let (chunks, rest) = values.as_chunks::<LANES>();
     for (chunk, start) in chunks.iter().zip((0..).step_by(LANES)) {
-        let bit = |(lane, &value): (usize, &u32)| u32::from(value <= most) << lane;
-        let mut near = chunk.iter().enumerate().map(bit).fold(0, |bits, bit| bits | bit);
+        let mut near = near(chunk);
         while near != 0 {
             add(found, start + near.trailing_zeros() as usize);
             near &= near - 1;

@@ -33,6 +33,7 @@ impl<T: Number> Lines<T> {
         self.lines.resize(lines, Line([0; LINE_BYTES]));
     }
 
+    #[inline]
     pub(crate) fn as_slice(&self) -> &[T] {
         // SAFETY: `Number` is sealed to u8 and f32, for which every bit pattern is a value and the size divides a
         // line; `Line` is plain bytes without padding, aligned for both.
@@ -50,6 +51,7 @@ impl<T: Number> Lines<T> {
 }
 
 /// Returns the number of cache lines of one padded row.
+#[inline]
 pub(crate) fn lines_per_row<T>(dimensions: usize) -> usize {
     (dimensions * size_of::<T>()).div_ceil(LINE_BYTES)
 }
@@ -96,11 +98,13 @@ impl<T: Number> Panel<T> {
 
     /// Returns the elements from one row to the next: [`Panel::dimensions`] rounded up to whole cache lines of 64
     /// bytes.
+    #[inline]
     pub fn stride(&self) -> usize {
         lines_per_row::<T>(self.dimensions) * Lines::<T>::PER_LINE
     }
 
     /// Returns vector `row` with its zero padding, [`Panel::stride`] elements.
+    #[inline] // for all codegen units: short vectors take about as long as a call
     pub fn row(&self, row: usize) -> &[T] {
         assert!(row < self.rows, "row {row} of {}", self.rows);
         let stride = self.stride();

@@ -22,6 +22,14 @@ fn prefetch_line(address: *const u8) {
     unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+fn prefetch_line(address: *const u8) {
+    // The intrinsic is not stable yet.
+    // SAFETY: every AArch64 has the instruction, and it may be given any address.
+    unsafe { std::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(nostack, preserves_flags, readonly)) }
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 #[inline(always)]
 fn prefetch_line(_address: *const u8) {}

@@ -5,12 +5,14 @@
 
 use std::arch::x86_64::*;
 
+use crate::block_levels::Blocks;
+use crate::block_levels::bytes::{cut, finished, interleave, lines};
 use crate::columns::{PackedColumns, TILE_COLUMNS};
 use crate::panel::Panel;
+use crate::registers::Integers;
 use crate::tile::{Block, Group, TILE_ROWS};
 
-use super::avx2::{Avx2, bytes, cut, finished, halves, interleave, lines, norm, sum_of_lanes};
-use super::eight_lanes::Blocks;
+use super::avx2::{Avx2, bytes, halves, norm, sum_of_lanes};
 
 /// Proof that the processor has AVX2, FMA and AVX-VNNI.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +27,7 @@ impl AvxVnni {
     }
 
     /// Returns the level that this one adds to, which computes everything but distances of bytes.
-    pub(crate) fn avx2(&self) -> &Avx2 {
+    pub(crate) fn base(&self) -> &Avx2 {
         &self.avx2
     }
 }
@@ -37,7 +39,7 @@ unsafe impl Blocks<u8> for AvxVnni {
 
     fn pack(&self, panel: &Panel<u8>, order: &[u32], columns: &mut PackedColumns<u8>) {
         // SAFETY: `self` proves AVX2.
-        unsafe { interleave(panel, order, columns, 128) }
+        unsafe { interleave(panel, order, columns, 128, |vector| norm(vector)) }
     }
 
     fn distance(&self, x: &[u8], y: &[u8]) -> u32 {
@@ -99,13 +101,13 @@ fn block(group: &Group<'_, u8>, terms: [u32; TILE_ROWS], columns: &PackedColumns
     for row in 0..TILE_ROWS {
         rows[row] = cut(group.rows[row], lines.len());
     }
-    let mut sums = [[_mm256_setzero_si256(); 2]; TILE_ROWS];
+    let mut sums = [Integers::splat(0); TILE_ROWS];
     for quad in 0..lines.len() {
         let columns = halves(&lines[quad]);
         for row in 0..TILE_ROWS {
             let four = _mm256_set1_epi32(i32::from_ne_bytes(rows[row][quad]));
             for half in 0..2 {
-                sums[row][half] = _mm256_dpbusd_avx_epi32(sums[row][half], four, columns[half]);
+                sums[row].0[half] = _mm256_dpbusd_avx_epi32(sums[row].0[half], four, columns[half]);
             }
         }
     }

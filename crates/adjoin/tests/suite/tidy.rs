@@ -58,6 +58,8 @@ const WITHOUT_CIRCLES: &[&str] = &[
     "crates/adjoin-flash/src",
     "crates/adjoin-flash/src/search",
     "crates/adjoin-kernels/src",
+    "crates/adjoin-kernels/src/aarch64",
+    "crates/adjoin-kernels/src/block_levels",
     "crates/adjoin-kernels/src/x86",
     "crates/adjoin-object/src",
     "crates/adjoin-server/src",

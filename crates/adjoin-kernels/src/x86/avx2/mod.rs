@@ -1,18 +1,15 @@
-//! AVX2 with fused multiply-add. Columns are packed so that lanes are columns, and elements of rows are broadcast. This
-//! leaves one distance in each lane, and nothing to add across lanes (the micro-kernels of BLIS and OpenBLAS, whose
-//! panels are packed the same way).
+//! AVX2 with fused multiply-add.
 
 mod bytes;
-mod floats;
 mod narrow;
 
+use crate::block_levels::bytes::{interleave, near, nearer};
+use crate::block_levels::{Blocks, by_rows, floats};
 use crate::columns::{PackedColumns, TILE_COLUMNS};
 use crate::panel::Panel;
 use crate::tile::{Block, Group};
 
-use super::eight_lanes::Blocks;
-
-pub(super) use bytes::{bytes, cut, finished, halves, interleave, lines, norm, sum_of_lanes};
+pub(super) use bytes::{bytes, halves, norm, sum_of_lanes};
 
 /// Proof that the processor has AVX2 and FMA.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +31,7 @@ unsafe impl Blocks<u8> for Avx2 {
         unsafe {
             columns.narrow = narrow::narrow(panel, order);
             let center = columns.narrow.map_or(0, |narrow| narrow.center);
-            interleave(panel, order, columns, center);
+            interleave(panel, order, columns, center, |vector| norm(vector));
         }
     }
 
@@ -44,14 +41,8 @@ unsafe impl Blocks<u8> for Avx2 {
     }
 
     fn one_to_rows<'a>(&self, x: &[u8], row: impl Fn(usize) -> &'a [u8], out: &mut [u32]) {
-        for (chunk, out) in out.chunks_mut(8).enumerate() {
-            let last = out.len() - 1;
-            // Rows past the end repeat the last one; their distances are not copied.
-            let rows = std::array::from_fn(|k| row(chunk * 8 + k.min(last)));
-            // SAFETY: `self` proves AVX2.
-            let distances = unsafe { bytes::one_to_eight(x, rows) };
-            out.copy_from_slice(&distances[..=last]);
-        }
+        // SAFETY: `self` proves AVX2.
+        by_rows(row, out, |rows| unsafe { bytes::one_to_eight(x, rows) });
     }
 
     #[inline(always)] // rows that are not widened yet must not be moved
@@ -80,7 +71,7 @@ unsafe impl Blocks<u8> for Avx2 {
 
     fn near(&self, distances: &[u32; TILE_COLUMNS], limit: u32) -> u64 {
         // SAFETY: `self` proves AVX2.
-        unsafe { bytes::near(distances, limit) }
+        unsafe { near(distances, limit) }
     }
 
     fn nearer(
@@ -91,7 +82,7 @@ unsafe impl Blocks<u8> for Avx2 {
         places: &mut [u32; TILE_COLUMNS],
     ) {
         // SAFETY: `self` proves AVX2.
-        unsafe { bytes::nearer(distances, first, best, places) }
+        unsafe { nearer(distances, first, best, places) }
     }
 }
 
@@ -111,14 +102,8 @@ unsafe impl Blocks<f32> for Avx2 {
     }
 
     fn one_to_rows<'a>(&self, x: &[f32], row: impl Fn(usize) -> &'a [f32], out: &mut [f32]) {
-        for (chunk, out) in out.chunks_mut(4).enumerate() {
-            let last = out.len() - 1;
-            // Rows past the end repeat the last one; their distances are not copied.
-            let rows: [&[f32]; 4] = std::array::from_fn(|k| row(chunk * 4 + k.min(last)));
-            // SAFETY: `self` proves AVX2 and FMA.
-            let distances = unsafe { floats::one_to_rows(x, rows) };
-            out.copy_from_slice(&distances[..=last]);
-        }
+        // SAFETY: `self` proves AVX2 and FMA.
+        by_rows(row, out, |rows: [&[f32]; 4]| unsafe { floats::one_to_rows(x, rows) });
     }
 
     fn prepare(&self, _: &Group<'_, f32>, _: &PackedColumns<f32>) -> Self::Prepared {}

@@ -6,11 +6,13 @@
 
 use std::arch::x86_64::*;
 
+use crate::block_levels::bytes::{Line, Sums, cut};
 use crate::columns::Narrow;
 use crate::panel::Panel;
+use crate::registers::Integers;
 use crate::tile::{Group, TILE_ROWS};
 
-use super::bytes::{Line, Sums, bytes, cut, halves, norm, sum_of_lanes};
+use super::bytes::{bytes, halves, norm, sum_of_lanes};
 
 /// Largest absolute value of a stored element, for rows of any bytes.
 const STORED_MAX: u32 = 64;
@@ -68,7 +70,7 @@ pub(super) fn row_term(vector: &[u8], narrow: Narrow) -> u32 {
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(super) fn products<const N: usize>(group: &Group<'_, u8>, lines: &[Line]) -> Sums {
-    let mut sums = [[_mm256_setzero_si256(); 2]; TILE_ROWS];
+    let mut sums = [Integers::splat(0); TILE_ROWS];
     let (chunks, rest) = lines.as_chunks::<N>();
     let mut rows: [&[[[u8; 4]; N]]; TILE_ROWS] = [&[]; TILE_ROWS];
     let mut row_rests: [&[[u8; 4]]; TILE_ROWS] = [&[]; TILE_ROWS];
@@ -92,7 +94,7 @@ pub(super) fn products<const N: usize>(group: &Group<'_, u8>, lines: &[Line]) ->
 /// Adds the products of `N` quads of a row.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn add_products<const N: usize>(sums: &mut [__m256i; 2], row: &[[u8; 4]; N], lines: &[Line; N]) {
+fn add_products<const N: usize>(Integers(sums): &mut Integers, row: &[[u8; 4]; N], lines: &[Line; N]) {
     let mut pairs = [_mm256_setzero_si256(); 2];
     for quad in 0..N {
         let four = _mm256_set1_epi32(i32::from_ne_bytes(row[quad]));

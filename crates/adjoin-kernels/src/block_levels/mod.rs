@@ -1,5 +1,17 @@
-//! Loops of the levels whose registers have eight lanes. Such a level computes a block of distances; everything around
-//! it is compiled once for AVX2.
+//! Levels that compute whole blocks of distances. Such a level computes a block; everything around it is compiled once
+//! for AVX2 or NEON.
+//!
+//! Columns are packed so that lanes are columns, and elements of rows are broadcast. This leaves one distance in each
+//! lane, and nothing to add across lanes (the micro-kernels of BLIS and OpenBLAS, whose panels are packed the same way).
+//!
+//! - `floats.rs`: distances of floats
+//! - `bytes.rs`: the layout of bytes, and distances from products
+
+// Loops over register tiles index several arrays at once; they unroll completely.
+#![allow(clippy::needless_range_loop)]
+
+pub(crate) mod bytes;
+pub(crate) mod floats;
 
 use crate::blocks;
 use crate::columns::{PackedColumns, TILE_COLUMNS};
@@ -7,11 +19,11 @@ use crate::number::Number;
 use crate::panel::Panel;
 use crate::tile::{Block, Group, HitMask, LeastOfColumn, LeastRows, NearestColumns, Tiles};
 
-/// Blocks of distances, implemented by each level of eight lanes.
+/// Blocks of distances, implemented by each level.
 ///
 /// # Safety
-/// A value of the type must prove that the processor has AVX2.
-pub(super) unsafe trait Blocks<T: Number>: Sized {
+/// A value of the type must prove that the processor has AVX2 or NEON.
+pub(crate) unsafe trait Blocks<T: Number>: Sized {
     /// Values computed once for the rows of a group.
     type Prepared;
 
@@ -67,17 +79,17 @@ impl<T: Number, L: Blocks<T>> Tiles<T> for L {
     }
 
     fn matrix(&self, group: &Group<'_, T>, columns: &PackedColumns<T>, out: &mut [T::Distance]) {
-        // SAFETY: `self` proves AVX2.
+        // SAFETY: `self` proves the features.
         unsafe { matrix(self, group, columns, out) }
     }
 
     fn within(&self, group: &Group<'_, T>, columns: &PackedColumns<T>, limit: T::Distance, hits: &mut Vec<HitMask>) {
-        // SAFETY: `self` proves AVX2.
+        // SAFETY: `self` proves the features.
         unsafe { within(self, group, columns, limit, hits) }
     }
 
     fn nearest(&self, group: &Group<'_, T>, columns: &PackedColumns<T>, nearest: &mut NearestColumns<T>) {
-        // SAFETY: `self` proves AVX2.
+        // SAFETY: `self` proves the features.
         unsafe { nearest_columns(self, group, columns, nearest) }
     }
 
@@ -88,13 +100,14 @@ impl<T: Number, L: Blocks<T>> Tiles<T> for L {
         from: usize,
         out: &mut [LeastOfColumn<T>],
     ) {
-        // SAFETY: `self` proves AVX2.
+        // SAFETY: `self` proves the features.
         unsafe { least_of_columns(self, rows, columns, from, out) }
     }
 }
 
 /// Implements [`Tiles::matrix`].
-#[target_feature(enable = "avx2")]
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+#[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
 fn matrix<T: Number, L: Blocks<T>>(
     level: &L,
     group: &Group<'_, T>,
@@ -106,7 +119,8 @@ fn matrix<T: Number, L: Blocks<T>>(
 }
 
 /// Implements [`Tiles::within`].
-#[target_feature(enable = "avx2")]
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+#[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
 fn within<T: Number, L: Blocks<T>>(
     level: &L,
     group: &Group<'_, T>,
@@ -120,7 +134,8 @@ fn within<T: Number, L: Blocks<T>>(
 }
 
 /// Implements [`Tiles::nearest`].
-#[target_feature(enable = "avx2")]
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+#[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
 fn nearest_columns<T: Number, L: Blocks<T>>(
     level: &L,
     group: &Group<'_, T>,
@@ -135,7 +150,8 @@ fn nearest_columns<T: Number, L: Blocks<T>>(
 }
 
 /// Implements [`Tiles::least_of_columns`].
-#[target_feature(enable = "avx2")]
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+#[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
 fn least_of_columns<T: Number, L: Blocks<T>>(
     level: &L,
     rows: LeastRows<'_, T>,
@@ -150,4 +166,19 @@ fn least_of_columns<T: Number, L: Blocks<T>>(
         |group| level.prepare(group, columns),
         |group, prepared, from| level.block(group, prepared, columns, from),
     );
+}
+
+/// Implements [`Blocks::one_to_rows`] by distances to `R` rows at once.
+#[inline(always)]
+pub(crate) fn by_rows<'a, T: Number, const R: usize>(
+    row: impl Fn(usize) -> &'a [T],
+    out: &mut [T::Distance],
+    distances: impl Fn([&'a [T]; R]) -> [T::Distance; R],
+) {
+    for (chunk, out) in out.chunks_mut(R).enumerate() {
+        let last = out.len() - 1;
+        // Rows past the end repeat the last one; their distances are not copied.
+        let distances = distances(std::array::from_fn(|k| row(chunk * R + k.min(last))));
+        out.copy_from_slice(&distances[..=last]);
+    }
 }

@@ -1,0 +1,159 @@
+//! Floats by differences, as the reference defines them.
+//!
+//! The reference sums elements `l`, `l + 16`, ... in lane `l` and then adds the lanes in halves. Here each lane of a
+//! register is a column, so the sums of the sixteen lanes of the reference are computed one after the other, each in its
+//! order of elements, and added as soon as both operands of an addition exist. Columns are packed in that order of
+//! elements, so that a block is read from its first line to its last.
+
+use crate::columns::{PackedColumns, TILE_COLUMNS};
+use crate::panel::Panel;
+use crate::reference::LANES;
+use crate::registers::{Floats, Integers, transposed_floats, tree};
+use crate::tile::{Block, Group, TILE_ROWS};
+
+use super::bytes::cut;
+
+/// Lanes of the reference in the order in which its tree needs them: the bits of the position, reversed. The sums at
+/// positions `2 k` and `2 k + 1` are added first, then those of two pairs, and so on. It is its own inverse.
+const TREE_ORDER: [usize; LANES] = [0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15];
+
+/// Levels of the tree.
+const TREE_LEVELS: usize = LANES.ilog2() as usize;
+
+/// Sums of each row and the columns of a block.
+type Sums = [Floats; TILE_ROWS];
+
+/// Returns the elements of each lane of the reference, padding included.
+fn steps_of(dimensions: usize) -> usize {
+    dimensions.div_ceil(LANES)
+}
+
+/// Packs columns. Line `position * steps + step` of a block holds element `16 step + TREE_ORDER[position]` of sixteen
+/// columns.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+#[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
+pub(crate) fn interleave(panel: &Panel<f32>, order: &[u32], columns: &mut PackedColumns<f32>) {
+    let (zeros, steps) = (vec![0.0; panel.stride()], steps_of(panel.dimensions()));
+    let blocks = order.len().div_ceil(TILE_COLUMNS);
+    (columns.len, columns.dimensions) = (order.len(), panel.dimensions());
+    columns.storage.resize(blocks * LANES * steps);
+    let blocks = columns.storage.as_mut_slice().as_chunks_mut::<8>().0.chunks_exact_mut((2 * LANES * steps).max(1));
+    for (block, members) in blocks.zip(order.chunks(TILE_COLUMNS)) {
+        let mut vectors = [&zeros[..]; TILE_COLUMNS];
+        for (vector, &member) in vectors.iter_mut().zip(members) {
+            *vector = panel.row(member as usize);
+        }
+        for (half, vectors) in vectors.as_chunks::<8>().0.iter().enumerate() {
+            for eight in 0..2 * steps {
+                let elements = transposed_floats(vectors.map(|vector| vector.as_chunks().0[eight]));
+                for (element, values) in elements.into_iter().enumerate() {
+                    let position = TREE_ORDER[eight % 2 * 8 + element];
+                    block[(position * steps + eight / 2) * 2 + half] = values;
+                }
+            }
+        }
+    }
+}
+
+/// Computes the distances of a group to a block of columns.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma"))]
+#[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
+pub(crate) fn block(group: &Group<'_, f32>, columns: &PackedColumns<f32>, from: usize) -> Block<f32> {
+    let steps = steps_of(columns.dimensions);
+    let lines: &[[f32; LANES]] = &columns.storage.as_slice().as_chunks().0[from * steps..][..LANES * steps];
+    let mut rows: [&[[f32; LANES]]; TILE_ROWS] = [&[]; TILE_ROWS];
+    for row in 0..TILE_ROWS {
+        rows[row] = cut(group.rows[row], steps);
+    }
+    // Sums that wait for their neighbor in the tree, by level.
+    let mut waiting = [[Floats::splat(0.0); TILE_ROWS]; TREE_LEVELS];
+    for (position, lane) in TREE_ORDER.into_iter().enumerate() {
+        // The padding of the last step adds nothing.
+        let filled = columns.dimensions.saturating_sub(lane).div_ceil(LANES);
+        let mut sums = lane_sums(&rows, &lines[position * steps..][..filled], lane);
+        let mut level = 0;
+        while position >> level & 1 == 1 {
+            sums = added(waiting[level], sums);
+            level += 1;
+        }
+        if level == TREE_LEVELS {
+            return [sums[0].to_array(), sums[1].to_array(), sums[2].to_array(), sums[3].to_array()];
+        }
+        waiting[level] = sums;
+    }
+    unreachable!("the last position ends at the root of the tree")
+}
+
+/// Computes the sums of one lane of the reference.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma"))]
+#[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
+#[inline]
+fn lane_sums(rows: &[&[[f32; LANES]]; TILE_ROWS], lines: &[[f32; LANES]], lane: usize) -> Sums {
+    let steps = lines.len();
+    let rows = [&rows[0][..steps], &rows[1][..steps], &rows[2][..steps], &rows[3][..steps]];
+    // The compiler does not see that every lane of the table is below the length of a line.
+    let lane = lane % LANES;
+    let mut sums = [Floats::splat(0.0); TILE_ROWS];
+    for step in 0..steps {
+        let columns = Floats::load(&lines[step]);
+        for row in 0..TILE_ROWS {
+            let element = Floats::splat(rows[row][step][lane]);
+            sums[row] = sums[row].plus_squared_difference(element, columns);
+        }
+    }
+    sums
+}
+
+/// Adds sums.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+#[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
+#[inline]
+fn added(a: Sums, mut b: Sums) -> Sums {
+    for row in 0..TILE_ROWS {
+        b[row] = a[row].plus(b[row]);
+    }
+    b
+}
+
+/// Implements `Blocks::near`.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+#[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
+#[inline]
+pub(crate) fn near(distances: &[f32; TILE_COLUMNS], limit: f32) -> u64 {
+    Floats::load(distances).not_above(limit)
+}
+
+/// Implements `Blocks::nearer`. NaN is not nearer than anything.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
+#[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
+#[inline]
+pub(crate) fn nearer(
+    distances: &[f32; TILE_COLUMNS],
+    first: u32,
+    best: &mut [f32; TILE_COLUMNS],
+    places: &mut [u32; TILE_COLUMNS],
+) {
+    let (mut nearest, mut columns) = (Floats::load(best), Integers::load(places));
+    nearest.take_less(&mut columns, Floats::load(distances), Integers::from(first));
+    (*best, *places) = (nearest.to_array(), columns.to_array());
+}
+
+/// Computes the distances of one vector to up to four.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma"))]
+#[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
+pub(crate) fn one_to_rows<const R: usize>(x: &[f32], rows: [&[f32]; R]) -> [f32; 4] {
+    let steps = x.len() / LANES;
+    let x = cut(x, steps);
+    let mut y: [&[[f32; LANES]]; R] = [&[]; R];
+    for row in 0..R {
+        y[row] = cut(rows[row], steps);
+    }
+    let mut sums = [Floats::splat(0.0); 4];
+    for step in 0..steps {
+        let x = Floats::load(&x[step]);
+        for row in 0..R {
+            sums[row] = sums[row].plus_squared_difference(x, Floats::load(&y[row][step]));
+        }
+    }
+    tree(sums)
+}

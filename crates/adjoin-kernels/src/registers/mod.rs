@@ -1,0 +1,14 @@
+//! Sixteen numbers in vector registers: two registers of AVX2, or four of NEON.
+//!
+//! Both modules have the same functions, so loops over sixteen lanes have one source. Every function needs the features
+//! that it enables, and the compiler checks that its callers enable them too.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use avx2::{Floats, Integers, transposed_floats, transposed_words, tree};
+#[cfg(target_arch = "aarch64")]
+pub(crate) use neon::{Floats, Integers, transposed_floats, transposed_words, tree};
