@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use adjoin_device::Reservation;
 
 use super::change::Change;
-use super::log::{Log, Segments};
+use super::log::Log;
+use super::log_files::Segments;
 use super::long_term_index::{LongTermIndex, folder_name};
 use super::manifest::CollectionManifest;
 use super::operations::Collection;

@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use super::attributes::{Attribute, names};
-use super::log::LogContents;
+use super::log_files::LogContents;
 use super::long_term_index::{LongTermIndex, folder_name, is_of_merge, places_name};
 use super::manifest::CollectionManifest;
 use super::memory::building_bytes;

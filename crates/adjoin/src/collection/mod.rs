@@ -18,6 +18,7 @@ mod frame;
 mod get;
 mod ids;
 mod log;
+mod log_files;
 mod long_term_index;
 mod manifest;
 mod memory;

@@ -10,7 +10,8 @@ use serde::Serialize;
 
 use super::background::Backpressure;
 use super::change::Change;
-use super::log::{Appended, Durability, Log, LogContents};
+use super::log::{Appended, Durability, Log};
+use super::log_files::LogContents;
 use super::manifest::{CollectionManifest, CollectionOptions};
 use super::merge::remove_unnamed;
 use super::state::{State, Undo};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use adjoin_device::Reservation;
 
 use super::change::Change;
-use super::log::{LogContents, Segments};
+use super::log_files::{LogContents, Segments};
 use super::long_term_index::{DeleteList, LongTermIndex};
 use super::manifest::CollectionManifest;
 use super::memory::MergedTexts;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use serde::Serialize;
 
 use super::background::Waits;
-use super::log::on_disk;
+use super::log_files::on_disk;
 use super::operations::{Collection, CollectionFacts, Merged};
 use super::sync::lock;
 use crate::base::error::Result;

@@ -7,6 +7,7 @@
 
 mod ahead;
 mod arrow;
+mod arrow_message;
 mod arrow_table;
 mod attributes;
 mod columns;
