@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::Collection;
 use super::change::Change;
 use super::frame::{RecordLinks, push_frame};
-use super::log::Segments;
+use super::log_files::Segments;
 use super::long_term_index::{folder_name, places_name};
 use super::manifest::CollectionManifest;
 use super::memory::{CollectionWork, collection_context};

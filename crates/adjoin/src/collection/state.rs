@@ -6,10 +6,10 @@ use std::sync::Arc;
 use adjoin_device::Reservation;
 
 use super::change::Change;
-use super::log::{LogContents, Segments};
+use super::log_files::{LogContents, Segments};
 use super::long_term_index::{DeleteList, LongTermIndex};
 use super::manifest::CollectionManifest;
-use super::memory::MergedTexts;
+use super::merged_texts::MergedTexts;
 use super::segment::LogStart;
 use super::temporary_index::{self, TemporaryIndex, TemporaryView};
 use crate::base::context::Context;

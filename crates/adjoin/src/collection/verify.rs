@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::backup;
-use super::log::Segments;
+use super::log_files::Segments;
 use super::long_term_index::{folder_name, is_of_merge, places_name};
 use super::manifest::{self, CollectionManifest};
 use super::memory::{CollectionWork, collection_context};

@@ -11,11 +11,11 @@
 use super::cache::PageCache;
 use super::navigation::{self, Navigation, StoredVertices};
 use super::promise::publishing_bytes;
-use super::run::Walks;
 use super::sample::tried_entries;
 use super::scan::Pieces;
 use super::walk::WalkAim;
 use super::walk_strategy::WalkStrategy;
+use super::walks::Walks;
 use super::{Index, IndexManifest};
 use crate::base::context::Context;
 use crate::base::error::Result;

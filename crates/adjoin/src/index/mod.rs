@@ -40,6 +40,7 @@ mod unmerged_rows;
 mod verify;
 mod walk;
 mod walk_strategy;
+mod walks;
 mod within;
 
 use std::ops::Range;

@@ -6,16 +6,19 @@ use std::sync::Arc;
 use adjoin_device::{ReadFile, Reservation};
 use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
-use arrow_ipc::convert::fb_to_schema;
 use arrow_ipc::reader::FileDecoder;
-use arrow_ipc::{Block, CompressionType, Endianness, MetadataVersion, RecordBatch as BatchHeader};
-use arrow_schema::{DataType, Field, SchemaRef, UnionMode};
+use arrow_ipc::{Block, CompressionType, MetadataVersion};
+use arrow_schema::SchemaRef;
 
+use super::arrow_message::{
+    BodyRange, ColumnBuffers, Dictionaries, GROWTH_MAX, MARKER, MESSAGE_BYTES_MIN, at, body_range, end_of, message_of,
+    native_schema, taken, wanted_buffers,
+};
 use super::columns::{ColumnScan, Holding, TableColumns, Tables};
 use super::facts::{Facts, ScanMemory};
 use super::foreign::{damaged, guarded};
 use super::nested::{ColumnPlace, Expanded};
-use super::open::{ScanOptions, SourceOptions};
+use super::options::{ScanOptions, SourceOptions};
 use super::vectors::VectorScan;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
@@ -24,18 +27,6 @@ const FILE_MAGIC: &[u8; 6] = b"ARROW1";
 const FEATHER_1_MAGIC: &[u8; 4] = b"FEA1";
 /// Length of the footer, then the magic bytes.
 const TRAILER_BYTES: u64 = 10;
-/// Shortest start of a message: a marker and the length of its header; before Arrow 0.15 only the length.
-const MARKER: [u8; 4] = [0xFF; 4];
-const MESSAGE_BYTES_MIN: u64 = 8;
-
-/// Compressed buffers grow by at most this factor: a zstd block from 4 bytes to 128 KiB, an LZ4 block far less.
-const GROWTH_MAX: u64 = 40_000;
-
-/// Zeroed memory below this size may be reused memory that was filled with zeros, and is then fully resident. Above it,
-/// the C library requests it from the system, and only pages that are written become resident.
-const MAPPED_BYTES_MAX: u64 = 32 << 20;
-const SYSTEM_PAGE_BYTES: u64 = 4 << 10;
-
 /// Reads the headers of a file and returns facts about its contents.
 pub(super) fn inspect(
     context: &Context,
@@ -135,9 +126,6 @@ struct IpcFile {
     /// Budget for headers while the file is inspected. A scan has reserved them already.
     context: Option<Context>,
 }
-
-/// Ids of the dictionaries of columns or of their fields, with the path to each.
-type Dictionaries = Vec<(Vec<usize>, i64)>;
 
 /// Place of a record batch, and its rows.
 struct BatchBlock {
@@ -554,137 +542,6 @@ impl IpcFile {
             self.path.display(),
             place.offset()
         )))
-    }
-}
-
-/// The part of a message's body to read.
-struct ColumnBuffers {
-    buffers: Vec<BodyRange>,
-    compressed: bool,
-}
-
-struct BodyRange {
-    /// Column of the buffer; `None` in a dictionary.
-    column: Option<usize>,
-    /// Whether it may hold views, which any buffer of a dictionary may.
-    may_be_view: bool,
-    start: usize,
-    bytes: usize,
-}
-
-/// Returns the buffers of the chosen columns. A message lists the buffers of all columns, depth first.
-fn wanted_buffers(place: &Block, head: &[u8], chosen: &Expanded) -> std::result::Result<ColumnBuffers, String> {
-    let message = arrow_ipc::root_as_message(message_of(head)).map_err(|error| error.to_string())?;
-    let batch: BatchHeader = message.header_as_record_batch().ok_or("it is not a record batch")?;
-    let mut listed = batch.buffers().into_iter().flatten();
-    let mut view_buffers = batch.variadicBufferCounts().into_iter().flatten();
-    let mut buffers = Vec::new();
-    // Buffers of columns that are not chosen are counted too, since only the order shows their columns.
-    for (column, field) in chosen.schema.fields().iter().enumerate() {
-        let count = buffer_count(field, message.version(), &mut view_buffers);
-        for _ in 0..count {
-            let buffer = listed.next().ok_or("it lacks a buffer")?;
-            let mut range = body_range(place, Some(column), buffer)?;
-            if chosen.read.contains(&column) {
-                range.may_be_view = is_view(field);
-                buffers.push(range);
-            }
-        }
-    }
-    Ok(ColumnBuffers { buffers, compressed: batch.compression().is_some() })
-}
-
-/// Returns the bytes of a message while it is decoded: its body, its decompressed buffers, and copies of buffers that
-/// are not aligned.
-fn taken(place: &Block, head_bytes: usize, columns: &ColumnBuffers, grown: &[u64]) -> u64 {
-    // Only buffers of chosen columns are read. The others cost memory only below the size that is mapped.
-    let whole = head_bytes as u64 + place.bodyLength().unsigned_abs();
-    let read = columns.buffers.iter().map(|range| range.bytes as u64 + 2 * SYSTEM_PAGE_BYTES).sum::<u64>();
-    let body = if whole < MAPPED_BYTES_MAX { whole } else { read.min(whole) };
-    let copied = columns.buffers.iter().filter(|range| {
-        // Views are 128-bit values. The decoder copies a buffer that is not aligned for its type.
-        let alignment = if range.may_be_view { 16 } else { 8 };
-        !(head_bytes + range.start).is_multiple_of(alignment)
-    });
-    let copied = copied.map(|range| range.bytes as u64).sum::<u64>();
-    grown.iter().fold(body + copied, |sum, grown| sum.saturating_add(*grown))
-}
-
-/// Returns the range of a buffer in the body of its message.
-fn body_range(
-    place: &Block,
-    column: Option<usize>,
-    buffer: &arrow_ipc::Buffer,
-) -> std::result::Result<BodyRange, String> {
-    let (start, bytes) = (u64::try_from(buffer.offset()), u64::try_from(buffer.length()));
-    let (Ok(start), Ok(bytes)) = (start, bytes) else { return Err("a buffer's place is negative".into()) };
-    if start.checked_add(bytes).is_none_or(|end| end > place.bodyLength() as u64) {
-        return Err("a buffer lies beyond its end".into());
-    }
-    Ok(BodyRange { column, may_be_view: column.is_none(), start: start as usize, bytes: bytes as usize })
-}
-
-fn at(place: &Block) -> String {
-    format!("the message at byte {}", place.offset())
-}
-
-/// Returns the end of a message that lies within the file.
-fn end_of(place: &Block) -> u64 {
-    place.offset() as u64 + place.metaDataLength() as u64 + place.bodyLength() as u64
-}
-
-/// Returns a message's header without the length before it. The header has at least [`MESSAGE_BYTES_MIN`] bytes.
-fn message_of(head: &[u8]) -> &[u8] {
-    if head.starts_with(&MARKER) { &head[8..] } else { &head[4..] }
-}
-
-/// Returns the schema and its dictionaries.
-fn native_schema(schema: arrow_ipc::Schema) -> std::result::Result<(SchemaRef, Dictionaries), String> {
-    if schema.endianness() != Endianness::Little {
-        return Err("its values are big-endian".into());
-    }
-    let mut dictionaries = Vec::new();
-    for (index, field) in schema.fields().into_iter().flatten().enumerate() {
-        list_dictionaries(field, &mut vec![index], &mut dictionaries);
-    }
-    Ok((Arc::new(fb_to_schema(schema)), dictionaries))
-}
-
-fn list_dictionaries(field: arrow_ipc::Field, path: &mut Vec<usize>, dictionaries: &mut Dictionaries) {
-    dictionaries.extend(field.dictionary().map(|dictionary| (path.clone(), dictionary.id())));
-    for (index, child) in field.children().into_iter().flatten().enumerate() {
-        path.push(index);
-        list_dictionaries(child, path, dictionaries);
-        path.pop();
-    }
-}
-
-fn is_view(field: &Field) -> bool {
-    matches!(field.data_type(), DataType::Utf8View | DataType::BinaryView)
-}
-
-/// Returns the number of buffers of a column in a message.
-fn buffer_count(field: &Field, version: MetadataVersion, view_buffers: &mut impl Iterator<Item = i64>) -> usize {
-    let mut inner = |field: &Field| buffer_count(field, version, view_buffers);
-    match field.data_type() {
-        DataType::Null => 0,
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Binary | DataType::LargeBinary => 3,
-        // Views have as many data buffers as the message says, so their number is read from it.
-        DataType::Utf8View | DataType::BinaryView => {
-            2 + view_buffers.next().and_then(|count| u32::try_from(count).ok()).unwrap_or(0) as usize
-        }
-        DataType::FixedSizeList(values, _) => 1 + inner(values),
-        DataType::List(values) | DataType::LargeList(values) | DataType::Map(values, _) => 2 + inner(values),
-        DataType::ListView(values) | DataType::LargeListView(values) => 3 + inner(values),
-        DataType::Struct(fields) => 1 + fields.iter().map(|field| inner(field)).sum::<usize>(),
-        DataType::RunEndEncoded(ends, values) => inner(ends) + inner(values),
-        DataType::Union(fields, mode) => {
-            // Unions had a validity buffer before version 5 of the format.
-            let validity = usize::from(version < MetadataVersion::V5);
-            let offsets = usize::from(*mode == UnionMode::Dense);
-            validity + 1 + offsets + fields.iter().map(|(_, field)| inner(field)).sum::<usize>()
-        }
-        _ => 2,
     }
 }
 

@@ -5,31 +5,30 @@
 //! bytes of the store do not depend on the budget.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use adjoin_kernels::Panel;
-use crossbeam_channel::bounded;
-use zerocopy::IntoBytes;
 
-use super::assign::{Nearest, TwoLevel};
+use super::assign::TwoLevel;
 use super::attributes::RowPlaces;
-use super::buckets::{BucketWriter, RECORD_BYTES, RecordHead, SortedRows, Tally, Written, extent_rows_max, id_bytes};
+use super::buckets::{BucketWriter, SortedRows, Written, extent_rows_max};
 use super::centers::{Training, TrainingSample, default_buckets, sample_rows, train};
 use super::checkpoint::{BuildCheckpoint, BuildRepeated, Learned};
 use super::draw::Draw;
 use super::files::{FileFacts, Files, Role};
 use super::format;
 use super::ids::{self, IdCheck};
-use super::intake::{self, Intake, Scanned, UsableRows};
-use super::manifest::{Assignment, Centers, FolderKind, NO_CHECKSUM, StoreManifest};
+use super::intake::{self, Intake, Scanned};
+use super::manifest::{Assignment, FolderKind, NO_CHECKSUM, StoreManifest};
 use super::memory::{BuildInput, BuildMemory};
+use super::options::{BuildOptions, OnDuplicateId};
 use super::ordinals::{Ordinals, RowsToRank, sort_column};
 use super::partitions::{Partitions, Records};
 use super::publish::{Drafts, check_target};
 use super::reader::Store;
+use super::records::{RECORD_BYTES, Tally};
+use super::sorting::Sorting;
 use super::tree::tree_order;
-use crate::base::checkpoint::Fact;
-use crate::base::choice::choices;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::geometry::{self, Coding, Coordinate, Space, with_coordinates};
@@ -38,106 +37,8 @@ use crate::base::message::{Argument, message};
 use crate::base::options::Metric;
 use crate::base::random::Random;
 use crate::base::report::Stopwatch;
-use crate::base::row_numbers::RowSet;
-use crate::base::workers::{lock, spawn_scoped};
-use crate::source::{Attributes, IdKind, SourceInfo, SourceOptions, VectorSource};
-
-/// Handling of rows that have no usable vector.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnBad {
-    /// Refuse the source and name the first such row.
-    Error,
-    /// Leave the rows out and count them.
-    Skip,
-}
-
-choices! { Argument::OnBad => OnBad { Error = "error", Skip = "skip" } }
-
-/// Handling of ids that occur more than once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnDuplicateId {
-    /// Refuse the source and name the first such id.
-    Error,
-    /// Keep all rows, e.g. several vectors of one document.
-    Keep,
-}
-
-choices! { Argument::OnDuplicateId => OnDuplicateId { Error = "error", Keep = "keep" } }
-
-/// Options of a build.
-#[derive(Debug, Clone)]
-pub struct BuildOptions {
-    /// Metric of later joins and searches; for inner products, only searches.
-    pub metric: Metric,
-    /// Seed of the training sample.
-    pub seed: u64,
-    /// Number of buckets; chosen by the number of rows if absent.
-    pub buckets: Option<u32>,
-    /// Centers that were computed elsewhere: stored vectors end to end. Trained if absent.
-    #[doc(hidden)]
-    pub centers: Option<Arc<[u8]>>,
-    /// What to do with rows without a usable vector.
-    pub on_bad: OnBad,
-    /// What to do with ids that occur more than once.
-    pub on_duplicate_id: OnDuplicateId,
-    /// Rows to leave out, as if they had no usable vector.
-    pub left_out: Option<Arc<RowSet>>,
-    /// Names of source columns to keep, which filters can use.
-    pub attributes: Vec<String>,
-    /// Column by which rows are sorted within buckets, so that a filter on it reads only parts of them. The column is
-    /// kept too.
-    pub sort_by: Option<String>,
-    /// Replace an existing store.
-    pub force: bool,
-    /// Write checkpoints next to the store and continue from the checkpoints of an earlier build. The value is the
-    /// options with which the source was opened.
-    pub resume: Option<SourceOptions>,
-}
-
-impl Default for BuildOptions {
-    fn default() -> Self {
-        Self {
-            metric: Metric::L2,
-            seed: 1,
-            buckets: None,
-            centers: None,
-            on_bad: OnBad::Error,
-            on_duplicate_id: OnDuplicateId::Error,
-            left_out: None,
-            attributes: Vec::new(),
-            sort_by: None,
-            force: false,
-            resume: None,
-        }
-    }
-}
-
-impl BuildOptions {
-    /// Returns all options that affect the bytes of the store; the source is not included.
-    pub(crate) fn facts(&self) -> Vec<Fact> {
-        let Self { metric, seed, buckets, on_bad, on_duplicate_id, attributes, sort_by, .. } = self;
-        vec![
-            Fact::new("the metric", metric),
-            Fact::new("the seed of the build", seed),
-            Fact::new("the number of buckets", buckets.map_or("not given".into(), |buckets| buckets.to_string())),
-            Fact::new("how centers are chosen", self.centers().name()),
-            Fact::new("what is done with bad rows", format!("{on_bad:?}")),
-            Fact::new("what is done with equal ids", format!("{on_duplicate_id:?}")),
-            Fact::new("the columns", attributes.join(", ")),
-            Fact::new("the column that rows are sorted by", sort_by.as_deref().unwrap_or("not given")),
-        ]
-    }
-
-    /// Returns the columns to keep: the named ones and the sort column.
-    pub fn kept_columns(&self) -> Vec<String> {
-        let added = self.sort_by.iter().filter(|name| !self.attributes.contains(name));
-        self.attributes.iter().chain(added).cloned().collect()
-    }
-
-    fn centers(&self) -> Centers {
-        if self.centers.is_some() { Centers::Given } else { Centers::Trained }
-    }
-}
+use crate::base::workers::lock;
+use crate::source::{Attributes, IdKind, SourceInfo, VectorSource};
 
 /// Result and statistics of a build.
 #[derive(Debug, Clone)]
@@ -601,99 +502,6 @@ impl Build<'_> {
             files: files_of(written, centers),
             manifest_xxh3: NO_CHECKSUM.into(),
         }
-    }
-}
-
-/// Rows on their way to the partitions of their centers.
-pub(super) struct Sorting<'a> {
-    pub(super) records: Partitions,
-    /// Tallies by center. Radii are in coordinates until [`Self::measure`] converts them.
-    pub(super) tallies: Vec<Tally>,
-    pub(super) partition_of_center: Vec<usize>,
-    /// Checkpoints, if rows are kept for another run.
-    pub(super) kept: Option<&'a Mutex<BuildCheckpoint>>,
-    pub(super) distances_a_row: u64,
-}
-
-impl Sorting<'_> {
-    /// Scans the rows of a source that are not sorted yet and adds each to the partition of its center. `look` sees the
-    /// rows first and may change their numbers or centers.
-    ///
-    /// # Errors
-    /// Fails if the source cannot be read or has a bad row that must not be skipped, the disk refuses, the work is
-    /// canceled, or `look` fails.
-    pub(super) fn scan<T: Coordinate>(
-        &mut self,
-        intake: &Intake<'_>,
-        levels: &TwoLevel<T>,
-        space: Space<'_>,
-        mut look: impl FnMut(&mut UsableRows, &mut [Nearest<T::Distance>]) -> Result<()>,
-    ) -> Result<Scanned> {
-        let (first, _) = self.done_before();
-        let (send, receive) = bounded::<(UsableRows, Vec<Nearest<T::Distance>>)>(1);
-        std::thread::scope(|scope| {
-            // Rows are sorted while the rows after them are compared with centers.
-            let sorter = spawn_scoped(scope, "adjoin sorter", move || {
-                receive.iter().try_for_each(|(usable, nearest)| self.add::<T>(&usable, &nearest, space))
-            })?;
-            let scanned = intake.scan(|mut usable| {
-                // A resumed build reads the source from its first row, but earlier rows are in the checkpoint.
-                let before = usable.rows.partition_point(|&row| row < first);
-                let mut usable = if before == 0 { usable } else { usable.split_off(before) };
-                let mut nearest = levels.nearest(intake.context, space, &usable.stored)?;
-                look(&mut usable, &mut nearest)?;
-                // A send fails only if the sorter has failed; its error is reported below.
-                let sent = send.send((usable, nearest));
-                sent.map_err(|_| Error::input("rows can no longer be sorted"))
-            });
-            drop(send);
-            let sorted = sorter.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            // The sorter's error first: if it failed, the scan failed only because it could not send.
-            sorted.and(scanned)
-        })
-    }
-
-    /// Converts radii to lengths of stored vectors. Call this once all rows are sorted.
-    pub(super) fn measure(&mut self, space: Space<'_>) {
-        self.tallies.iter_mut().for_each(|tally| tally.radius = space.stored_length(tally.radius));
-    }
-
-    /// Returns the first row that is not sorted yet, and whether all rows are sorted.
-    fn done_before(&self) -> (u64, bool) {
-        let before = self.kept.and_then(|kept| lock(kept).kept.state().rows.clone());
-        before.map_or((0, false), |rows| (rows.next_row, rows.are_all))
-    }
-
-    /// Writes a checkpoint of the rows before `next_row`, if rows are kept.
-    fn keep(&mut self, next_row: u64, are_all: bool) -> Result<()> {
-        let Some(kept) = self.kept else { return Ok(()) };
-        lock(kept).keep_rows(&mut self.records, &self.tallies, next_row, self.distances_a_row, are_all)
-    }
-
-    fn add<T: Coordinate>(
-        &mut self,
-        usable: &UsableRows,
-        nearest: &[Nearest<T::Distance>],
-        space: Space<'_>,
-    ) -> Result<()> {
-        let mut id = Vec::new();
-        for (k, (nearest, vector)) in nearest.iter().zip(usable.stored.chunks_exact(space.vectors.bytes())).enumerate()
-        {
-            id_bytes(&usable.ids, k, &mut id);
-            let tally = &mut self.tallies[nearest.center as usize];
-            tally.rows += 1;
-            tally.id_bytes += id.len() as u64;
-            // An upper bound: rounding of the distance up, plus the distance between the vector and its rounded form.
-            let away = T::at_most(nearest.squared, space.dimensions()).sqrt() + f64::from(nearest.residual);
-            tally.radius = tally.radius.max(away);
-            let head = RecordHead::new(nearest.center, usable.rows[k], &id);
-            self.records.push(self.partition_of_center[nearest.center as usize], &[head.as_bytes(), vector, &id])?;
-        }
-        let next_row = usable.rows.last().map_or(0, |row| row + 1);
-        if next_row > 0 && self.kept.is_some_and(|kept| lock(kept).is_due(next_row)) {
-            self.keep(next_row, false)?;
-        }
-        Ok(())
     }
 }
 

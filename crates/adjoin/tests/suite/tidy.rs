@@ -64,6 +64,8 @@ const WITHOUT_CIRCLES: &[&str] = &[
     "crates/adjoin-object/src",
     "crates/adjoin-server/src",
     "crates/adjoin-server/src/load",
+    "crates/adjoin/src/buckets",
+    "crates/adjoin/src/collection",
     "crates/adjoin/src/dedupe",
     "crates/adjoin/src/estimate",
     "crates/adjoin/src/execute",
@@ -78,7 +80,9 @@ const WITHOUT_CIRCLES: &[&str] = &[
     "crates/adjoin/src/query",
     "crates/adjoin/src/serve",
     "crates/adjoin/src/sink",
+    "crates/adjoin/src/source",
     "crates/adjoin/src/sql",
+    "crates/adjoin/src/store",
     "crates/adjoin/src/truth",
     "lab/src",
     "python/src",
@@ -125,7 +129,10 @@ const UNSAFE_HOMES: &[&str] = &["crates/adjoin-device/", "crates/adjoin-kernels/
 const FUNCTION_LINES_MAX: usize = 70;
 
 /// Maximum number of lines of a file, without in-file tests.
-const FILE_LINES_MAX: usize = 800;
+const FILE_LINES_MAX: usize = 600;
+
+/// Maximum number of lines of a file of tests only.
+const TEST_FILE_LINES_MAX: usize = 800;
 
 /// Maximum number of lines of the architecture document.
 const ARCHITECTURE_LINES_MAX: usize = 200;

@@ -17,9 +17,9 @@ use crate::index::Index;
 use crate::index::cache::PageCache;
 use crate::index::filtered_vertices::FilteredVertices;
 use crate::index::promise::aim_at;
-use crate::index::run::Walks;
 use crate::index::walk::WalkAim;
 use crate::index::walk_strategy::WalkStrategy;
+use crate::index::walks::Walks;
 use crate::load::Members;
 
 /// Least number of inserted rows that walk together.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{FILE_LINES_MAX, FUNCTION_LINES_MAX, Finding, UNSAFE_HOMES};
+use super::{FILE_LINES_MAX, FUNCTION_LINES_MAX, Finding, TEST_FILE_LINES_MAX, UNSAFE_HOMES};
 
 /// Words that an item may start with.
 const ITEM_WORDS: &[&str] = &[
@@ -46,8 +46,9 @@ pub(crate) fn long_file(path: &str, source: &str) -> Option<Finding> {
     let whole = blank(source);
     let test_lines: usize = test_items(&whole).into_iter().map(|item| whole[item].lines().count()).sum();
     let lines = source.lines().count() - test_lines;
-    let what = format!("{lines} lines without tests, at most {FILE_LINES_MAX}");
-    (lines > FILE_LINES_MAX).then(|| Finding::new(path, 1, what, "split it where it changes its subject"))
+    let max = if path.contains("/tests/") { TEST_FILE_LINES_MAX } else { FILE_LINES_MAX };
+    let what = format!("{lines} lines without tests, at most {max}");
+    (lines > max).then(|| Finding::new(path, 1, what, "split it where it changes its subject"))
 }
 
 /// Sorts findings by the number that their text starts with, largest first.
@@ -336,12 +337,14 @@ fn canary_a_function_of_71_lines_is_found() {
 }
 
 #[test]
-fn canary_a_file_of_801_lines_is_found_and_tests_do_not_count() {
+fn canary_a_file_of_601_lines_is_found_and_tests_do_not_count() {
     let line = "const A: u8 = 1;\n";
     let tests = format!("#[cfg(test)]\n#[allow(dead_code)]\nmod tests {{\n{}}}\n", line.repeat(500));
-    assert_eq!(long_file("a.rs", &(line.repeat(800) + &tests)), None);
-    let found = long_file("a.rs", &(line.repeat(801) + &tests)).expect("one line too many");
-    assert_eq!(found.what, "801 lines without tests, at most 800");
+    assert_eq!(long_file("a.rs", &(line.repeat(600) + &tests)), None);
+    let found = long_file("a.rs", &(line.repeat(601) + &tests)).expect("one line too many");
+    assert_eq!(found.what, "601 lines without tests, at most 600");
+    assert_eq!(long_file("crates/a/tests/b.rs", &line.repeat(800)), None);
+    assert!(long_file("crates/a/tests/b.rs", &line.repeat(801)).is_some());
 }
 
 #[test]

@@ -1,0 +1,469 @@
+//! Walks of many queries: each thread has several in progress, each with a read in flight.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use adjoin_device::{AlignedBuffer, Cause, Completion, ReadQueue, Reservation};
+
+use super::cache::PageCache;
+use super::filtered_vertices::FilteredVertices;
+use super::navigation::Navigator;
+use super::page::Page;
+use super::walk::{Walk, WalkAim, WalkCounts, WalkedIndex};
+use super::walk_strategy::WalkStrategy;
+use super::{Index, IndexManifest, PURPOSE_SEARCH};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::geometry::Coordinate;
+use crate::base::report::Stopwatch;
+use crate::base::workers::map_items;
+use crate::execute::{Hit, Nearest};
+use crate::load::Members;
+use crate::query::QueryTarget;
+
+/// Number of reads that a thread keeps in flight if few queries are in progress, by prefetching for each of them.
+const READS_AT_ONCE: usize = 16;
+/// Number of reads submitted together while a thread has other walks to continue: few system calls, and few reads that
+/// wait.
+const STARTED_AT_ONCE: u64 = 4;
+/// Number of hits for which a query without a limit on hits reserves memory.
+const HITS_EXPECTED: u64 = 1_000;
+/// Number of queries that a thread compares with the navigation graph at once.
+const ENTERED_TOGETHER: usize = 64;
+/// Number of reads of a query that a trace can distinguish.
+const STEPS_OF_QUERY: u64 = 1 << 20;
+/// Approximate number of pages that a walk reads beyond one per candidate.
+const PAGES_BEYOND: u64 = 64;
+
+/// Parameters and resources of the walks of a search.
+pub(super) struct Walks<'a, T: Coordinate> {
+    context: &'a Context,
+    index: &'a Index,
+    aim: WalkAim,
+    admitted: Option<&'a FilteredVertices>,
+    strategy: WalkStrategy,
+    at_once: usize,
+    cache: &'a PageCache,
+    navigator: Navigator<'a, T>,
+}
+
+/// Hits of one query, and the work of finding them.
+pub(super) struct WalkHits {
+    pub(super) query: u32,
+    pub(super) hits: Vec<Hit>,
+    pub(super) counts: WalkCounts,
+    /// Number of pages read for the query, including prefetched ones that it did not need.
+    pub(super) pages_read: u64,
+    pub(super) latency_ms: f32,
+}
+
+impl<'a, T: Coordinate> Walks<'a, T> {
+    /// Prepares walks, with as many in progress as memory allows. Pages are taken from `cache` if it has them.
+    pub(super) fn new(
+        context: &'a Context,
+        index: &'a Index,
+        aim: WalkAim,
+        admitted: Option<&'a FilteredVertices>,
+        strategy: WalkStrategy,
+        cache: &'a PageCache,
+    ) -> Self {
+        let of_walk = Self::walk_bytes(index.facts(), aim, strategy);
+        let at_once = context.budget().free() / 2 / of_walk / context.threads.max(1) as u64;
+        let at_once = at_once.clamp(1, strategy.walks as u64) as usize;
+        let navigator = Navigator::new(context.kernel, index.facts().space(), &index.navigation);
+        Self { context, index, aim, admitted, strategy, at_once, cache, navigator }
+    }
+
+    /// Returns the bytes of a walk: the pages that it waits for, its list, the vertices that it has seen, and a table
+    /// of distances.
+    pub(super) fn walk_bytes(facts: &IndexManifest, aim: WalkAim, strategy: WalkStrategy) -> u64 {
+        let pages = (aim.held as u64 + PAGES_BEYOND).min(facts.shape().pages(facts.vertices));
+        let seen = 4 * 4 * pages * facts.degree as u64;
+        let awaited = strategy.beam as u64 * facts.shape().bytes() as u64;
+        awaited + seen + 16 * aim.held as u64 + 1_024 * facts.code_bytes as u64 + bytes_of_hits(facts, aim.wanted)
+    }
+
+    /// Returns the bytes of a thread with `walks` walks in progress.
+    pub(super) fn worker_bytes(facts: &IndexManifest, of_walk: u64, walks: usize) -> u64 {
+        walks as u64 * of_walk + (READS_AT_ONCE * facts.shape().bytes()) as u64
+    }
+
+    pub(super) fn working_bytes(&self) -> u64 {
+        let facts = self.index.facts();
+        let of_walk = Self::walk_bytes(facts, self.aim, self.strategy);
+        self.context.threads as u64 * Self::worker_bytes(facts, of_walk, self.at_once)
+    }
+
+    /// Finds the hits of some queries by walks, on all threads, and returns them in the order of the queries. The
+    /// `hidden` vertex of a query is ignored by its walk. Returns `None` if memory does not hold the hits of queries
+    /// without a limit on hits.
+    ///
+    /// # Errors
+    /// If pages cannot be read, if memory does not suffice, or if the work is cancelled.
+    pub(super) fn search(
+        &self,
+        queries: &Members<T>,
+        hidden: &[Option<u32>],
+        range: Range<u32>,
+    ) -> Result<Option<Vec<WalkHits>>> {
+        let Context { threads, cancel, .. } = self.context;
+        let order = self.order(queries, range)?;
+        let shared = Shared {
+            order: &order,
+            next: AtomicUsize::new(0),
+            room: self.aim.wanted.room(self.context),
+            held: AtomicU64::new(0),
+            full: AtomicBool::new(false),
+        };
+        let work = |(): &mut (), _: usize| Worker::new(self, queries, hidden, &shared)?.run();
+        // One item per thread: a worker takes queries from the shared order until none is left.
+        let found = map_items(*threads, *threads, cancel, || (), work)?;
+        if shared.full.into_inner() {
+            return Ok(None);
+        }
+        let mut found: Vec<WalkHits> = found.into_iter().flatten().collect();
+        // Threads finish queries in any order.
+        found.sort_unstable_by_key(|found| found.query);
+        Ok(Some(found))
+    }
+
+    /// Returns the order in which queries start. If there are many, queries that start near each other are consecutive,
+    /// since they need the same pages.
+    fn order(&self, queries: &Members<T>, range: Range<u32>) -> Result<Vec<u32>> {
+        let Self { context, navigator, strategy, at_once, .. } = self;
+        let (first, mut order) = (range.start, range.collect::<Vec<u32>>());
+        // Few queries are all in progress at the same time, so their order does not matter.
+        if strategy.near_together && order.len() > at_once * context.threads {
+            let chunks: Vec<&[u32]> = order.chunks(ENTERED_TOGETHER).collect();
+            let state = || (navigator.search(), Vec::new());
+            let begin = |(search, entries): &mut (_, Vec<u32>), number: usize| {
+                let first = |&query: &u32| {
+                    entries.clear();
+                    navigator.enter(search, queries.panel.row(query as usize), entries);
+                    entries.first().copied()
+                };
+                Ok(chunks[number].iter().map(first).collect::<Vec<_>>())
+            };
+            let entries = map_items(context.threads, chunks.len(), &context.cancel, state, begin)?.concat();
+            order.sort_by_key(|&query| entries[(query - first) as usize]);
+        }
+        Ok(order)
+    }
+}
+
+/// Returns the bytes of the hits of a query that are reserved with it.
+pub(super) fn bytes_of_hits(facts: &IndexManifest, wanted: QueryTarget) -> u64 {
+    match wanted.among(facts.rows) {
+        QueryTarget::Nearest(k) => Nearest::memory_bytes(k),
+        QueryTarget::Within(_) => Nearest::memory_bytes(HITS_EXPECTED.min(facts.rows)),
+    }
+}
+
+/// State shared by the threads of a search.
+struct Shared<'a> {
+    /// Order in which queries start, and the position of the first that has not started.
+    order: &'a [u32],
+    next: AtomicUsize,
+    /// Number of hits that memory has room for, number of hits held, and whether memory is full.
+    room: u64,
+    held: AtomicU64,
+    full: AtomicBool,
+}
+
+/// A search thread with walks in progress. Each has a read in flight, or several if there are few walks.
+struct Worker<'a, T: Coordinate> {
+    run: &'a Walks<'a, T>,
+    queries: &'a Members<T>,
+    hidden: &'a [Option<u32>],
+    searched: WalkedIndex<'a, T>,
+    shared: &'a Shared<'a>,
+    queue: Box<dyn ReadQueue>,
+    /// Number of reads submitted to the queue.
+    handed: u64,
+    in_flight: Vec<InFlight>,
+    walks: Vec<UnderWay<T>>,
+    /// Number of walks that have not ended.
+    under_way: usize,
+    /// Pages that a walk is likely to need. Scratch space.
+    likely: Vec<u32>,
+    spare: Vec<AlignedBuffer>,
+    found: Vec<WalkHits>,
+    _memory: Reservation,
+}
+
+/// A page that several walks may use.
+type SharedPage = Arc<AlignedBuffer>;
+
+/// A page being read, and the walks that requested it.
+struct InFlight {
+    /// Number of the read.
+    number: u64,
+    page: u32,
+    asked: Vec<usize>,
+}
+
+/// A walk in progress, with its start time.
+struct UnderWay<T: Coordinate> {
+    walk: Walk<T>,
+    query: u32,
+    /// Pages that the walk waits for.
+    needed: Vec<u32>,
+    /// These and other pages that the walk is likely to need, with their contents once read.
+    asked: Vec<(u32, Option<SharedPage>)>,
+    pages_read: u64,
+    begun: Stopwatch,
+}
+
+impl<T: Coordinate> UnderWay<T> {
+    fn has_asked(&self, page: u32) -> Option<usize> {
+        self.asked.iter().position(|&(asked, _)| asked == page)
+    }
+
+    /// Returns whether all pages that the walk waits for have arrived.
+    fn may_go_on(&self) -> bool {
+        let has_come = |&page: &u32| self.has_asked(page).is_some_and(|place| self.asked[place].1.is_some());
+        !self.needed.is_empty() && self.needed.iter().all(has_come)
+    }
+}
+
+impl<'a, T: Coordinate> Worker<'a, T> {
+    fn new(
+        run: &'a Walks<'a, T>,
+        queries: &'a Members<T>,
+        hidden: &'a [Option<u32>],
+        shared: &'a Shared<'a>,
+    ) -> Result<Self> {
+        let (context, index) = (run.context, run.index);
+        let facts = index.facts();
+        let searched = WalkedIndex {
+            kernel: context.kernel,
+            index,
+            shape: facts.shape(),
+            space: facts.space(),
+            navigator: &run.navigator,
+            aim: run.aim,
+            admitted: run.admitted,
+            strategy: run.strategy,
+        };
+        let queue = context.device.read_queue(run.at_once * run.strategy.beam + READS_AT_ONCE)?;
+        let memory = context.reserve(run.working_bytes() / context.threads as u64, PURPOSE_SEARCH)?;
+        Ok(Self {
+            run,
+            queries,
+            hidden,
+            searched,
+            shared,
+            queue,
+            handed: 0,
+            in_flight: Vec::new(),
+            walks: Vec::new(),
+            under_way: 0,
+            likely: Vec::new(),
+            spare: Vec::new(),
+            found: Vec::new(),
+            _memory: memory,
+        })
+    }
+
+    /// Answers queries until none is left.
+    fn run(mut self) -> Result<Vec<WalkHits>> {
+        for slot in 0..self.run.at_once {
+            let (walk, begun) = (Walk::new(&self.searched), Stopwatch::start());
+            let (needed, asked) = (Vec::new(), Vec::new());
+            self.walks.push(UnderWay { walk, query: 0, needed, asked, pages_read: 0, begun });
+            if self.begin(slot) {
+                self.go_on(slot)?;
+            }
+        }
+        while self.under_way > 0 && !self.shared.full.load(Ordering::Relaxed) {
+            let done = self.queue.wait().expect("each walk in progress waits for a page");
+            self.run.context.cancel.check()?;
+            self.arrive(done)?;
+        }
+        Ok(self.found)
+    }
+
+    /// Starts the next query. Returns `false` if none is left.
+    fn begin(&mut self, slot: usize) -> bool {
+        let place = self.shared.next.fetch_add(1, Ordering::Relaxed);
+        let Some(&query) = self.shared.order.get(place) else { return false };
+        let hidden = self.hidden.get(query as usize).copied().flatten();
+        let under_way = &mut self.walks[slot];
+        (under_way.query, under_way.pages_read, under_way.begun) = (query, 0, Stopwatch::start());
+        under_way.walk.begin(&self.searched, self.queries, query, hidden);
+        self.under_way += 1;
+        true
+    }
+
+    /// Continues a walk until it waits for a page. If the walk ends, starts the next query.
+    fn go_on(&mut self, slot: usize) -> Result<()> {
+        loop {
+            let UnderWay { walk, needed, .. } = &mut self.walks[slot];
+            needed.clear();
+            walk.likely(&self.searched, self.run.strategy.beam, needed);
+            if needed.is_empty() {
+                self.end(slot);
+                if !self.begin(slot) {
+                    return Ok(());
+                }
+                continue;
+            }
+            for k in 0..self.walks[slot].needed.len() {
+                self.ask(slot, self.walks[slot].needed[k])?;
+            }
+            // After the requests for needed pages, so that those are read first.
+            self.look_ahead(slot)?;
+            if !self.walks[slot].may_go_on() {
+                return Ok(());
+            }
+            self.take(slot)?;
+        }
+    }
+
+    /// Passes the arrived pages to the walk that waited for them.
+    fn take(&mut self, slot: usize) -> Result<()> {
+        let UnderWay { walk, needed, asked, .. } = &mut self.walks[slot];
+        for &number in &*needed {
+            let place = asked.iter().position(|&(page, _)| page == number).expect("a needed page was requested");
+            let page = asked.swap_remove(place).1.expect("a needed page has arrived");
+            let before = walk.hits();
+            walk.take(&self.searched, self.queries, number, Page::of_checked(self.searched.shape, &page))?;
+            // The buffer is reused unless another walk still holds the page.
+            self.spare.extend(Arc::into_inner(page));
+            let more = walk.hits() - before;
+            if self.shared.held.fetch_add(more, Ordering::Relaxed) + more > self.shared.room {
+                self.shared.full.store(true, Ordering::Relaxed);
+            }
+        }
+        needed.clear();
+        Ok(())
+    }
+
+    fn end(&mut self, slot: usize) {
+        let UnderWay { walk, query, asked, pages_read, begun, .. } = &mut self.walks[slot];
+        let hits = walk.end(&self.searched);
+        // Pages that were prefetched and not needed.
+        self.spare.extend(asked.drain(..).filter_map(|(_, page)| Arc::into_inner(page?)));
+        let latency_ms = (begun.seconds() * 1e3) as f32;
+        let (query, counts, pages_read) = (*query, walk.counts, *pages_read);
+        self.found.push(WalkHits { query, hits, counts, pages_read, latency_ms });
+        self.under_way -= 1;
+    }
+
+    /// Requests a page, unless the walk has requested it already or the page is cached. Walks that need the same page
+    /// share one read.
+    fn ask(&mut self, slot: usize, page: u32) -> Result<()> {
+        if self.walks[slot].has_asked(page).is_some() {
+            return Ok(());
+        }
+        let held = self.held(page);
+        let is_held = held.is_some();
+        self.walks[slot].asked.push((page, held));
+        if is_held {
+            return Ok(());
+        }
+        let shares = self.run.strategy.shares;
+        match self.in_flight.iter_mut().find(|in_flight| shares && in_flight.page == page) {
+            // The request may stem from the slot's previous query.
+            Some(in_flight) if in_flight.asked.contains(&slot) => Ok(()),
+            Some(in_flight) => {
+                in_flight.asked.push(slot);
+                Ok(())
+            }
+            None => self.read(slot, page),
+        }
+    }
+
+    /// Returns a page if it is cached.
+    fn held(&mut self, page: u32) -> Option<SharedPage> {
+        if !self.run.cache.has(page) {
+            return None;
+        }
+        let mut buffer = self.buffer();
+        match self.run.cache.get(page, &mut buffer) {
+            true => Some(Arc::new(buffer)),
+            false => {
+                self.spare.push(buffer); // evicted in the meantime
+                None
+            }
+        }
+    }
+
+    fn buffer(&mut self) -> AlignedBuffer {
+        self.spare.pop().unwrap_or_else(|| AlignedBuffer::zeroed(self.searched.shape.bytes()))
+    }
+
+    fn read(&mut self, slot: usize, page: u32) -> Result<()> {
+        let UnderWay { walk, query, needed, pages_read, .. } = &mut self.walks[slot];
+        let step = u64::from(*query) * STEPS_OF_QUERY + walk.counts.reads;
+        let after = (walk.counts.reads > 0).then(|| step - 1);
+        let is_needed = needed.contains(&page);
+        let cause = Cause { consumer: "index", step: is_needed.then_some(step), after: after.filter(|_| is_needed) };
+        *pages_read += 1;
+        let buffer = self.buffer();
+        self.handed += 1;
+        self.in_flight.push(InFlight { number: self.handed, page, asked: vec![slot] });
+        let submit = if self.handed.is_multiple_of(STARTED_AT_ONCE) {
+            <dyn ReadQueue>::submit
+        } else {
+            <dyn ReadQueue>::submit_later
+        };
+        let offset = u64::from(page) * self.searched.shape.bytes() as u64;
+        Ok(submit(&mut *self.queue, self.handed, cause, &self.run.index.pages, offset, buffer)?)
+    }
+
+    /// Passes a page to the walks that requested it, and continues walks that waited for it. A page that is damaged or
+    /// cannot be read is an error if a walk needs it; walks that only prefetched it request it again if they come to
+    /// need it.
+    fn arrive(&mut self, Completion { token, result, buffer }: Completion) -> Result<()> {
+        let is_this = |in_flight: &InFlight| in_flight.number == token;
+        let place = self.in_flight.iter().position(is_this).expect("the page was requested");
+        let InFlight { page, asked, .. } = self.in_flight.swap_remove(place);
+        if let Err(error) = result.map_err(Error::from).and_then(|_| self.check(page, &buffer)) {
+            if asked.iter().any(|&slot| self.walks[slot].needed.contains(&page)) {
+                return Err(error);
+            }
+            asked.iter().for_each(|&slot| self.walks[slot].asked.retain(|(other, _)| *other != page));
+            self.spare.push(buffer);
+            return Ok(());
+        }
+        self.run.cache.put(page, &buffer);
+        let shared = Arc::new(buffer);
+        for &slot in &asked {
+            if let Some(place) = self.walks[slot].has_asked(page) {
+                self.walks[slot].asked[place].1 = Some(shared.clone());
+            }
+        }
+        self.spare.extend(Arc::into_inner(shared)); // if the walks that requested it have ended
+        for slot in asked {
+            if self.walks[slot].needed.contains(&page) && self.walks[slot].may_go_on() {
+                self.take(slot)?;
+                self.go_on(slot)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self, page: u32, buffer: &AlignedBuffer) -> Result<()> {
+        let checked = Page::check(self.searched.shape, page, buffer);
+        checked.map(drop).ok_or_else(|| self.run.index.damaged_page(page, "checksum mismatch"))
+    }
+
+    /// Prefetches pages that a walk is likely to need next, if too few walks are in progress to keep the device busy.
+    /// This is NDSearch's speculative searching (section VI-B), and does not affect the hits.
+    fn look_ahead(&mut self, slot: usize) -> Result<()> {
+        let waiting = self.shared.order.len().saturating_sub(self.shared.next.load(Ordering::Relaxed));
+        let walks = (self.under_way + waiting).clamp(1, self.run.at_once);
+        let width = (READS_AT_ONCE / walks).min(self.run.strategy.ahead);
+        if width <= self.run.strategy.beam || !self.run.strategy.shares {
+            return Ok(());
+        }
+        let mut likely = std::mem::take(&mut self.likely);
+        likely.clear();
+        self.walks[slot].walk.likely(&self.searched, width, &mut likely);
+        likely.iter().try_for_each(|&page| self.ask(slot, page))?;
+        self.likely = likely;
+        Ok(())
+    }
+}
