@@ -26,9 +26,11 @@ use crate::base::workers::map_items;
 use crate::execute::{Hit, Nearest};
 use crate::load::{Members, ReadCounts};
 use crate::query::{
-    BatchSearch, IdRoom, NamedHits, QueryTarget, QueryVectors, RanSearch, SearchWork, SourceQueries, StoredQueries,
+    BatchSearch, HitColumns, IdRoom, NamedHits, QueryTarget, QueryVectors, RanSearch, SearchWork, SourceQueries,
+    StoredQueries,
 };
 use crate::source::{IdKind, VectorSource};
+use crate::store::ResultColumns;
 
 /// Number of reads that a thread keeps in flight if few queries are in progress, by prefetching for each of them.
 const READS_AT_ONCE: usize = 16;
@@ -104,6 +106,8 @@ pub(super) struct IndexSearch<'a, T: Coordinate> {
     sought: ChangedTarget<'a>,
     /// Vertices that can be hits; `None` if all can.
     admitted: Option<&'a FilteredVertices>,
+    /// Columns that hits carry, if any.
+    carried: Option<&'a ResultColumns<'a>>,
     totals: Totals,
 }
 
@@ -245,7 +249,12 @@ impl<'a, T: Coordinate> IndexSearch<'a, T> {
             SearchMethod::Walk(aim) => Some(Walks::new(context, index, aim, admitted, strategy, cache)),
             SearchMethod::PageScan => None,
         };
-        Self { context, index, walks, sought, admitted, totals: Totals::default() }
+        Self { context, index, walks, sought, admitted, carried: None, totals: Totals::default() }
+    }
+
+    /// Returns the search with columns that hits carry.
+    pub(super) fn carrying(self, carried: Option<&'a ResultColumns<'a>>) -> Self {
+        Self { carried, ..self }
     }
 
     /// Returns the number of queries answered at once.
@@ -395,6 +404,10 @@ impl<T: Coordinate> BatchSearch for IndexSearch<'_, T> {
 
     fn name(&self, kind: IdKind, places: &[(u32, u32)], room: &mut IdRoom<'_>) -> Result<Option<NamedHits>> {
         self.sought.name(self.index, kind, places, room)
+    }
+
+    fn columns(&self, context: &Context, places: &[(u32, u32)], room: &mut IdRoom<'_>) -> Result<Option<HitColumns>> {
+        self.carried.map_or(Ok(None), |carried| self.sought.columns(context, carried, places, room))
     }
 }
 

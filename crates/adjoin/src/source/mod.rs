@@ -46,7 +46,10 @@ mod window;
 mod without;
 
 pub use arrow_table::ArrowTable;
-pub(crate) use attributes::{Attributes, NumberedTables, kept_schema, kept_tables, kept_tables_bytes, slice_bytes};
+pub(crate) use attributes::{
+    Attributes, NumberedTables, kept_schema, kept_tables, kept_tables_bytes, kept_tables_memory, open_kept_tables,
+    slice_bytes,
+};
 pub(crate) use file::SourceFile;
 pub(crate) use file::facts_of_files;
 pub use generate::Generated;
@@ -56,6 +59,7 @@ pub(crate) use nested::ColumnPlace;
 pub(crate) use objects::{check_remote, is_glob};
 pub use open::{IdChoice, SourceOptions, open};
 pub(crate) use open::{open_counted, open_nonempty};
+pub(crate) use parquet::TablesMemory;
 pub use table_file::TableFile;
 pub use vectors::{
     AttributeTables, Fault, IdKind, IdType, Ids, SourceAttributes, SourceInfo, TextIds, VectorBatch, VectorScan,
