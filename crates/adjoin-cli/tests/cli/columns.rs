@@ -171,6 +171,78 @@ fn hits_of_a_collection_carry_columns_of_merged_and_unmerged_rows() {
     check(&place, "hits.parquet", &changed, &names, "with a filter");
 }
 
+/// Returns a store, an index and a collection with unmerged rows, of the same rows with a text and a number.
+fn folders() -> Place {
+    let place = Place::new();
+    let columns: Vec<_> = common().into_iter().filter(|(name, _)| ["text", "whole"].contains(name)).collect();
+    write_rows(&place, "set.parquet", &columns, 0..ROWS);
+    write_rows(&place, "first.parquet", &columns, 0..400);
+    write_rows(&place, "more.parquet", &columns, 400..ROWS);
+    place.done("build set.parquet --columns text,whole -o set.store --quiet");
+    place.done("index build set.parquet --columns text,whole -o set.index --quiet");
+    place.done("collection create set.live --dimensions 3 --columns text:text,whole:int64");
+    place.done("collection write set.live --insert first.parquet --quiet");
+    place.done("collection merge set.live --quiet");
+    place.done("collection write set.live --insert more.parquet --quiet");
+    place
+}
+
+#[cfg(feature = "serve")]
+#[test]
+fn the_server_returns_columns_of_hits_and_rows_by_id() {
+    let place = folders();
+    let columns = common();
+    let (texts, whole) = (columns[0].1.as_string::<i32>(), columns[1].1.as_primitive::<Int64Type>());
+    let of_row = |id: &Value| {
+        let row = id.as_u64().unwrap() as usize / 3;
+        let text = texts.is_valid(row).then(|| texts.value(row));
+        json!({"text": text, "whole": whole.is_valid(row).then(|| whole.value(row))})
+    };
+    for folder in ["set.store", "set.index", "set.live"] {
+        let serving = crate::serving::Serving::start(&place, &format!("{folder} --memory 256MB"));
+        let queries = json!([[0, 0, 0], [9, 8, 1], [50, 30, 6]]);
+        for target in [json!({"k": 9}), json!({"k": 200}), json!({"radius": 20}), json!({"k": 3, "where": "whole > 0"})]
+        {
+            let mut asked = json!({"queries": queries, "columns": ["whole", "text"]});
+            asked.as_object_mut().unwrap().extend(target.as_object().unwrap().clone());
+            let answer = serving.post("/v1/search", &asked);
+            assert_eq!(answer.status, 200, "{folder}: {answer:?}");
+            let answer = answer.json();
+            let hits: Vec<&Value> =
+                answer["hits"].as_array().unwrap().iter().flat_map(|hits| hits.as_array().unwrap()).collect();
+            assert!(hits.len() >= 9, "{folder}: {answer}");
+            hits.iter().for_each(|hit| assert_eq!(hit["columns"], of_row(&hit["id"]), "{folder}"));
+            asked.as_object_mut().unwrap().remove("columns");
+            let without = serving.post("/v1/search", &asked).json();
+            assert!(without["hits"][0][0]["columns"].is_null());
+        }
+        let floats: Vec<u8> = [9.0f32, 8.0, 1.0].iter().flat_map(|value| value.to_le_bytes()).collect();
+        let raw =
+            serving.ask("POST /v1/search?k=2&columns=text,whole\ncontent-type: application/octet-stream", &floats);
+        let hit = &raw.json()["hits"][0][1];
+        assert_eq!(hit["columns"], of_row(&hit["id"]), "{folder}");
+        let unknown = serving.post("/v1/search", &json!({"queries": queries, "k": 1, "columns": ["url"]}));
+        assert!(unknown.problem(400).contains("keeps no such column; it keeps text, whole"), "{folder}");
+        let rows = serving.post("/v1/rows", &json!({"ids": [1797, 0, 3, 0]}));
+        assert_eq!(rows.status, 200, "{folder}: {rows:?}");
+        let row = |id: u64| {
+            let vector = [id / 3 % 59, id / 3 % 31, id / 3 % 7].map(|x| x as f64);
+            json!({"id": id, "vector": vector, "columns": of_row(&json!(id))})
+        };
+        assert_eq!(rows.json()["rows"], json!([row(1797), row(0), row(3), row(0)]), "{folder}");
+        let missing = serving.post("/v1/rows", &json!({"ids": [3, 4]})).problem(400);
+        assert!(missing.contains("no row has the id 4"), "{missing}");
+        let some = serving.post("/v1/rows", &json!({"ids": [4, 3], "on_missing": "skip"})).json();
+        assert_eq!(some["rows"], json!([row(3)]));
+        for (asked, words) in [(json!({"ids": []}), "ids is empty"), (json!({"ids": [1], "on_missing": "no"}), "skip")]
+        {
+            assert!(serving.post("/v1/rows", &asked).problem(400).contains(words), "{asked}");
+        }
+        let (code, said) = serving.end();
+        assert_eq!(code, Some(0), "{said}");
+    }
+}
+
 #[test]
 fn columns_that_are_not_kept_are_refused_before_any_search() {
     let place = Place::new();
