@@ -77,6 +77,7 @@ class OpenFolder:
         nprobe: Optional[int] = None,
         list: Optional[int] = None,
         where: Optional[str] = None,
+        columns: Sequence[str] = (),
         calibrate_with: Optional[PathLike] = None,
         memory: Union[str, int, None] = None,
         threads: Optional[int] = None,
@@ -104,6 +105,8 @@ class OpenFolder:
             list: Number of candidates to keep in an index or a collection, without a promise.
             where: A SQL condition on the columns that the folder keeps, such as ``"lang = 'en' and year >= 2020"``. Only
                 rows that pass are found. If a store itself is searched, only these rows are queries.
+            columns: Columns that the hits carry, of those that the folder keeps. In tables of hits they follow the other
+                columns, and one with the name of an earlier column, such as ``rank``, is called ``columns.rank``.
             memory: Limit for the memory that the search uses in addition to the memory held before the call.
 
         Raises a subclass of :class:`AdjoinError` that names the kind of error. Warns with :class:`PromiseWarning` if
@@ -117,6 +120,7 @@ class OpenFolder:
         wanted["nprobe"] = _options.optional_integer("nprobe", nprobe, _options.U32_MAX)
         wanted["list"] = _options.optional_integer("list", list, _options.U32_MAX)
         wanted["condition"] = _options.text("where", where)
+        wanted["columns"] = _options.texts("columns", columns)
         wanted["calibrate_with"] = _options.optional_path("calibrate_with", calibrate_with)
         options = _options.store_options(seed, None, vector_column, id_column, ids, split, "error", "keep")
         resources = _options.resources(memory, threads)

@@ -65,8 +65,8 @@ class Hits(Table, Temporary):
         self._arrays: Optional[tuple[Any, Any]] = None
 
     def hits(self) -> ArrowStream:
-        """Returns every hit: ``query`` and ``id`` (ids, or row numbers), ``rank`` from 1, and ``distance``,
-        ``similarity`` or ``score``."""
+        """Returns every hit: ``query`` and ``id`` (ids, or row numbers), ``rank`` from 1, ``distance``, ``similarity``
+        or ``score``, and the columns that the search was asked for."""
         return self._found.hits()
 
     @property

@@ -30,6 +30,7 @@ pub(crate) struct SearchArguments {
     nprobe: Option<u32>,
     list: Option<usize>,
     condition: Option<String>,
+    columns: Vec<String>,
 }
 
 impl SearchArguments {
@@ -39,6 +40,7 @@ impl SearchArguments {
         let effort = SearchEffort::try_from(EffortOptions { recall, exact, probes, list })?;
         let mut options = SearchOptions::new(target, effort, seed);
         options.filter = self.condition.as_deref().map(Condition::parse).transpose()?;
+        options.columns.clone_from(&self.columns);
         options.check().map(|()| options)
     }
 
@@ -121,7 +123,7 @@ impl Folder {
                 calibrate_with: calibrate_with.as_deref(),
             };
             self.0.with(|folder| {
-                into_file(context, &file, folder.hit_schema(queries)?, |sink| {
+                into_file(context, &file, folder.hit_schema(queries, &options)?, |sink| {
                     folder.search(context, queries, &options, sink)
                 })
             })

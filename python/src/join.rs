@@ -10,6 +10,7 @@ use adjoin::{
     ResultKind, Sets, Target,
 };
 use adjoin_cli::{Names, PageNames, PageSources, write_page};
+use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use pyo3::prelude::*;
 use pyo3_arrow::PyRecordBatchReader;
@@ -212,8 +213,14 @@ pub(crate) fn stream(path: &Path) -> Result<PyRecordBatchReader> {
 
 /// Reads the rows of a Parquet file.
 pub(crate) fn parquet(path: &Path) -> Result<ParquetRecordBatchReader> {
+    parquet_columns(path, None)
+}
+
+/// Reads the rows of a Parquet file, with the columns at these places, or all.
+pub(crate) fn parquet_columns(path: &Path, places: Option<&[usize]>) -> Result<ParquetRecordBatchReader> {
     let cannot = |error: String| Error::device(format!("cannot read {}: {error}", path.display()));
     let file = File::open(path).map_err(|error| cannot(error.to_string()))?;
     let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| cannot(error.to_string()))?;
-    builder.build().map_err(|error| cannot(error.to_string()))
+    let mask = places.map(|places| ProjectionMask::roots(builder.parquet_schema(), places.iter().copied()));
+    builder.with_projection(mask.unwrap_or_else(ProjectionMask::all)).build().map_err(|error| cannot(error.to_string()))
 }

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use pyo3_arrow::PyRecordBatchReader;
 
-use crate::join::{parquet, stream};
+use crate::join::{parquet_columns, stream};
 use crate::options::json;
 use crate::run::{lock, raised};
 
@@ -153,10 +153,11 @@ fn little_endian(numbers: &[u64]) -> Vec<u8> {
 fn columns_of(path: &Path) -> Result<(Vec<ArrayRef>, Vec<ArrayRef>)> {
     let cannot = |error: ArrowError| Error::device(format!("cannot read {}: {error}", path.display()));
     let (mut ids, mut values) = (Vec::new(), Vec::new());
-    for batch in parquet(path)? {
+    // Columns that hits carry may be much larger than ids and values.
+    for batch in parquet_columns(path, Some(&[2, 3]))? {
         let batch = batch.map_err(&cannot)?;
-        ids.push(batch.column(2).clone());
-        values.push(batch.column(3).clone());
+        ids.push(batch.column(0).clone());
+        values.push(batch.column(1).clone());
     }
     Ok((ids, values))
 }

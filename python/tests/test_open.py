@@ -50,6 +50,49 @@ def test_any_folder_is_opened_and_searched(vectors, folders, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_hits_carry_columns_equal_to_a_join_by_hand(vectors, folders, kind):
+    polars = pytest.importorskip("polars")
+    opened = adjoin.open(folders / kind, read_only=True)
+    with opened.search(vectors[:50], 4, columns=["number"]) as hits:
+        table = hits.to_polars()
+        assert hits.ids.shape == (50, 4) and hits.values.shape == (50, 4)
+    assert table.columns == ["query", "rank", "id", "distance", "number"]
+    assert table["number"].to_list() == [int(name.removeprefix("row ")) for name in table["id"]]
+    with opened.search(vectors[:5], radius=3.0, where="number >= 500", columns=["number"]) as hits:
+        assert all(number >= 500 for number in hits.to_polars()["number"])
+    assert isinstance(table, polars.DataFrame)
+    for columns, error, words in (
+        (["number", "text"], adjoin.OptionError, "columns=.*text.* keeps no such column; it keeps number"),
+        (["number", "number"], adjoin.OptionError, "named twice"),
+        ("number", adjoin.OptionTypeError, "columns"),
+    ):
+        with pytest.raises(error, match=words):
+            opened.search(vectors[:1], 1, columns=columns)
+
+
+def test_hits_carry_nulls_and_columns_with_the_names_of_others(tmp_path):
+    polars = pytest.importorskip("polars")
+    rows = range(300)
+    texts = [None if row % 3 == 1 else f"text {row}" for row in rows]
+    table = polars.DataFrame(
+        {
+            "id": [row * 7 for row in rows],
+            "vector": numpy.random.default_rng(3).standard_normal((300, 4), dtype="float32"),
+            "rank": texts,
+            "truth": [None if row % 4 == 1 else row % 2 == 0 for row in rows],
+            "day": polars.Series([row * 11 for row in rows]).cast(polars.Date),
+        }
+    )
+    store = adjoin.build(table, tmp_path / "store", columns=["rank", "truth", "day"])
+    with store.search(store, 5, columns=["day", "rank", "truth"]) as hits:
+        found = hits.to_polars()
+    assert found.columns == ["query", "rank", "id", "distance", "day", "columns.rank", "truth"]
+    by_hand = found.select("id").join(table.select("id", "day", "rank", "truth"), on="id", how="left", maintain_order="left")
+    for name, by_name in (("day", "day"), ("columns.rank", "rank"), ("truth", "truth")):
+        assert found[name].to_list() == by_hand[by_name].to_list()
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_rows_of_any_folder_are_fetched_in_the_order_of_the_ids(vectors, folders, kind):
     opened = adjoin.open(folders / kind, read_only=True)
     wanted = [999, 0, 500, 0, 650]

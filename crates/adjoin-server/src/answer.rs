@@ -3,11 +3,14 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use adjoin::{IdKind, Ids, Metric, Result, SearchStatistics, ServedHits, ServedRecall, device::Reservation};
+use adjoin::{HitSchema, IdKind, Ids, Metric, Result, SearchStatistics, ServedHits, ServedRecall, device::Reservation};
 use arrow_array::{Float32Array, RecordBatch, UInt32Array};
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{ArrowError, DataType, Field, Schema};
+use arrow_select::concat::concat_batches;
 use serde::Serialize;
+
+use crate::columns::{ColumnTexts, Columns};
 
 /// Bytes of a hit as text, without an id that is text: member names, a number of 20 digits, and a float.
 const TEXT_BYTES_OF_HIT: u64 = 72;
@@ -24,6 +27,8 @@ pub(crate) struct RequestHits {
     pub(crate) rows: Vec<u64>,
     pub(crate) ids: Ids,
     pub(crate) values: Vec<f32>,
+    /// Columns of the hits, if the request asks for any.
+    pub(crate) columns: Option<Columns>,
     /// Reservation for the fields above.
     pub(crate) memory: Reservation,
 }
@@ -79,18 +84,27 @@ pub(crate) struct Answer {
 impl Answer {
     /// Returns the maximum size of the answer as text, in bytes.
     pub(crate) fn text_bytes(&self) -> u64 {
-        let RequestHits { ends, rows, ids, .. } = &self.found;
+        let RequestHits { ends, rows, ids, columns, .. } = &self.found;
+        let of_columns = columns.as_ref().map_or(0, Columns::text_bytes);
         let of_ids = if ids.kind() == IdKind::Utf8 { TEXT_BYTES_OF_BYTE * ids.bytes() } else { 0 };
-        TEXT_BYTES + TEXT_BYTES_OF_QUERY * ends.len() as u64 + TEXT_BYTES_OF_HIT * rows.len() as u64 + of_ids
+        TEXT_BYTES
+            + TEXT_BYTES_OF_QUERY * ends.len() as u64
+            + TEXT_BYTES_OF_HIT * rows.len() as u64
+            + of_ids
+            + of_columns
     }
 
     /// Writes the answer as JSON.
-    pub(crate) fn to_json(&self) -> Vec<u8> {
+    ///
+    /// # Errors
+    /// If Arrow cannot write a column as JSON: never for columns that folders keep.
+    pub(crate) fn to_json(&self) -> std::result::Result<Vec<u8>, ArrowError> {
         // The bound was reserved in the memory for clients, so the text must not grow beyond it.
         let mut text = Vec::with_capacity(self.text_bytes() as usize);
         let name = self.metric.value_field().name().clone();
         text.extend_from_slice(b"{\"hits\":[");
-        let RequestHits { ends, rows, ids, values, .. } = &self.found;
+        let RequestHits { ends, rows, ids, values, columns, .. } = &self.found;
+        let mut columns = columns.as_ref().map(ColumnTexts::new);
         let mut start = 0;
         for (query, &end) in ends.iter().enumerate() {
             text.extend_from_slice(if query == 0 { b"[" } else { b",[" });
@@ -99,9 +113,14 @@ impl Answer {
                 write_id(&mut text, ids, hit, rows[hit]);
                 // Debug format prints the shortest digits. JSON has no number for a distance above the range of f32.
                 let _ = match values[hit] {
-                    value if value.is_finite() => write!(text, ",\"{name}\":{value:?}}}"),
-                    _ => write!(text, ",\"{name}\":null}}"),
+                    value if value.is_finite() => write!(text, ",\"{name}\":{value:?}"),
+                    _ => write!(text, ",\"{name}\":null"),
                 };
+                if let Some(columns) = &mut columns {
+                    text.extend_from_slice(b",\"columns\":");
+                    columns.write_next(&mut text)?;
+                }
+                text.push(b'}');
             }
             text.push(b']');
             start = end;
@@ -109,16 +128,16 @@ impl Answer {
         text.extend_from_slice(b"],");
         let facts = serde_json::to_vec(&self.facts).unwrap_or_default();
         text.extend_from_slice(facts.get(1..).unwrap_or(b"}")); // members of the same object
-        text
+        Ok(text)
     }
 
     /// Writes the hits as a table with the columns `query` (its number in the request), `rank` (from 1), `id`, and
-    /// `distance`, `similarity` or `score`.
+    /// `distance`, `similarity` or `score`, then the columns of the hits, named as in files of hits.
     ///
     /// # Errors
     /// If Arrow refuses: never for columns of equal length.
     pub(crate) fn to_arrow(&self) -> std::result::Result<Vec<u8>, ArrowError> {
-        let RequestHits { ends, rows, ids, values, .. } = &self.found;
+        let RequestHits { ends, rows, ids, values, columns: carried, .. } = &self.found;
         let (mut queries, mut ranks, mut start) = (Vec::new(), Vec::new(), 0);
         for (query, &end) in (0u32..).zip(ends) {
             queries.extend((start..end).map(|_| query));
@@ -126,14 +145,20 @@ impl Answer {
             start = end;
         }
         let whole = |name| Field::new(name, DataType::UInt32, false);
-        let fields = vec![whole("query"), whole("rank"), ids.kind().field("id"), self.metric.value_field()];
-        let schema = Arc::new(Schema::new(fields));
-        let columns = vec![
+        let mut fields = vec![whole("query"), whole("rank"), ids.kind().field("id"), self.metric.value_field()];
+        let mut columns = vec![
             Arc::new(UInt32Array::from(queries)) as _,
             Arc::new(UInt32Array::from(ranks)) as _,
             ids.column(rows),
             Arc::new(Float32Array::from(values.clone())) as _,
         ];
+        if let Some(Columns { schema, parts, .. }) = carried {
+            let (query_ids, ids, metric) = (IdKind::None, ids.kind(), self.metric);
+            let named = HitSchema { query_ids, ids, metric, columns: schema.clone() };
+            fields.extend(named.fields().split_off(fields.len()));
+            columns.extend(concat_batches(schema, parts)?.columns().iter().cloned());
+        }
+        let schema = Arc::new(Schema::new(fields));
         let mut stream = StreamWriter::try_new(Vec::new(), &schema)?;
         stream.write(&RecordBatch::try_new(schema, columns)?)?;
         stream.into_inner()
@@ -151,19 +176,19 @@ fn write_id(text: &mut Vec<u8>, ids: &Ids, hit: usize, row: u64) {
 }
 
 /// Hits of a query, a range of a batch.
-#[derive(Clone, Copy)]
 pub(crate) struct QueryHits<'a> {
     pub(crate) rows: &'a [u64],
     /// Ids of the batch, and the position of the first hit's id among them.
     pub(crate) ids: &'a Ids,
     pub(crate) first_id: usize,
     pub(crate) values: &'a [f32],
+    pub(crate) columns: Option<RecordBatch>,
 }
 
 impl RequestHits {
     /// Returns an empty set of hits.
     pub(crate) fn none(ids: IdKind, memory: Reservation) -> Self {
-        Self { ends: Vec::new(), rows: Vec::new(), ids: Ids::empty(ids), values: Vec::new(), memory }
+        Self { ends: Vec::new(), rows: Vec::new(), ids: Ids::empty(ids), values: Vec::new(), columns: None, memory }
     }
 
     /// Reopens the last query, so that the hits added next belong to it.
@@ -178,7 +203,7 @@ impl RequestHits {
     /// If the memory for clients does not hold them.
     pub(crate) fn push(
         &mut self,
-        QueryHits { rows, ids, first_id, values }: QueryHits<'_>,
+        QueryHits { rows, ids, first_id, values, columns }: QueryHits<'_>,
         reserve: impl FnOnce(u64, u64) -> Result<Reservation>,
     ) -> Result<()> {
         let before = self.held_bytes();
@@ -188,6 +213,9 @@ impl RequestHits {
             (first_id..first_id + rows.len()).for_each(|k| self.ids.push_from(ids, k));
         }
         self.ends.push(self.rows.len());
+        if let Some(columns) = columns {
+            self.columns.get_or_insert_with(|| Columns::new(columns.schema())).push(columns);
+        }
         let more = reserve(self.held_bytes() - before, self.memory.bytes())?;
         self.memory.join(more);
         Ok(())
@@ -195,7 +223,8 @@ impl RequestHits {
 
     /// Returns the bytes of all hits, including the spare capacity of growing vectors.
     fn held_bytes(&self) -> u64 {
-        2 * (8 * self.ends.len() as u64 + 12 * self.rows.len() as u64 + self.ids.held_bytes())
+        let of_columns = self.columns.as_ref().map_or(0, Columns::held_bytes);
+        2 * (8 * self.ends.len() as u64 + 12 * self.rows.len() as u64 + self.ids.held_bytes()) + of_columns
     }
 }
 
@@ -208,7 +237,8 @@ mod tests {
 
     fn answer(ids: Ids) -> Answer {
         let memory = MemoryBudget::new(1).reserve(0).unwrap();
-        let found = RequestHits { ends: vec![2, 2, 3], rows: vec![7, 8, 9], ids, values: vec![0.0, 1.5, 1e-7], memory };
+        let (ends, rows, values) = (vec![2, 2, 3], vec![7, 8, 9], vec![0.0, 1.5, 1e-7]);
+        let found = RequestHits { ends, rows, ids, values, columns: None, memory };
         let facts = AnswerFacts {
             recall: None,
             batch_queries: 4,
@@ -223,17 +253,47 @@ mod tests {
 
     #[test]
     fn json_hits_fit_the_reserved_bytes() {
-        let numbered: Value = serde_json::from_slice(&answer(Ids::None).to_json()).unwrap();
+        let numbered: Value = serde_json::from_slice(&answer(Ids::None).to_json().unwrap()).unwrap();
         assert_eq!(numbered["hits"][0], json!([{"id": 7, "distance": 0.0}, {"id": 8, "distance": 1.5}]));
         assert_eq!((&numbered["hits"][1], &numbered["batch_queries"]), (&json!([]), &json!(4)));
         let named = Ids::Int64(vec![i64::MIN, 0, i64::MAX]);
-        assert_eq!(serde_json::from_slice::<Value>(&answer(named).to_json()).unwrap()["hits"][2][0]["id"], i64::MAX);
+        assert_eq!(
+            serde_json::from_slice::<Value>(&answer(named).to_json().unwrap()).unwrap()["hits"][2][0]["id"],
+            i64::MAX
+        );
         let mut texts = TextIds::default();
         ["a\"b", "\u{1}\u{2}", "é"].iter().for_each(|text| texts.push(text.as_bytes()));
         let texts = answer(Ids::Utf8(texts));
-        let text = texts.to_json();
+        let text = texts.to_json().unwrap();
         assert_eq!(serde_json::from_slice::<Value>(&text).unwrap()["hits"][0][0]["id"], "a\"b");
         assert!(text.len() as u64 <= texts.text_bytes());
+    }
+
+    #[test]
+    fn hits_carry_columns_as_objects_and_in_tables() {
+        let columns: [(&str, arrow_array::ArrayRef); 3] = [
+            ("id", Arc::new(arrow_array::StringArray::from(vec![Some("a\n\"\u{1}"), None, Some("")]))),
+            ("year", Arc::new(arrow_array::Int64Array::from(vec![Some(i64::MIN), Some(2), None]))),
+            ("real", Arc::new(arrow_array::Float64Array::from(vec![f64::MIN, f64::MIN_POSITIVE, -0.0]))),
+        ];
+        let table =
+            RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, true))).unwrap();
+        let mut carried = Columns::new(table.schema());
+        [(0, 1), (1, 0), (1, 2)].into_iter().for_each(|(first, rows)| carried.push(table.slice(first, rows)));
+        let mut answer = answer(Ids::None);
+        answer.found.columns = Some(carried);
+        let text = answer.to_json().unwrap();
+        assert!(text.len() as u64 <= answer.text_bytes());
+        let hits = serde_json::from_slice::<Value>(&text).unwrap()["hits"].take();
+        assert_eq!(hits[0][0]["columns"], json!({"id": "a\n\"\u{1}", "year": i64::MIN, "real": f64::MIN}));
+        assert_eq!(hits[0][1]["columns"], json!({"id": null, "year": 2, "real": f64::MIN_POSITIVE}));
+        assert_eq!(hits[2][0], json!({"id": 9, "distance": 1e-7, "columns": {"id": "", "year": null, "real": -0.0}}));
+        let stream = answer.to_arrow().unwrap();
+        let mut tables = arrow_ipc::reader::StreamReader::try_new(&stream[..], None).unwrap();
+        let found = tables.next().unwrap().unwrap();
+        let names: Vec<String> = found.schema().fields().iter().map(|field| field.name().clone()).collect();
+        assert_eq!(names, ["query", "rank", "id", "distance", "columns.id", "year", "real"]);
+        assert_eq!(found.columns()[4..], table.columns()[..]);
     }
 
     #[test]

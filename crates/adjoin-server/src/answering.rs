@@ -165,7 +165,7 @@ impl Gathered {
         for answer in each.into_iter().flatten() {
             facts.add(&answer, queries);
             let ServedHits { rows, ids, values, .. } = &answer;
-            found.push(QueryHits { rows, ids, first_id: 0, values }, |bytes, held| {
+            found.push(QueryHits { rows, ids, first_id: 0, values, columns: None }, |bytes, held| {
                 reserve(clients, bytes, held + memory.bytes())
             })?;
             // Shrink the reservation, so that each hit is counted once.
@@ -207,7 +207,8 @@ impl HitSink for Sharing<'_> {
         for (query, (&row, &end)) in batch.query_rows.iter().zip(&batch.ends).enumerate() {
             let (part, _) = self.queries.part_of(row);
             let (rows, values) = (&batch.rows[start..end], &batch.values[start..end]);
-            let hits = QueryHits { rows, ids: &batch.ids, first_id: start, values };
+            let columns = batch.columns.as_ref().map(|columns| columns.slice(start, end - start));
+            let hits = QueryHits { rows, ids: &batch.ids, first_id: start, values, columns };
             // The engine splits the hits of a query that exceed a batch. The next batch then continues with the same
             // query.
             if query == 0 && batch.hits_before > 0 {

@@ -162,8 +162,8 @@ impl Backend {
         lock(&self.cached).as_ref().map(|cached| cached.statistics())
     }
 
-    /// Chooses the lane of a request. The long lane takes exact searches, filters, thresholds, many hits or probes,
-    /// long lists, and a recall that has not been calibrated yet.
+    /// Chooses the lane of a request. The long lane takes exact searches, filters, columns of hits
+    /// from a store, thresholds, many hits or probes, long lists, and a recall that has not been calibrated yet.
     pub(crate) fn lane(&self, search: &SearchOptions) -> Lane {
         let served = self.served();
         let buckets = served.folder().facts().buckets;
@@ -176,7 +176,8 @@ impl Backend {
             (SearchEffort::List(list), _) => list <= QUICK_LIST,
             (effort, _) => !effort.compares_all(),
         };
-        if is_quick && is_short && search.filter.is_none() && served.is_calibrated(search) {
+        let is_uncached = buckets.is_some() && needs_search(search);
+        if is_quick && is_short && !is_uncached && search.filter.is_none() && served.is_calibrated(search) {
             Lane::Quick
         } else {
             Lane::Long
@@ -333,8 +334,7 @@ impl Backend {
             let _turn = self.turn.write().unwrap_or_else(PoisonError::into_inner);
             return self.answer_by(SearchMethod::Search(&self.search), batch, give);
         }
-        // A cached search does not support filters.
-        if requests[k].search.filter.is_some() && lock(&self.cached).is_some() {
+        if needs_search(&requests[k].search) && lock(&self.cached).is_some() {
             return give(k, Err(refused));
         }
         self.answer_cached(batch, give);
@@ -359,6 +359,11 @@ impl Backend {
 /// Opens a cached search of a store, with memory of its own.
 fn open_cached(context: &Context, store: &Arc<Store>) -> Result<CachedSearch> {
     CachedSearch::open(context, store.clone(), SEED)
+}
+
+/// Returns whether a cached search cannot answer a request: it knows neither filters nor columns.
+fn needs_search(search: &SearchOptions) -> bool {
+    search.filter.is_some() || !search.columns.is_empty()
 }
 
 /// Returns whether an error is a fault of the server or its data, not of the request.
@@ -436,5 +441,6 @@ mod tests {
         assert_eq!(backend.lane(&SearchOptions { effort: SearchEffort::Probes(1), ..nearest(1) }), Lane::Quick);
         let within = QueryTarget::of(None, Some(1.0), None).unwrap();
         assert_eq!(backend.lane(&SearchOptions { target: within, ..nearest(1) }), Lane::Long);
+        assert_eq!(backend.lane(&SearchOptions { columns: vec!["text".into()], ..nearest(1) }), Lane::Long);
     }
 }

@@ -28,6 +28,8 @@ pub(crate) struct Members {
     pub(crate) nprobe: Option<u32>,
     pub(crate) list: Option<usize>,
     pub(crate) r#where: Option<String>,
+    #[serde(default)]
+    pub(crate) columns: ColumnNames,
     pub(crate) deadline_ms: Option<u64>,
     /// Element type of a raw body.
     pub(crate) element: Option<String>,
@@ -36,6 +38,38 @@ pub(crate) struct Members {
 impl Members {
     /// Example of a search request, for messages.
     pub(crate) const EXAMPLE: &'static str = r#"{"queries": [[0.5, 1.5]], "k": 10}"#;
+}
+
+/// Names of columns: a list, or a text with commas, as in a query string.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct ColumnNames(pub(crate) Vec<String>);
+
+impl<'de> Deserialize<'de> for ColumnNames {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(AllNames)
+    }
+}
+
+struct AllNames;
+
+impl<'de> Visitor<'de> for AllNames {
+    type Value = ColumnNames;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a list of names of columns")
+    }
+
+    fn visit_str<E>(self, names: &str) -> Result<ColumnNames, E> {
+        Ok(ColumnNames(names.split(',').map(str::to_owned).collect()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<ColumnNames, A::Error> {
+        let mut names = Vec::new();
+        while let Some(name) = all.next_element()? {
+            names.push(name);
+        }
+        Ok(ColumnNames(names))
+    }
 }
 
 /// Vectors, end to end, little-endian. Vectors from JSON are f32.
@@ -188,6 +222,8 @@ mod tests {
             (r#"{"queries": [[1]], "top_k": 3}"#, "unknown field `top_k`"),
             (r#"{"k": 1, "k": 2}"#, "duplicate field"),
             (r#"{"k": -1}"#, "-1"),
+            (r#"{"columns": [1]}"#, "a string"),
+            (r#"{"columns": 1}"#, "a list of names of columns"),
         ] {
             let problem = members(text).unwrap_err();
             assert!(problem.detail.contains(words), "{text}: {}", problem.detail);

@@ -30,7 +30,8 @@ pub(crate) fn search_options(members: &Members) -> std::result::Result<SearchOpt
     let target = QueryTarget::of(k, radius, min_similarity)?;
     let effort = SearchEffort::try_from(EffortOptions { recall, exact, probes: nprobe, list })?;
     let filter = members.r#where.as_deref().map(Condition::parse).transpose()?;
-    Ok(SearchOptions { filter, ..SearchOptions::new(target, effort, SEED) })
+    let columns = members.columns.0.clone();
+    Ok(SearchOptions { filter, columns, ..SearchOptions::new(target, effort, SEED) })
 }
 
 /// A search request.
@@ -90,16 +91,18 @@ pub(crate) fn queries_of(queries: Option<Vectors>) -> std::result::Result<Vector
     queries.filter(|queries| queries.rows > 0).ok_or_else(none)
 }
 
-/// Returns the ids of rows that a request is like: their vectors are its queries.
+/// Returns the ids of rows in the member `member` of a request.
 ///
 /// # Errors
 /// If there are none or too many.
-pub(crate) fn names_of(like: GivenIds) -> std::result::Result<Ids, Problem> {
-    if like.0.is_empty() {
-        return Err(Problem::bad_request("like is empty; give a list of ids"));
+pub(crate) fn names_of(member: &str, ids: GivenIds) -> std::result::Result<Ids, Problem> {
+    if ids.0.is_empty() {
+        return Err(Problem::bad_request(format!("{member} is empty; give a list of ids")));
     }
-    queries_count(like.0.len() as u64)?;
-    Ok(like.0)
+    match ids.0.len() {
+        ..=QUERIES_MAX => Ok(ids.0),
+        count => Err(Problem::bad_request(format!("{count} ids; ask for at most {QUERIES_MAX} at once"))),
+    }
 }
 
 /// Rows of one or more requests as a source in memory.

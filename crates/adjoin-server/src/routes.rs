@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use adjoin::{
-    ArrowTable, Cancel, Collection, Error, ErrorKind, Folder, Ids, SearchOptions, VectorType, WriteReport,
+    ArrowTable, Cancel, Collection, Context, Error, ErrorKind, Folder, Ids, SearchOptions, VectorType, WriteReport,
     device::{MemoryBudget, Reservation},
     format_bytes,
 };
@@ -30,6 +30,7 @@ use crate::metrics::{Gauges, Metrics};
 use crate::problem::Problem;
 use crate::queue::{Job, Queue};
 use crate::request::{K_MAX, Request, element_of, names_of, queries_count, queries_of, raw, search_options};
+use crate::rows::{FetchedRows, RowsMembers};
 use crate::writes::{self, WRITE_TIMES};
 
 const JSON: &str = "application/json";
@@ -83,6 +84,7 @@ pub(crate) struct Server {
 pub(crate) fn router(server: &Arc<Server>) -> Router {
     let guarded = Router::new()
         .route("/v1/search", post(search))
+        .route("/v1/rows", post(rows))
         .route("/v1/vectors", post(put))
         .route("/v1/vectors/delete", post(delete))
         .route("/v1/info", get(info))
@@ -218,6 +220,31 @@ async fn search(
     respond(&server, &headers, &answer)
 }
 
+async fn rows(State(server): State<Arc<Server>>, headers: HeaderMap, body: Body) -> Result<Response, Problem> {
+    let arrived = Instant::now();
+    content_type(&headers, &[JSON])?;
+    let limits = Limits { bytes: server.body_bytes, times: JSON_TIMES, clients: server.backend.clients() };
+    let BodyBytes { bytes, memory } = body::read(&headers, body, &limits).await?;
+    let members: RowsMembers = apart(bytes.len(), || json::object(&bytes, RowsMembers::EXAMPLE))?;
+    drop(bytes);
+    let (deadline, on_missing) = (deadline_of(members.deadline_ms, arrived)?, members.on_missing()?);
+    let names = names_of("ids", members.ids)?;
+    let looking_up = reserve(server.backend.clients(), names.len() as u64 * NAME_BYTES, memory.bytes())?;
+    let backend = server.backend.clone();
+    let fetched = in_turn(&server, deadline, move |folder, context| {
+        FetchedRows::read(folder, context, &names, on_missing, backend.clients())
+    });
+    let fetched = fetched.await?.map_err(|bytes| beyond(bytes, server.backend.clients()))?;
+    drop((looking_up, memory));
+    let (bytes, held) = (fetched.text_bytes(), fetched.memory.bytes());
+    let memory = reserve(server.backend.clients(), bytes, held)?;
+    let (kind, text) = apart(bytes as usize, || match accepts_arrow(&headers) {
+        true => fetched.to_arrow().map(|table| (ARROW, table)).map_err(unwritable),
+        false => fetched.to_json().map(|text| (JSON, text)).map_err(unwritable),
+    })?;
+    Ok(([(header::CONTENT_TYPE, kind)], Bytes::from_owner(Sent { text, _memory: memory })).into_response())
+}
+
 async fn put(State(server): State<Arc<Server>>, headers: HeaderMap, body: Body) -> Result<Response, Problem> {
     write(server, &headers, body, writes::put).await
 }
@@ -287,7 +314,7 @@ fn of_json(held: BodyBytes) -> Result<(Members, Queries), Problem> {
     }
     let queries = match (members.queries.take(), members.like.take()) {
         (Some(_), Some(_)) => return Err(Problem::bad_request("queries and like are both given; give one of them")),
-        (None, Some(like)) => Queries::Names(names_of(like)?),
+        (None, Some(like)) => Queries::Names(names_of("like", like)?),
         (queries, None) => Queries::Vectors(queries_of(queries)?, memory),
     };
     Ok((members, queries))
@@ -317,11 +344,29 @@ fn of_arrow(server: &Server, held: BodyBytes, members: Members) -> Result<(Membe
 
 /// Looks up the vectors of rows by id. This takes as long as reading all rows up to the last of them.
 async fn look_up(server: &Server, names: Ids, deadline: Instant) -> Result<(Vectors, Reservation), Problem> {
+    let (kind, rows) = (server.backend.facts().vectors, names.len());
+    let memory = reserve(server.backend.clients(), rows as u64 * (RAW_TIMES * kind.bytes() as u64 + NAME_BYTES), 0)?;
+    let found = in_turn(server, deadline, move |folder, context| {
+        let found = folder.find(context, &names)?;
+        let missing = found.missing().first().map(|&k| names.display(k, 0));
+        Ok((missing, found.vectors(context)?))
+    });
+    let (missing, stored) = found.await?;
+    if let Some(name) = missing {
+        return Err(Problem::bad_request(format!("no row is called {}", name.escape_debug())));
+    }
+    Ok((Vectors { rows, kind, stored }, memory))
+}
+
+/// Reads rows by id, one request at a time, on a thread that may block.
+async fn in_turn<R: Send + 'static>(
+    server: &Server,
+    deadline: Instant,
+    read: impl FnOnce(&Folder, &Context) -> Result<R, Error> + Send + 'static,
+) -> Result<R, Problem> {
     let late = |_| Problem::late();
     let turn = tokio::time::timeout_at(deadline.into(), server.look_ups.clone().acquire_owned());
     let turn = turn.await.map_err(late)?.map_err(|_| Problem::draining())?;
-    let (kind, rows) = (server.backend.facts().vectors, names.len());
-    let memory = reserve(server.backend.clients(), rows as u64 * (RAW_TIMES * kind.bytes() as u64 + NAME_BYTES), 0)?;
     let (served, mut context) = (server.backend.served(), server.backend.context().clone());
     // The client has given up by then.
     context.cancel = context.cancel.with_deadline(Some(deadline));
@@ -334,16 +379,19 @@ async fn look_up(server: &Server, names: Ids, deadline: Instant) -> Result<(Vect
             (_, Err(error)) if error.kind() == ErrorKind::Late => return Err(error),
             _ => context,
         };
-        let found = served.folder().find(&context, &names)?;
-        let missing = found.missing().first().map(|&k| names.display(k, 0));
-        Ok((missing, found.vectors(&context)?))
+        read(served.folder(), &context)
     });
     let found = tokio::time::timeout_at(deadline.into(), found).await.map_err(late)?.map_err(unwritable)?;
-    let (missing, stored): (_, Vec<u8>) = found.map_err(|error: Error| Problem::from(error))?;
-    if let Some(name) = missing {
-        return Err(Problem::bad_request(format!("no row is called {}", name.escape_debug())));
+    found.map_err(Problem::from)
+}
+
+/// Returns the deadline of a request.
+fn deadline_of(deadline_ms: Option<u64>, arrived: Instant) -> Result<Instant, Problem> {
+    let deadline_ms = deadline_ms.unwrap_or(DEADLINE_MS);
+    if !(1..=DEADLINE_MS_MAX).contains(&deadline_ms) {
+        return Err(Problem::bad_request(format!("deadline_ms is {deadline_ms}; give 1 to {DEADLINE_MS_MAX}")));
     }
-    Ok((Vectors { rows, kind, stored }, memory))
+    Ok(arrived + Duration::from_millis(deadline_ms))
 }
 
 /// A search request without its queries.
@@ -355,12 +403,13 @@ struct SearchBody {
 impl SearchBody {
     fn of(server: &Server, members: &Members, arrived: Instant) -> Result<Self, Problem> {
         let search = search_options(members)?;
-        server.backend.served().check(&search)?;
-        let deadline_ms = members.deadline_ms.unwrap_or(DEADLINE_MS);
-        if !(1..=DEADLINE_MS_MAX).contains(&deadline_ms) {
-            return Err(Problem::bad_request(format!("deadline_ms is {deadline_ms}; give 1 to {DEADLINE_MS_MAX}")));
+        let served = server.backend.served();
+        // Only columns need a read.
+        match search.columns.is_empty() {
+            true => served.check(&search)?,
+            false => tokio::task::block_in_place(|| served.check(&search))?,
         }
-        Ok(Self { search, deadline: arrived + Duration::from_millis(deadline_ms) })
+        Ok(Self { search, deadline: deadline_of(members.deadline_ms, arrived)? })
     }
 
     fn with(self, queries: Vectors, mut memory: Reservation) -> Request {
@@ -375,14 +424,18 @@ impl SearchBody {
 
 /// Formats the answer as the client accepts it. Its memory is reserved until it is sent.
 fn respond(server: &Server, headers: &HeaderMap, answer: &Answer) -> Result<Response, Problem> {
-    let accepted = headers.get(header::ACCEPT).and_then(|accepted| accepted.to_str().ok()).unwrap_or_default();
     let (bytes, held) = (answer.text_bytes(), answer.found.memory.bytes());
     let memory = reserve(server.backend.clients(), bytes, held)?;
-    let (kind, text) = apart(bytes as usize, || match accepted.contains(ARROW) {
+    let (kind, text) = apart(bytes as usize, || match accepts_arrow(headers) {
         true => answer.to_arrow().map(|table| (ARROW, table)).map_err(unwritable),
-        false => Ok((JSON, answer.to_json())),
+        false => answer.to_json().map(|text| (JSON, text)).map_err(unwritable),
     })?;
     Ok(([(header::CONTENT_TYPE, kind)], Bytes::from_owner(Sent { text, _memory: memory })).into_response())
+}
+
+/// Returns whether the client asks for a table.
+fn accepts_arrow(headers: &HeaderMap) -> bool {
+    headers.get(header::ACCEPT).and_then(|accepted| accepted.to_str().ok()).is_some_and(|text| text.contains(ARROW))
 }
 
 /// Bytes of a response that is being sent.
@@ -399,18 +452,23 @@ impl AsRef<[u8]> for Sent {
 
 /// Reserves memory for a request or its answer, in addition to the `held` bytes of that request.
 fn reserve(clients: &MemoryBudget, bytes: u64, held: u64) -> Result<Reservation, Problem> {
-    let (needed, all) = (bytes.saturating_add(held), clients.total());
+    let needed = bytes.saturating_add(held);
     let reserved = clients.reserve(bytes);
+    reserved.map_err(|_| beyond(needed, clients))
+}
+
+/// Returns the problem for a request that needs `needed` bytes of the memory for clients, which are not free.
+fn beyond(needed: u64, clients: &MemoryBudget) -> Problem {
+    let all = clients.total();
     // A request that takes most of the memory itself would be refused at every retry.
-    if reserved.is_err() && needed > all / 4 * 3 {
+    if needed > all / 4 * 3 {
         let [needed, all] = [needed, all].map(format_bytes);
-        return Err(Problem::new(
+        return Problem::new(
             StatusCode::INSUFFICIENT_STORAGE,
             format!("the queries or their hits take {needed} of the {all} that are for clients; ask for fewer at once"),
-        ));
+        );
     }
-    let crowded = |_| Problem::crowded("other requests take the memory that is for clients now; try again later", 1);
-    reserved.map_err(crowded)
+    Problem::crowded("other requests take the memory that is for clients now; try again later", 1)
 }
 
 /// Returns the problem for an answer that cannot be written, which is a bug.

@@ -57,15 +57,17 @@ impl Served {
         }
     }
 
-    /// Checks that the effort and the filter are supported here.
+    /// Checks that the effort and the filter are supported here, and that rows have the columns that hits carry. May read
+    /// the file of the columns.
     ///
     /// # Errors
-    /// If they are not.
+    /// If they are not, or rows do not have one of the columns.
     pub(crate) fn check(&self, search: &SearchOptions) -> Result<()> {
         if let (Folder::Store(store), Some(_)) = (&self.folder, &search.filter) {
             store.check_filtered()?;
         }
-        search.effort.check_for(self.folder.kind())
+        search.effort.check_for(self.folder.kind())?;
+        self.folder.columns_schema(&search.columns).map(drop)
     }
 
     /// Returns whether the effort of a search is calibrated already, or can be calibrated in a moment.

@@ -5,6 +5,7 @@ mod get;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use arrow_schema::{Schema, SchemaRef};
 use serde::Serialize;
 
 pub use self::get::OnMissing;
@@ -162,8 +163,11 @@ impl ClosedFolder {
             FolderManifest::Store(_) => Ok(context.clone()),
             FolderManifest::Index(facts) => {
                 let sources = queries.into_sources(FolderKind::Index)?;
-                let sink_bytes = sink_bytes(index::hit_schema(facts, sources.queries));
-                let bytes = index::search_bytes(context, facts, sources, options, sink_bytes);
+                let columns = index::column_needs(context, &self.path, facts, &options.columns)?;
+                let schema = index::hit_schema(facts, sources.queries);
+                let schema = schema.with_columns(columns.as_ref().map(|columns| columns.schema.clone()));
+                let sink_bytes = sink_bytes(schema);
+                let bytes = index::search_bytes(context, facts, sources, options, columns, sink_bytes);
                 Ok(context.naming_at_least(Index::memory_bytes(facts).saturating_add(bytes)))
             }
             FolderManifest::Collection(manifest) => {
@@ -241,18 +245,33 @@ impl Folder {
         }
     }
 
-    /// Returns the schema of the hits.
+    /// Returns the schema of the columns of these names, which hits can carry.
     ///
     /// # Errors
-    /// If the queries are rows of the folder and the folder is not a store.
-    pub fn hit_schema(&self, queries: SearchQueries<'_>) -> Result<HitSchema> {
-        Ok(match self {
+    /// If the folder does not keep one of them, a name is given twice, or they cannot be read.
+    pub fn columns_schema(&self, names: &[String]) -> Result<SchemaRef> {
+        let columns = match self {
+            Self::Store(store) => store.result_columns(names)?.map(|columns| columns.schema().clone()),
+            Self::Index(index) => index.result_columns(names)?.map(|columns| columns.schema().clone()),
+            Self::Collection(collection) => collection.columns_schema(names)?,
+        };
+        Ok(columns.unwrap_or_else(|| Arc::new(Schema::empty())))
+    }
+
+    /// Returns the schema of the hits of a search.
+    ///
+    /// # Errors
+    /// If the queries are rows of the folder and the folder is not a store, or if the folder does not keep one of the
+    /// columns that hits carry.
+    pub fn hit_schema(&self, queries: SearchQueries<'_>, options: &SearchOptions) -> Result<HitSchema> {
+        let schema = match self {
             Self::Store(store) => buckets::hit_schema(store, queries.queries),
             Self::Index(index) => index::hit_schema(index.facts(), queries.into_sources(FolderKind::Index)?.queries),
             Self::Collection(collection) => {
                 collection.hit_schema(queries.into_sources(FolderKind::Collection)?.queries)
             }
-        })
+        };
+        Ok(schema.with_columns(Some(self.columns_schema(&options.columns)?)))
     }
 
     /// Finds the hits of each query and passes them to `sink`, in the order of the queries.

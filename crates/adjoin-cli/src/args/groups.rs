@@ -163,6 +163,15 @@ pub(crate) struct KeptColumns {
     pub(crate) names: Vec<String>,
 }
 
+/// Columns that a result carries.
+#[derive(Debug, Args)]
+#[command(next_help_heading = OUTPUT)]
+pub(crate) struct ResultColumns {
+    /// Columns of the rows found to add to the result, e.g. text,url, of those that FOLDER keeps
+    #[arg(long = "columns", value_name = "C,...", value_delimiter = ',', value_parser = NonEmpty::new())]
+    pub(crate) names: Vec<String>,
+}
+
 /// Threshold of pairs. A command says whether it needs one.
 #[derive(Debug, Args)]
 #[command(next_help_heading = TARGET)]

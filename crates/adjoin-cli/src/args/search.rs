@@ -6,13 +6,14 @@ use clap::builder::NonEmptyStringValueParser as NonEmpty;
 use clap::{ArgGroup, Args, ValueHint};
 
 use super::groups::{
-    EFFORT, INPUT, OUTPUT, Replace, Resources, Seed, SourceColumns, StatisticsOutput, TARGET, TraceOutput,
+    EFFORT, INPUT, OUTPUT, Replace, Resources, ResultColumns, Seed, SourceColumns, StatisticsOutput, TARGET,
+    TraceOutput,
 };
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("target").args(["k", "radius", "min_similarity"]).required(true))]
 #[command(after_help = "Examples:\n  adjoin search vectors.store --queries queries.npy -k 10 -o hits.parquet\n  \
-    adjoin search docs.collection --queries q.npy -k 10 --where \"year >= 2020\" -o - | head\n\n\
+    adjoin search docs.collection --queries q.npy -k 10 --where \"year >= 2020\" --columns text -o - | head\n\n\
     Exit code 1 means that the search finished but recall or memory missed its target; see --stats.")]
 pub(crate) struct Search {
     /// A store, an index or a collection
@@ -37,6 +38,8 @@ pub(crate) struct Search {
     #[arg(short, long, value_name = "FILE", default_value = "-", value_parser = NonEmpty::new(),
         value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
     pub(crate) output: String,
+    #[command(flatten)]
+    pub(crate) result_columns: ResultColumns,
     #[command(flatten)]
     pub(crate) statistics: StatisticsOutput,
     #[command(flatten)]

@@ -37,7 +37,7 @@ pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
     context = closed.search_context(&context, queries, &options, &sink_bytes)?;
     let folder = closed.open(&context)?;
     forget_code(); // of opening files
-    let sink = HitWriter::new(&context, &target, folder.hit_schema(queries)?);
+    let sink = HitWriter::new(&context, &target, folder.hit_schema(queries, &options)?);
     let mut statistics = folder.search(&context, queries, &options, Box::new(sink))?;
     stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;
     let kind = folder.kind();
@@ -58,7 +58,9 @@ fn options(arguments: &Search) -> Result<SearchOptions> {
     let filter = arguments.target.condition.as_deref().map(Condition::parse).transpose()?;
     // A trace records the reads of each query, so queries must not share pages.
     let shares_pages = arguments.tracing.trace.is_none();
-    let options = SearchOptions { filter, shares_pages, ..SearchOptions::new(target, effort, arguments.seed.seed) };
+    let columns = arguments.result_columns.names.clone();
+    let options = SearchOptions::new(target, effort, arguments.seed.seed);
+    let options = SearchOptions { filter, columns, shares_pages, ..options };
     options.check().map(|()| options)
 }
 

@@ -7,6 +7,7 @@ mod collection;
 mod collection_copies;
 mod collection_ranges;
 mod collection_refused;
+mod columns;
 mod cross;
 mod dedupe;
 mod documents;

@@ -259,6 +259,7 @@ fn openapi_lists_the_existing_paths_and_limits() {
         "/openapi.json",
         "/readyz",
         "/v1/info",
+        "/v1/rows",
         "/v1/search",
         "/v1/vectors",
         "/v1/vectors/delete",

@@ -26,7 +26,7 @@ pub use self::nearest::{NearestOptions, nearest};
 pub(crate) use self::of_rows::{NearRows, least_near_rows};
 pub(crate) use self::probe_pass::ProbePass;
 pub use self::queries::{QuerySet, SearchQueries};
-use self::run::StoreSearch;
+use self::run::{CarriedColumns, StoreSearch};
 pub(crate) use self::searcher::{LoadedCenters, Queries, Searcher};
 pub(crate) use self::visits::Visits;
 use crate::base::context::Context;
@@ -35,9 +35,9 @@ use crate::base::geometry::{Coding, Coordinate, with_coordinates};
 use crate::base::predicate::Predicate;
 use crate::base::report::SearchStatistics;
 use crate::load::{Buckets, Subset, coding_bytes, fit_coding, starts};
-use crate::query::{SearchOptions, SearchRun, naming_bytes};
+use crate::query::{HitLookup, SearchOptions, SearchRun, naming_bytes};
 use crate::sink::{HitSchema, HitSink};
-use crate::store::{FilterBitmap, FolderKind, Store};
+use crate::store::{FilterBitmap, FolderKind, ResultColumns, Store};
 
 /// Purpose of the memory in error messages.
 const PURPOSE: &str = "this search";
@@ -84,7 +84,10 @@ fn search_for(
     // Comparing floats costs several times as much as bytes. Lifted vectors are not rounded: their differences may be
     // smaller than codes resolve.
     let may_round = neighbors.is_some() && buckets.space().is_of_floats() && buckets.space().lift.is_none();
-    let handing = SearchRun::least_bytes(store.manifest().ids, naming_bytes(&buckets), &*sink);
+    let columns = store.result_columns(&options.columns)?;
+    let needs = columns.as_ref().map(ResultColumns::needs).transpose()?;
+    let lookup = HitLookup { ids: store.manifest().ids, naming_bytes: naming_bytes(&buckets), columns: needs };
+    let handing = SearchRun::least_bytes(&lookup, &*sink);
     let least = least_bytes(context, &buckets, search, options, may_round);
     let (least, held) = (least.saturating_add(handing), context.budget().total() - context.budget().free());
     let all_hits = options.target.all_hits_bytes(buckets.rows());
@@ -94,7 +97,8 @@ fn search_for(
     // If codes do not distinguish neighbors, nearly every row would have to be decided by floats.
     let rounded = buckets.rounded(coding.filter(Coding::tells_neighbors_apart));
     let passing = options.filter.as_ref().map(|condition| store.passing(context, condition)).transpose()?;
-    let starts = if passing.is_some() { starts(store.extents()) } else { Vec::new() };
+    let places_rows = passing.is_some() || columns.is_some();
+    let starts = if places_rows { starts(store.extents()) } else { Vec::new() };
     let _of_reading =
         context.reserve(search.reading_bytes(&rounded) + (starts.len() * size_of::<u32>()) as u64, PURPOSE)?;
     let subset = passing.as_ref().map(|passing| Subset { places: passing.rows(), starts: &starts });
@@ -106,7 +110,9 @@ fn search_for(
             Some(subset) => searcher.among(subset),
             None => searcher,
         };
-        StoreSearch { searcher, store, queries, calibration_queries, options, query_bytes: of }.run(sink)
+        let carried = columns.as_ref().map(|columns| CarriedColumns { columns, starts: &starts });
+        let search = StoreSearch { searcher, store, queries, calibration_queries, options, carried, query_bytes: of };
+        search.run(lookup, sink)
     })
 }
 
@@ -121,13 +127,15 @@ fn least_bytes(
 ) -> u64 {
     let finding = || FilterBitmap::least_bytes(buckets.rows()) + buckets.at(0).0.parts_bytes();
     let of_condition = options.filter.as_ref().map_or(0, |_| finding());
+    // The first place of each bucket, by which columns are found.
+    let of_columns = if options.columns.is_empty() { 0 } else { u64::from(buckets.count()) * size_of::<u32>() as u64 };
     let queries = search.queries;
     let mut least =
         with_coordinates!(buckets.space(), T => least_of_searching::<T>(context, buckets, queries, options));
     if may_round {
         least = least.max(least_of_searching::<u8>(context, buckets, queries, options)).max(coding_bytes(buckets));
     }
-    search.reading_bytes(buckets).saturating_add(least).saturating_add(of_condition)
+    search.reading_bytes(buckets).saturating_add(least).saturating_add(of_condition + of_columns)
 }
 
 /// Returns the part of the least bytes that depends on the coordinate type.
@@ -146,10 +154,10 @@ fn least_of_searching<T: Coordinate>(
     Searcher::<T>::least_bytes(buckets, context.threads, of.saturating_mul(2)).saturating_add(of_calibration)
 }
 
-/// Returns the schema of the hits of queries in a store.
+/// Returns the schema of the hits of queries in a store, without columns.
 pub fn hit_schema(store: &Store, queries: QuerySet<'_>) -> HitSchema {
     let manifest = store.manifest();
-    HitSchema { query_ids: queries.ids(manifest.ids), ids: manifest.ids, metric: manifest.metric }
+    HitSchema::of(queries.ids(manifest.ids), manifest.ids, manifest.metric)
 }
 
 impl Store {

@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::decide::ProbePlan;
 use super::queries::QuerySet;
 use super::searcher::{Counted, Queries, Searcher};
+use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::geometry::Coordinate;
 use crate::base::options::Metric;
@@ -13,12 +14,12 @@ use crate::execute::Hit;
 use crate::load::Subset;
 use crate::plan::Probes;
 use crate::query::{
-    BatchSearch, IdRoom, NamedHits, QueryTarget, SearchOptions, SearchRun, SearchWork, StoredQueries, name_places,
-    naming_bytes,
+    BatchSearch, ColumnGathering, HitColumns, HitLookup, IdRoom, NamedHits, QueryTarget, SearchOptions, SearchRun,
+    SearchWork, StoredQueries, name_places,
 };
 use crate::sink::HitSink;
 use crate::source::IdKind;
-use crate::store::Store;
+use crate::store::{ResultColumns, Store};
 
 /// A search of a store that is ready to run.
 pub(super) struct StoreSearch<'a, T: Coordinate> {
@@ -27,8 +28,18 @@ pub(super) struct StoreSearch<'a, T: Coordinate> {
     pub(super) queries: QuerySet<'a>,
     pub(super) calibration_queries: QuerySet<'a>,
     pub(super) options: &'a SearchOptions,
+    /// Columns that hits carry, if any.
+    pub(super) carried: Option<CarriedColumns<'a>>,
     /// Bytes of a query while its batch is answered.
     pub(super) query_bytes: u64,
+}
+
+/// Columns that hits carry.
+#[derive(Clone, Copy)]
+pub(super) struct CarriedColumns<'a> {
+    pub(super) columns: &'a ResultColumns<'a>,
+    /// Position of the first row of each bucket.
+    pub(super) starts: &'a [u32],
 }
 
 /// Answers batches of queries by probes.
@@ -36,6 +47,7 @@ struct Probing<'a, T: Coordinate> {
     searcher: &'a Searcher<'a, T>,
     target: QueryTarget,
     probes: Probes,
+    carried: Option<CarriedColumns<'a>>,
 }
 
 impl<T: Coordinate> BatchSearch for Probing<'_, T> {
@@ -60,6 +72,15 @@ impl<T: Coordinate> BatchSearch for Probing<'_, T> {
     fn name(&self, kind: IdKind, places: &[(u32, u32)], room: &mut IdRoom<'_>) -> Result<Option<NamedHits>> {
         name_places(self.searcher.context, self.searcher.buckets, kind, places, room)
     }
+
+    fn columns(&self, context: &Context, places: &[(u32, u32)], room: &mut IdRoom<'_>) -> Result<Option<HitColumns>> {
+        let Some(CarriedColumns { columns, starts }) = self.carried else { return Ok(None) };
+        let position = |&(bucket, member): &(u32, u32)| u64::from(starts[bucket as usize]) + u64::from(member);
+        let mut gathering = ColumnGathering::new(places.iter().map(position).collect());
+        let rows: Vec<u32> = gathering.distinct().iter().map(|&row| row as u32).collect();
+        let fits = gathering.add_stored(context, columns, &rows, room)?;
+        Ok(fits.then(|| gathering.finish()))
+    }
 }
 
 impl<T: Coordinate> StoreSearch<'_, T> {
@@ -67,11 +88,11 @@ impl<T: Coordinate> StoreSearch<'_, T> {
     ///
     /// # Errors
     /// If the budget is too small, queries or buckets cannot be read, or the sink fails.
-    pub(super) fn run(&self, sink: Box<dyn HitSink + '_>) -> Result<SearchStatistics> {
+    pub(super) fn run(&self, lookup: HitLookup, sink: Box<dyn HitSink + '_>) -> Result<SearchStatistics> {
         let Self { searcher, queries, options, query_bytes, .. } = *self;
         let Searcher { context, buckets, .. } = *searcher;
         let mut watch = Stopwatch::start();
-        let run = SearchRun::new(context, options.target, self.store.manifest().ids, naming_bytes(buckets), &*sink)?;
+        let run = SearchRun::new(context, options.target, lookup, &*sink)?;
         let (count, calibration_queries) = (queries.count(searcher), self.calibration_queries);
         let plan = ProbePlan::of(searcher, count, calibration_queries, options.goal(), options.seed, None)?;
         let planning_seconds = watch.lap();
@@ -79,7 +100,7 @@ impl<T: Coordinate> StoreSearch<'_, T> {
         let calibration = searcher.counts.take(buckets.read_counts());
         let at_once = searcher.queries_at_once(query_bytes) as usize;
         let read = |answer: &mut dyn FnMut(_) -> Result<()>| queries.each(searcher, at_once, answer);
-        let mut probing = Probing { searcher, target: options.target, probes: plan.probes };
+        let mut probing = Probing { searcher, target: options.target, probes: plan.probes, carried: self.carried };
         let ran = run.run(&mut probing, query_bytes, read, sink)?;
 
         let (manifest, reads) = (self.store.manifest(), buckets.read_counts());

@@ -1,7 +1,10 @@
 //! Deletion of all rows that match a filter, in one write.
 
+use std::path::Path;
+
 use super::Collection;
 use super::log::{Appended, Durability};
+use super::manifest::CollectionManifest;
 use super::operations::{WriteReport, Writer};
 use super::state::StateView;
 use super::sync::lock;
@@ -22,6 +25,16 @@ const PURPOSE: &str = "deleting rows by a condition";
 const LOOKS_MAX: usize = 3;
 /// Ids found between two updates of the reservation.
 const IDS_TOGETHER: usize = 4_096;
+
+/// Refuses a request that needs columns if the rows of a collection have none.
+pub(super) fn check_attributes(folder: &Path, manifest: &CollectionManifest, asks: Message) -> Result<()> {
+    if !manifest.attributes.is_empty() {
+        return Ok(());
+    }
+    let at = format!("{} is a collection whose rows have no columns, which ", folder.display());
+    let make = " asks for; create one with ";
+    Err(Error::option(message![at, asks, make, Argument::Columns]))
+}
 
 impl Collection {
     /// Deletes the rows that match a filter at one moment: no write happens between the search for them and their
@@ -128,12 +141,7 @@ impl Collection {
 
     /// Refuses a request that needs columns if rows have none.
     pub(super) fn check_attributes(&self, asks: Message) -> Result<()> {
-        if !self.manifest().attributes.is_empty() {
-            return Ok(());
-        }
-        let at = format!("{} is a collection whose rows have no columns, which ", self.folder().display());
-        let make = " asks for; create one with ";
-        Err(Error::option(message![at, asks, make, Argument::Columns]))
+        check_attributes(self.folder(), &self.manifest(), asks)
     }
 
     /// Returns the ids of the rows of a view that match a filter. Holds no run when it returns: a merge that holds the

@@ -78,7 +78,7 @@ pub(super) fn pack(table: &RecordBatch, row: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Returns rows as a table of the columns at `places`, which are in ascending order.
+/// Returns rows as a table of the columns at `places`.
 pub(super) fn table_of<'a>(
     attributes: &[Attribute],
     places: &[usize],

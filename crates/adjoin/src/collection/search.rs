@@ -2,28 +2,34 @@
 
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
+
+use arrow_schema::SchemaRef;
 
 use super::Collection;
+use super::attributes::schema;
+use super::delete_where::check_attributes;
+use super::long_term_index::folder_name;
 use super::manifest::CollectionManifest;
 use super::memory::Manifests;
 use super::state::StateView;
 use super::temporary_index::TemporaryView;
 use crate::base::context::Context;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::message::Argument;
 use crate::base::options::Metric;
 use crate::base::report::{
     CommonStatistics, RecallStatistics, SearchCounts, SearchStatistics, Stopwatch, StrategyStatistics,
 };
 use crate::execute::{Hit, Nearest};
-use crate::index::{CollectionChanges, UnmergedRows, search_bytes, search_changed};
+use crate::index::{CollectionChanges, UnmergedColumns, UnmergedRows, column_needs, search_bytes, search_changed};
 use crate::query::{
-    BatchSearch, IdRoom, NamedHits, Naming, QuerySources, QueryTarget, QueryVectors, RanSearch, SearchOptions,
-    SearchRun, SearchWork, SourceQueries, StoredQueries,
+    BatchSearch, ColumnGathering, HitColumns, HitLookup, IdRoom, NamedHits, Naming, QuerySources, QueryTarget,
+    QueryVectors, RanSearch, SearchOptions, SearchRun, SearchWork, SourceQueries, StoredQueries,
 };
 use crate::sink::{HitSchema, HitSink};
 use crate::source::{IdKind, VectorSource};
-use crate::store::FolderKind;
+use crate::store::{ColumnNeeds, FolderKind, places_of};
 
 /// Name of the command in statistics.
 const COMMAND: &str = "search";
@@ -67,8 +73,13 @@ impl Collection {
             self.check_attributes(Argument::Where.into())?;
             view = view.passing(context, &self.manifest().attributes, condition)?;
         }
+        let columns = result_columns(self.folder(), &manifest, &options.columns)?;
+        let places = columns.as_ref().map_or(&[][..], |columns| &columns.places);
+        let first_of = |numbers: &[u32]| view.columns(&manifest.attributes, places, numbers);
+        let row_bytes_max = if columns.is_some() { view.columns_bytes_max() } else { 0 };
+        let carried = columns.as_ref().map(|_| UnmergedColumns { first_of: &first_of, row_bytes_max });
         if let Some(long_term) = long_term {
-            let changes = CollectionChanges { deleted: &deleted.entries, unmerged: &view };
+            let changes = CollectionChanges { deleted: &deleted.entries, unmerged: &view, columns: carried };
             let mut found = search_changed(context, &long_term.index, queries, options, &changes, sink)?;
             found.common.command = COMMAND;
             found.common.rows = rows;
@@ -78,14 +89,16 @@ impl Collection {
         let queries = SourceQueries { source: queries.queries, space };
         let query_bytes = scan_query_bytes(queries, options.target, view.rows());
         let finding = view.finding_bytes(context);
-        let delivery = SearchRun::least_bytes(manifest.ids, 0, &*sink);
+        let columns = columns.as_ref().map(|columns| needs_of_memory(columns.schema.clone(), row_bytes_max));
+        let lookup = HitLookup { ids: manifest.ids, naming_bytes: 0, columns };
+        let delivery = SearchRun::least_bytes(&lookup, &*sink);
         let least = queries.reading_bytes() + finding + 2 * query_bytes + delivery;
         let (held, all_hits) =
             (context.budget().total() - context.budget().free(), options.target.all_hits_bytes(rows));
         let context =
             &context.naming_at_least(held.saturating_add(least).saturating_add(all_hits)).for_run(least, PURPOSE)?;
         let _reading = context.reserve(queries.reading_bytes(), PURPOSE)?;
-        let run = SearchRun::new(context, options.target, manifest.ids, 0, &*sink)?;
+        let run = SearchRun::new(context, options.target, lookup, &*sink)?;
         let room = context.budget().free().saturating_sub(finding) / 2;
         let at_once = (room / query_bytes).clamp(1, QUERIES_MAX) as usize;
         let read = |answer: &mut dyn FnMut(_) -> Result<()>| queries.each(context, at_once, answer);
@@ -94,6 +107,7 @@ impl Collection {
             view: &view,
             metric: space.metric,
             target: options.target,
+            carried,
             latencies_ms: Vec::new(),
         };
         let ran = run.run(&mut scan, query_bytes, read, sink)?;
@@ -114,9 +128,12 @@ impl Collection {
         options: &SearchOptions,
         sink_bytes: &dyn Fn(HitSchema) -> u64,
     ) -> Result<Context> {
+        let columns = result_columns(folder, manifest, &options.columns)?;
+        let schema = schema_of(manifest, queries.queries).with_columns(columns.map(|columns| columns.schema));
         let manifests = Manifests::read(context, folder, manifest.clone())?;
-        let sink_bytes = sink_bytes(schema_of(manifest, queries.queries));
-        let of_search = manifests.search_bytes(context, queries, options, sink_bytes);
+        let needs = manifests.column_needs(context, folder, &options.columns)?;
+        let sink_bytes = sink_bytes(schema);
+        let of_search = manifests.search_bytes(context, queries, options, needs, sink_bytes);
         let bytes_of =
             |rows: &dyn VectorSource| of_search.saturating_add(options.target.all_hits_bytes(rows.info().rows));
         Ok(context.naming_at_least(manifests.least_with_rows(context, folder, &bytes_of).unwrap_or(0)))
@@ -128,19 +145,39 @@ impl Collection {
         self.state().moment().long_term.is_none_or(|long_term| long_term.index.is_calibrated(k, recall, seed))
     }
 
-    /// Returns the schema of the hits of `queries`.
+    /// Returns the schema of the hits of `queries`, without columns.
     pub fn hit_schema(&self, queries: &dyn VectorSource) -> HitSchema {
         schema_of(&self.manifest(), queries)
+    }
+
+    /// Returns the schema of the columns of these names; `None` if there are no names.
+    ///
+    /// # Errors
+    /// If rows do not have one of the columns, or a name is given twice.
+    pub(crate) fn columns_schema(&self, names: &[String]) -> Result<Option<SchemaRef>> {
+        Ok(result_columns(self.folder(), &self.manifest(), names)?.map(|columns| columns.schema))
     }
 }
 
 impl Manifests {
-    /// Returns the bytes that suffice for a search once the collection is open. The sink holds `sink_bytes`.
+    /// Returns the schema and the memory of columns that hits carry; `None` if there are no names. The rows in the log
+    /// are not known yet.
+    fn column_needs(&self, context: &Context, folder: &Path, names: &[String]) -> Result<Option<ColumnNeeds>> {
+        let Some(columns) = result_columns(folder, &self.collection, names)? else { return Ok(None) };
+        match (&self.index, self.collection.merged()) {
+            (Some(facts), Some(sequence)) => column_needs(context, &folder.join(folder_name(sequence)), facts, names),
+            _ => Ok(Some(needs_of_memory(columns.schema, 0))),
+        }
+    }
+
+    /// Returns the bytes that suffice for a search once the collection is open. Hits carry `columns`, and the sink holds
+    /// `sink_bytes`.
     fn search_bytes(
         &self,
         context: &Context,
         queries: QuerySources<'_>,
         options: &SearchOptions,
+        columns: Option<ColumnNeeds>,
         sink_bytes: u64,
     ) -> u64 {
         let Self { collection: manifest, index } = self;
@@ -150,10 +187,11 @@ impl Manifests {
         };
         let of_hits = HITS_OF_QUERY.saturating_mul(Nearest::memory_bytes(hits));
         let of_search = match index {
-            Some(facts) => search_bytes(context, facts, queries, options, sink_bytes),
+            Some(facts) => search_bytes(context, facts, queries, options, columns, sink_bytes),
             None => {
                 let queries = SourceQueries { source: queries.queries, space: manifest.space() };
-                let handing = SearchRun::bytes_with(manifest.ids, 0, sink_bytes);
+                let lookup = HitLookup { ids: manifest.ids, naming_bytes: 0, columns };
+                let handing = SearchRun::bytes_with(&lookup, sink_bytes);
                 queries.reading_bytes() + 8 * queries.vectors().bytes() as u64 + handing
             }
         };
@@ -162,7 +200,34 @@ impl Manifests {
 }
 
 fn schema_of(manifest: &CollectionManifest, queries: &dyn VectorSource) -> HitSchema {
-    HitSchema { query_ids: queries.info().ids, ids: manifest.ids, metric: manifest.metric }
+    HitSchema::of(queries.info().ids, manifest.ids, manifest.metric)
+}
+
+/// Columns of a collection that hits carry.
+struct CarriedColumns {
+    /// Place of each among the columns of the collection.
+    places: Vec<usize>,
+    schema: SchemaRef,
+}
+
+/// Returns the columns of these names; `None` if there are no names.
+///
+/// # Errors
+/// If rows do not have one of the columns, or a name is given twice.
+fn result_columns(folder: &Path, manifest: &CollectionManifest, names: &[String]) -> Result<Option<CarriedColumns>> {
+    if names.is_empty() {
+        return Ok(None);
+    }
+    check_attributes(folder, manifest, Argument::Columns.into())?;
+    let kept = schema(&manifest.attributes);
+    let places = places_of(folder, &kept, names)?;
+    let schema = Arc::new(kept.project(&places).map_err(|error| Error::input(error.to_string()))?);
+    Ok(Some(CarriedColumns { places, schema }))
+}
+
+/// Returns the memory of columns of rows in memory, which take at most `row_bytes_max`.
+fn needs_of_memory(schema: SchemaRef, row_bytes_max: u64) -> ColumnNeeds {
+    ColumnNeeds { schema, reading_bytes: 0, row_bytes: row_bytes_max, row_bytes_max }
 }
 
 /// Returns the bytes of a query while its batch is compared with `rows` rows.
@@ -180,6 +245,8 @@ struct TemporaryScan<'a> {
     view: &'a TemporaryView,
     metric: Metric,
     target: QueryTarget,
+    /// Columns that hits carry, if any.
+    carried: Option<UnmergedColumns<'a>>,
     latencies_ms: Vec<f32>,
 }
 
@@ -220,6 +287,14 @@ impl BatchSearch for TemporaryScan<'_> {
             naming.advance();
         }
         Ok(Some(naming.finish()))
+    }
+
+    fn columns(&self, _context: &Context, places: &[(u32, u32)], room: &mut IdRoom<'_>) -> Result<Option<HitColumns>> {
+        let Some(carried) = self.carried else { return Ok(None) };
+        let mut gathering = ColumnGathering::new(places.iter().map(|&(number, _)| number.into()).collect());
+        let numbers: Vec<u32> = gathering.distinct().iter().map(|&number| number as u32).collect();
+        let fits = carried.add_to(&mut gathering, &numbers, room);
+        Ok(fits.then(|| gathering.finish()))
     }
 }
 

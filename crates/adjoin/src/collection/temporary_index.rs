@@ -36,6 +36,8 @@ const LEAST_BYTES: u64 = 4 * BLOCK_BYTES as u64;
 /// Purpose of the memory, for error messages.
 const PURPOSE: &str = "rows that are not merged yet";
 const PURPOSE_SEARCH: &str = "this search";
+/// Bytes of columns that are unpacked at once.
+const COLUMNS_BYTES: usize = 256 << 10;
 /// Copies of a block's columns that a filter makes: Arrow columns, and intermediate results of the condition.
 const COPIES_OF_ATTRIBUTES: u64 = 4;
 
@@ -418,6 +420,24 @@ impl TemporaryView {
     pub(super) fn row(&self, number: u32) -> (&[u8], &[u8]) {
         let (block, bytes) = (self.block_of(number), self.space.vectors.bytes());
         (&block.stored[(number - block.first) as usize * bytes..][..bytes], block.attributes_of(number))
+    }
+
+    /// Returns the columns at `places` of the first rows of these numbers: as many as have at most [`COLUMNS_BYTES`], but
+    /// at least one.
+    pub(super) fn columns(&self, attributes: &[Attribute], places: &[usize], numbers: &[u32]) -> RecordBatch {
+        let mut bytes = 0;
+        let fits = |&&number: &&u32| {
+            bytes += self.row(number).1.len();
+            bytes <= COLUMNS_BYTES
+        };
+        let count = numbers.iter().take_while(fits).count().max(1).min(numbers.len());
+        table_of(attributes, places, numbers[..count].iter().map(|&number| self.row(number).1))
+    }
+
+    /// Returns the most bytes that the columns of a row take.
+    pub(super) fn columns_bytes_max(&self) -> u64 {
+        let rows = self.blocks.iter().flat_map(|block| block.rows().map(|number| block.attributes_of(number).len()));
+        rows.max().unwrap_or(0) as u64
     }
 
     /// Returns whether there are no rows, deleted ones included.

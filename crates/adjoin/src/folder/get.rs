@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use adjoin_device::Reservation;
 use arrow_array::RecordBatch;
-use arrow_schema::{Field, Schema};
+use arrow_schema::Schema;
 
 use super::{Folder, FolderFacts};
 use crate::base::choice::choices;
@@ -17,7 +17,7 @@ use crate::base::report::Written;
 use crate::collection::LocatedRows;
 use crate::index::{self, Index};
 use crate::load;
-use crate::sink::{TableFormat, TableWriter, vector_column, vector_field, vectors_bytes};
+use crate::sink::{TableFormat, TableWriter, add_columns, vector_column, vector_field, vectors_bytes};
 use crate::source::{IdKind, Ids, Named};
 use crate::store::{AttributeRows, Store};
 
@@ -239,8 +239,7 @@ impl FoundRows<'_> {
         };
         let vectors_column = vector_column(vectors, &self.stored(context, range)?);
         let mut fields = vec![kind.field("id"), vector_field(vectors)];
-        let columns = attributes.table.schema();
-        fields.extend(columns.fields().iter().map(|field| named_apart(field)));
+        add_columns(&mut fields, &attributes.table.schema());
         let mut all = vec![ids.column(&numbers), vectors_column];
         all.extend(attributes.table.columns().iter().cloned());
         let table = RecordBatch::try_new(Schema::new(fields).into(), all);
@@ -276,14 +275,5 @@ impl Folder {
                 )))
             }
         }
-    }
-}
-
-/// Returns the field of another column, under a name of its own.
-fn named_apart(field: &Field) -> Field {
-    let field = field.clone();
-    match field.name().as_str() {
-        name @ ("id" | "vector") => field.clone().with_name(format!("columns.{name}")),
-        _ => field,
     }
 }

@@ -58,13 +58,13 @@ pub(crate) use self::merge::{ALL_REPLACEMENTS, Merge, Newcomers};
 pub(crate) use self::named::fetching_bytes;
 pub use self::options::IndexOptions;
 pub use self::reader::Index;
-pub(crate) use self::reader::columns_reading_bytes;
+pub(crate) use self::reader::{column_needs, columns_reading_bytes};
 pub use self::relayout::RelayoutReport;
 pub use self::relayout::{GivenOrder, PageGraph, relayout_in_order};
 use self::run::{IndexSearch, SearchMethod, SearchNeeds};
 pub(crate) use self::source::IndexRows;
 use self::unmerged_rows::ChangedTarget;
-pub(crate) use self::unmerged_rows::{CollectionChanges, UnmergedRows};
+pub(crate) use self::unmerged_rows::{CollectionChanges, UnmergedColumns, UnmergedRows};
 pub(crate) use self::verify::{IndexVerifyReport, verifying_bytes};
 pub use self::walk_strategy::{Entry, WalkStrategy};
 use crate::base::context::Context;
@@ -72,14 +72,16 @@ use crate::base::error::Result;
 use crate::base::geometry::{Coordinate, with_coordinates};
 use crate::base::report::{SearchStatistics, Stopwatch};
 use crate::graph::Graph;
-use crate::query::{QuerySources, SearchOptions, SearchRun, SourceQueries};
+use crate::query::{HitLookup, QuerySources, SearchOptions, SearchRun, SourceQueries};
 use crate::sink::{HitSchema, HitSink};
 use crate::source::VectorSource;
-use crate::store::{Drafts, FolderKind, Store, check_target};
+use crate::store::{ColumnNeeds, Drafts, FolderKind, ResultColumns, Store, check_target};
 
 /// Purpose of the memory in error messages.
 const PURPOSE_BUILD: &str = "building the index";
 const PURPOSE_SEARCH: &str = "this search";
+/// Columns that hits carry get one part in this number of the free memory instead of the cache of pages.
+const COLUMNS_PART: u64 = 4;
 
 /// Result of building an index.
 #[derive(Debug, Clone)]
@@ -236,7 +238,13 @@ fn find(
         SourceQueries { source, space }.check(index.folder())?;
     }
     let facts = index.facts();
-    let handing = SearchRun::least_bytes(facts.ids, 0, &*sink);
+    let columns = index.result_columns(&options.columns)?;
+    let mut needs = columns.as_ref().map(ResultColumns::needs).transpose()?;
+    if let (Some(needs), Some(unmerged)) = (&mut needs, changes.and_then(|changes| changes.columns)) {
+        needs.add_rows(unmerged.row_bytes_max);
+    }
+    let lookup = HitLookup { ids: facts.ids, naming_bytes: 0, columns: needs };
+    let handing = SearchRun::least_bytes(&lookup, &*sink);
     let sought = ChangedTarget { wanted: options.target, changes };
     with_coordinates!(space, T => {
         let watch = Stopwatch::start();
@@ -264,14 +272,17 @@ fn find(
         let context = &context.for_run(running(plan.method), PURPOSE_SEARCH)?;
         let needs = SearchNeeds { context, ..needs };
         let enough = IndexSearch::<T>::enough_bytes(&needs, plan.method);
-        // Memory that queries do not need caches pages, unless queries must not share them.
-        let keep = if strategy.shares { enough } else { u64::MAX };
+        // Memory that queries do not need caches pages, unless queries must not share them. The more columns fit, the
+        // fewer times their file is read.
+        let of_columns = if columns.is_some() { context.budget().free() / COLUMNS_PART } else { 0 };
+        let keep = if strategy.shares { enough.saturating_add(of_columns) } else { u64::MAX };
         let cache = &PageCache::leaving(context, index, keep)?;
         let planning = watch.seconds();
         let queries = SourceQueries { source: queries.queries, space };
         let _reading = context.reserve(queries.reading_bytes(), PURPOSE_SEARCH)?;
-        let run = SearchRun::new(context, options.target, facts.ids, 0, &*sink)?;
-        let mut search = IndexSearch::<T>::new(&needs, index, plan.method, admitted, cache);
+        let run = SearchRun::new(context, options.target, lookup, &*sink)?;
+        let search = IndexSearch::<T>::new(&needs, index, plan.method, admitted, cache);
+        let mut search = search.carrying(columns.as_ref());
         let (at_once, query_bytes) = (search.queries_at_once(), IndexSearch::<T>::query_bytes(facts, sought));
         let read = |answer: &mut dyn FnMut(_) -> Result<()>| queries.each(context, at_once, answer);
         let ran = run.run(&mut search, query_bytes, read, sink)?;
@@ -280,15 +291,17 @@ fn find(
 }
 
 /// Returns the bytes that suffice for a search of an open index, as far as its manifest and the options allow to
-/// predict. The sink holds `sink_bytes`.
+/// predict. Hits carry `columns`, and the sink holds `sink_bytes`.
 pub(crate) fn search_bytes(
     context: &Context,
     facts: &IndexManifest,
     queries: QuerySources<'_>,
     options: &SearchOptions,
+    columns: Option<ColumnNeeds>,
     sink_bytes: u64,
 ) -> u64 {
-    let handing = SearchRun::bytes_with(facts.ids, 0, sink_bytes);
+    let lookup = HitLookup { ids: facts.ids, naming_bytes: 0, columns };
+    let handing = SearchRun::bytes_with(&lookup, sink_bytes);
     let sought = ChangedTarget { wanted: options.target, changes: None };
     let filter_bytes = FilteredVertices::least_bytes(facts, options.filter.is_some(), None);
     with_coordinates!(facts.space(), T => {
@@ -312,7 +325,7 @@ fn bytes_of_any<T: Coordinate>(
     filter_bytes.saturating_add(of_search.max(decide::deciding_bytes::<T>(context, facts, calibrate_with, options)))
 }
 
-/// Returns the schema of the hits of queries in an index.
+/// Returns the schema of the hits of queries in an index, without columns.
 pub fn hit_schema(facts: &IndexManifest, queries: &dyn VectorSource) -> HitSchema {
-    HitSchema { query_ids: queries.info().ids, ids: facts.ids, metric: facts.metric }
+    HitSchema::of(queries.info().ids, facts.ids, facts.metric)
 }

@@ -27,8 +27,8 @@ use crate::quantize::Quantizer;
 use crate::source::{IdKind, Ids};
 use crate::sql::Condition;
 use crate::store::{
-    AttributeFile, FilterBitmap, FolderFiles, FolderKind, Role, StoredColumns, has_manifest, is_replaced,
-    refuse_remote, required_columns,
+    AttributeFile, ColumnNeeds, FilterBitmap, FolderFiles, FolderKind, ResultColumns, Role, StoredColumns,
+    has_manifest, is_replaced, refuse_remote, required_columns,
 };
 
 const PURPOSE: &str = "opening the index";
@@ -56,6 +56,25 @@ pub(crate) fn columns_reading_bytes(context: &Context, folder: &Path, manifest: 
     let files = FolderFiles { folder, kind: FolderKind::Index, files: &manifest.files };
     let file = AttributeFile::open(context, files)?;
     file.map_or(Ok(0), |file| file.columns(files, manifest.rows).reading_bytes())
+}
+
+/// Returns the schema and the memory of columns of the index in a folder; `None` if there are no names.
+///
+/// # Errors
+/// If the index does not keep one of them, a name is given twice, or their file cannot be read.
+pub(crate) fn column_needs(
+    context: &Context,
+    folder: &Path,
+    manifest: &IndexManifest,
+    names: &[String],
+) -> Result<Option<ColumnNeeds>> {
+    if names.is_empty() {
+        return Ok(None);
+    }
+    let files = FolderFiles { folder, kind: FolderKind::Index, files: &manifest.files };
+    let file = AttributeFile::open(context, files)?;
+    let columns = file.as_ref().map(|file| file.columns(files, manifest.rows));
+    ResultColumns::of(columns, folder, manifest.rows, names)?.map(|columns| columns.needs()).transpose()
 }
 
 /// An index, open for searches from any thread.
@@ -273,6 +292,14 @@ impl Index {
     /// If their file cannot be read.
     pub(crate) fn attribute_schema(&self) -> Result<SchemaRef> {
         self.columns().map_or_else(|| Ok(Arc::new(Schema::empty())), StoredColumns::schema)
+    }
+
+    /// Returns the columns of these names for a result; `None` if there are no names.
+    ///
+    /// # Errors
+    /// If the index does not keep one of them, a name is given twice, or their file cannot be read.
+    pub(crate) fn result_columns(&self, names: &[String]) -> Result<Option<ResultColumns<'_>>> {
+        ResultColumns::of(self.columns(), &self.folder, self.manifest.rows, names)
     }
 
     /// Returns the columns, if the index has any.

@@ -18,9 +18,11 @@ use crate::base::report::{CommonStatistics, RecallStatistics, SearchCounts, Sear
 use crate::execute::Hit;
 use crate::load::{Members, ReadCounts};
 use crate::query::{
-    BatchSearch, IdRoom, NamedHits, QueryTarget, QueryVectors, RanSearch, SearchWork, SourceQueries, StoredQueries,
+    BatchSearch, HitColumns, IdRoom, NamedHits, QueryTarget, QueryVectors, RanSearch, SearchWork, SourceQueries,
+    StoredQueries,
 };
 use crate::source::{IdKind, VectorSource};
+use crate::store::ResultColumns;
 
 /// Largest number of queries accepted at once.
 const QUERIES_MAX: u64 = 4_096;
@@ -70,6 +72,8 @@ pub(super) struct IndexSearch<'a, T: Coordinate> {
     sought: ChangedTarget<'a>,
     /// Vertices that can be hits; `None` if all can.
     admitted: Option<&'a FilteredVertices>,
+    /// Columns that hits carry, if any.
+    carried: Option<&'a ResultColumns<'a>>,
     totals: Totals,
     /// Bytes with which no query waits for memory.
     enough_bytes: u64,
@@ -109,7 +113,12 @@ impl<'a, T: Coordinate> IndexSearch<'a, T> {
             SearchMethod::PageScan => None,
         };
         let enough_bytes = Self::enough_bytes(needs, method);
-        Self { context, index, walks, sought, admitted, totals: Totals::default(), enough_bytes }
+        Self { context, index, walks, sought, admitted, carried: None, totals: Totals::default(), enough_bytes }
+    }
+
+    /// Returns the search with columns that hits carry.
+    pub(super) fn carrying(self, carried: Option<&'a ResultColumns<'a>>) -> Self {
+        Self { carried, ..self }
     }
 
     /// Returns the number of queries answered at once.
@@ -265,6 +274,10 @@ impl<T: Coordinate> BatchSearch for IndexSearch<'_, T> {
 
     fn name(&self, kind: IdKind, places: &[(u32, u32)], room: &mut IdRoom<'_>) -> Result<Option<NamedHits>> {
         self.sought.name(self.index, kind, places, room)
+    }
+
+    fn columns(&self, context: &Context, places: &[(u32, u32)], room: &mut IdRoom<'_>) -> Result<Option<HitColumns>> {
+        self.carried.map_or(Ok(None), |carried| self.sought.columns(context, carried, places, room))
     }
 }
 

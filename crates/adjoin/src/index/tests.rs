@@ -295,7 +295,7 @@ impl Indexed {
     ) -> Result<Found> {
         let sink = Collect::default();
         let options = SearchOptions::new(target, effort, 1);
-        let changes = CollectionChanges { deleted, unmerged: &Compared(unmerged, self.metric) };
+        let changes = CollectionChanges { deleted, unmerged: &Compared(unmerged, self.metric), columns: None };
         let queries = QuerySources::new(queries);
         let statistics = search_changed(context, &self.index, queries, &options, &changes, Box::new(sink.clone()))?;
         assert_eq!(statistics.search.passing_rows, None, "nothing is asked of attributes");
@@ -467,7 +467,7 @@ fn a_condition_on_an_index_without_columns_is_refused() {
     let mut options = SearchOptions::new(QueryTarget::Nearest(1), SearchEffort::default(), 1);
     options.filter = Some(Condition::parse("year > 2000").unwrap());
     let (queries, deleted) = (Set::drawn(u8s(4), 1, 0, 2), RowSet::new(20));
-    let changes = CollectionChanges { deleted: &deleted, unmerged: &Compared(&queries, Metric::L2) };
+    let changes = CollectionChanges { deleted: &deleted, unmerged: &Compared(&queries, Metric::L2), columns: None };
     let sink = Box::new(Collect::default());
     let sources = QuerySources::new(&queries);
     let refused = search_changed(&Context::default(), &indexed.index, sources, &options, &changes, sink).unwrap_err();

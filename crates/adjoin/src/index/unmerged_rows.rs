@@ -2,13 +2,16 @@
 //! are excluded from its hits (`filtered_vertices.rs`), and inserted rows are searched separately (FreshDiskANN: Singh
 //! et al., 2021).
 
+use arrow_array::RecordBatch;
+
 use super::{Index, IndexManifest};
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::row_numbers::RowSet;
 use crate::execute::{Hit, Nearest};
-use crate::query::{IdRoom, NamedHits, Naming, QueryTarget, QueryVectors};
+use crate::query::{ColumnGathering, HitColumns, IdRoom, NamedHits, Naming, QueryTarget, QueryVectors};
 use crate::source::{IdKind, Ids};
+use crate::store::ResultColumns;
 
 /// Changes to an index that are not merged into it.
 #[derive(Clone, Copy)]
@@ -18,6 +21,31 @@ pub(crate) struct CollectionChanges<'a> {
     pub(crate) deleted: &'a RowSet,
     /// Rows that are not in the index.
     pub(crate) unmerged: &'a dyn UnmergedRows,
+    /// The columns of these rows that hits carry, if any.
+    pub(crate) columns: Option<UnmergedColumns<'a>>,
+}
+
+/// Columns of unmerged rows that hits carry.
+#[derive(Clone, Copy)]
+pub(crate) struct UnmergedColumns<'a> {
+    /// Returns the columns of some of the first rows of these numbers, at least of one.
+    pub(crate) first_of: &'a (dyn Fn(&[u32]) -> RecordBatch + Sync),
+    /// Most bytes of a row.
+    pub(crate) row_bytes_max: u64,
+}
+
+impl UnmergedColumns<'_> {
+    /// Adds rows, by number, to the columns of hits. Returns whether `room` holds them.
+    pub(crate) fn add_to(self, gathering: &mut ColumnGathering, mut numbers: &[u32], room: &mut IdRoom<'_>) -> bool {
+        while !numbers.is_empty() {
+            let table = (self.first_of)(numbers);
+            numbers = &numbers[table.num_rows()..];
+            if !gathering.add(table, room) {
+                return false;
+            }
+        }
+        true
+    }
 }
 
 /// Rows that are searched in addition to the index.
@@ -109,6 +137,31 @@ impl ChangedTarget<'_> {
             hits.truncate(self.wanted.hits_max());
         }
         Ok(Some(found))
+    }
+
+    /// Reads the columns of the hits at some places. Returns `None` if they do not fit into `room`.
+    ///
+    /// # Errors
+    /// If the columns of the index cannot be read, or are damaged.
+    pub(super) fn columns(
+        self,
+        context: &Context,
+        stored: &ResultColumns<'_>,
+        places: &[(u32, u32)],
+        room: &mut IdRoom<'_>,
+    ) -> Result<Option<HitColumns>> {
+        // Unmerged rows follow all entries, of which there are less than 2^32.
+        let key = |&(number, whose): &(u32, u32)| u64::from(whose) << 32 | u64::from(number);
+        let mut gathering = ColumnGathering::new(places.iter().map(key).collect());
+        let keys = gathering.distinct();
+        let (on_disk, in_memory) = keys.split_at(keys.partition_point(|&key| key >> 32 != u64::from(UNMERGED)));
+        let numbers = |keys: &[u64]| keys.iter().map(|&key| key as u32).collect::<Vec<u32>>();
+        let fits = gathering.add_stored(context, stored, &numbers(on_disk), room)?
+            && self
+                .changes
+                .and_then(|changes| changes.columns)
+                .is_none_or(|columns| columns.add_to(&mut gathering, &numbers(in_memory), room));
+        Ok(fits.then(|| gathering.finish()))
     }
 
     /// Looks up the ids of the hits at some places. Returns `None` if they do not fit into `room`.

@@ -1,24 +1,29 @@
 //! Delivers hits from stores, indexes and collections to a sink.
 
+use std::ops::Range;
 use std::panic::resume_unwind;
+use std::sync::Mutex;
 
 use adjoin_device::Reservation;
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
 use crossbeam_channel::bounded;
 
-use super::naming::{IdMemory, NameHits, NamedHits};
+use super::naming::{IdMemory, NameHits, NamedHits, SENT_COPIES};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::options::Metric;
 use crate::base::predicate::Predicate;
 use crate::base::report::SharedSeconds;
-use crate::base::workers::spawn_scoped;
+use crate::base::workers::{lock, spawn_scoped};
 use crate::execute::Hit;
 use crate::sink::{HitBatch, HitSink};
-use crate::source::{IdKind, Ids};
+use crate::source::{IdKind, Ids, slice_bytes};
+use crate::store::ColumnNeeds;
 
 /// Purpose of the memory in error messages.
 const PURPOSE: &str = "handing over what was found";
-/// Limits of one batch: hits, queries, and approximate bytes of text ids.
+/// Limits of one batch: hits, queries, and approximate bytes of text ids and columns.
 const BATCH_HITS: usize = 4 << 10;
 const BATCH_QUERIES: usize = 1 << 10;
 const BATCH_ID_BYTES: u64 = 96 << 10;
@@ -35,6 +40,10 @@ pub(crate) struct Delivered {
 /// Delivery of hits to a sink, with the memory reserved for both.
 pub(crate) struct HitDelivery<'a> {
     context: &'a Context,
+    /// Bytes of a row of columns that are reserved.
+    row_bytes: u64,
+    /// Reserved for a longer row.
+    long_rows: Mutex<Reservation>,
     _memory: Reservation,
 }
 
@@ -42,22 +51,19 @@ pub(crate) struct HitDelivery<'a> {
 pub(crate) type DeliverHits<'a> = dyn Fn(HitBatch) -> Result<()> + 'a;
 
 impl<'a> HitDelivery<'a> {
-    /// Reserves the memory of the sink and of the batches in flight.
+    /// Reserves the memory of a sink that holds `sink_bytes` and of the batches in flight, which have `columns`.
     ///
     /// # Errors
     /// If the budget is too small.
-    pub(crate) fn new(context: &'a Context, sink: &(dyn HitSink + '_)) -> Result<Self> {
-        Ok(Self { context, _memory: context.reserve(Self::least_bytes(sink), PURPOSE)? })
+    pub(crate) fn new(context: &'a Context, sink_bytes: u64, columns: Option<&ColumnNeeds>) -> Result<Self> {
+        let memory = context.reserve(Self::bytes_with(sink_bytes, columns), PURPOSE)?;
+        let long_rows = Mutex::new(context.reserve(0, PURPOSE)?);
+        Ok(Self { context, row_bytes: columns.map_or(0, |columns| columns.row_bytes), long_rows, _memory: memory })
     }
 
-    /// Returns the bytes that [`HitDelivery::new`] reserves.
-    pub(crate) fn least_bytes(sink: &(dyn HitSink + '_)) -> u64 {
-        Self::bytes_with(sink.memory_bytes())
-    }
-
-    /// Returns the bytes reserved for a sink that holds `sink_bytes`.
-    pub(crate) fn bytes_with(sink_bytes: u64) -> u64 {
-        sink_bytes + BATCHES_BYTES
+    /// Returns the bytes reserved for a sink that holds `sink_bytes`, and for batches with `columns`.
+    pub(crate) fn bytes_with(sink_bytes: u64, columns: Option<&ColumnNeeds>) -> u64 {
+        sink_bytes + BATCHES_BYTES + columns.map_or(0, |columns| SENT_COPIES * columns.row_bytes)
     }
 
     /// Runs `work`, which searches, on its own thread, while this thread passes the resulting batches to `sink`.
@@ -78,6 +84,7 @@ impl<'a> HitDelivery<'a> {
             let searching = spawn_scoped(scope, "adjoin search", move || {
                 work(&|batch| {
                     let memory = memory_beyond(context, &batch)?;
+                    self.reserve_long_row(&batch)?;
                     // If the receiver was dropped, the sink has failed, and its error is the one to report.
                     sender.send((batch, memory)).map_err(|_| Error::cancelled())
                 })
@@ -93,6 +100,17 @@ impl<'a> HitDelivery<'a> {
             searching.join().unwrap_or_else(|panic| resume_unwind(panic))?;
             Ok(delivered)
         })
+    }
+}
+
+impl HitDelivery<'_> {
+    /// Reserves memory for the longest row of columns so far. The sink may hold its texts until the end.
+    fn reserve_long_row(&self, HitBatch { columns, .. }: &HitBatch) -> Result<()> {
+        // A batch is full once it has as many bytes as batches allow for, so only its last row can be long.
+        let row_bytes = columns.as_ref().map_or(0, slice_bytes).saturating_sub(BATCH_ID_BYTES);
+        let bytes = SENT_COPIES * row_bytes.saturating_sub(self.row_bytes);
+        let mut long_rows = lock(&self.long_rows);
+        if bytes > long_rows.bytes() { self.context.grow(&mut long_rows, bytes, PURPOSE) } else { Ok(()) }
     }
 }
 
@@ -128,8 +146,9 @@ pub(crate) fn deliver_hits(
     give: &DeliverHits<'_>,
 ) -> Result<()> {
     let batch = empty_batch(queries.ids.kind(), memory.kind());
-    let (query, hit, begun, id_bytes) = Default::default();
-    let mut filling = Filling { metric, queries, give, query, hit, begun, batch, id_bytes };
+    let (query, hit, begun, bytes) = Default::default();
+    let schema = memory.columns().map(|columns| &columns.needs.schema);
+    let mut filling = Filling { metric, queries, give, schema, query, hit, begun, batch, bytes };
     memory.each(queries.hits, name, &mut |named, count| filling.add(named, count))?;
     filling.finish()
 }
@@ -143,6 +162,7 @@ fn empty_batch(query_ids: IdKind, ids: IdKind) -> HitBatch {
         rows: Vec::new(),
         ids: Ids::empty(ids),
         values: Vec::new(),
+        columns: None,
     }
 }
 
@@ -151,37 +171,41 @@ struct Filling<'a> {
     metric: Metric,
     queries: AnsweredQueries<'a>,
     give: &'a DeliverHits<'a>,
+    /// Columns that hits carry, if any.
+    schema: Option<&'a SchemaRef>,
     /// Position of the next hit: its query and its rank there. `begun` tells whether the batch has the query already.
     query: usize,
     hit: usize,
     begun: bool,
     batch: HitBatch,
-    /// Bytes of the text ids in the batch.
-    id_bytes: u64,
+    /// Bytes of the text ids and the columns in the batch.
+    bytes: u64,
 }
 
 impl Filling<'_> {
-    /// Adds the next `count` hits with their ids.
+    /// Adds the next `count` hits with their ids and columns.
     fn add(&mut self, named: &NamedHits, count: usize) -> Result<()> {
+        let mut first = 0;
         for k in 0..count {
             // Queries without further hits end before the next hit is added.
             while self.hit == self.queries.hits[self.query].len() {
+                self.give_full(named, &mut first, k)?;
                 self.end_query()?;
             }
-            if self.is_full() {
-                self.give_batch()?;
-            }
+            self.give_full(named, &mut first, k)?;
             self.begin_query()?;
             let Hit { row, nearness, .. } = self.queries.hits[self.query][self.hit];
             self.batch.rows.push(row);
             self.batch.values.push(Predicate::value_of(self.metric, nearness));
             if let Some(&position) = named.positions.get(k) {
                 self.batch.ids.push_from(&named.ids, position as usize);
-                self.id_bytes += named.ids.bytes_of(position as usize);
+                self.bytes += named.ids.bytes_of(position as usize);
             }
+            self.bytes += named.columns.as_ref().map_or(0, |columns| columns.bytes_of(k));
             self.hit += 1;
         }
-        Ok(())
+        // The columns are only in memory now.
+        if named.columns.is_some() { self.give_batch_with(named, first..count) } else { Ok(()) }
     }
 
     /// Ends the remaining queries, which have no more hits, and delivers the last batch.
@@ -206,7 +230,7 @@ impl Filling<'_> {
         let AnsweredQueries { rows, ids, first_id, .. } = self.queries;
         self.batch.query_rows.push(rows[self.query]);
         self.batch.query_ids.push_from(ids, first_id + self.query);
-        self.id_bytes += ids.bytes_of(first_id + self.query);
+        self.bytes += ids.bytes_of(first_id + self.query);
         self.begun = true;
         Ok(())
     }
@@ -221,9 +245,24 @@ impl Filling<'_> {
     fn is_full(&self) -> bool {
         // A query that has begun may fill the batch with its hits, but adds no other query.
         let HitBatch { rows, query_rows, .. } = &self.batch;
-        rows.len() >= BATCH_HITS
-            || self.id_bytes >= BATCH_ID_BYTES
-            || (!self.begun && query_rows.len() >= BATCH_QUERIES)
+        rows.len() >= BATCH_HITS || self.bytes >= BATCH_ID_BYTES || (!self.begun && query_rows.len() >= BATCH_QUERIES)
+    }
+
+    /// Delivers the batch if it is full: its hits are those from `first` on, before `next`, which becomes the first of
+    /// the next batch.
+    fn give_full(&mut self, named: &NamedHits, first: &mut usize, next: usize) -> Result<()> {
+        if !self.is_full() {
+            return Ok(());
+        }
+        self.give_batch_with(named, std::mem::replace(first, next)..next)
+    }
+
+    /// Delivers the batch, whose hits have the columns of `hits`.
+    fn give_batch_with(&mut self, named: &NamedHits, hits: Range<usize>) -> Result<()> {
+        if let (Some(columns), Some(schema)) = (&named.columns, self.schema) {
+            self.batch.columns = Some(columns.table(schema, hits)?);
+        }
+        self.give_batch()
     }
 
     /// Delivers the batch. A query that has hits left continues in the next one.
@@ -231,15 +270,26 @@ impl Filling<'_> {
         if self.begun {
             self.batch.ends.push(self.batch.rows.len());
         }
+        if let Some(schema) = self.schema.filter(|_| self.batch.columns.is_none()) {
+            self.batch.columns = Some(RecordBatch::new_empty(schema.clone()));
+        }
         let empty = empty_batch(self.batch.query_ids.kind(), self.batch.ids.kind());
-        (self.begun, self.id_bytes) = (false, 0);
+        (self.begun, self.bytes) = (false, 0);
         (self.give)(std::mem::replace(&mut self.batch, empty))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::naming::{IdRoom, Naming};
+    use std::sync::Arc;
+
+    use arrow_array::cast::AsArray;
+    use arrow_array::types::Int64Type;
+    use arrow_array::{Array, Int64Array, StringArray};
+    use arrow_schema::{DataType, Field, Schema};
+
+    use super::super::hit_columns::{ColumnGathering, HitColumns};
+    use super::super::naming::{HitLookup, IdRoom, Naming};
     use super::*;
     use crate::base::context::RUNTIME_BYTES;
     use crate::sink::Collect;
@@ -275,7 +325,8 @@ mod tests {
         let mut texts = TextIds::default();
         query_rows.iter().for_each(|row| texts.push(row.to_string().as_bytes()));
         for id_bytes in [4, 6_000, 300_000] {
-            let (memory, sink) = (IdMemory::new(context, IdKind::Utf8, 0).unwrap(), Collect::default());
+            let lookup = HitLookup { ids: IdKind::Utf8, naming_bytes: 0, columns: None };
+            let (memory, sink) = (IdMemory::new(context, lookup).unwrap(), Collect::default());
             let some = if id_bytes == 300_000 { &found[4..5] } else { &found[..] };
             let ids = &Ids::Utf8(texts.clone());
             let queries = AnsweredQueries { rows: &query_rows, ids, first_id: 0, hits: some };
@@ -292,10 +343,74 @@ mod tests {
             let expected = some.iter().map(|hits| hits.iter().map(|hit| hit.row).collect()).collect::<Vec<Vec<u64>>>();
             assert_eq!(rows, expected, "{id_bytes}");
         }
-        let (memory, place) = (IdMemory::new(context, IdKind::Utf8, 0).unwrap(), [found[4].clone()]);
+        let lookup = HitLookup { ids: IdKind::Utf8, naming_bytes: 0, columns: None };
+        let (memory, place) = (IdMemory::new(context, lookup).unwrap(), [found[4].clone()]);
         let named = &mut |places: &[(u32, u32)], room: &mut IdRoom<'_>| name(places, room, 5 << 20);
         let queries = AnsweredQueries { rows: &[1], ids: &Ids::None, first_id: 0, hits: &place };
         let refused = deliver_hits(Metric::L2, queries, &memory, named, &|_| Ok(())).unwrap_err();
         assert!(refused.to_string().contains("the ids of what was found needs at least"), "{refused}");
+    }
+
+    /// Returns the columns of the hits at some places, a table of `rows_at_once` rows each, while `room` lasts.
+    fn columns(places: &[(u32, u32)], room: &mut IdRoom<'_>, rows_at_once: usize, pad: usize) -> Option<HitColumns> {
+        let mut gathering = ColumnGathering::new(places.iter().map(|&(_, row)| row.into()).collect());
+        for keys in gathering.distinct().chunks(rows_at_once) {
+            let numbers = Int64Array::from_iter_values(keys.iter().map(|&key| key as i64));
+            let texts = StringArray::from_iter(keys.iter().map(|&key| (key % 3 != 1).then(|| text_id(key, pad))));
+            let table =
+                RecordBatch::try_from_iter([("number", Arc::new(numbers) as _), ("text", Arc::new(texts) as _)]);
+            if !gathering.add(table.unwrap().with_schema(carried()).unwrap(), room) {
+                return None;
+            }
+        }
+        Some(gathering.finish())
+    }
+
+    fn carried() -> SchemaRef {
+        let fields = [("number", DataType::Int64), ("text", DataType::Utf8)];
+        Arc::new(Schema::new(fields.map(|(name, kind)| Field::new(name, kind, true)).to_vec()))
+    }
+
+    #[test]
+    fn each_hit_has_the_columns_of_its_row_however_few_fit_at_once() {
+        // Queries without hits fill batches too, between hits of which only the columns are pending.
+        let counts: Vec<usize> = [vec![0, 3, 5_000, 0], vec![0; 2_500], vec![7; 40], vec![0; 1_100], vec![1]].concat();
+        let hit = |k: usize| {
+            let row = k * 7 % 901;
+            Hit { nearness: k as f64, row: row as u64, place: (0, row as u32) }
+        };
+        let hits: Vec<Vec<Hit>> = counts.iter().map(|&count| (0..count).map(hit).collect()).collect();
+        let query_rows: Vec<u64> = (0..counts.len() as u64).collect();
+        for (megabytes, pad, rows_at_once) in [(4, 10, 64), (4, 2_000, 1), (64, 300, 1_000)] {
+            let context = &Context::default().with_memory(RUNTIME_BYTES + (megabytes << 20));
+            let needs = ColumnNeeds { schema: carried(), reading_bytes: 0, row_bytes: 8, row_bytes_max: 8 };
+            let lookup = HitLookup { ids: IdKind::None, naming_bytes: 0, columns: Some(needs) };
+            let (memory, sink) = (IdMemory::new(context, lookup).unwrap(), Collect::default());
+            let queries = AnsweredQueries { rows: &query_rows, ids: &Ids::None, first_id: 0, hits: &hits };
+            let name = &mut |places: &[(u32, u32)], room: &mut IdRoom<'_>| {
+                let columns = columns(places, room, rows_at_once, pad);
+                Ok(columns.map(|columns| NamedHits { columns: Some(columns), ..NamedHits::unnamed() }))
+            };
+            deliver_hits(Metric::L2, queries, &memory, name, &|batch| sink.clone().accept(&batch)).unwrap();
+            let found: Vec<usize> = sink.hits().iter().map(Vec::len).collect();
+            assert_eq!(found, counts, "{pad}");
+            for HitBatch { rows, columns, ends, .. } in sink.batches() {
+                let columns = columns.unwrap();
+                assert_eq!((columns.num_rows(), ends.last()), (rows.len(), Some(&rows.len())));
+                assert!(
+                    slice_bytes(&columns) < BATCH_ID_BYTES + 2 * pad as u64 + (16 << 10),
+                    "{}",
+                    slice_bytes(&columns)
+                );
+                for (k, &row) in rows.iter().enumerate() {
+                    assert_eq!(columns.column(0).as_primitive::<Int64Type>().value(k), row as i64);
+                    let text = columns.column(1).as_string::<i32>();
+                    assert_eq!(
+                        text.is_valid(k).then(|| text.value(k).to_owned()),
+                        (row % 3 != 1).then(|| text_id(row, pad))
+                    );
+                }
+            }
+        }
     }
 }

@@ -7,17 +7,20 @@
 //! - `source_queries.rs` reads queries.
 //! - `run.rs` answers them batch by batch.
 //! - `halves.rs` splits a batch if its hits do not fit into memory.
-//! - `delivery.rs` passes hits to a sink, with the ids that `naming.rs` looks up.
+//! - `delivery.rs` passes hits to a sink, with the ids that `naming.rs` looks up and the columns that `hit_columns.rs`
+//!   gathers.
 
 mod delivery;
 mod halves;
+mod hit_columns;
 mod naming;
 mod options;
 mod run;
 mod source_queries;
 
 pub(crate) use self::halves::{bytes_for_all_hits, in_halves, too_many_hits};
-pub(crate) use self::naming::{IdRoom, NamedHits, Naming, ids_of, name_places, naming_bytes};
+pub(crate) use self::hit_columns::{ColumnGathering, HitColumns};
+pub(crate) use self::naming::{HitLookup, IdRoom, NamedHits, Naming, ids_of, name_places, naming_bytes};
 pub(crate) use self::options::SearchGoal;
 pub use self::options::{EffortOptions, QueryTarget, SearchEffort, SearchOptions};
 pub(crate) use self::run::{BatchSearch, QueryVectors, RanSearch, SearchRun, SearchWork, StoredQueries};

@@ -1,48 +1,77 @@
-//! Looks up the ids of hits, for as many hits at a time as memory holds.
+//! Looks up the ids and columns of hits, for as many hits at a time as memory holds.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use adjoin_device::Reservation;
 
+use super::hit_columns::{self, HitColumns};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::execute::Hit;
 use crate::load::{Buckets, ReadAhead, least_read_ahead};
 use crate::plan::Load;
 use crate::source::{IdKind, Ids};
+use crate::store::ColumnNeeds;
 
-/// Purpose of the memory in error messages.
+/// Purposes of the memory in error messages.
 const PURPOSE: &str = "the ids of what was found";
+const PURPOSE_COLUMNS: &str = "the columns of what was found";
 /// Bytes set aside for ids during a whole search, so that some hits can always be named.
 const SET_ASIDE_BYTES: u64 = 1 << 20;
 /// Step in which more memory is reserved.
 const STEP_BYTES: u64 = 256 << 10;
+/// Copies of a row of columns: as gathered, and next to it the piece of the file that it is in.
+const GATHERED_COPIES: u64 = 2;
+/// Copies of a row on its way to the sink: batches that wait, and a text in the buffers of a table.
+pub(super) const SENT_COPIES: u64 = 8;
 /// Bytes of a hit during the lookup: its place, its rank in the order of places, the number of its id, and its bucket.
 const BYTES_OF_HIT: u64 = (size_of::<(u32, u32)>() + 3 * size_of::<u32>()) as u64;
 
-/// Memory for the ids of hits during a search.
+/// What is looked up for hits: ids of a kind, and columns.
+#[derive(Debug, Clone)]
+pub(crate) struct HitLookup {
+    pub(crate) ids: IdKind,
+    /// Bytes for reading ids.
+    pub(crate) naming_bytes: u64,
+    /// Columns that hits carry, if any.
+    pub(crate) columns: Option<ColumnNeeds>,
+}
+
+/// Memory for the ids and columns of hits during a search.
 pub(crate) struct IdMemory<'a> {
     context: &'a Context,
     kind: IdKind,
+    columns: Option<ColumnMemory>,
     _set_aside: Reservation,
     /// Largest number of hits named at once. Halved when memory does not suffice.
     at_once: AtomicUsize,
 }
 
-/// Memory for the ids of one group of hits.
+/// The columns that hits carry, and the memory for reading them.
+pub(super) struct ColumnMemory {
+    pub(super) needs: ColumnNeeds,
+    pub(super) reading: Context,
+}
+
+/// Memory for the ids and columns of one group of hits.
 pub(crate) struct IdRoom<'a> {
     context: &'a Context,
     bytes: u64,
     set_aside: u64,
+    /// Bytes that a budget named by a refusal has in addition: the longest row on its way to the sink.
+    named_beyond: u64,
+    purpose: &'static str,
     /// Reserved in addition to `set_aside`.
     beyond: Option<Reservation>,
 }
 
-/// Ids of some hits. Hits of one row share an id.
+/// Ids and columns of some hits. Hits of one row share an id.
 pub(crate) struct NamedHits {
     pub(super) ids: Ids,
     /// Position in `ids` of the id of each hit.
     pub(super) positions: Vec<u32>,
+    /// Columns of the hits, if the search asks for any.
+    pub(super) columns: Option<HitColumns>,
 }
 
 /// Lookup in progress: assigns ids to hits in the order of their places.
@@ -53,33 +82,47 @@ pub(crate) struct Naming<'a> {
     named: NamedHits,
 }
 
-/// Looks up the ids of the hits at some places. Returns `None` if the ids do not fit into the given memory.
+/// Looks up the ids and columns of the hits at some places. Returns `None` if they do not fit into the given memory.
 pub(crate) type NameHits<'a> = dyn FnMut(&[(u32, u32)], &mut IdRoom<'_>) -> Result<Option<NamedHits>> + 'a;
 
 impl<'a> IdMemory<'a> {
-    /// Sets memory aside for ids of a kind, and `reading_bytes` for reading them.
+    /// Sets memory aside for ids and columns, and for reading them.
     ///
     /// # Errors
     /// If the budget is too small.
-    pub(crate) fn new(context: &'a Context, kind: IdKind, reading_bytes: u64) -> Result<Self> {
-        let set_aside = context.reserve(Self::least_bytes(kind, reading_bytes), PURPOSE)?;
-        Ok(Self { context, kind, _set_aside: set_aside, at_once: AtomicUsize::new(usize::MAX) })
+    pub(crate) fn new(context: &'a Context, lookup: HitLookup) -> Result<Self> {
+        let purpose = if lookup.columns.is_some() { PURPOSE_COLUMNS } else { PURPOSE };
+        let columns_bytes = lookup.columns.as_ref().map_or(0, |columns| columns.reading_bytes);
+        let set_aside = context.reserve(Self::least_bytes(&lookup) - columns_bytes, purpose)?;
+        let columns = match lookup.columns {
+            Some(needs) => Some(ColumnMemory { reading: context.with_reserved(needs.reading_bytes, purpose)?, needs }),
+            None => None,
+        };
+        let at_once = AtomicUsize::new(usize::MAX);
+        Ok(Self { context, kind: lookup.ids, columns, _set_aside: set_aside, at_once })
     }
 
     /// Returns the bytes that [`IdMemory::new`] sets aside.
-    pub(crate) fn least_bytes(kind: IdKind, reading_bytes: u64) -> u64 {
-        if kind == IdKind::None { 0 } else { SET_ASIDE_BYTES + reading_bytes }
+    pub(crate) fn least_bytes(HitLookup { ids, naming_bytes, columns }: &HitLookup) -> u64 {
+        let of_ids = if *ids == IdKind::None { 0 } else { SET_ASIDE_BYTES + naming_bytes };
+        let of_columns = columns.as_ref().map_or(0, |columns| columns.reading_bytes + columns_set_aside(columns));
+        of_ids + of_columns
     }
 
     pub(crate) fn kind(&self) -> IdKind {
         self.kind
     }
 
-    /// Looks up ids with `name`, for as many hits at once as memory holds. Passes them to `take` with the number of
-    /// hits, until all hits have been passed on in order.
+    /// Returns the columns that hits carry, if any.
+    pub(super) fn columns(&self) -> Option<&ColumnMemory> {
+        self.columns.as_ref()
+    }
+
+    /// Looks up ids and columns with `name`, for as many hits at once as memory holds. Passes them to `take` with the
+    /// number of hits, until all hits have been passed on in order.
     ///
     /// # Errors
-    /// If the id of one hit does not fit into memory, or if `name` or `take` fails.
+    /// If the id and the columns of one hit do not fit into memory, or if `name` or `take` fails.
     pub(super) fn each(
         &self,
         found: &[Vec<Hit>],
@@ -87,15 +130,15 @@ impl<'a> IdMemory<'a> {
         take: &mut dyn FnMut(&NamedHits, usize) -> Result<()>,
     ) -> Result<()> {
         let total: usize = found.iter().map(Vec::len).sum();
-        if self.kind == IdKind::None {
-            return take(&NamedHits { ids: Ids::None, positions: Vec::new() }, total);
+        if self.kind == IdKind::None && self.columns.is_none() {
+            return take(&NamedHits::unnamed(), total);
         }
         let mut done = 0;
         while done < total {
             let count = self.at_once.load(Ordering::Relaxed).min(total - done);
-            let mut room = IdRoom { context: self.context, bytes: 0, set_aside: SET_ASIDE_BYTES, beyond: None };
+            let mut room = self.room();
             // The lookup takes memory for each hit too, before any id is read.
-            let named = if room.take(count as u64 * BYTES_OF_HIT) {
+            let named = if room.take(count as u64 * self.hit_bytes()) {
                 let mut places = Vec::with_capacity(count);
                 places.extend(found.iter().flatten().skip(done).take(count).map(|hit| hit.place));
                 name(&places, &mut room)?
@@ -114,6 +157,29 @@ impl<'a> IdMemory<'a> {
         }
         Ok(())
     }
+
+    /// Returns the memory that is set aside, for a group of hits.
+    fn room(&self) -> IdRoom<'a> {
+        let of_ids = if self.kind == IdKind::None { 0 } else { SET_ASIDE_BYTES };
+        let columns = self.columns.as_ref().map(|columns| &columns.needs);
+        IdRoom {
+            context: self.context,
+            bytes: 0,
+            set_aside: of_ids + columns.map_or(0, columns_set_aside),
+            named_beyond: columns.map_or(0, |columns| SENT_COPIES * columns.row_bytes_max),
+            purpose: if columns.is_some() { PURPOSE_COLUMNS } else { PURPOSE },
+            beyond: None,
+        }
+    }
+
+    fn hit_bytes(&self) -> u64 {
+        BYTES_OF_HIT + self.columns.as_ref().map_or(0, |_| hit_columns::BYTES_OF_HIT)
+    }
+}
+
+/// Returns the bytes set aside for the columns of hits: some can always be read.
+fn columns_set_aside(ColumnNeeds { row_bytes, .. }: &ColumnNeeds) -> u64 {
+    SET_ASIDE_BYTES + GATHERED_COPIES * row_bytes
 }
 
 impl IdRoom<'_> {
@@ -123,7 +189,8 @@ impl IdRoom<'_> {
         self.take(2 * (bytes + size_of::<u64>() as u64))
     }
 
-    fn take(&mut self, bytes: u64) -> bool {
+    /// Takes memory. Returns `false` if the budget does not have it.
+    pub(super) fn take(&mut self, bytes: u64) -> bool {
         self.bytes += bytes;
         let more = self.missing();
         if more == 0 {
@@ -144,10 +211,17 @@ impl IdRoom<'_> {
         self.bytes.saturating_sub(self.set_aside + self.beyond.as_ref().map_or(0, Reservation::bytes))
     }
 
-    /// Returns the error of a hit whose id does not fit.
+    /// Returns the error of a hit whose id or columns do not fit.
     fn refused(&self) -> Error {
         let budget = self.context.budget();
-        self.context.too_small(budget.total() - budget.free() + self.missing(), PURPOSE)
+        self.context.too_small(budget.total() - budget.free() + self.missing() + self.named_beyond, self.purpose)
+    }
+}
+
+impl NamedHits {
+    /// Creates hits without ids and columns.
+    pub(super) fn unnamed() -> Self {
+        Self { ids: Ids::None, positions: Vec::new(), columns: None }
     }
 }
 
@@ -156,7 +230,8 @@ impl<'a> Naming<'a> {
         // Ids are looked up in the order of places, so that each part of the file is read once.
         let mut order: Vec<u32> = (0..places.len() as u32).collect();
         order.sort_unstable_by_key(|&hit| places[hit as usize]);
-        Self { places, order, next: 0, named: NamedHits { ids: Ids::empty(kind), positions: vec![0; places.len()] } }
+        let named = NamedHits { ids: Ids::empty(kind), positions: vec![0; places.len()], columns: None };
+        Self { places, order, next: 0, named }
     }
 
     /// Returns the next place whose id is needed. Places ascend.
@@ -242,7 +317,7 @@ pub(crate) fn ids_of(context: &Context, buckets: &Buckets<'_>, kind: IdKind, pla
         return Ok(ids);
     }
     let _reading = context.reserve(naming_bytes(buckets), PURPOSE)?;
-    let mut room = IdRoom { context, bytes: 0, set_aside: 0, beyond: None };
+    let mut room = IdRoom { context, bytes: 0, set_aside: 0, named_beyond: 0, purpose: PURPOSE, beyond: None };
     let fits = room.take(places.len() as u64 * BYTES_OF_HIT);
     let named = if fits { name_places(context, buckets, kind, places, &mut room)? } else { None };
     let Some(named) = named else { return Err(room.refused()) };

@@ -273,6 +273,8 @@ pub struct SearchOptions {
     pub effort: SearchEffort,
     /// Filter on rows. If `None`, every row can be a hit.
     pub filter: Option<Condition>,
+    /// Names of columns that hits carry, of those that the folder keeps.
+    pub columns: Vec<String>,
     /// Seed of the calibration sample.
     pub seed: u64,
     /// Shares pages of a graph index between queries. If `false`, each query reads every page that it needs, and nothing
@@ -281,9 +283,9 @@ pub struct SearchOptions {
 }
 
 impl SearchOptions {
-    /// Options without a filter.
+    /// Options without a filter and columns.
     pub fn new(target: QueryTarget, effort: SearchEffort, seed: u64) -> Self {
-        Self { target, effort, filter: None, seed, shares_pages: true }
+        Self { target, effort, filter: None, columns: Vec::new(), seed, shares_pages: true }
     }
 
     pub(crate) fn goal(&self) -> SearchGoal {

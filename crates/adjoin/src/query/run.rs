@@ -7,7 +7,8 @@ use std::ops::Range;
 
 use super::delivery::{AnsweredQueries, DeliverHits, Delivered, HitDelivery, deliver_hits};
 use super::halves::{bytes_for_all_hits, in_halves};
-use super::naming::{IdMemory, IdRoom, NamedHits};
+use super::hit_columns::HitColumns;
+use super::naming::{HitLookup, IdMemory, IdRoom, NamedHits};
 use super::options::QueryTarget;
 use super::source_queries::QueryBatch;
 use crate::base::context::Context;
@@ -66,6 +67,13 @@ pub(crate) trait BatchSearch {
     /// # Errors
     /// If the ids cannot be read.
     fn name(&self, kind: IdKind, places: &[(u32, u32)], room: &mut IdRoom<'_>) -> Result<Option<NamedHits>>;
+
+    /// Reads the columns that hits carry, by the places of the hits, or returns `None` if they do not fit into `room`.
+    /// `context` has the memory for reading them.
+    ///
+    /// # Errors
+    /// If the columns cannot be read.
+    fn columns(&self, context: &Context, places: &[(u32, u32)], room: &mut IdRoom<'_>) -> Result<Option<HitColumns>>;
 }
 
 /// Work done for all queries of a search, without the calibration.
@@ -101,29 +109,29 @@ pub(crate) struct RanSearch {
 }
 
 impl<'a> SearchRun<'a> {
-    /// Reserves the memory of hits on their way to `sink`. `naming_bytes` is what it takes to read ids of hits.
+    /// Reserves the memory of hits on their way to `sink`.
     ///
     /// # Errors
     /// If the budget is too small.
     pub(crate) fn new(
         context: &'a Context,
         target: QueryTarget,
-        ids: IdKind,
-        naming_bytes: u64,
+        lookup: HitLookup,
         sink: &(dyn HitSink + '_),
     ) -> Result<Self> {
-        let ids = IdMemory::new(context, delivered_ids(ids, sink), naming_bytes)?;
-        Ok(Self { context, target, ids, delivery: HitDelivery::new(context, sink)? })
+        let lookup = delivered(lookup, sink);
+        let delivery = HitDelivery::new(context, sink.memory_bytes(), lookup.columns.as_ref())?;
+        Ok(Self { context, target, ids: IdMemory::new(context, lookup)?, delivery })
     }
 
     /// Returns the bytes that [`SearchRun::new`] reserves.
-    pub(crate) fn least_bytes(ids: IdKind, naming_bytes: u64, sink: &(dyn HitSink + '_)) -> u64 {
-        Self::bytes_with(delivered_ids(ids, sink), naming_bytes, sink.memory_bytes())
+    pub(crate) fn least_bytes(lookup: &HitLookup, sink: &(dyn HitSink + '_)) -> u64 {
+        Self::bytes_with(&delivered(lookup.clone(), sink), sink.memory_bytes())
     }
 
     /// Returns the bytes that [`SearchRun::new`] reserves with a sink that holds `sink_bytes` and wants ids.
-    pub(crate) fn bytes_with(ids: IdKind, naming_bytes: u64, sink_bytes: u64) -> u64 {
-        HitDelivery::bytes_with(sink_bytes) + IdMemory::least_bytes(ids, naming_bytes)
+    pub(crate) fn bytes_with(lookup: &HitLookup, sink_bytes: u64) -> u64 {
+        HitDelivery::bytes_with(sink_bytes, lookup.columns.as_ref()) + IdMemory::least_bytes(lookup)
     }
 
     /// Answers all queries that `read` passes on, batch by batch, and delivers their hits to `sink`. Each query takes
@@ -165,16 +173,23 @@ impl<'a> SearchRun<'a> {
             let _found = context.reserve(target.found_bytes(&hits), PURPOSE)?;
             let own_rows = &rows[range.start as usize..range.end as usize];
             let queries = AnsweredQueries { rows: own_rows, ids: &ids, first_id: range.start as usize, hits: &hits };
-            let name = &mut |places: &[(u32, u32)], room: &mut IdRoom<'_>| searched.name(kind, places, room);
+            let name = &mut |places: &[(u32, u32)], room: &mut IdRoom<'_>| {
+                let unnamed = kind == IdKind::None;
+                let named = if unnamed { Some(NamedHits::unnamed()) } else { searched.name(kind, places, room)? };
+                let (Some(mut named), memory) = (named, id_memory.columns()) else { return Ok(None) };
+                let Some(memory) = memory else { return Ok(Some(named)) };
+                named.columns = searched.columns(&memory.reading, places, room)?;
+                Ok(Some(named).filter(|named| named.columns.is_some()))
+            };
             deliver_hits(metric, queries, id_memory, name, deliver).map(Some)
         };
         in_halves(context, more, rows.len() as u32, answer_some, |_, ()| Ok(()))
     }
 }
 
-/// Returns the kind of ids that are delivered to a sink.
-fn delivered_ids(ids: IdKind, sink: &(dyn HitSink + '_)) -> IdKind {
-    if sink.wants_ids() { ids } else { IdKind::None }
+/// Returns what is looked up for a sink.
+fn delivered(lookup: HitLookup, sink: &(dyn HitSink + '_)) -> HitLookup {
+    if sink.wants_ids() { lookup } else { HitLookup { ids: IdKind::None, ..lookup } }
 }
 
 impl RanSearch {

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use arrow_array::{Float32Array, UInt32Array};
-use arrow_schema::{DataType, Field};
+use arrow_array::{Float32Array, RecordBatch, UInt32Array};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 use super::sink::{Discard, Written};
-use super::table::TableWriter;
+use super::table::{TableWriter, add_columns};
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::options::Metric;
@@ -34,10 +34,12 @@ pub struct HitBatch {
     pub ids: Ids,
     /// Distances (L2, true) or similarities (cosine).
     pub values: Vec<f32>,
+    /// Columns of the hits, if the search asks for any (`SearchOptions::columns`).
+    pub columns: Option<RecordBatch>,
 }
 
 /// Facts about the hits, known before the first batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HitSchema {
     /// Kind of the queries' ids.
     pub query_ids: IdKind,
@@ -45,6 +47,30 @@ pub struct HitSchema {
     pub ids: IdKind,
     /// Metric, which determines the name of the value column.
     pub metric: Metric,
+    /// Columns that hits carry; none unless the search asks for them.
+    pub columns: SchemaRef,
+}
+
+impl HitSchema {
+    /// Returns the fields of a table of hits: `query`, `rank`, `id`, and `distance`, `similarity` or `score`, then the
+    /// columns. Of these, one with the name of an earlier field, such as `rank`, is called `columns.rank`.
+    pub fn fields(&self) -> Vec<Field> {
+        let Self { query_ids, ids, metric, columns } = self;
+        let rank = Field::new("rank", DataType::UInt32, false);
+        let mut fields = vec![query_ids.field("query"), rank, ids.field("id"), metric.value_field()];
+        add_columns(&mut fields, columns);
+        fields
+    }
+
+    /// Creates the schema of hits without columns, with these kinds of ids of queries and hits.
+    pub(crate) fn of(query_ids: IdKind, ids: IdKind, metric: Metric) -> Self {
+        Self { query_ids, ids, metric, columns: Arc::new(Schema::empty()) }
+    }
+
+    /// Returns the schema with these columns, if any.
+    pub(crate) fn with_columns(self, columns: Option<SchemaRef>) -> Self {
+        Self { columns: columns.unwrap_or(self.columns), ..self }
+    }
 }
 
 /// Consumer of hits, in the order of the queries.
@@ -70,8 +96,10 @@ pub trait HitSink {
     fn finish(self: Box<Self>) -> Result<Written>;
 }
 
-/// Writes hits: columns `query`, `rank` (from 1), `id`, and `distance` or `similarity`. The table is created with the first hits, so that refused
-/// queries write nothing to standard output.
+/// Writes hits: columns `query`, `rank` (from 1), `id`, and `distance`, `similarity` or `score`, then the columns that
+/// the search asks for. Of these, one with the name of an earlier column, such as `rank`, is called `columns.rank`.
+///
+/// The table is created with the first hits, so that refused queries write nothing to standard output.
 pub struct HitWriter<'a> {
     context: &'a Context,
     target: &'a Target,
@@ -90,10 +118,7 @@ impl<'a> HitWriter<'a> {
     /// Returns the table, and creates it if necessary.
     fn table(&mut self) -> Result<&mut TableWriter> {
         if self.table.is_none() {
-            let HitSchema { query_ids, ids, metric } = self.hits;
-            let rank = Field::new("rank", DataType::UInt32, false);
-            let fields = vec![query_ids.field("query"), rank, ids.field("id"), metric.value_field()];
-            self.table = Some(TableWriter::create(self.context, self.target, fields)?);
+            self.table = Some(TableWriter::create(self.context, self.target, self.hits.fields())?);
         }
         Ok(self.table.as_mut().expect("the table was just created"))
     }
@@ -107,12 +132,19 @@ impl<'a> HitWriter<'a> {
         let of = |row: fn(&(usize, usize, u32)) -> usize, rows: &[u64]| -> Vec<u64> {
             hits.iter().map(|hit| rows[row(hit)]).collect()
         };
-        self.table()?.write(vec![
+        let mut columns = vec![
             query_ids.column(&of(|hit| hit.0, &batch.query_rows)),
             Arc::new(UInt32Array::from_iter_values(hits.iter().map(|hit| hit.2))),
             ids.column(&of(|hit| hit.1, &batch.rows)),
-            Arc::new(Float32Array::from_iter_values(hits.iter().map(|hit| batch.values[hit.1]))),
-        ])
+            Arc::new(Float32Array::from_iter_values(hits.iter().map(|hit| batch.values[hit.1]))) as _,
+        ];
+        // Hits are written in their order, so their columns are a part of those of the batch.
+        if let (Some(carried), Some(&(_, first, _))) = (&batch.columns, hits.first()) {
+            columns.extend(carried.slice(first, hits.len()).columns().iter().cloned());
+        } else {
+            columns.extend(RecordBatch::new_empty(self.hits.columns.clone()).columns().iter().cloned());
+        }
+        self.table()?.write(columns)
     }
 }
 
@@ -122,9 +154,10 @@ impl HitSink for HitWriter<'_> {
     }
 
     fn memory_bytes(&self) -> u64 {
-        let HitSchema { query_ids, ids, .. } = self.hits;
-        // Texts need the most memory, so they decide if either column has them.
-        let ids = if query_ids == IdKind::Utf8 { query_ids } else { ids };
+        let HitSchema { query_ids, ids, columns, .. } = &self.hits;
+        // Texts need the most memory, so they decide if any column has them. Other columns are counted as texts are.
+        let has_texts = [*query_ids, *ids].contains(&IdKind::Utf8) || !columns.fields().is_empty();
+        let ids = if has_texts { IdKind::Utf8 } else { *ids };
         // If the extension is unknown, creating the table fails later.
         TableWriter::memory_bytes(self.target, ids).map_or(0, |bytes| bytes.written)
     }

@@ -37,7 +37,7 @@ pub(crate) use removed_table::{NamedRow, RemovedTable};
 pub(crate) use sink::Written;
 pub use sink::{Discard, PairBatch, PairSchema, PairSink};
 pub use table::TableFormat;
-pub(crate) use table::{Ended, TableWriter};
+pub(crate) use table::{Ended, TableWriter, add_columns};
 pub(crate) use tally::Tally;
 pub(crate) use vector_table::{vector_column, vector_field, writing_bytes as vectors_bytes};
 

@@ -261,6 +261,18 @@ impl Place {
     }
 }
 
+/// Adds columns of rows to the fields of a result. A column with the name of an earlier field, such as `id`, is called
+/// `columns.id`.
+pub(crate) fn add_columns(fields: &mut Vec<Field>, columns: &Schema) {
+    for column in columns.fields() {
+        let mut name = column.name().clone();
+        while fields.iter().any(|field| *field.name() == name) {
+            name = format!("columns.{name}");
+        }
+        fields.push(column.as_ref().clone().with_name(name));
+    }
+}
+
 fn text(output: OutputWriter) -> Text {
     BufWriter::with_capacity(TEXT_BUFFER_BYTES, output)
 }

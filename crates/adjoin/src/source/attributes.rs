@@ -12,7 +12,7 @@ use super::columns::{Tables, find_for, list_columns};
 use super::file::SourceFile;
 use super::foreign::changed;
 use super::nested::ColumnPlace;
-use super::parquet;
+use super::parquet::{self, OpenTables, TablesMemory};
 use super::vector_source::{SourceAttributes, VectorSource};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
@@ -223,6 +223,29 @@ pub(crate) fn kept_tables(
 ) -> Result<Tables> {
     let places: Vec<ColumnPlace> = places.iter().copied().map(ColumnPlace::top).collect();
     parquet::tables(context, path, file, &places, BATCH_ROWS, first_row)
+}
+
+/// Opens a Parquet file written by adjoin, to read rows from several places on. Only the columns at `places` are read.
+///
+/// # Errors
+/// Fails if the file cannot be read, or the budget does not hold a decoded batch.
+pub(crate) fn open_kept_tables(
+    context: &Context,
+    path: &Path,
+    file: Arc<dyn ReadFile>,
+    places: &[usize],
+) -> Result<OpenTables> {
+    let places: Vec<ColumnPlace> = places.iter().copied().map(ColumnPlace::top).collect();
+    OpenTables::open(context, path, file, &places, BATCH_ROWS)
+}
+
+/// Returns the bytes of some columns of such a file.
+///
+/// # Errors
+/// Fails if the file cannot be read.
+pub(crate) fn kept_tables_memory(path: &Path, file: Arc<dyn ReadFile>, places: &[usize]) -> Result<TablesMemory> {
+    let places: Vec<ColumnPlace> = places.iter().copied().map(ColumnPlace::top).collect();
+    parquet::tables_memory(path, file, &places, BATCH_ROWS)
 }
 
 /// Returns the bytes that [`kept_tables`] reserves.

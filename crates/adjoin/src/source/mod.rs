@@ -56,7 +56,10 @@ mod window;
 mod without;
 
 pub use arrow_table::ArrowTable;
-pub(crate) use attributes::{Attributes, NumberedTables, kept_schema, kept_tables, kept_tables_bytes, slice_bytes};
+pub(crate) use attributes::{
+    Attributes, NumberedTables, kept_schema, kept_tables, kept_tables_bytes, kept_tables_memory, open_kept_tables,
+    slice_bytes,
+};
 pub(crate) use file::SourceFile;
 pub use generate::Generated;
 pub(crate) use id_column::IdColumn;
@@ -67,6 +70,7 @@ pub(crate) use objects::{check_remote, is_glob};
 pub use open::open;
 pub(crate) use open::{open_counted, open_nonempty};
 pub use options::{IdChoice, SourceOptions};
+pub(crate) use parquet::TablesMemory;
 pub use table_file::TableFile;
 pub(crate) use vector_source::facts_of_files;
 pub use vector_source::{AttributeTables, SourceAttributes, SourceInfo, VectorSource};

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use adjoin_kernels::Kernel;
 
 use super::file::SourceFile;
-use super::vectors::{SourceAttributes, SourceInfo, VectorBatch, VectorScan, VectorSource};
+use super::vector_source::{SourceAttributes, SourceInfo, VectorSource};
+use super::vectors::{VectorBatch, VectorScan};
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::geometry::as_floats;

@@ -12,7 +12,7 @@ use arrow_array::{
     StringArray, downcast_primitive,
 };
 use arrow_buffer::{Buffer, ScalarBuffer};
-use arrow_schema::{DataType, FieldRef, Schema};
+use arrow_schema::{DataType, FieldRef, Schema, SchemaRef};
 
 use super::columns::{ColumnScan, Holding, TableColumns, Tables};
 use super::facts::{Facts, ScanMemory};
@@ -236,6 +236,8 @@ fn aligned(bytes: &[u8]) -> Buffer {
 
 #[cfg(test)]
 mod tests {
+    use rawzip::CompressionMethod;
+
     use super::super::options::IdChoice;
     use super::*;
     use crate::source::fixtures::{Folder, error_of, read_all, try_read_all};

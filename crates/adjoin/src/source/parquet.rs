@@ -48,6 +48,7 @@ const DIGITS_MAX: u64 = 24;
 const FOOTER: &str = "its Parquet footer";
 
 /// A file with its decoded footer.
+#[derive(Clone)]
 struct Footer {
     path: PathBuf,
     file: WindowedFile,
@@ -125,12 +126,72 @@ pub(super) fn tables_bytes(
     places: &[ColumnPlace],
     batch_rows: usize,
 ) -> Result<u64> {
+    Ok(tables_memory(path, file, places, batch_rows)?.reading)
+}
+
+/// Bytes of some columns.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TablesMemory {
+    /// Bytes that a scan reserves.
+    pub(crate) reading: u64,
+    /// Mean bytes of a row in the row group with the longest rows.
+    pub(crate) row: u64,
+    /// A bound on the bytes of the texts of a row.
+    pub(crate) row_max: u64,
+}
+
+/// Returns the bytes of some columns, and refuses columns that [`tables`] cannot read.
+pub(super) fn tables_memory(
+    path: &Path,
+    file: Arc<dyn ReadFile>,
+    places: &[ColumnPlace],
+    batch_rows: usize,
+) -> Result<TablesMemory> {
     let ahead_bytes = file.read_ahead_bytes();
     let footer = Footer::read(path, WindowedFile::new(file))?;
     let memory = footer.scan_memory(places)?;
     let batch = footer.batch_memory(places, batch_rows, memory.piece);
+    let row = footer.bytes_a_row(places);
     drop(PiecewiseTables::new(footer, places, batch_rows, 0, batch)?); // reads no page yet
-    Ok(batch.held_with(&memory).saturating_add(ahead_bytes))
+    // A text is within one page, and a piece of copied texts holds the texts of at least one row.
+    let row_max = row.max(batch.copied - COPIED_BYTES);
+    Ok(TablesMemory { reading: batch.held_with(&memory).saturating_add(ahead_bytes), row, row_max })
+}
+
+/// Some columns of an open file, whose rows are read from several places on.
+pub(crate) struct OpenTables {
+    footer: Footer,
+    places: Vec<ColumnPlace>,
+    batch_rows: usize,
+    batch: BatchMemory,
+    _held: Reservation,
+}
+
+impl OpenTables {
+    /// Opens a file as [`tables`] does.
+    pub(super) fn open(
+        context: &Context,
+        path: &Path,
+        file: Arc<dyn ReadFile>,
+        places: &[ColumnPlace],
+        batch_rows: usize,
+    ) -> Result<Self> {
+        let footer = Footer::read(path, WindowedFile::new(file))?;
+        let memory = footer.scan_memory(places)?;
+        let batch = footer.batch_memory(places, batch_rows, memory.piece);
+        let held = context.reserve(batch.held_with(&memory), &format!("{}: some columns", path.display()))?;
+        let footer = footer.with_piece_bytes_max(memory.piece);
+        Ok(Self { footer, places: places.to_vec(), batch_rows, batch, _held: held })
+    }
+
+    /// Reads the rows from `first_row` on.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read.
+    pub(crate) fn tables_from(&self, first_row: u64) -> Result<Tables> {
+        let Self { footer, places, batch_rows, batch, .. } = self;
+        Ok(Box::new(PiecewiseTables::new(footer.clone(), places, *batch_rows, first_row, *batch)?))
+    }
 }
 
 /// Returns the number of rows of a file, and a bound on the bytes of the distinct values of some columns as texts. A
@@ -321,11 +382,19 @@ impl Footer {
 
     /// Creates a reader of some columns, starting at `first_row`.
     fn reader(&self, places: &[ColumnPlace], rows: usize, first_row: u64) -> Result<ParquetRecordBatchReader> {
+        // Skipping reads the header of each page, so whole row groups are left out instead.
+        let groups = self.metadata.metadata().row_groups();
+        let (mut group, mut skipped) = (0, first_row);
+        while let Some(rows) = groups.get(group).map(|group| group.num_rows().unsigned_abs()).filter(|&n| n <= skipped)
+        {
+            (group, skipped) = (group + 1, skipped - rows);
+        }
         decode(&self.path, &self.file, "its Parquet columns", || {
             ParquetRecordBatchReaderBuilder::new_with_metadata(self.file.clone(), self.metadata.clone())
+                .with_row_groups((group..groups.len()).collect())
                 .with_projection(self.mask(places))
                 .with_batch_size(rows)
-                .with_offset(first_row as usize)
+                .with_offset(skipped as usize)
                 .build()
         })
     }
@@ -493,7 +562,8 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use adjoin_device::{Device, DeviceError, FileKind, FileSystem, Lock, Operation, ReadQueue};
-    use arrow_array::types::Float32Type;
+    use arrow_array::cast::AsArray;
+    use arrow_array::types::{Float32Type, Int64Type};
     use arrow_array::{FixedSizeListArray, Float32Array, Int64Array, ListArray, StringArray};
     use arrow_schema::{DataType, Field};
     use parquet::arrow::ArrowWriter;
@@ -699,6 +769,26 @@ mod tests {
         assert!(bytes.len() as u64 > 2 * wanted && transferred < wanted * 5 / 4, "{transferred} read for {wanted}");
         let longest = watched.longest.load(Ordering::SeqCst);
         assert!(longest < 1 << 20, "{longest} bytes in one read");
+    }
+
+    #[test]
+    fn rows_are_read_from_any_row_on() {
+        let folder = Folder::new();
+        let table = embeddings(1_000).project(&[0, 1]).unwrap();
+        let properties = WriterProperties::builder()
+            .set_max_row_group_row_count(Some(100))
+            .set_data_page_row_count_limit(30)
+            .set_write_batch_size(10);
+        folder.write("a.parquet", &write(&table, properties.build()));
+        let path = folder.path("a.parquet");
+        let (context, file) = (on(Arc::new(FileSystem::pread())), FileSystem::pread().open(&path).unwrap());
+        let open = OpenTables::open(&context, &path, file, &[0, 1].map(ColumnPlace::top), 64).unwrap();
+        for first in [0, 1, 99, 100, 101, 555, 900, 999, 1_000] {
+            let tables = open.tables_from(first).unwrap().collect::<Result<Vec<_>>>().unwrap();
+            let rows: Vec<i64> =
+                tables.iter().flat_map(|table| table.column(1).as_primitive::<Int64Type>().values().to_vec()).collect();
+            assert_eq!(rows, (first as i64..1_000).map(|row| row * 3).collect::<Vec<_>>());
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Columns of single rows of a store or an index, in any order.
 
+use std::ops::ControlFlow;
+
 use adjoin_device::Reservation;
 use arrow_array::{RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow_schema::{ArrowError, Schema, SchemaRef};
@@ -41,12 +43,12 @@ impl AttributeRows {
         order.sort_unstable_by_key(|&k| rows[k as usize]);
         let ascending: Vec<u32> = order.iter().map(|&k| rows[k as usize]).collect();
         let (mut tables, mut bytes) = (Vec::new(), 0);
-        columns.each_of(context, &ascending, &mut |table, here| {
+        columns.each_of(context, &columns.all()?, &ascending, &mut |table, here| {
             let some = take_record_batch(table, &UInt32Array::from(here)).map_err(refused)?;
             bytes += COPIES * some.get_array_memory_size() as u64;
             context.grow(&mut memory, bytes, PURPOSE)?;
             tables.push(some);
-            Ok(())
+            Ok(ControlFlow::Continue(()))
         })?;
         let mut places = vec![0; rows.len()];
         (0..).zip(&order).for_each(|(at, &k)| places[k as usize] = at);

@@ -1,5 +1,6 @@
 //! Evaluates filters: which rows of a store or an index pass?
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -16,7 +17,7 @@ use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
 use crate::base::row_numbers::{RankedSet, RowSet};
-use crate::source::{kept_schema, kept_tables, kept_tables_bytes};
+use crate::source::{TablesMemory, kept_schema, kept_tables, kept_tables_bytes, kept_tables_memory, open_kept_tables};
 use crate::sql::Condition;
 
 /// Bytes per read while the file is verified.
@@ -25,6 +26,8 @@ const PIECE_BYTES: usize = 1 << 20;
 pub(crate) const CHECKING_BYTES: u64 = PIECE_BYTES as u64;
 /// Bytes reserved for decoding one batch.
 pub(super) const READING_BYTES: u64 = 8 << 20;
+/// Rows between two wanted rows that are read and left out.
+const NEAR_ROWS: u64 = 8 << 10;
 /// Purpose of the memory, for messages.
 const PURPOSE: &str = "finding the rows that meet a condition";
 
@@ -101,6 +104,9 @@ impl AttributeFile {
         StoredColumns { file: self, files, rows }
     }
 }
+
+/// Takes a table and the indices of some of its rows, and returns whether to go on.
+pub(super) type TakeRows<'a> = dyn FnMut(&RecordBatch, Vec<u32>) -> Result<ControlFlow<()>> + 'a;
 
 /// The columns of an open store or index with what is needed to read them. Errors name the folder.
 #[derive(Clone, Copy)]
@@ -202,7 +208,7 @@ impl<'a> StoredColumns<'a> {
     }
 
     /// Returns the places of all columns.
-    fn all(self) -> Result<Vec<usize>> {
+    pub(super) fn all(self) -> Result<Vec<usize>> {
         Ok((0..self.schema()?.fields().len()).collect())
     }
 
@@ -238,30 +244,53 @@ impl<'a> StoredColumns<'a> {
         }))
     }
 
-    /// Passes some rows, ascending, to `take`: a table, and the indices in it of the next rows.
+    /// Returns the bytes of the columns at `places` (ascending).
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read.
+    pub(super) fn memory(self, places: &[usize]) -> Result<TablesMemory> {
+        let memory = kept_tables_memory(&self.path(), self.file.file.clone(), places)?;
+        Ok(TablesMemory { reading: memory.reading.max(CHECKING_BYTES), ..memory })
+    }
+
+    /// Passes the columns at `places` (ascending) of some rows, ascending, to `take`: a table, and the indices in it of
+    /// the next rows. Ends early if `take` breaks.
     ///
     /// # Errors
     /// Fails as [`Self::excluding`] does, or if `take` fails.
     pub(super) fn each_of(
         self,
         context: &Context,
+        places: &[usize],
         rows: &[u32],
-        take: &mut dyn FnMut(&RecordBatch, Vec<u32>) -> Result<()>,
+        take: &mut TakeRows<'_>,
     ) -> Result<()> {
         if self.file.is_sound.get().is_none() {
             self.check(context)?;
             let _ = self.file.is_sound.set(()); // another thread may have been first
         }
-        let all = self.all()?;
-        let mut left = rows;
+        let open = open_kept_tables(context, &self.path(), self.file.file.clone(), places)?;
+        let (mut left, mut next, mut tables) = (rows, 0, None);
         while let Some(&first) = left.first() {
             context.cancel.check()?;
-            // Opens the file at the next wanted row, so that pages between distant rows are not read.
-            let table = self.tables(context, &all, first.into())?.next();
-            let table = table.ok_or_else(|| self.too_few_rows())??;
-            let (here, after) = left.split_at(left.partition_point(|row| ((row - first) as usize) < table.num_rows()));
-            take(&table, here.iter().map(|row| row - first).collect())?;
+            // Pages between distant rows are not read. Tables between near rows cost less than another start.
+            if u64::from(first) > next + NEAR_ROWS {
+                tables = None;
+                next = first.into();
+            }
+            let tables = match &mut tables {
+                Some(tables) => tables,
+                None => tables.insert(open.tables_from(next)?),
+            };
+            let table = tables.next().ok_or_else(|| self.too_few_rows())??;
+            let start = next;
+            next += table.num_rows() as u64;
+            let (here, after) = left.split_at(left.partition_point(|&row| u64::from(row) < next));
             left = after;
+            let here: Vec<u32> = here.iter().map(|&row| (u64::from(row) - start) as u32).collect();
+            if !here.is_empty() && take(&table, here)?.is_break() {
+                return Ok(());
+            }
         }
         Ok(())
     }

@@ -16,6 +16,7 @@ use super::folder::{FolderFiles, read_checked};
 use super::format::{Bucket, Extent, MemberBytes, decode_bucket, decode_members, decode_table};
 use super::kind::has_manifest;
 use super::manifest::{FolderKind, StoreManifest, is_replaced, read_manifest};
+use super::result_columns::ResultColumns;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::geometry::{Coordinate, Space, with_coordinates};
@@ -235,6 +236,14 @@ impl Store {
         }
         let places: Vec<u32> = places.iter().map(|&place| place as u32).collect();
         AttributeRows::read(context, self.columns(), &places)
+    }
+
+    /// Returns the columns of these names for a result; `None` if there are no names.
+    ///
+    /// # Errors
+    /// Fails if the store does not keep one of them, a name is given twice, or their file cannot be read.
+    pub(crate) fn result_columns(&self, names: &[String]) -> Result<Option<ResultColumns<'_>>> {
+        ResultColumns::of(self.columns(), &self.folder, self.manifest.rows, names)
     }
 
     /// Returns the columns, if the store has any.
