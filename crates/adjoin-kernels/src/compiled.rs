@@ -3,7 +3,7 @@
 
 #[cfg(target_arch = "aarch64")]
 use crate::aarch64::{self, Neon};
-use crate::centroids::{self, Centroids, Short};
+use crate::centroids::{Centroids, Short};
 use crate::lists::{self, Lists};
 use crate::lookup::{self, CodeRows, Lookup, TABLE_ENTRIES};
 use crate::near::{self, Near};
@@ -83,12 +83,12 @@ compiled!(Rounding {
 
 #[cfg(target_arch = "x86_64")]
 compiled!(Avx2, "avx2", Short {
-    fn nearest_centroids(points: &Panel<f32>, start: usize, centroids: &Centroids, out: &mut [(u32, f32)]) = centroids::nearest_centroids;
+    fn nearest_centroids(points: &Panel<f32>, start: usize, centroids: &Centroids, out: &mut [(u32, f32)]) = crate::centroids::nearest_centroids;
 });
 
 #[cfg(target_arch = "x86_64")]
 compiled!(Avx512, "avx512f,avx512bw,avx512vl", Short {
-    fn nearest_centroids(points: &Panel<f32>, start: usize, centroids: &Centroids, out: &mut [(u32, f32)]) = centroids::nearest_centroids;
+    fn nearest_centroids(points: &Panel<f32>, start: usize, centroids: &Centroids, out: &mut [(u32, f32)]) = crate::centroids::nearest_centroids;
 });
 
 // The compiler selects the blocks of sixteen centroids one by one.
