@@ -19,7 +19,7 @@ use crate::base::workers::map_items;
 use crate::execute::{AllNearest, Hit, NearestSearch, NumberedQueries};
 use crate::load::LoadedBucket;
 use crate::plan::Probes;
-use crate::query::QueryTarget;
+use crate::query::{QueryTarget, in_halves};
 
 /// Largest number of scouts.
 const SCOUTS: usize = 16;
@@ -31,6 +31,51 @@ const NEAR: u32 = 2;
 /// probe their nearest buckets first. Some buckets are then read twice, which costs less than comparisons with half of
 /// all vectors.
 const SHARE_MIN: f64 = 0.5;
+
+impl<T: Coordinate> Searcher<'_, T> {
+    /// Finds the hits of queries and passes them to `take`, for some queries at a time, in order. If memory does not
+    /// hold the probes or hits of a range, fewer queries are searched at once; the hits do not depend on that.
+    ///
+    /// # Errors
+    /// If the store cannot be read, if the hits of one query do not fit into memory, or if `take` fails.
+    pub(crate) fn search(
+        &self,
+        queries: &Queries<T>,
+        target: QueryTarget,
+        probes: Probes,
+        take: impl FnMut(Range<u32>, Vec<Vec<Hit>>) -> Result<()>,
+    ) -> Result<()> {
+        in_halves(
+            self.context,
+            self.all_rows(),
+            queries.members.len() as u32,
+            |range| self.search_some(queries, range, target, probes),
+            take,
+        )
+    }
+
+    /// Finds the hits of some queries. Returns `None` if they do not fit into memory.
+    pub(super) fn search_some(
+        &self,
+        queries: &Queries<T>,
+        range: Range<u32>,
+        target: QueryTarget,
+        probes: Probes,
+    ) -> Result<Option<Vec<Vec<Hit>>>> {
+        let looking = ProbePass::new(self, queries, range, target);
+        let fits = match probes {
+            Probes::Bound => looking.by_bound()?,
+            _ => looking.by_rule(probes)?,
+        };
+        if !fits || looking.is_full() {
+            return Ok(None);
+        }
+        let (found, counts) = looking.into_found()?;
+        // Counted only if the hits fit; otherwise the attempt is repeated in halves, and its work would count twice.
+        self.counts.add(&counts);
+        Ok(Some(found))
+    }
+}
 
 /// Queries of a batch that probe buckets together, and their hits so far.
 pub(crate) struct ProbePass<'a, T: Coordinate> {

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
 
-use super::probe_pass::ProbePass;
 use super::probing::{Measured, Prober};
 use super::visits::Visits;
 use crate::base::context::Context;
@@ -15,11 +14,10 @@ use crate::base::error::Result;
 use crate::base::geometry::Coordinate;
 use crate::base::options::VectorType;
 use crate::base::predicate::Predicate;
-use crate::execute::{Hit, Nearest, NearestSearch};
+use crate::execute::{Nearest, NearestSearch};
 use crate::load::{BucketPass, Buckets, LoadedBucket, Members, ReadCounts, Subset, least_read_ahead, read_ahead_bytes};
 use crate::plan::Probes;
 use crate::query::QueryTarget;
-use crate::query::in_halves;
 
 /// Purpose of the memory in error messages.
 const PURPOSE: &str = "this search";
@@ -84,7 +82,7 @@ impl Counts {
     }
 
     /// Adds the counters of `other`, which become 0.
-    fn add(&self, other: &Self) {
+    pub(super) fn add(&self, other: &Self) {
         let Counted { compared, center_distances, probed, .. } = other.take(ReadCounts::default());
         self.add_compared(compared, probed);
         self.add_center_distances(center_distances);
@@ -263,49 +261,6 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         pass.run_over(loads, state, |(state, buffer), number, bucket| {
             work(state, number, bucket, visits.of(number, buffer))
         })
-    }
-
-    /// Finds the hits of queries and passes them to `take`, for some queries at a time, in order. If memory does not
-    /// hold the probes or hits of a range, fewer queries are searched at once; the hits do not depend on that.
-    ///
-    /// # Errors
-    /// If the store cannot be read, if the hits of one query do not fit into memory, or if `take` fails.
-    pub(crate) fn search(
-        &self,
-        queries: &Queries<T>,
-        target: QueryTarget,
-        probes: Probes,
-        take: impl FnMut(Range<u32>, Vec<Vec<Hit>>) -> Result<()>,
-    ) -> Result<()> {
-        in_halves(
-            self.context,
-            self.all_rows(),
-            queries.members.len() as u32,
-            |range| self.search_some(queries, range, target, probes),
-            take,
-        )
-    }
-
-    /// Finds the hits of some queries. Returns `None` if they do not fit into memory.
-    pub(super) fn search_some(
-        &self,
-        queries: &Queries<T>,
-        range: Range<u32>,
-        target: QueryTarget,
-        probes: Probes,
-    ) -> Result<Option<Vec<Vec<Hit>>>> {
-        let looking = ProbePass::new(self, queries, range, target);
-        let fits = match probes {
-            Probes::Bound => looking.by_bound()?,
-            _ => looking.by_rule(probes)?,
-        };
-        if !fits || looking.is_full() {
-            return Ok(None);
-        }
-        let (found, counts) = looking.into_found()?;
-        // Counted only if the hits fit; otherwise the attempt is repeated in halves, and its work would count twice.
-        self.counts.add(&counts);
-        Ok(Some(found))
     }
 }
 

@@ -11,11 +11,12 @@ use adjoin_device::Reservation;
 use super::change::Change;
 use super::log::Log;
 use super::log_files::Segments;
-use super::long_term_index::{LongTermIndex, folder_name};
+use super::long_term_index::folder_name;
 use super::manifest::CollectionManifest;
+use super::merged_texts::MergedTexts;
 use super::operations::Collection;
 use super::segment::{LogRows, READING_BYTES};
-use super::temporary_index::{TemporaryIndex, TemporaryView, TextBytes};
+use super::temporary_index::{TemporaryIndex, TemporaryView};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::index::{self, Index, IndexManifest};
@@ -136,51 +137,6 @@ impl Manifests {
                 unmerged.min(merging / (MERGED_SHARE - 1) * MERGED_SHARE)
             }
         }
-    }
-}
-
-/// Sizes of the texts and columns of rows that are merged.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct MergedTexts {
-    /// Mean bytes of an id of text, and of the columns of a row, where they are longest.
-    id_bytes: u64,
-    column_bytes: u64,
-    /// Bytes for reading the columns of the long-term index.
-    reading_bytes: u64,
-}
-
-impl MergedTexts {
-    /// Returns the sizes for rows of which a few are in memory.
-    pub(super) fn of(long_term: Option<&LongTermIndex>, unmerged: TextBytes) -> Self {
-        let rows = unmerged.rows.max(1);
-        let (id_bytes, column_bytes) = (unmerged.ids.div_ceil(rows), unmerged.columns.div_ceil(rows));
-        let of_index = long_term.map_or_else(Self::default, |long_term| Self {
-            id_bytes: long_term.index.facts().id_bytes(),
-            column_bytes: 0,
-            reading_bytes: long_term.columns_reading_bytes,
-        });
-        of_index.max(Self { id_bytes, column_bytes, reading_bytes: 0 })
-    }
-
-    /// Returns bounds for rows whose ids and columns take `bytes` on average.
-    fn of_row(manifest: &CollectionManifest, bytes: u64) -> Self {
-        let id_bytes = if manifest.ids == IdKind::Utf8 { bytes } else { 0 };
-        let column_bytes = if manifest.attributes.is_empty() { 0 } else { bytes };
-        Self { id_bytes, column_bytes, reading_bytes: 0 }
-    }
-
-    fn max(self, other: Self) -> Self {
-        Self {
-            id_bytes: self.id_bytes.max(other.id_bytes),
-            column_bytes: self.column_bytes.max(other.column_bytes),
-            reading_bytes: self.reading_bytes.max(other.reading_bytes),
-        }
-    }
-
-    /// Returns the bytes for reading the columns of all rows.
-    fn columns_reading_bytes(self, manifest: &CollectionManifest) -> u64 {
-        let of_block = TemporaryIndex::block_columns_bytes(self.column_bytes);
-        if manifest.attributes.is_empty() { 0 } else { self.reading_bytes + of_block }
     }
 }
 

@@ -8,14 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use adjoin_device::{Creator, Reservation};
 use serde::Serialize;
 
-use super::background::Backpressure;
+use super::backpressure::Backpressure;
 use super::change::Change;
+use super::leftovers::remove_unnamed;
 use super::log::{Appended, Durability, Log};
 use super::log_files::LogContents;
 use super::manifest::{CollectionManifest, CollectionOptions};
-use super::merge::remove_unnamed;
 use super::state::{State, Undo};
-use super::statistics::Merges;
 use super::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, lock};
 use super::write::{Incoming, Put, Write};
 use crate::base::context::Context;
@@ -115,6 +114,27 @@ pub struct Merged {
     pub seconds: f64,
     /// Bytes written, including temporary files.
     pub bytes_written: u64,
+}
+
+/// Merges since the collection was opened.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Merges {
+    pub(super) count: u64,
+    pub(super) last: Option<Merged>,
+    pub(super) bytes_written: u64,
+}
+
+impl Merges {
+    pub(super) fn add(&mut self, merged: Merged) {
+        self.count += 1;
+        self.bytes_written += merged.bytes_written;
+        self.last = Some(merged);
+    }
+
+    /// Returns the duration of the last merge; 0 if there was none.
+    pub(super) fn last_seconds(&self) -> f64 {
+        self.last.map_or(0.0, |merged| merged.seconds)
+    }
 }
 
 /// Size and state of a collection.

@@ -9,7 +9,7 @@ use super::change::Change;
 use super::log_files::{LogContents, Segments};
 use super::long_term_index::{DeleteList, LongTermIndex};
 use super::manifest::CollectionManifest;
-use super::memory::MergedTexts;
+use super::merged_texts::MergedTexts;
 use super::segment::LogStart;
 use super::temporary_index::{self, TemporaryIndex, TemporaryView};
 use crate::base::context::Context;

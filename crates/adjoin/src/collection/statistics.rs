@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 
-use super::background::Waits;
+use super::backpressure::Waits;
 use super::log_files::on_disk;
-use super::operations::{Collection, CollectionFacts, Merged};
+use super::operations::{Collection, CollectionFacts, Merged, Merges};
 use super::sync::lock;
 use crate::base::error::Result;
 
@@ -40,27 +40,6 @@ pub struct CollectionStatistics {
     pub waited_seconds: f64,
     /// Why the last merge in the background failed; `None` if it succeeded.
     pub merge_failure: Option<String>,
-}
-
-/// Merges since the collection was opened.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Merges {
-    count: u64,
-    last: Option<Merged>,
-    bytes_written: u64,
-}
-
-impl Merges {
-    pub(super) fn add(&mut self, merged: Merged) {
-        self.count += 1;
-        self.bytes_written += merged.bytes_written;
-        self.last = Some(merged);
-    }
-
-    /// Returns the duration of the last merge; 0 if there was none.
-    pub(super) fn last_seconds(&self) -> f64 {
-        self.last.map_or(0.0, |merged| merged.seconds)
-    }
 }
 
 impl Collection {

@@ -18,7 +18,7 @@ use super::columns::{ColumnScan, Holding, TableColumns, Tables};
 use super::facts::{Facts, ScanMemory};
 use super::foreign::{damaged, guarded};
 use super::nested::{ColumnPlace, Expanded};
-use super::open::{ScanOptions, SourceOptions};
+use super::options::{ScanOptions, SourceOptions};
 use super::vectors::VectorScan;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};

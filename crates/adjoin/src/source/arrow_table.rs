@@ -7,7 +7,7 @@ use adjoin_device::{BytesFile, ReadFile};
 
 use super::arrow;
 use super::facts::Facts;
-use super::open::{IdChoice, ScanOptions, SourceOptions};
+use super::options::{IdChoice, ScanOptions, SourceOptions};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::options::{VectorType, format_bytes};

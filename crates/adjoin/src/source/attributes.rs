@@ -8,11 +8,12 @@ use adjoin_device::ReadFile;
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
-use super::columns::{Tables, list_columns};
+use super::columns::{Tables, find_for, list_columns};
 use super::file::SourceFile;
+use super::foreign::changed;
 use super::nested::ColumnPlace;
 use super::parquet;
-use super::vectors::{SourceAttributes, VectorSource};
+use super::vector_source::{SourceAttributes, VectorSource};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, Message, message};
@@ -81,7 +82,7 @@ impl<'a> Attributes<'a> {
                 ]));
             }
             let schema = file.schema(context)?;
-            let ways = names.iter().map(|name| find(&file.path, &schema, name, purpose));
+            let ways = names.iter().map(|name| find_for(&file.path, &schema, name, purpose));
             let (ways, of_file): (Vec<ColumnPlace>, Vec<DataType>) =
                 ways.collect::<Result<Vec<_>>>()?.into_iter().unzip();
             let mut places = ways.clone();
@@ -189,7 +190,7 @@ impl FileScan<'_> {
             return file.check_rows(*row - file.first_row).map(|()| None);
         };
         let columns = order.iter().zip(attributes.schema.fields()).map(|(&at, field)| {
-            let column = table.columns().get(at).ok_or_else(|| super::file::changed(&file.path))?;
+            let column = table.columns().get(at).ok_or_else(|| changed(&file.path))?;
             cast(column, field.data_type())
         });
         let columns = columns.collect::<Result<Vec<_>>>()?;
@@ -239,19 +240,6 @@ pub(crate) fn kept_tables_bytes(path: &Path, file: Arc<dyn ReadFile>, places: &[
 /// Fails if the file cannot be read.
 pub(crate) fn kept_schema(path: &Path, file: Arc<dyn ReadFile>) -> Result<SchemaRef> {
     parquet::schema(path, file)
-}
-
-/// Finds the column of a name, and its type.
-pub(super) fn find(path: &Path, schema: &Schema, name: &str, purpose: &Message) -> Result<(ColumnPlace, DataType)> {
-    let found = ColumnPlace::find(schema.fields(), name);
-    let found = found.map(|(place, field)| (place, field.data_type().clone()));
-    found.ok_or_else(|| {
-        Error::input(message![
-            format!("{}: there is no column {name} for ", path.display()),
-            purpose.clone(),
-            format!("; its columns are {}", list_columns(schema))
-        ])
-    })
 }
 
 /// Returns the type in which values of a type are kept: the value type of dictionaries, and one type for all texts.

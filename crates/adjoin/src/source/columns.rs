@@ -12,18 +12,17 @@ use arrow_array::{
 use arrow_buffer::NullBuffer;
 use arrow_schema::{DataType, Field, Schema};
 
-use super::attributes;
-use super::elements::StoredElement;
-use super::facts::{Dimensions, Facts, ScanMemory, check_dimensions};
+use super::elements::{StoredElement, check_dimensions};
+use super::facts::{Dimensions, Facts, ScanMemory};
 use super::foreign::other_type;
 use super::id_column::IdColumn;
 use super::nested::{ColumnPlace, fields_of_structs};
-use super::open::{IdChoice, SourceOptions};
+use super::options::{IdChoice, SourceOptions};
 use super::parquet_texts::COPIED_BYTES;
 use super::vectors::{Fault, IdKind, Ids, VectorBatch, VectorScan};
 use crate::base::context::Context;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::message::{Argument, message};
+use crate::base::message::{Argument, Message, message};
 use crate::base::options::{DIMENSIONS_MAX, Element, VectorType};
 
 /// Most rows to decode at a time. Decoders allocate for as many rows as are requested.
@@ -76,7 +75,7 @@ impl SourceOptions {
     pub fn columns_read(&self, path: &Path, schema: &Schema, attributes: &[String]) -> Result<Vec<usize>> {
         let mut places = TableColumns::choose(path, schema, self)?.places();
         for name in attributes {
-            places.push(attributes::find(path, schema, name, &Argument::Columns.into())?.0);
+            places.push(find_for(path, schema, name, &Argument::Columns.into())?.0);
         }
         let mut tops: Vec<usize> = places.iter().map(ColumnPlace::top_index).collect();
         // Several columns may be fields of one struct.
@@ -479,6 +478,19 @@ impl VectorScan for ColumnScan {
         self.next_row += batch.rows as u64;
         Ok(Some(batch))
     }
+}
+
+/// Finds the column of a name and its type. `purpose` says what it is for, in messages.
+pub(super) fn find_for(path: &Path, schema: &Schema, name: &str, purpose: &Message) -> Result<(ColumnPlace, DataType)> {
+    let found = ColumnPlace::find(schema.fields(), name);
+    let found = found.map(|(place, field)| (place, field.data_type().clone()));
+    found.ok_or_else(|| {
+        Error::input(message![
+            format!("{}: there is no column {name} for ", path.display()),
+            purpose.clone(),
+            format!("; its columns are {}", list_columns(schema))
+        ])
+    })
 }
 
 #[cfg(test)]

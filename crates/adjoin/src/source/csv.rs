@@ -10,7 +10,7 @@ use arrow_csv::reader::{Decoder, Format};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
 
 use super::foreign::guarded;
-use super::json_lines::Lines;
+use super::lines::Lines;
 use crate::base::context::Context;
 use crate::base::error::Result;
 
@@ -27,41 +27,6 @@ const FIELD_BYTES: usize = 32;
 const DECODED_BYTES_A_BYTE: u64 = 24;
 /// Bytes of a column in addition to its values: its field, its name, and facts inferred about it.
 const COLUMN_BYTES: u64 = 512;
-
-/// Finds the end of a record: a line break that is not within quotes.
-#[derive(Default)]
-pub(super) struct RecordEnd(Place);
-
-#[derive(Default, Clone, Copy, PartialEq)]
-enum Place {
-    #[default]
-    FieldStart,
-    Field,
-    Quoted,
-    /// After a quote within quotes. It ends the quotes unless another quote follows.
-    QuoteInQuoted,
-}
-
-impl RecordEnd {
-    /// Returns how many of `bytes`, which follow the bytes searched before, belong to the record; `None` if the record
-    /// does not end among them.
-    pub(super) fn find(&mut self, bytes: &[u8]) -> Option<usize> {
-        for (at, byte) in bytes.iter().enumerate() {
-            self.0 = match (self.0, byte) {
-                (Place::Quoted, b'"') => Place::QuoteInQuoted,
-                // A doubled quote within quotes stands for a quote: the second one opens the quotes again.
-                (Place::Quoted, _) | (Place::FieldStart | Place::QuoteInQuoted, b'"') => Place::Quoted,
-                (_, b'\n' | b'\r') => {
-                    self.0 = Place::FieldStart;
-                    return Some(at + 1);
-                }
-                (_, b',') => Place::FieldStart,
-                _ => Place::Field,
-            };
-        }
-        None
-    }
-}
 
 /// Infers the columns of a file from its first records. Columns named in `texts` are texts, columns named in `numbers`
 /// are floats.
@@ -184,33 +149,5 @@ impl Iterator for CsvTables {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.next_table().transpose()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Returns the lengths of records if bytes arrive in parts of `step` bytes.
-    fn lengths(text: &str, step: usize) -> Vec<usize> {
-        let (mut end, mut lengths, mut open) = (RecordEnd::default(), Vec::new(), 0);
-        for mut part in text.as_bytes().chunks(step) {
-            while let Some(bytes) = end.find(part) {
-                lengths.push(open + bytes);
-                (open, part) = (0, &part[bytes..]);
-            }
-            open += part.len();
-        }
-        lengths.push(open);
-        lengths
-    }
-
-    #[test]
-    fn csv_record_lengths_match_the_decoder() {
-        let records = ["a,b\n", "1,\"x\ny\"\n", "2,\"say \"\"so\"\"\n\"\n", "3,5\" wide\n", "\r", "\n", "4,\"\""];
-        let (text, expected) = (records.concat(), records.map(str::len));
-        for step in [1, 2, 3, 7, 1_000] {
-            assert_eq!(lengths(&text, step), expected, "{step}");
-        }
     }
 }

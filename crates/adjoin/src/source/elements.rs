@@ -1,7 +1,10 @@
 //! Element types of files: the engine's types, and f64, which is rounded when it is read.
 
+use std::path::Path;
+
 use super::vectors::Fault;
-use crate::base::options::Element;
+use crate::base::error::{Error, Result};
+use crate::base::options::{DIMENSIONS_MAX, Element};
 
 // Arrow's buffers and the files' bytes are both copied unchanged.
 const _: () = assert!(cfg!(target_endian = "little"), "the engine runs on little-endian machines");
@@ -52,5 +55,16 @@ impl StoredElement {
         // An infinite element must not enter any distance; the caller skips or refuses the row.
         delivered[start..].fill(0);
         Some(Fault::TooLarge { at, value })
+    }
+}
+
+/// Checks a file's number of dimensions against the limits of the engine.
+pub(super) fn check_dimensions(path: &Path, stated: i128) -> Result<usize> {
+    match usize::try_from(stated) {
+        Ok(dimensions @ 1..=DIMENSIONS_MAX) => Ok(dimensions),
+        _ => Err(Error::input(format!(
+            "{}: its vectors have {stated} dimensions; vectors of 1 to {DIMENSIONS_MAX} dimensions can be read",
+            path.display()
+        ))),
     }
 }

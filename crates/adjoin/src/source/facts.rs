@@ -1,14 +1,11 @@
 //! Facts about one file of a source, known once its header has been read.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use super::elements::StoredElement;
-use super::json_lines::LineFacts;
-use super::npz::Arrays;
+use super::json_types::LineFacts;
+use super::npz_arrays::Arrays;
 use super::vectors::IdKind;
-use crate::base::error::{Error, Result};
-use crate::base::options::DIMENSIONS_MAX;
 
 /// Contents of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,16 +92,5 @@ impl Dimensions {
             Self::Likely(dimensions) => Some(dimensions),
             Self::Stated(_) | Self::Seen(_) | Self::Unknown => None,
         }
-    }
-}
-
-/// Checks a file's number of dimensions against the limits of the engine.
-pub(super) fn check_dimensions(path: &Path, stated: i128) -> Result<usize> {
-    match usize::try_from(stated) {
-        Ok(dimensions @ 1..=DIMENSIONS_MAX) => Ok(dimensions),
-        _ => Err(Error::input(format!(
-            "{}: its vectors have {stated} dimensions; vectors of 1 to {DIMENSIONS_MAX} dimensions can be read",
-            path.display()
-        ))),
     }
 }

@@ -1,6 +1,6 @@
 //! One file of a source, to be read again: some of its columns, or all of it without some rows.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use adjoin_device::{FileStamp, ReadFile};
@@ -9,18 +9,19 @@ use arrow_schema::SchemaRef;
 
 use super::columns::{Tables, ids_of};
 use super::facts::ScanMemory;
+use super::foreign::changed;
+use super::format::Format;
 use super::id_column::IdColumn;
-use super::json_lines::{self, LineFacts};
+use super::json_lines;
+use super::json_types::LineFacts;
 use super::nested::ColumnPlace;
-use super::npz::{self, Arrays};
-use super::open::{Format, SourceOptions};
-use super::vectors::VectorSource;
+use super::npz;
+use super::npz_arrays::Arrays;
+use super::options::SourceOptions;
 use super::without::{self, Known, Without};
 use super::{arrow, parquet};
-use crate::base::checkpoint::Fact;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
-use crate::base::message::{Argument, message};
 use crate::base::output::OutputWriter;
 
 /// A file of a source, as it was when the source was opened.
@@ -39,29 +40,6 @@ pub struct SourceFile {
     pub(super) arrays: Option<Arc<Arrays>>,
     /// Memory for writing it again, once known.
     pub(super) writing: OnceLock<ScanMemory>,
-}
-
-/// Returns facts that identify a source: its files and their state.
-///
-/// # Errors
-/// Fails if the source is not made of files.
-pub(crate) fn facts_of_files(source: &dyn VectorSource) -> Result<Vec<Fact>> {
-    let files = source.files();
-    if files.is_empty() {
-        return Err(Error::option(message![
-            "vectors that lie in no files may change unseen between two runs; leave out ",
-            Argument::Resume,
-            ", or give files"
-        ]));
-    }
-    let of_file = |SourceFile { path, stamp, .. }: &SourceFile| {
-        // A program can reset the time of writing, but not the time of the change.
-        let FileStamp { len, written_ns, changed_ns, version } = stamp;
-        let is = format!("{len} bytes written at {written_ns} ns, changed at {changed_ns} ns");
-        let is = if *version == 0 { is } else { format!("{is}, version {version:016x}") };
-        Fact::new(format!("the file {}", path.display()), is)
-    };
-    Ok(files.iter().map(of_file).collect())
 }
 
 impl SourceFile {
@@ -233,9 +211,4 @@ impl SourceFile {
     fn no_columns(&self) -> Error {
         Error::input(format!("{}: has no columns; give a file of Parquet, Arrow or JSON lines", self.path.display()))
     }
-}
-
-/// Returns the error for a file that has changed.
-pub(super) fn changed(path: &Path) -> Error {
-    Error::input(format!("{}: it has changed since it was opened; run again when nobody writes to it", path.display()))
 }

@@ -9,8 +9,10 @@ use arrow_array::{ArrayRef, RecordBatch};
 use arrow_ipc::writer::{FileWriter, StreamWriter};
 use parquet::arrow::ArrowWriter;
 
-use super::open::{SourceOptions, open};
-use super::vectors::{Ids, VectorBatch, VectorSource};
+use super::open::open;
+use super::options::SourceOptions;
+use super::vector_source::VectorSource;
+use super::vectors::{Ids, VectorBatch};
 use crate::base::context::{Context, DEFAULT_MEMORY_BYTES};
 use crate::base::error::{ErrorKind, Result};
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::open::{ENDINGS, Format, unsupported};
+use super::format::{ENDINGS, Format, unsupported};
 use super::split;
 use super::table_formats::{refuse_table_at, refuse_tables, saved_files};
 use crate::base::error::{Error, Result};

@@ -82,6 +82,11 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("the reader failed").to_owned()
 }
 
+/// Returns the error for a file that has changed.
+pub(super) fn changed(path: &Path) -> Error {
+    Error::input(format!("{}: it has changed since it was opened; run again when nobody writes to it", path.display()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,79 +3,32 @@
 //! A file is read completely when it is opened, for its rows, its longest line and the types of its columns. These
 //! therefore depend on all of its rows and on nothing else. Blank lines are not rows.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use adjoin_device::{ReadFile, Reservation};
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_json::ReaderBuilder;
 use arrow_json::reader::Decoder;
-use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
+use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema};
 
 use super::columns::{ColumnScan, Holding, TableColumns, Tables};
-use super::csv::RecordEnd;
 use super::facts::{Facts, ScanMemory};
 use super::foreign::guarded;
-use super::json_types::{CONFLICT, Conflict, Count, Seen};
+use super::json_types::{CONFLICT, Conflict, Count, LineFacts, Seen};
+use super::lines::Lines;
 use super::nested::{ColumnPlace, Flattening};
-use super::open::{IdChoice, ScanOptions, SourceOptions};
+use super::options::{IdChoice, ScanOptions, SourceOptions};
 use super::vectors::VectorScan;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
 
-/// Bytes to read at a time.
-const BLOCK_BYTES: usize = 128 << 10;
-/// Longest line. Lengths of texts within a line are 32-bit numbers.
-const LINE_BYTES_MAX: usize = 1 << 30;
-/// Memory of decoding: bytes per byte of text and per value, since growing arrays exist in two sizes at once, and at
-/// least `DECODED_BYTES`. Lines decoded at once take no more than the largest line or `DECODED_BYTES`.
+/// Memory of decoding: bytes per byte of text and per value, since growing arrays exist in two sizes at once.
 const DECODED_BYTES_A_BYTE: u64 = 5;
 const DECODED_BYTES_A_VALUE: u64 = 80;
-const DECODED_BYTES: u64 = 2 << 20;
 /// Most characters of a parser's message, which quotes the line.
 const FAULT_CHARACTERS_MAX: usize = 200;
-/// Optional first bytes that mark the file as UTF-8.
-const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
-
-/// Facts found by reading through a file.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct LineFacts {
-    rows: u64,
-    schema: SchemaRef,
-    conflicts: Vec<Conflict>,
-    line_bytes_max: usize,
-    /// Most memory that decoding a line takes.
-    decoded_bytes_max: u64,
-    names_bytes: u64,
-}
-
-impl LineFacts {
-    /// Returns the columns.
-    pub(super) fn schema(&self) -> SchemaRef {
-        self.schema.clone()
-    }
-
-    /// Returns the number of rows.
-    pub(super) fn rows(&self) -> u64 {
-        self.rows
-    }
-
-    /// Returns the bytes held while lines are read one after the other.
-    pub(super) fn lines_bytes(&self) -> u64 {
-        (BLOCK_BYTES + self.line_bytes_max) as u64
-    }
-
-    /// Returns the bytes that a scan holds.
-    pub(super) fn held_bytes(&self) -> u64 {
-        self.lines_bytes() + self.decoded_bytes_max.max(DECODED_BYTES) + self.names_bytes
-    }
-
-    fn rows_at_once(&self) -> usize {
-        // By the largest line, so that any lines decoded at once stay within the plan.
-        (DECODED_BYTES / self.decoded_bytes_max.max(1)).clamp(1, 1 << 12) as usize
-    }
-}
 
 /// Reads through a file and returns facts about its contents.
 pub(super) fn inspect(
@@ -131,9 +84,8 @@ pub(super) fn facts(context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> 
 }
 
 fn read_through(context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Result<(LineFacts, Seen)> {
-    let memory = context.reserve_between_runs(2 * BLOCK_BYTES as u64, &format!("{}: its lines", path.display()))?;
+    let mut lines = Lines::of_unknown(context, path, file)?;
     let mut names_memory: Option<Reservation> = None;
-    let mut lines = Lines { growth: Some((context.clone(), memory)), ..Lines::new(path, file, BLOCK_BYTES) };
     let (mut seen, mut count) = (Seen::default(), Count::default());
     let (mut rows, mut line_bytes_max, mut decoded_bytes_max) = (0, 0, 0);
     while let Some(line) = lines.next_line()? {
@@ -211,153 +163,6 @@ fn has_vectors(facts: &LineFacts) -> bool {
     facts.schema.fields().iter().any(is_list)
 }
 
-/// A line of a file.
-pub(super) struct Line<'a> {
-    /// Line number, counted from 1 as in editors.
-    pub(super) number: u64,
-    /// The bytes, including the line break.
-    pub(super) bytes: &'a [u8],
-}
-
-impl Line<'_> {
-    /// Returns the byte order mark before the line, if any.
-    pub(super) fn mark(&self) -> &[u8] {
-        let is_marked = self.number == 1 && self.bytes.starts_with(BYTE_ORDER_MARK);
-        if is_marked { BYTE_ORDER_MARK } else { &[] }
-    }
-
-    /// Returns the contents of the line, without white space around them.
-    fn text(&self) -> &[u8] {
-        self.bytes[self.mark().len()..].trim_ascii()
-    }
-
-    /// Returns whether the line is blank and thus not a row.
-    pub(super) fn is_blank(&self) -> bool {
-        self.text().is_empty()
-    }
-}
-
-/// The lines of a file, one after the other.
-pub(super) struct Lines {
-    path: PathBuf,
-    file: Arc<dyn ReadFile>,
-    /// Position in the file of the next read.
-    position: u64,
-    buffer: Vec<u8>,
-    /// Range of `buffer` that is read and not returned yet. Its first `searched` bytes contain no line break.
-    present: std::ops::Range<usize>,
-    searched: usize,
-    number: u64,
-    /// Memory for lines longer than the buffer. If absent, longer lines mean that the file has changed since it was
-    /// opened.
-    growth: Option<(Context, Reservation)>,
-    ending: Ending,
-}
-
-/// The end of a line.
-pub(super) enum Ending {
-    /// A line break.
-    LineBreak,
-    /// The end of a CSV record, which may contain line breaks within quotes.
-    Record(RecordEnd),
-}
-
-impl Ending {
-    /// Returns the length of the line that ends within `bytes`, which follow the bytes searched before.
-    fn find(&mut self, bytes: &[u8]) -> Option<usize> {
-        match self {
-            Self::LineBreak => bytes.iter().position(|byte| *byte == b'\n').map(|at| at + 1),
-            Self::Record(end) => end.find(bytes),
-        }
-    }
-}
-
-impl Lines {
-    /// Reads the lines of a file with known facts.
-    pub(super) fn of(path: &Path, file: Arc<dyn ReadFile>, facts: &LineFacts) -> Self {
-        Self::new(path, file, BLOCK_BYTES + facts.line_bytes_max)
-    }
-
-    fn new(path: &Path, file: Arc<dyn ReadFile>, buffer_bytes: usize) -> Self {
-        let (path, buffer) = (path.to_owned(), vec![0; buffer_bytes]);
-        let ending = Ending::LineBreak;
-        Self { path, file, position: 0, buffer, present: 0..0, searched: 0, number: 0, growth: None, ending }
-    }
-
-    /// Returns the bytes that [`Lines::of_csv`] reserves at first.
-    pub(super) fn of_csv_bytes() -> u64 {
-        2 * BLOCK_BYTES as u64
-    }
-
-    /// Reads the records of a CSV file.
-    ///
-    /// # Errors
-    /// Fails if the budget does not hold a block.
-    pub(super) fn of_csv(context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Result<Self> {
-        let memory = context.reserve_between_runs(Self::of_csv_bytes(), &format!("{}: its records", path.display()))?;
-        let (growth, ending) = (Some((context.clone(), memory)), Ending::Record(RecordEnd::default()));
-        Ok(Self { growth, ending, ..Self::new(path, file, BLOCK_BYTES) })
-    }
-
-    /// Returns the next line. The last line needs no line break.
-    pub(super) fn next_line(&mut self) -> Result<Option<Line<'_>>> {
-        loop {
-            // Bytes that were searched before are skipped: a long line read in blocks would otherwise take quadratic
-            // time.
-            let unsearched = self.present.start + self.searched;
-            let end = self.ending.find(&self.buffer[unsearched..self.present.end]).map(|bytes| unsearched + bytes);
-            let is_over = self.position == self.file.len();
-            // The last line needs no line break.
-            let Some(end) = end.or((is_over && !self.present.is_empty()).then_some(self.present.end)) else {
-                if is_over {
-                    return Ok(None);
-                }
-                self.searched = self.present.len();
-                self.read_more()?;
-                continue;
-            };
-            let line = self.present.start..end;
-            (self.present.start, self.searched) = (end, 0);
-            self.number += 1;
-            return Ok(Some(Line { number: self.number, bytes: &self.buffer[line] }));
-        }
-    }
-
-    fn read_more(&mut self) -> Result<()> {
-        // The rest of a line moves to the front, so that lines are contiguous in the buffer.
-        self.buffer.copy_within(self.present.clone(), 0);
-        self.present = 0..self.present.len();
-        if self.present.end == self.buffer.len() {
-            self.grow()?;
-        }
-        let free = &mut self.buffer[self.present.end..];
-        let bytes = free.len().min(BLOCK_BYTES).min((self.file.len() - self.position) as usize);
-        self.file.read_at(self.position, &mut free[..bytes])?;
-        self.position += bytes as u64;
-        self.present.end += bytes;
-        Ok(())
-    }
-
-    fn grow(&mut self) -> Result<()> {
-        let (path, line) = (self.path.display(), self.number + 1);
-        // Without `growth`, the buffer was sized for the longest line of the file as it was.
-        let Some((context, memory)) = &mut self.growth else { return Err(super::file::changed(&self.path)) };
-        let bytes = 2 * self.buffer.len();
-        if bytes > LINE_BYTES_MAX {
-            return Err(Error::input(format!(
-                "{path}: line {line} has more than {} bytes; write one row a line",
-                LINE_BYTES_MAX / 2
-            )));
-        }
-        // both buffers exist while one is copied to the other
-        context.grow(memory, (self.buffer.len() + bytes) as u64, &format!("{path}: line {line}"))?;
-        let mut larger = vec![0; bytes];
-        larger[..self.buffer.len()].copy_from_slice(&self.buffer);
-        self.buffer = larger;
-        Ok(())
-    }
-}
-
 /// The rows of a file as tables.
 struct Rows {
     lines: Lines,
@@ -397,7 +202,7 @@ impl Rows {
         let decoder = ReaderBuilder::new(Arc::new(Schema::new(fields))).with_batch_size(rows_at_once).build_decoder();
         let decoder = guarded(path, "its columns", || decoder)?;
         Ok(Self {
-            lines: Lines::of(path, file, facts),
+            lines: Lines::of(path, file, facts.line_bytes_max),
             decoder,
             flattening: Flattening::of(places),
             has_columns: !places.is_empty(),

@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use arrow_schema::{DataType, Field, Fields};
+use arrow_schema::{DataType, Field, Fields, SchemaRef};
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use super::lines::Lines;
 
 /// Limit of the names of all columns and fields, in bytes, including the facts about each. Objects used as maps, with
 /// keys that are not column names, would take any amount of memory. Fields may take half, so that columns have room.
@@ -16,6 +18,49 @@ const COLUMN_BYTES: u64 = 512;
 
 /// Type of columns with values of several kinds. No JSON value has it.
 pub(super) const CONFLICT: DataType = DataType::Binary;
+
+/// Bytes of decoded lines at a time, unless a line takes more.
+const DECODED_BYTES: u64 = 2 << 20;
+
+/// Facts found by reading through a file.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct LineFacts {
+    pub(super) rows: u64,
+    pub(super) schema: SchemaRef,
+    pub(super) conflicts: Vec<Conflict>,
+    pub(super) line_bytes_max: usize,
+    /// Most memory that decoding a line takes.
+    pub(super) decoded_bytes_max: u64,
+    pub(super) names_bytes: u64,
+}
+
+impl LineFacts {
+    /// Returns the columns.
+    pub(super) fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    /// Returns the number of rows.
+    pub(super) fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Returns the bytes held while lines are read one after the other.
+    pub(super) fn lines_bytes(&self) -> u64 {
+        Lines::bytes(self.line_bytes_max)
+    }
+
+    /// Returns the bytes that a scan holds.
+    pub(super) fn held_bytes(&self) -> u64 {
+        self.lines_bytes() + self.decoded_bytes_max.max(DECODED_BYTES) + self.names_bytes
+    }
+
+    /// Returns the number of rows to decode at a time.
+    pub(super) fn rows_at_once(&self) -> usize {
+        // By the largest line, so that any lines decoded at once stay within the plan.
+        (DECODED_BYTES / self.decoded_bytes_max.max(1)).clamp(1, 1 << 12) as usize
+    }
+}
 
 /// Kinds of JSON values, except null.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

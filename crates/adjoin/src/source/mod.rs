@@ -2,7 +2,7 @@
 //!
 //! [`open`] turns files, folders and globs into one source. Rows are counted from 0, in messages too.
 //!
-//! `Format` in `open.rs` lists the formats. Each has a module that inspects and scans its files, and one in `without/`
+//! `Format` in `format.rs` lists the formats. Each has a module that inspects and scans its files, and one in `without/`
 //! that writes them without some rows. CSV is not among them: `table_file.rs` reads tables without vectors.
 
 mod ahead;
@@ -13,6 +13,7 @@ mod attributes;
 mod columns;
 mod csv;
 mod dense;
+mod dense_layout;
 mod digest;
 mod elements;
 mod facts;
@@ -21,18 +22,24 @@ mod file;
 mod fixtures;
 mod folder;
 mod foreign;
+mod format;
 mod generate;
 mod generate_model;
+mod globs;
 mod id_column;
 mod json_lines;
 mod json_types;
+mod lines;
 mod named;
 mod nested;
 mod npy;
 mod npz;
+mod npz_arrays;
 mod objects;
 mod open;
+mod options;
 mod parquet;
+mod parquet_claims;
 mod parquet_footer;
 mod parquet_pages;
 mod parquet_schema;
@@ -42,6 +49,7 @@ mod shards;
 mod split;
 mod table_file;
 mod table_formats;
+mod vector_source;
 mod vectors;
 mod window;
 mod without;
@@ -49,16 +57,15 @@ mod without;
 pub use arrow_table::ArrowTable;
 pub(crate) use attributes::{Attributes, NumberedTables, kept_schema, kept_tables, kept_tables_bytes, slice_bytes};
 pub(crate) use file::SourceFile;
-pub(crate) use file::facts_of_files;
 pub use generate::Generated;
 pub(crate) use id_column::IdColumn;
 pub(crate) use named::Named;
 pub(crate) use nested::ColumnPlace;
 pub(crate) use objects::{check_remote, is_glob};
-pub use open::{IdChoice, SourceOptions, open};
+pub use open::open;
 pub(crate) use open::{open_counted, open_nonempty};
+pub use options::{IdChoice, SourceOptions};
 pub use table_file::TableFile;
-pub use vectors::{
-    AttributeTables, Fault, IdKind, IdType, Ids, SourceAttributes, SourceInfo, TextIds, VectorBatch, VectorScan,
-    VectorSource,
-};
+pub(crate) use vector_source::facts_of_files;
+pub use vector_source::{AttributeTables, SourceAttributes, SourceInfo, VectorSource};
+pub use vectors::{Fault, IdKind, IdType, Ids, TextIds, VectorBatch, VectorScan};

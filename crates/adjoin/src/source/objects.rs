@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use adjoin_device::{Device, FileKind, Location, RemoteName};
 
 use super::folder::{FolderFiles, by_bytes, is_left_out};
-use super::open::{WILDCARDS, no_match, no_such_file};
+use super::format::no_such_file;
+use super::globs::{WILDCARDS, no_match};
 use super::table_formats::refuse_tables_of;
 use crate::base::error::{Error, Result};
 

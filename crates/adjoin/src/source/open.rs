@@ -1,85 +1,24 @@
-//! Resolves the names of a source to files, and file extensions to formats.
+//! Resolves the names of a source to files, and opens them.
 
-use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin_device::{Location, ReadFile};
+use adjoin_device::Location;
 
-use super::dense::{DenseFormat, DenseScan};
-use super::facts::Facts;
-use super::file::changed;
-use super::folder::{FolderFiles, by_bytes, is_left_out};
-use super::foreign::guarded;
-use super::objects::{Objects, remote};
+use super::dense::DenseFormat;
+use super::folder::FolderFiles;
+use super::format::{Format, unsupported};
+use super::globs::{WILDCARDS, glob_files};
+use super::objects::{self, Objects, remote};
+use super::options::SourceOptions;
 use super::shards::Shards;
-use super::table_formats::{is_cache_of_saved, refuse_tables};
-use super::vectors::{VectorScan, VectorSource};
-use super::{ahead, arrow, json_lines, npz, objects, parquet};
+use super::table_formats::refuse_tables;
+use super::vector_source::VectorSource;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
-use crate::base::options::{Element, VectorType};
+use crate::base::options::Element;
 use crate::base::output::Target;
-
-/// Options for reading tables. Files without columns accept no column name.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SourceOptions {
-    /// Column of the vectors. If absent, the table must have exactly one column of number lists.
-    pub vector_column: Option<String>,
-    /// How rows are identified.
-    pub ids: IdChoice,
-    /// Split to read, of a folder in Hugging Face's layout; all splits if absent.
-    pub split: Option<String>,
-}
-
-impl SourceOptions {
-    /// Describes the columns read, for messages about another run with other columns.
-    pub(crate) fn in_words(&self) -> String {
-        let Self { vector_column, ids, split } = self;
-        let vectors =
-            vector_column.as_ref().map_or("the only column of vectors".to_owned(), |name| format!("column {name}"));
-        let ids = match ids {
-            IdChoice::IfThere => "ids of column id, if present".to_owned(),
-            IdChoice::Column(name) => format!("ids of column {name}"),
-            IdChoice::RowNumbers => "no ids".to_owned(),
-        };
-        let split = split.as_ref().map_or(String::new(), |split| format!(", split {split}"));
-        format!("{vectors}, {ids}{split}")
-    }
-}
-
-/// How rows of a table are identified.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum IdChoice {
-    /// The column `id`, if present, otherwise row numbers.
-    #[default]
-    IfThere,
-    /// The column of this name.
-    Column(String),
-    /// Row numbers, even if there is a column `id`.
-    RowNumbers,
-}
-
-impl IdChoice {
-    /// Converts a caller's options: the name of a column, or a flag for no ids.
-    ///
-    /// # Errors
-    /// Fails if both are given.
-    pub fn new(column: Option<&str>, none: bool) -> Result<Self> {
-        match (column, none) {
-            (Some(_), true) => Err(Error::option(message![
-                Argument::IdColumn,
-                " names a column of ids and ",
-                Argument::NoIds,
-                " wants none; leave one of both out"
-            ])),
-            (Some(column), false) => Ok(Self::Column(column.to_owned())),
-            (None, true) => Ok(Self::RowNumbers),
-            (None, false) => Ok(Self::IfThere),
-        }
-    }
-}
 
 /// Opens files as [`open`] does, and refuses a set without rows.
 ///
@@ -238,180 +177,9 @@ fn named_files(source: &str) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn glob_files(pattern: &str) -> Result<Vec<PathBuf>> {
-    // As in a shell, a wildcard does not match a leading dot.
-    let options = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
-    let matches = glob::glob_with(pattern, options).map_err(|error| {
-        Error::input(format!(
-            "{pattern}: is not a glob: {error}; in a glob * and ? stand for any characters, and [ begins a choice"
-        ))
-    })?;
-    // The crate unwraps names that are not UTF-8, so catch its panic.
-    let all = || Ok::<_, Error>(matches.collect::<Vec<_>>());
-    let all = guarded(Path::new(pattern), "", all).map_err(|_| {
-        Error::input(format!(
-            "{pattern}: a name that the glob meets is not UTF-8; name the folder in place of the glob, or rename what it holds"
-        ))
-    })?;
-    let mut paths = Vec::new();
-    for path in all {
-        paths.push(path.map_err(|error| {
-            let folder = error.path().display().to_string();
-            let error = io::Error::from(error);
-            Error::device(format!("cannot list {folder}: {error}")).caused_by(error)
-        })?);
-    }
-    // A pattern that begins like the files to skip asks for them explicitly.
-    let asks_for = |start: &str| {
-        Path::new(pattern).file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(start.as_bytes()))
-    };
-    let (asks_for_left_out, asks_for_caches) = (is_left_out(Path::new(pattern)), asks_for("cache-"));
-    let is_left_out =
-        |path: &Path| !asks_for_left_out && is_left_out(path) || !asks_for_caches && is_cache_of_saved(path);
-    let is_wanted = |path: &PathBuf| !is_left_out(path) && !path.is_dir();
-    let mut files: Vec<PathBuf> = paths.into_iter().filter(is_wanted).collect();
-    files.sort_by(|a, b| by_bytes(a, b));
-    if files.is_empty() {
-        return Err(no_match(pattern));
-    }
-    Ok(files)
-}
-
-pub(super) fn no_match(pattern: &str) -> Error {
-    Error::input(format!("{pattern}: no file matches; check the path, and quote the glob for the shell"))
-}
-
-pub(super) fn no_such_file(path: &Path) -> Error {
-    Error::input(format!("{}: there is no such file or folder; check the path", path.display()))
-}
-
-fn ending(path: &Path) -> String {
-    path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase()).unwrap_or_default()
-}
-
-/// Characters that make a path a glob.
-pub(super) const WILDCARDS: [char; 3] = ['*', '?', '['];
-
-/// Extensions of readable files.
-pub(super) const ENDINGS: &str =
-    ".parquet, .arrow, .feather, .ipc, .jsonl, .ndjson, .npy, .npz, .fbin, .u8bin, .i8bin, .fvecs, .bvecs";
-
-pub(super) fn unsupported(path: &Path) -> Error {
-    // If the file is missing, its ending is not the problem to report.
-    if !Location::is_remote(path) && matches!(path.try_exists(), Ok(false)) {
-        return no_such_file(path);
-    }
-    Error::input(format!(
-        "{}: the ending {} is not one that can be read: {ENDINGS}; decompress or convert the file",
-        path.display(),
-        match ending(path).as_str() {
-            "" => "(none)".to_owned(),
-            ending => format!(".{ending}"),
-        }
-    ))
-}
-
-/// Options of a file scan.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ScanOptions {
-    pub(super) vectors: VectorType,
-    pub(super) batch_bytes: usize,
-    /// Size of the largest page or record batch that was planned for, in bytes.
-    pub(super) piece_bytes_max: u64,
-}
-
-/// Format of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Format {
-    Parquet,
-    Arrow,
-    JsonLines,
-    Npz,
-    Dense(DenseFormat),
-}
-
-impl Format {
-    pub(super) fn of(path: &Path) -> Option<Self> {
-        Some(match ending(path).as_str() {
-            "parquet" => Self::Parquet,
-            "arrow" | "feather" | "ipc" => Self::Arrow,
-            "jsonl" | "ndjson" => Self::JsonLines,
-            "npz" => Self::Npz,
-            "npy" => Self::Dense(DenseFormat::Npy),
-            "fbin" => Self::Dense(DenseFormat::CountedFile(Element::F32)),
-            "u8bin" => Self::Dense(DenseFormat::CountedFile(Element::U8)),
-            "i8bin" => Self::Dense(DenseFormat::CountedFile(Element::I8)),
-            "fvecs" => Self::Dense(DenseFormat::CountedRows(Element::F32)),
-            "bvecs" => Self::Dense(DenseFormat::CountedRows(Element::U8)),
-            _ => return None,
-        })
-    }
-
-    /// Reads a file's headers and returns facts about its contents.
-    pub(super) fn inspect(
-        self,
-        context: &Context,
-        path: &Path,
-        file: Arc<dyn ReadFile>,
-        options: &SourceOptions,
-    ) -> Result<Facts> {
-        match self {
-            Self::Parquet => parquet::inspect(context, path, file, options),
-            Self::Arrow => arrow::inspect(context, path, file, options),
-            Self::JsonLines => json_lines::inspect(context, path, ahead::sequential(file), options),
-            Self::Npz => npz::inspect(context, path, file, options),
-            Self::Dense(format) => {
-                refuse_columns(path, options)?;
-                format.layout(path, file.as_ref()).map(|layout| layout.facts())
-            }
-        }
-    }
-
-    /// Starts a scan of a file of this format.
-    pub(super) fn scan(
-        self,
-        path: &Path,
-        file: Arc<dyn ReadFile>,
-        options: &SourceOptions,
-        scan: ScanOptions,
-        facts: &Facts,
-    ) -> Result<Box<dyn VectorScan>> {
-        // Of a Parquet file, only the chunks of some columns are read.
-        let file = if self == Self::Parquet { file } else { ahead::sequential(file) };
-        match self {
-            Self::Parquet => parquet::scan(path, file, options, scan),
-            Self::Arrow => arrow::scan(path, file, options, scan),
-            Self::JsonLines => {
-                let lines = facts.lines.as_deref().ok_or_else(|| changed(path))?;
-                json_lines::scan(path, file, options, scan, lines)
-            }
-            Self::Npz => {
-                let arrays = facts.arrays.as_ref().ok_or_else(|| changed(path))?;
-                npz::scan(path, file, options, scan, arrays)
-            }
-            Self::Dense(format) => {
-                let layout = format.layout(path, file.as_ref())?;
-                Ok(Box::new(DenseScan::new(path.to_owned(), file, layout, scan.batch_bytes)))
-            }
-        }
-    }
-}
-
-fn refuse_columns(path: &Path, options: &SourceOptions) -> Result<()> {
-    let (option, column) = match (&options.vector_column, &options.ids) {
-        (Some(column), _) => (Argument::VectorColumn, column),
-        (None, IdChoice::Column(column)) => (Argument::IdColumn, column),
-        _ => return Ok(()),
-    };
-    Err(Error::input(message![
-        format!("{}: has no columns, so none called {column}; leave out ", path.display()),
-        option,
-        ", or give a file of Parquet, Arrow or JSON lines"
-    ]))
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::options::IdChoice;
     use super::*;
     use crate::source::fixtures::{Folder, error_of, fbin, read_all, u8bin};
     use crate::source::{IdKind, Ids};

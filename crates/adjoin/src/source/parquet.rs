@@ -22,7 +22,7 @@ use super::columns::{ColumnScan, Holding, TableColumns, Tables, rows_per_batch};
 use super::facts::{Facts, ScanMemory};
 use super::foreign::{damaged, guarded};
 use super::nested::{ColumnPlace, Flattening};
-use super::open::{ScanOptions, SourceOptions};
+use super::options::{ScanOptions, SourceOptions};
 use super::parquet_footer::{decoded_bytes, decoded_bytes_max, footer_place, read_footer};
 use super::parquet_pages::page_memory;
 use super::parquet_schema::{leaves_at, own_metadata, plain_columns, schema_with_uuids};
@@ -504,8 +504,8 @@ mod tests {
     use super::*;
     use crate::base::error::ErrorKind;
     use crate::base::options::{Element, VectorType};
+    use crate::source::VectorSource;
     use crate::source::fixtures::{Folder, error_of, on, read_all, real_sets, table};
-    use crate::source::vectors::VectorSource;
     use crate::source::{Fault, Ids, open};
 
     const DIMENSIONS: usize = 64;

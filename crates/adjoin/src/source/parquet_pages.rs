@@ -8,7 +8,7 @@ use parquet::errors::Result;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use parquet::file::serialized_reader::SerializedPageReader;
 
-use super::parquet_footer::PageSizes;
+use super::parquet_claims::PageSizes;
 use super::window::WindowedFile;
 
 /// Pages up to this size are expected and not checked. Common writers produce pages of 1 MiB.
@@ -145,7 +145,7 @@ mod tests {
     use crate::base::options::{Element, VectorType};
     use crate::source::SourceOptions;
     use crate::source::fixtures::{Folder, error_of, table};
-    use crate::source::open::ScanOptions;
+    use crate::source::options::ScanOptions;
 
     const DIMENSIONS: usize = 128;
     /// Bytes of the elements that [`vectors`] creates, which is the size of a page unless it is split.

@@ -5,9 +5,8 @@ use std::path::Path;
 
 use adjoin_device::ReadFile;
 
-use super::dense::DenseLayout;
-use super::elements::StoredElement;
-use super::facts::check_dimensions;
+use super::dense_layout::DenseLayout;
+use super::elements::{StoredElement, check_dimensions};
 use crate::base::error::{Error, Result};
 use crate::base::options::Element;
 

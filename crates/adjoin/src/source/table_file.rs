@@ -9,7 +9,7 @@ use arrow_schema::{Schema, SchemaRef};
 
 use super::columns::Tables;
 use super::csv::CsvTables;
-use super::json_lines::LineFacts;
+use super::json_types::LineFacts;
 use super::nested::ColumnPlace;
 use super::{csv, json_lines, parquet};
 use crate::base::context::Context;

@@ -1,29 +1,8 @@
-//! The interface of all inputs: a set of vectors that can be scanned from the first row to the last, as often as
-//! needed.
+//! Vectors and ids of rows, as a scan delivers them.
 
-use std::path::PathBuf;
-
-use arrow_array::RecordBatch;
-use arrow_schema::SchemaRef;
-
-use super::file::SourceFile;
 use crate::base::choice::choices;
-use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::options::VectorType;
-
-/// Properties of a source that are known before a scan.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SourceInfo {
-    /// Number of rows, including those without a usable vector.
-    pub rows: u64,
-    /// Type of the vectors as delivered.
-    pub vectors: VectorType,
-    /// Kind of the ids.
-    pub ids: IdKind,
-    /// Whether f64 elements are rounded to f32.
-    pub rounded_from_f64: bool,
-}
 
 /// Kind of a set's ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -84,7 +63,7 @@ pub struct VectorBatch {
     pub first_row: u64,
     /// Number of rows.
     pub rows: usize,
-    /// The vectors, row-major, little-endian, of type [`SourceInfo::vectors`].
+    /// The vectors, row-major, little-endian, of type [`SourceInfo::vectors`](super::SourceInfo::vectors).
     pub bytes: Vec<u8>,
     /// Rows of this batch that hold no vector of the set's type, ascending, and the reason; their bytes are zero.
     pub faults: Vec<(usize, Fault)>,
@@ -127,76 +106,6 @@ impl Fault {
         }
     }
 }
-
-/// A set of vectors outside a store.
-pub trait VectorSource: Send + Sync {
-    /// Returns the known properties of the source.
-    fn info(&self) -> &SourceInfo;
-
-    /// Starts a scan from the first row. A batch holds about `batch_bytes` of vectors, and at least one row.
-    ///
-    /// # Errors
-    /// Fails if the source cannot be opened again.
-    fn scan(&self, batch_bytes: usize) -> Result<Box<dyn VectorScan + '_>>;
-
-    /// Returns the most bytes that such a scan holds, without the batches that it delivers.
-    fn scan_bytes(&self, batch_bytes: u64) -> u64;
-
-    /// Returns the mean bytes of an id of text where they are longest, if that is known before a scan.
-    fn id_bytes(&self) -> Option<u64> {
-        None
-    }
-
-    /// Returns the mean bytes of a row with all of its columns where they are most, if that is known before a scan.
-    fn row_bytes(&self) -> Option<u64> {
-        None
-    }
-
-    /// Returns notes for the user before a scan, such as the files of a folder that are left out.
-    fn notes(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    /// Returns the files that the source was opened from, in order; empty if it is not made of files.
-    fn files(&self) -> Vec<SourceFile> {
-        Vec::new()
-    }
-
-    /// Returns the additional columns, if they are not in files.
-    fn attributes(&self) -> Option<&dyn SourceAttributes> {
-        None
-    }
-
-    /// Returns the file that holds a row, and the row's number in it, for messages.
-    fn locate(&self, row: u64) -> (PathBuf, u64);
-}
-
-/// Columns of a source in addition to its vectors.
-pub trait SourceAttributes {
-    /// Returns their names and types.
-    ///
-    /// # Errors
-    /// Fails if they cannot be read.
-    fn schema(&self) -> Result<SchemaRef>;
-
-    /// Returns the bytes that [`Self::tables`] reserves and one table takes. `None` if a scan of the vectors holds as much.
-    ///
-    /// # Errors
-    /// Fails if they cannot be read.
-    fn reading_bytes(&self) -> Result<Option<u64>> {
-        Ok(None)
-    }
-
-    /// Reads the columns of all rows, in the order of the source. The caller has memory for one table at a time; the
-    /// rest is reserved from the budget of `context`.
-    ///
-    /// # Errors
-    /// Fails if they cannot be read or memory does not suffice.
-    fn tables(&self, context: &Context) -> Result<AttributeTables<'_>>;
-}
-
-/// Tables of consecutive rows.
-pub type AttributeTables<'a> = Box<dyn Iterator<Item = Result<RecordBatch>> + 'a>;
 
 /// A scan in progress.
 pub trait VectorScan {

@@ -11,7 +11,7 @@ use parquet::errors::{ParquetError, Result};
 use parquet::file::reader::{ChunkReader, Length};
 
 use super::ahead;
-use super::parquet_footer::{PageSizes, check_page};
+use super::parquet_claims::{PageSizes, check_page};
 
 /// Bytes of a window. A page header and the bytes after it arrive in one read, so the page reads only its rest.
 const WINDOW_BYTES: u64 = 128 << 10;

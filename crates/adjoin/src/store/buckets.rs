@@ -9,8 +9,7 @@ use std::sync::Mutex;
 use adjoin_device::{BLOCK_BYTES, WriteFile};
 use crossbeam_channel::bounded;
 use xxhash_rust::xxh3::Xxh3;
-use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::IntoBytes;
 
 use super::blocks::BlockWriter;
 use super::checkpoint::{BuildCheckpoint, LISTED_BYTES, WrittenExtents};
@@ -18,6 +17,7 @@ use super::files::FileFacts;
 use super::format::{self, EXTENT_ALIGNMENT, Extent, HEADER_BYTES};
 use super::ordinals::Ordinals;
 use super::partitions::Records;
+use super::records::{Record, Tally, push_id};
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::options::VectorType;
@@ -32,9 +32,6 @@ const PART_BYTES_MAX: u64 = 1 << 20;
 const PART_ROWS_MIN: u64 = 16;
 /// A bucket with less than this multiple of the mean number of rows is not split.
 const PART_TIMES_MEAN: u64 = 4;
-/// Bytes of a record in addition to its vector and id.
-pub(crate) const RECORD_BYTES: u64 = size_of::<RecordHead>() as u64;
-
 /// Bytes that record in which order a row and its id arrived, held while rows are put in the order of a column.
 pub(crate) const ARRIVAL_BYTES: u64 = 2 * size_of::<u32>() as u64;
 
@@ -50,29 +47,6 @@ pub(crate) fn row_bytes(vectors: VectorType) -> u64 {
     vectors.bytes() as u64 + size_of::<u64>() as u64
 }
 
-/// The head of a record; its vector and its id follow.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-pub(crate) struct RecordHead {
-    center: U32,
-    row: U64,
-    id_bytes: U32,
-}
-
-impl RecordHead {
-    pub(crate) fn new(center: u32, row: u64, id: &[u8]) -> Self {
-        Self { center: center.into(), row: row.into(), id_bytes: (id.len() as u32).into() }
-    }
-}
-
-/// A row to be written: its center, number, vector and id.
-pub(crate) struct Record<'a> {
-    pub(crate) center: u32,
-    pub(crate) row: u64,
-    pub(crate) vector: &'a [u8],
-    pub(crate) id: &'a [u8],
-}
-
 /// Rows of centers that precede the records, ascending by row: the old rows of a store during an append.
 pub(crate) trait RowsBefore: Sync {
     /// Passes the rows of a center to `take`.
@@ -80,34 +54,6 @@ pub(crate) trait RowsBefore: Sync {
     /// # Errors
     /// Fails if they cannot be read.
     fn each(&self, center: u32, take: &mut dyn FnMut(&Record<'_>)) -> Result<()>;
-}
-
-impl<'a> Record<'a> {
-    /// Splits the first record off.
-    fn split(records: &'a [u8], vectors: VectorType) -> (Self, &'a [u8]) {
-        let (head, rest) = RecordHead::ref_from_prefix(records).expect("records are whole");
-        let (vector, rest) = rest.split_at(vectors.bytes());
-        let (id, rest) = rest.split_at(head.id_bytes.get() as usize);
-        (Self { center: head.center.get(), row: head.row.get(), vector, id }, rest)
-    }
-
-    /// Calls `take` with each record.
-    pub(crate) fn each(mut records: &'a [u8], vectors: VectorType, mut take: impl FnMut(&Self)) {
-        while !records.is_empty() {
-            let (record, rest) = Self::split(records, vectors);
-            take(&record);
-            records = rest;
-        }
-    }
-}
-
-/// Totals of the rows assigned to a center.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Tally {
-    pub(crate) rows: u64,
-    pub(crate) id_bytes: u64,
-    /// Upper bound on the distance of any of its rows.
-    pub(crate) radius: f64,
 }
 
 /// An extent to be written: consecutive rows of a center, starting at row `first` of them.
@@ -461,16 +407,6 @@ impl Writing {
     }
 }
 
-/// Writes the bytes of an id, as records hold it, to `buffer`.
-pub(crate) fn id_bytes(ids: &Ids, k: usize, buffer: &mut Vec<u8>) {
-    buffer.clear();
-    match ids {
-        Ids::None => {}
-        Ids::Int64(ids) => buffer.extend_from_slice(&ids[k].to_le_bytes()),
-        Ids::Utf8(texts) => buffer.extend_from_slice(texts.get(k)),
-    }
-}
-
 /// Sorts ids by their positions. `came` holds the positions in the order of arrival; they are consecutive.
 fn ordered(ids: &Ids, came: &[u32]) -> Ids {
     let first = came.iter().min().copied().unwrap_or_default();
@@ -479,12 +415,4 @@ fn ordered(ids: &Ids, came: &[u32]) -> Ids {
     let mut some = Ids::empty(ids.kind());
     at.into_iter().for_each(|k| some.push_from(ids, k as usize));
     some
-}
-
-fn push_id(ids: &mut Ids, id: &[u8]) {
-    match ids {
-        Ids::None => {}
-        Ids::Int64(ids) => ids.push(i64::from_le_bytes(*id.first_chunk().expect("an integer id has eight bytes"))),
-        Ids::Utf8(texts) => texts.push(id),
-    }
 }

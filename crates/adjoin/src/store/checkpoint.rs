@@ -12,11 +12,11 @@ use zerocopy::little_endian::{F64, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::BuildOptions;
-use super::buckets::Tally;
 use super::centers::default_buckets;
 use super::files::Role;
 use super::format::{ENTRY_BYTES, HEADER_BYTES};
 use super::partitions::{BlocksCheckpoint, PartitionSizes, Partitions};
+use super::records::Tally;
 use crate::base::checkpoint::{Checkpoint, Fact, KEPT_BYTES, damaged};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};

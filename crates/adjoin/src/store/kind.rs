@@ -7,10 +7,8 @@ use adjoin_device::{DeviceError, FileKind, Location};
 
 use super::format::MANIFEST_FILE;
 use super::manifest::{Envelope, FolderKind, read_manifest_bytes};
-use super::reader::Store;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
-use crate::base::message::{Mention, message};
 use crate::source::{check_remote, is_glob};
 
 impl FolderKind {
@@ -70,41 +68,4 @@ pub(crate) fn refuse_remote(kind: FolderKind, folder: &Path) -> Result<()> {
          a disk, and name that",
         name.public_url()
     )))
-}
-
-impl Store {
-    /// Returns the store among the inputs of a join; `None` if all inputs are sources, which collections are too. A store
-    /// must be the only input, and options that apply only to builds (`only_for_builds`) must be absent.
-    ///
-    /// # Errors
-    /// Fails if the store is not the only input, such an option is given, an input is an index, or [`FolderKind::of`] fails.
-    pub fn sole_input<'a>(
-        context: &Context,
-        inputs: &'a [String],
-        only_for_builds: Option<Mention>,
-    ) -> Result<Option<&'a Path>> {
-        for input in inputs {
-            let Some(kind) = FolderKind::of(context, Path::new(input))? else { continue };
-            match kind {
-                FolderKind::Store => {}
-                // A collection is read as a source, from a snapshot of its rows.
-                FolderKind::Collection => continue,
-                FolderKind::Index => return Err(kind.is_not(FolderKind::Store, Path::new(input))),
-            }
-            if inputs.len() > 1 {
-                return Err(Error::option(format!(
-                    "{input} is a store, which is joined alone; give one store, or only sources"
-                )));
-            }
-            if let Some(option) = only_for_builds {
-                return Err(Error::option(message![
-                    format!("{input} is a store, and "),
-                    option,
-                    " has a meaning only while one is built; leave it out, or build again with it"
-                ]));
-            }
-            return Ok(Some(Path::new(input)));
-        }
-        Ok(None)
-    }
 }

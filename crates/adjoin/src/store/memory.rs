@@ -5,11 +5,12 @@ use adjoin_device::WRITE_BUFFER_BYTES;
 use adjoin_kernels::Panel;
 
 use super::attributes::RowPlaces;
-use super::buckets::{ARRIVAL_BYTES, RECORD_BYTES, Tally, extent_rows_max, row_bytes};
+use super::buckets::{ARRIVAL_BYTES, extent_rows_max, row_bytes};
 use super::centers::{coding_bytes, default_buckets, sample_rows, training_bytes};
 use super::format::ENTRY_BYTES;
 use super::ordinals::Ordinals;
 use super::partitions::PartitionSizes;
+use super::records::{RECORD_BYTES, Tally};
 use super::{BuildOptions, assign, attributes, ids, intake};
 use crate::base::context::Context;
 use crate::base::error::Result;

@@ -27,6 +27,7 @@ mod ordinals;
 mod partitions;
 mod publish;
 mod reader;
+mod records;
 mod sorting;
 mod tree;
 mod verify;

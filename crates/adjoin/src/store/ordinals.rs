@@ -6,8 +6,8 @@ use adjoin_device::Reservation;
 use arrow_row::{RowConverter, SortField};
 use arrow_schema::SortOptions;
 
-use super::buckets::{Record, Tally};
 use super::partitions::Records;
+use super::records::{Record, Tally};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};

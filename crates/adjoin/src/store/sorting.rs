@@ -6,10 +6,10 @@ use crossbeam_channel::bounded;
 use zerocopy::IntoBytes;
 
 use super::assign::{Nearest, TwoLevel};
-use super::buckets::{RecordHead, Tally, id_bytes};
 use super::checkpoint::BuildCheckpoint;
 use super::intake::{Intake, Scanned, UsableRows};
 use super::partitions::Partitions;
+use super::records::{RecordHead, Tally, id_bytes};
 use crate::base::error::{Error, Result};
 use crate::base::geometry::{Coordinate, Space};
 use crate::base::workers::{lock, spawn_scoped};

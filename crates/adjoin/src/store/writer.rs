@@ -11,7 +11,7 @@ use adjoin_kernels::Panel;
 
 use super::assign::TwoLevel;
 use super::attributes::RowPlaces;
-use super::buckets::{BucketWriter, RECORD_BYTES, SortedRows, Tally, Written, extent_rows_max};
+use super::buckets::{BucketWriter, SortedRows, Written, extent_rows_max};
 use super::centers::{Training, TrainingSample, default_buckets, sample_rows, train};
 use super::checkpoint::{BuildCheckpoint, BuildRepeated, Learned};
 use super::draw::Draw;
@@ -26,6 +26,7 @@ use super::ordinals::{Ordinals, RowsToRank, sort_column};
 use super::partitions::{Partitions, Records};
 use super::publish::{Drafts, check_target};
 use super::reader::Store;
+use super::records::{RECORD_BYTES, Tally};
 use super::sorting::Sorting;
 use super::tree::tree_order;
 use crate::base::context::Context;

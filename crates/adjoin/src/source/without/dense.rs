@@ -8,7 +8,8 @@ use super::{Without, cannot_write};
 use crate::base::error::{Error, Result};
 use crate::base::options::DIMENSIONS_MAX;
 use crate::base::output::OutputWriter;
-use crate::source::dense::{DenseFormat, DenseLayout};
+use crate::source::dense::DenseFormat;
+use crate::source::dense_layout::DenseLayout;
 use crate::source::npy;
 
 /// Bytes to read at a time.

@@ -8,7 +8,8 @@ use adjoin_device::ReadFile;
 use super::{Without, cannot_write};
 use crate::base::error::Result;
 use crate::base::output::OutputWriter;
-use crate::source::json_lines::{LineFacts, Lines};
+use crate::source::json_types::LineFacts;
+use crate::source::lines::Lines;
 
 const WRITE_BYTES: usize = 1 << 20;
 /// Rows after which progress is reported.
@@ -25,7 +26,7 @@ pub(super) fn write(
     out: OutputWriter,
 ) -> Result<OutputWriter> {
     let mut out = BufWriter::with_capacity(WRITE_BYTES, out);
-    let mut lines = Lines::of(request.path, file, lines);
+    let mut lines = Lines::of(request.path, file, lines.line_bytes_max);
     let mut row = 0;
     while let Some(line) = lines.next_line()? {
         let is_row = !line.is_blank();

@@ -14,10 +14,10 @@ use std::sync::Arc;
 use adjoin_device::ReadFile;
 
 use super::facts::ScanMemory;
-use super::file::changed;
-use super::json_lines::LineFacts;
-use super::npz::Arrays;
-use super::open::Format;
+use super::foreign::changed;
+use super::format::Format;
+use super::json_types::LineFacts;
+use super::npz_arrays::Arrays;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::output::OutputWriter;

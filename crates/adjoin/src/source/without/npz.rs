@@ -13,7 +13,7 @@ use super::{Without, cannot_write};
 use crate::base::error::Result;
 use crate::base::output::OutputWriter;
 use crate::source::npy;
-use crate::source::npz::{Arrays, READER_BYTES, Stored, Values, refused};
+use crate::source::npz_arrays::{Arrays, READER_BYTES, Stored, Values, refused};
 
 /// Bytes to copy at a time, unless a row is larger.
 const BLOCK_BYTES: u64 = 1 << 20;

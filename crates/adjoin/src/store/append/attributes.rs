@@ -7,9 +7,9 @@ use crate::base::message::{Argument, message};
 use crate::source::{Attributes, VectorSource};
 use crate::sql::common;
 use crate::store::AttributeFile;
-use crate::store::buckets::Tally;
 use crate::store::folder::FolderFiles;
 use crate::store::reader::Store;
+use crate::store::records::Tally;
 
 /// Opens those columns of the new rows that the store has. `None` if the store has no columns or there are no new rows.
 ///

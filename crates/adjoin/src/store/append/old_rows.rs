@@ -10,10 +10,11 @@ use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
 use crate::base::row_numbers::RowSet;
 use crate::source::{IdKind, Ids};
-use crate::store::buckets::{Record, RowsBefore, Tally, id_bytes};
+use crate::store::buckets::RowsBefore;
 use crate::store::format::Extent;
 use crate::store::ids::{IdCheck, hash_of};
 use crate::store::reader::Store;
+use crate::store::records::{Record, Tally, id_bytes};
 
 /// The ids of rows to remove, or their numbers if rows have no ids.
 pub(super) struct DeletedRows {

@@ -1,0 +1,319 @@
+//! When merges begin, and how writes are slowed down if merges fall behind.
+
+use std::time::{Duration, Instant};
+
+use super::sync::{Condvar, Mutex, lock};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::options::format_bytes;
+use crate::base::report::Cancel;
+
+/// A merge begins when rows in memory exceed `1 / AT_SHARE` of the budget, or `AT_BYTES`: each query is compared with
+/// all of them.
+const AT_SHARE: u64 = 8;
+const AT_BYTES: u64 = 64 << 20;
+/// Smallest limit at which merges may begin.
+const AT_BYTES_MIN: u64 = 64 << 10;
+/// Writes wait for the end of a merge if rows in memory exceed `MOST` times the limit at which it begins.
+const MOST: u64 = 2;
+/// When a merge begins, writes may use this fraction of the remaining memory at any rate. The rest is released as the
+/// merge proceeds.
+const FREE_SHARE: f64 = 0.5;
+/// A merge that takes longer than the last one is expected to take this much longer.
+const MORE_SECONDS: f64 = 5.0;
+/// Delay before a failed merge is tried again. Each further failure doubles it, `RETRY_DOUBLINGS` times at most.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+const RETRY_DOUBLINGS: u32 = 3;
+/// Interval at which waiting threads check for cancellation.
+const LOOK_AFTER: Duration = Duration::from_millis(100);
+
+/// When merges begin in the background, and the resources that they use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MergerOptions {
+    /// Bytes of rows in memory at which a merge begins.
+    pub at_bytes: u64,
+    /// Threads of a merge. They run at low priority, so searches get the cores that they need.
+    pub threads: usize,
+    /// Delay before a failed merge is tried again. Each further failure doubles it, up to eight times the delay.
+    pub retry_after: Duration,
+}
+
+impl MergerOptions {
+    /// Returns the default options for the memory and threads of `context`.
+    pub fn of(context: &Context) -> Self {
+        let at_bytes = (context.budget().total() / AT_SHARE).clamp(AT_BYTES_MIN, AT_BYTES);
+        Self { at_bytes, threads: (context.threads / 2).max(1), retry_after: RETRY_AFTER }
+    }
+
+    /// Refuses options out of range.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.at_bytes < AT_BYTES_MIN {
+            let (given, least) = (format_bytes(self.at_bytes), format_bytes(AT_BYTES_MIN));
+            return Err(Error::option(format!("merges at {given} of rows would never end; give {least} or more")));
+        }
+        Ok(())
+    }
+}
+
+/// State shared by writers and the merge thread.
+#[derive(Default)]
+pub(super) struct Backpressure {
+    pub(super) state: Mutex<Shared>,
+    pub(super) changed: Condvar,
+}
+
+/// How merges proceed, and how long writes waited for them.
+#[derive(Default)]
+pub(super) struct Shared {
+    /// `None` if the collection has no merger.
+    pub(super) merger: Option<Pacing>,
+    pub(super) waits: Waits,
+}
+
+/// State of the merger.
+pub(super) struct Pacing {
+    options: MergerOptions,
+    /// Start of the running merge, and the bytes of rows in memory at that time.
+    pub(super) begun: Option<(Instant, u64)>,
+    /// Duration of the last merge.
+    last_seconds: f64,
+    /// Consecutive failed merges.
+    failures: u32,
+    /// Time from which on the next merge may begin, after a failure.
+    retry_at: Option<Instant>,
+    /// Merges that have ended, failed ones included.
+    attempts: u64,
+    /// Whether a write waits for memory that a merge may free.
+    is_asked_for: bool,
+    pub(super) is_ended: bool,
+}
+
+/// How often writes waited for merges, and how long.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Waits {
+    pub(super) count: u64,
+    pub(super) seconds: f64,
+    /// Why the last merge in the background failed; `None` if it succeeded.
+    pub(super) failure: Option<String>,
+    /// Whether the merge thread ended unexpectedly.
+    pub(super) is_broken: bool,
+}
+
+/// Memory and deletions that the next merge would clear.
+pub(super) struct MergeFootprint {
+    pub(super) bytes: u64,
+    /// Whether the deleted rows of the long-term index alone make a merge due.
+    pub(super) has_many_deleted: bool,
+}
+
+impl Backpressure {
+    /// Waits until a merge is due, and marks it as begun. Returns `false` if the merger has been dropped.
+    pub(super) fn wait_until_due(&self, held: &dyn Fn() -> MergeFootprint) -> bool {
+        let mut state = lock(&self.state);
+        loop {
+            let Some(pacing) = &mut state.merger else { return false };
+            if pacing.is_ended {
+                return false;
+            }
+            let now = held();
+            if pacing.is_due(&now) {
+                pacing.begun = Some((Instant::now(), now.bytes));
+                return true;
+            }
+            state = match pacing.retry_at {
+                Some(at) if pacing.is_wanted(&now) => {
+                    let left = at.saturating_duration_since(Instant::now());
+                    let waited = self.changed.wait_timeout(state, left);
+                    waited.unwrap_or_else(std::sync::PoisonError::into_inner).0
+                }
+                _ => self.changed.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner),
+            };
+        }
+    }
+
+    /// Records the result of a merge.
+    pub(super) fn merged(&self, seconds: Result<f64>) {
+        let mut state = lock(&self.state);
+        if let Some(pacing) = &mut state.merger {
+            pacing.ended(seconds.as_ref().ok().copied());
+        }
+        state.waits.failure = seconds.err().map(|error| error.to_string());
+        self.changed.notify_all();
+    }
+
+    pub(super) fn tell(&self, held: &dyn Fn() -> MergeFootprint) {
+        let state = lock(&self.state);
+        if state.merger.as_ref().is_some_and(|pacing| pacing.begun.is_none() && pacing.is_due(&held())) {
+            self.changed.notify_all();
+        }
+    }
+
+    pub(super) fn keep_pace(&self, bytes: u64, held: &dyn Fn() -> MergeFootprint, cancel: &Cancel) -> Result<()> {
+        let mut state = lock(&self.state);
+        let (mut since, seen) = (None, state.merger.as_ref().map_or(0, |pacing| pacing.attempts));
+        while let Some(wait) = state.merger.as_ref().and_then(|pacing| pacing.wait(&held(), bytes, seen)) {
+            since.get_or_insert_with(Instant::now);
+            cancel.check()?;
+            let waited = self.changed.wait_timeout(state, wait.min(LOOK_AFTER));
+            state = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+        if let Some(since) = since {
+            state.waits.count += 1;
+            state.waits.seconds += since.elapsed().as_secs_f64();
+        }
+        Ok(())
+    }
+
+    pub(super) fn wait_for_merge(&self, held: &dyn Fn() -> MergeFootprint, cancel: &Cancel) -> Result<bool> {
+        let mut state = lock(&self.state);
+        let mut seen = None;
+        loop {
+            let Some(pacing) = &mut state.merger else { return Ok(false) };
+            let seen = *seen.get_or_insert(pacing.attempts);
+            if pacing.attempts > seen {
+                return Ok(pacing.failures == 0);
+            }
+            let now = held();
+            if pacing.is_ended || pacing.begun.is_none() && now.bytes == 0 && !now.has_many_deleted {
+                return Ok(false);
+            }
+            if pacing.begun.is_none() && !pacing.is_asked_for {
+                pacing.is_asked_for = true;
+                self.changed.notify_all();
+            }
+            cancel.check()?;
+            state = self.changed.wait_timeout(state, LOOK_AFTER).unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+    }
+
+    pub(super) fn waits(&self) -> Waits {
+        lock(&self.state).waits.clone()
+    }
+}
+
+impl Pacing {
+    pub(super) fn new(options: MergerOptions, last_seconds: f64) -> Self {
+        Self {
+            options,
+            begun: None,
+            last_seconds,
+            failures: 0,
+            retry_at: None,
+            attempts: 0,
+            is_asked_for: false,
+            is_ended: false,
+        }
+    }
+
+    /// Records the end of the running merge, with its duration if it succeeded.
+    fn ended(&mut self, seconds: Option<f64>) {
+        (self.begun, self.is_asked_for) = (None, false);
+        self.attempts += 1;
+        if let Some(seconds) = seconds {
+            (self.last_seconds, self.failures, self.retry_at) = (seconds, 0, None);
+        } else {
+            let times = 1 << self.failures.min(RETRY_DOUBLINGS);
+            self.retry_at = Some(Instant::now() + self.options.retry_after * times);
+            self.failures += 1;
+        }
+    }
+
+    fn is_wanted(&self, held: &MergeFootprint) -> bool {
+        held.bytes >= self.options.at_bytes || held.has_many_deleted || self.is_asked_for && held.bytes > 0
+    }
+
+    fn is_due(&self, held: &MergeFootprint) -> bool {
+        self.is_wanted(held) && self.retry_at.is_none_or(|at| at <= Instant::now())
+    }
+
+    /// Returns how long a write of `bytes` must wait. `seen` is the number of merges that had ended when the write
+    /// arrived.
+    fn wait(&self, held: &MergeFootprint, bytes: u64, seen: u64) -> Option<Duration> {
+        let (after, most) = (held.bytes + bytes, self.options.at_bytes * MOST);
+        if self.is_ended {
+            return None;
+        }
+        if self.failures > 0 {
+            // Each write waits for one more attempt. Beyond that, the budget decides.
+            let comes = self.begun.is_some() || self.is_wanted(held);
+            return (after > most && comes && self.attempts == seen).then_some(LOOK_AFTER);
+        }
+        // If no merge is due, the wait would never end.
+        let Some((begun, before)) = self.begun else {
+            return (after > most && self.is_due(held)).then_some(LOOK_AFTER);
+        };
+        let (room, came) = (most.saturating_sub(before).max(1) as f64, after.saturating_sub(before) as f64);
+        let elapsed = begun.elapsed().as_secs_f64();
+        let expected = self.last_seconds.max(elapsed + MORE_SECONDS);
+        // Beyond the free fraction, writes may use the room at the rate at which the merge proceeds: a write that
+        // fills all of it waits until the expected end.
+        let at = (came / room - FREE_SHARE) / (1.0 - FREE_SHARE) * expected;
+        (at > elapsed).then(|| Duration::from_secs_f64((at - elapsed).min(LOOK_AFTER.as_secs_f64())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: MergeFootprint = MergeFootprint { bytes: 999, has_many_deleted: false };
+    const LARGE: MergeFootprint = MergeFootprint { bytes: 1_000, has_many_deleted: false };
+
+    fn pacing(begun: Option<(f64, u64)>, last_seconds: f64) -> Pacing {
+        let begun =
+            begun.map(|(ago, bytes)| (Instant::now().checked_sub(Duration::from_secs_f64(ago)).unwrap(), bytes));
+        let options = MergerOptions { at_bytes: 1_000, threads: 1, retry_after: Duration::from_secs(3_600) };
+        Pacing { begun, ..Pacing::new(options, last_seconds) }
+    }
+
+    #[test]
+    fn writes_wait_longer_as_free_memory_shrinks() {
+        // Half of the 1,000 bytes left is free.
+        for bytes in [0, 500] {
+            assert_eq!(pacing(Some((0.0, 1_000)), 100.0).wait(&LARGE, bytes, 0), None);
+        }
+        let wait =
+            |bytes| pacing(Some((0.0, 1_000)), 0.1).wait(&LARGE, bytes, 0).map_or(0.0, |wait| wait.as_secs_f64());
+        let waits: Vec<f64> = (500..=1_000).step_by(5).map(wait).collect();
+        assert!(waits.is_sorted() && waits[0] == 0.0 && waits[100] > 0.0, "{waits:?}");
+        // In the middle of a merge, half of the rest is free too.
+        assert_eq!(pacing(Some((50.0, 1_000)), 100.0).wait(&LARGE, 749, 0), None);
+        assert!(pacing(Some((50.0, 1_000)), 100.0).wait(&LARGE, 760, 0).is_some());
+        // Beyond the limit, a write waits however long the merge takes.
+        assert!(pacing(Some((1e6, 1_000)), 1.0).wait(&LARGE, 1_100, 0).is_some());
+    }
+
+    #[test]
+    fn a_write_waits_only_for_a_running_or_due_merge() {
+        // No wait, however large the write is: no merge would make room for it.
+        assert_eq!(pacing(None, 0.0).wait(&SMALL, 1 << 40, 0), None);
+        assert!(pacing(None, 0.0).wait(&LARGE, 1 << 40, 0).is_some());
+        assert!(pacing(Some((0.0, 1_000)), 1.0).wait(&SMALL, 1 << 40, 0).is_some());
+        let ended = Pacing { is_ended: true, ..pacing(Some((0.0, 1_000)), 1.0) };
+        assert_eq!(ended.wait(&LARGE, 1 << 40, 0), None);
+    }
+
+    #[test]
+    fn a_merge_is_due_by_size_deletes_or_retry_time() {
+        let mut pacing = pacing(None, 0.0);
+        assert!(
+            !pacing.is_due(&SMALL)
+                && pacing.is_due(&LARGE)
+                && pacing.is_due(&MergeFootprint { has_many_deleted: true, ..SMALL })
+        );
+        pacing.is_asked_for = true;
+        assert!(pacing.is_due(&SMALL));
+        pacing.ended(None);
+        assert!(!pacing.is_due(&LARGE) && pacing.is_wanted(&LARGE) && !pacing.is_wanted(&SMALL));
+        // Writes beyond the limit still wait, each for one more attempt.
+        assert_eq!((pacing.wait(&LARGE, 1_000, 1), pacing.wait(&LARGE, 1_001, 0)), (None, None));
+        assert!(pacing.wait(&LARGE, 1_001, 1).is_some());
+        pacing.retry_at = Some(Instant::now());
+        assert!(pacing.is_due(&LARGE));
+        pacing.ended(None);
+        let later = pacing.retry_at.unwrap() - Instant::now();
+        assert!(later > pacing.options.retry_after, "{later:?}");
+        pacing.ended(Some(1.0));
+        assert!(pacing.is_due(&LARGE) && pacing.failures == 0);
+    }
+}

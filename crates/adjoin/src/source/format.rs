@@ -1,0 +1,135 @@
+//! Formats of files, by their extensions.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use adjoin_device::{Location, ReadFile};
+
+use super::dense::{DenseFormat, DenseScan};
+use super::facts::Facts;
+use super::foreign::changed;
+use super::options::{IdChoice, ScanOptions, SourceOptions};
+use super::vectors::VectorScan;
+use super::{ahead, arrow, json_lines, npz, parquet};
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, message};
+use crate::base::options::Element;
+
+/// Extensions of readable files.
+pub(super) const ENDINGS: &str =
+    ".parquet, .arrow, .feather, .ipc, .jsonl, .ndjson, .npy, .npz, .fbin, .u8bin, .i8bin, .fvecs, .bvecs";
+
+pub(super) fn unsupported(path: &Path) -> Error {
+    // If the file is missing, its ending is not the problem to report.
+    if !Location::is_remote(path) && matches!(path.try_exists(), Ok(false)) {
+        return no_such_file(path);
+    }
+    Error::input(format!(
+        "{}: the ending {} is not one that can be read: {ENDINGS}; decompress or convert the file",
+        path.display(),
+        match ending(path).as_str() {
+            "" => "(none)".to_owned(),
+            ending => format!(".{ending}"),
+        }
+    ))
+}
+
+/// Format of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    Parquet,
+    Arrow,
+    JsonLines,
+    Npz,
+    Dense(DenseFormat),
+}
+
+impl Format {
+    /// Returns the format that the extension of a path stands for.
+    pub(super) fn of(path: &Path) -> Option<Self> {
+        Some(match ending(path).as_str() {
+            "parquet" => Self::Parquet,
+            "arrow" | "feather" | "ipc" => Self::Arrow,
+            "jsonl" | "ndjson" => Self::JsonLines,
+            "npz" => Self::Npz,
+            "npy" => Self::Dense(DenseFormat::Npy),
+            "fbin" => Self::Dense(DenseFormat::CountedFile(Element::F32)),
+            "u8bin" => Self::Dense(DenseFormat::CountedFile(Element::U8)),
+            "i8bin" => Self::Dense(DenseFormat::CountedFile(Element::I8)),
+            "fvecs" => Self::Dense(DenseFormat::CountedRows(Element::F32)),
+            "bvecs" => Self::Dense(DenseFormat::CountedRows(Element::U8)),
+            _ => return None,
+        })
+    }
+
+    /// Reads a file's headers and returns facts about its contents.
+    pub(super) fn inspect(
+        self,
+        context: &Context,
+        path: &Path,
+        file: Arc<dyn ReadFile>,
+        options: &SourceOptions,
+    ) -> Result<Facts> {
+        match self {
+            Self::Parquet => parquet::inspect(context, path, file, options),
+            Self::Arrow => arrow::inspect(context, path, file, options),
+            Self::JsonLines => json_lines::inspect(context, path, ahead::sequential(file), options),
+            Self::Npz => npz::inspect(context, path, file, options),
+            Self::Dense(format) => {
+                refuse_columns(path, options)?;
+                format.layout(path, file.as_ref()).map(|layout| layout.facts())
+            }
+        }
+    }
+
+    /// Starts a scan of a file of this format.
+    pub(super) fn scan(
+        self,
+        path: &Path,
+        file: Arc<dyn ReadFile>,
+        options: &SourceOptions,
+        scan: ScanOptions,
+        facts: &Facts,
+    ) -> Result<Box<dyn VectorScan>> {
+        // Of a Parquet file, only the chunks of some columns are read.
+        let file = if self == Self::Parquet { file } else { ahead::sequential(file) };
+        match self {
+            Self::Parquet => parquet::scan(path, file, options, scan),
+            Self::Arrow => arrow::scan(path, file, options, scan),
+            Self::JsonLines => {
+                let lines = facts.lines.as_deref().ok_or_else(|| changed(path))?;
+                json_lines::scan(path, file, options, scan, lines)
+            }
+            Self::Npz => {
+                let arrays = facts.arrays.as_ref().ok_or_else(|| changed(path))?;
+                npz::scan(path, file, options, scan, arrays)
+            }
+            Self::Dense(format) => {
+                let layout = format.layout(path, file.as_ref())?;
+                Ok(Box::new(DenseScan::new(path.to_owned(), file, layout, scan.batch_bytes)))
+            }
+        }
+    }
+}
+
+fn refuse_columns(path: &Path, options: &SourceOptions) -> Result<()> {
+    let (option, column) = match (&options.vector_column, &options.ids) {
+        (Some(column), _) => (Argument::VectorColumn, column),
+        (None, IdChoice::Column(column)) => (Argument::IdColumn, column),
+        _ => return Ok(()),
+    };
+    Err(Error::input(message![
+        format!("{}: has no columns, so none called {column}; leave out ", path.display()),
+        option,
+        ", or give a file of Parquet, Arrow or JSON lines"
+    ]))
+}
+
+pub(super) fn no_such_file(path: &Path) -> Error {
+    Error::input(format!("{}: there is no such file or folder; check the path", path.display()))
+}
+
+fn ending(path: &Path) -> String {
+    path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase()).unwrap_or_default()
+}

@@ -1,0 +1,73 @@
+//! Options of reading files.
+
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, message};
+use crate::base::options::VectorType;
+
+/// Options for reading tables. Files without columns accept no column name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SourceOptions {
+    /// Column of the vectors. If absent, the table must have exactly one column of number lists.
+    pub vector_column: Option<String>,
+    /// How rows are identified.
+    pub ids: IdChoice,
+    /// Split to read, of a folder in Hugging Face's layout; all splits if absent.
+    pub split: Option<String>,
+}
+
+impl SourceOptions {
+    /// Describes the columns read, for messages about another run with other columns.
+    pub(crate) fn in_words(&self) -> String {
+        let Self { vector_column, ids, split } = self;
+        let vectors =
+            vector_column.as_ref().map_or("the only column of vectors".to_owned(), |name| format!("column {name}"));
+        let ids = match ids {
+            IdChoice::IfThere => "ids of column id, if present".to_owned(),
+            IdChoice::Column(name) => format!("ids of column {name}"),
+            IdChoice::RowNumbers => "no ids".to_owned(),
+        };
+        let split = split.as_ref().map_or(String::new(), |split| format!(", split {split}"));
+        format!("{vectors}, {ids}{split}")
+    }
+}
+
+/// How rows of a table are identified.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum IdChoice {
+    /// The column `id`, if present, otherwise row numbers.
+    #[default]
+    IfThere,
+    /// The column of this name.
+    Column(String),
+    /// Row numbers, even if there is a column `id`.
+    RowNumbers,
+}
+
+impl IdChoice {
+    /// Converts a caller's options: the name of a column, or a flag for no ids.
+    ///
+    /// # Errors
+    /// Fails if both are given.
+    pub fn new(column: Option<&str>, none: bool) -> Result<Self> {
+        match (column, none) {
+            (Some(_), true) => Err(Error::option(message![
+                Argument::IdColumn,
+                " names a column of ids and ",
+                Argument::NoIds,
+                " wants none; leave one of both out"
+            ])),
+            (Some(column), false) => Ok(Self::Column(column.to_owned())),
+            (None, true) => Ok(Self::RowNumbers),
+            (None, false) => Ok(Self::IfThere),
+        }
+    }
+}
+
+/// Options of a file scan.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ScanOptions {
+    pub(super) vectors: VectorType,
+    pub(super) batch_bytes: usize,
+    /// Size of the largest page or record batch that was planned for, in bytes.
+    pub(super) piece_bytes_max: u64,
+}

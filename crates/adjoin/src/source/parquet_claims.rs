@@ -1,0 +1,345 @@
+//! Checks what the bytes of a Parquet footer or page claim, before the Parquet crate relies on it. That crate walks
+//! schemas by recursion, and allocates as much memory as a page claims to need.
+
+use parquet::errors::{ParquetError, Result};
+
+/// Deepest schema to read. A list of structs of lists has about ten levels.
+pub(super) const SCHEMA_DEPTH_MAX: usize = 64;
+/// Most groups and columns of a schema.
+const SCHEMA_ELEMENTS_MAX: u64 = 1 << 20;
+/// Most row groups. The Parquet crate numbers them by i16, and allocates memory for as many as are claimed.
+const ROW_GROUPS_MAX: u64 = i16::MAX as u64;
+/// Deepest value to skip, as in the Parquet crate.
+const SKIPPED_DEPTH_MAX: usize = 64;
+/// Numbers of the footer's fields.
+const SCHEMA: i64 = 2;
+const ROW_GROUPS: i64 = 4;
+/// Bytes to which a page may grow, whatever its stored length ...
+pub(super) const PAGE_BYTES_USUAL: u64 = 16 << 20;
+/// ... or the factor by which it may grow: a zstd block grows from 4 bytes to 128 KiB.
+const PAGE_GROWTH_MAX: u64 = 40_000;
+
+/// Numbers of parts that a footer claims.
+#[derive(Default)]
+pub(super) struct FooterCounts {
+    /// Groups and columns of the schema.
+    pub(super) elements: u64,
+    pub(super) row_groups: u64,
+}
+
+/// Sizes of a page according to its header.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct PageSizes {
+    /// Bytes in the file.
+    pub(super) stored: u64,
+    /// Bytes after decompression.
+    pub(super) grown: u64,
+    /// Number of values, if the page is a dictionary.
+    pub(super) dictionary: Option<u64>,
+}
+
+/// Returns the sizes of the page with its header at the start of `bytes`. Checks that the page does not claim to grow
+/// beyond reason, and that a dictionary does not claim more values than bytes. The Parquet crate reports any other
+/// fault of the header.
+///
+/// # Errors
+/// Fails if the page makes such a claim.
+pub(super) fn check_page(bytes: &[u8]) -> Result<PageSizes> {
+    const GROWN: i64 = 2;
+    const STORED: i64 = 3;
+    const VALUES: i64 = 7;
+    let claims = Compact { rest: bytes }.page_claims();
+    // A repeated field counts with its last value, as in the Parquet crate.
+    let claim = |field| claims.iter().rev().find(|(of, _)| *of == field).map_or(0, |(_, value)| *value);
+    if claims.iter().any(|(_, value)| *value < 0) {
+        return Err(fault("a page claims a negative length or number of values"));
+    }
+    let [grown, stored, values] = [GROWN, STORED, VALUES].map(|field| claim(field).unsigned_abs());
+    // The crate allocates the decompressed size before it decompresses, so a false claim would exhaust memory.
+    if grown > PAGE_BYTES_USUAL.max(stored.saturating_mul(PAGE_GROWTH_MAX)) {
+        return Err(fault(&format!("a page of {stored} bytes claims to grow to {grown}")));
+    }
+    // Each value takes at least a byte, and the crate allocates space for as many as are claimed.
+    if values > grown {
+        return Err(fault(&format!("a dictionary of {grown} bytes claims to hold {values} values")));
+    }
+    let dictionary = claims.iter().any(|(of, _)| *of == VALUES).then_some(values);
+    Ok(PageSizes { stored, grown, dictionary })
+}
+
+/// Returns the type of a field of the footer. The Parquet crate reads known fields as their expected type, whatever
+/// type the file states. If other types were accepted, it would see another schema than this check.
+fn kind_of_field(field: i64) -> Option<Kind> {
+    match field {
+        1 | 3 => Some(Kind::I32),
+        SCHEMA | ROW_GROUPS | 5 | 7 => Some(Kind::List),
+        6 => Some(Kind::Binary),
+        _ => None,
+    }
+}
+
+/// Returns the type of a field of a schema element.
+fn kind_of_element_field(field: i64) -> Option<Kind> {
+    match field {
+        1..=3 | 5..=9 => Some(Kind::I32),
+        4 => Some(Kind::Binary),
+        10 => Some(Kind::Struct),
+        _ => None,
+    }
+}
+
+/// Returns the type of a field of a logical type's variant, e.g. the scale of a decimal.
+fn kind_of_logical_field(variant: i64, field: i64) -> Option<Kind> {
+    match (variant, field) {
+        (5, 1 | 2) | (18, 2) => Some(Kind::I32),
+        (7 | 8, 1) | (10, 2) => Some(Kind::Bool),
+        (7 | 8, 2) => Some(Kind::Struct),
+        (10 | 16, 1) => Some(Kind::Byte),
+        (17 | 18, 1) => Some(Kind::Binary),
+        _ => None,
+    }
+}
+
+/// Walks the schema: a list of groups and columns in depth-first order, in which each group states its number of
+/// children.
+pub(super) fn check_schema(footer: &[u8]) -> Result<FooterCounts> {
+    let mut footer = Compact { rest: footer };
+    let mut counts = FooterCounts::default();
+    let mut field = 0;
+    while let Some(kind) = footer.next_field(&mut field).ok_or_else(cut_off)? {
+        let (SCHEMA | ROW_GROUPS, Kind::List) = (field, kind) else {
+            if kind_of_field(field).is_some_and(|known| known != kind) {
+                return Err(fault("one of its fields has another type than Parquet gives it"));
+            }
+            footer.skip(kind, SKIPPED_DEPTH_MAX).ok_or_else(cut_off)?;
+            continue;
+        };
+        let start = footer.rest;
+        let (count, element) = footer.list().ok_or_else(cut_off)?;
+        if field == ROW_GROUPS {
+            if count > ROW_GROUPS_MAX {
+                return Err(fault(&format!("it has {count} row groups, more than {ROW_GROUPS_MAX}")));
+            }
+            // Fields may be repeated; the largest claim bounds what the crate allocates.
+            counts.row_groups = counts.row_groups.max(count);
+            // The list was opened to read its count; it is skipped as a whole from its start.
+            footer.rest = start;
+            footer.skip(kind, SKIPPED_DEPTH_MAX).ok_or_else(cut_off)?;
+        } else if count > SCHEMA_ELEMENTS_MAX || element != Kind::Struct {
+            return Err(fault(&format!(
+                "its schema is not a list of at most {SCHEMA_ELEMENTS_MAX} groups and columns"
+            )));
+        } else {
+            counts.elements = counts.elements.max(count);
+            check_depth((0..count).map(|_| footer.children()))?;
+        }
+    }
+    Ok(counts)
+}
+
+/// Checks the nesting depth of groups, given the number of children of each element.
+fn check_depth(children: impl Iterator<Item = Option<u64>>) -> Result<()> {
+    let mut open: Vec<u64> = Vec::new(); // children left, of each enclosing group
+    for children in children {
+        let children = children.ok_or_else(cut_off)?;
+        // Groups whose children are all read end here, before the next element is counted.
+        while open.last() == Some(&0) {
+            open.pop();
+        }
+        if let Some(left) = open.last_mut() {
+            *left -= 1;
+        }
+        if children > 0 {
+            open.push(children);
+        }
+        if open.len() > SCHEMA_DEPTH_MAX {
+            return Err(fault(&format!("its schema is nested deeper than {SCHEMA_DEPTH_MAX} levels")));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn fault(what: &str) -> ParquetError {
+    ParquetError::General(what.to_owned())
+}
+
+fn cut_off() -> ParquetError {
+    fault("its fields make no sense")
+}
+
+/// Types of Thrift's compact protocol that Parquet uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Bool,
+    Byte,
+    /// Integers of 16, 32 and 64 bits, which are encoded alike.
+    I32,
+    Double,
+    Binary,
+    List,
+    Struct,
+}
+
+impl Kind {
+    fn of(code: u8) -> Option<Self> {
+        Some(match code {
+            1 | 2 => Self::Bool,
+            3 => Self::Byte,
+            4..=6 => Self::I32,
+            7 => Self::Double,
+            8 => Self::Binary,
+            9 | 10 => Self::List,
+            12 => Self::Struct,
+            _ => return None, // a map or a UUID, which no version of Parquet writes
+        })
+    }
+}
+
+/// A reader of Thrift's compact protocol. Methods return `None` if the bytes end or are invalid.
+struct Compact<'a> {
+    rest: &'a [u8],
+}
+
+impl Compact<'_> {
+    fn byte(&mut self) -> Option<u8> {
+        let (&byte, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        Some(byte)
+    }
+
+    fn unsigned(&mut self) -> Option<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            value |= u64::from(byte & 0x7F) << shift;
+            if byte < 0x80 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    fn integer(&mut self) -> Option<i64> {
+        let zigzag = self.unsigned()?;
+        // Zigzag encoding: the lowest bit is the sign, so that small negative numbers are short.
+        Some((zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed())
+    }
+
+    /// Returns the next field's type and sets `field` to its number. The inner value is `None` at the end of the
+    /// struct.
+    #[allow(clippy::option_option)] // the end of the bytes is not the end of a struct
+    fn next_field(&mut self, field: &mut i64) -> Option<Option<Kind>> {
+        let head = self.byte()?;
+        if head & 0x0F == 0 {
+            return Some(None);
+        }
+        let kind = Kind::of(head & 0x0F)?;
+        // A field is stored as the step from the field before it, or in full if the step has no room in four bits.
+        *field = match head >> 4 {
+            0 => self.integer()?,
+            step => field.checked_add(i64::from(step))?,
+        };
+        // Thrift numbers fields by 16 bits, and the Parquet crate reads no more.
+        i16::try_from(*field).ok()?;
+        Some(Some(kind))
+    }
+
+    fn list(&mut self) -> Option<(u64, Kind)> {
+        let head = self.byte()?;
+        let count = match head >> 4 {
+            15 => self.unsigned()?,
+            few => u64::from(few),
+        };
+        if count == 0 {
+            return Some((0, Kind::Byte)); // some writers give an empty list no type
+        }
+        Some((count, Kind::of(head & 0x0F)?))
+    }
+
+    /// Skips a value. `depth` limits the nesting of lists and structs.
+    fn skip(&mut self, kind: Kind, depth: usize) -> Option<()> {
+        // The deep nesting of a damaged footer could otherwise overflow the stack.
+        let depth = depth.checked_sub(1)?;
+        let bytes = match kind {
+            Kind::Bool => 0,
+            Kind::Byte => 1,
+            Kind::I32 => return self.unsigned().map(drop),
+            Kind::Double => 8,
+            Kind::Binary => self.unsigned()?,
+            Kind::List => return self.skip_list(depth),
+            Kind::Struct => {
+                let mut field = 0;
+                while let Some(kind) = self.next_field(&mut field)? {
+                    self.skip(kind, depth)?;
+                }
+                return Some(());
+            }
+        };
+        self.rest = self.rest.get(usize::try_from(bytes).ok()?..)?;
+        Some(())
+    }
+
+    fn skip_list(&mut self, depth: usize) -> Option<()> {
+        let (count, kind) = self.list()?;
+        // A bool in a list takes a byte. Every element thus takes at least one byte, so a false count soon runs out of
+        // bytes.
+        let kind = if kind == Kind::Bool { Kind::Byte } else { kind };
+        (0..count).try_for_each(|_| self.skip(kind, depth))
+    }
+
+    /// Returns the lengths in a page's header, by field number, and the number of values in the header of the page's
+    /// kind.
+    fn page_claims(&mut self) -> Vec<(i64, i64)> {
+        let (mut claims, mut field) = (Vec::new(), 0);
+        while let Some(Some(kind)) = self.next_field(&mut field) {
+            let claim = match field {
+                2 | 3 => self.integer(),            // whatever its type, like the Parquet crate
+                1 | 4 => self.integer().map(|_| 0), // kind of page, checksum: any number
+                5 | 7 | 8 if kind == Kind::Struct => {
+                    let mut inner = 0;
+                    self.next_field(&mut inner).filter(|_| inner == 1).and_then(|_| self.integer())
+                }
+                _ => None,
+            };
+            claims.extend(claim.map(|claim| (field, claim)));
+            // Fields ascend, and nothing is needed after the header of the page's kind.
+            if claim.is_none() || field > 4 {
+                break;
+            }
+        }
+        claims
+    }
+
+    /// Returns the number of children of a schema element, and skips the element.
+    fn children(&mut self) -> Option<u64> {
+        let (mut children, mut field) = (0, 0);
+        while let Some(kind) = self.next_field(&mut field)? {
+            if kind_of_element_field(field).is_some_and(|known| known != kind) {
+                return None;
+            }
+            match field {
+                5 => children = u64::try_from(self.integer()?).ok()?,
+                10 => self.skip_logical_type()?,
+                _ => self.skip(kind, SKIPPED_DEPTH_MAX)?,
+            }
+        }
+        Some(children)
+    }
+
+    fn skip_logical_type(&mut self) -> Option<()> {
+        let mut variant = 0;
+        while let Some(kind) = self.next_field(&mut variant)? {
+            if kind != Kind::Struct {
+                return None;
+            }
+            let mut field = 0;
+            while let Some(kind) = self.next_field(&mut field)? {
+                if kind_of_logical_field(variant, field).is_some_and(|known| known != kind) {
+                    return None;
+                }
+                self.skip(kind, SKIPPED_DEPTH_MAX)?;
+            }
+        }
+        Some(())
+    }
+}

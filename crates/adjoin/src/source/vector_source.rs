@@ -1,0 +1,122 @@
+//! The interface of all inputs: a set of vectors that can be scanned from the first row to the last, as often as
+//! needed.
+
+use std::path::PathBuf;
+
+use adjoin_device::FileStamp;
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+
+use super::file::SourceFile;
+use super::vectors::{IdKind, VectorScan};
+use crate::base::checkpoint::Fact;
+use crate::base::context::Context;
+use crate::base::error::{Error, Result};
+use crate::base::message::{Argument, message};
+use crate::base::options::VectorType;
+
+/// Properties of a source that are known before a scan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceInfo {
+    /// Number of rows, including those without a usable vector.
+    pub rows: u64,
+    /// Type of the vectors as delivered.
+    pub vectors: VectorType,
+    /// Kind of the ids.
+    pub ids: IdKind,
+    /// Whether f64 elements are rounded to f32.
+    pub rounded_from_f64: bool,
+}
+
+/// A set of vectors outside a store.
+pub trait VectorSource: Send + Sync {
+    /// Returns the known properties of the source.
+    fn info(&self) -> &SourceInfo;
+
+    /// Starts a scan from the first row. A batch holds about `batch_bytes` of vectors, and at least one row.
+    ///
+    /// # Errors
+    /// Fails if the source cannot be opened again.
+    fn scan(&self, batch_bytes: usize) -> Result<Box<dyn VectorScan + '_>>;
+
+    /// Returns the most bytes that such a scan holds, without the batches that it delivers.
+    fn scan_bytes(&self, batch_bytes: u64) -> u64;
+
+    /// Returns the mean bytes of an id of text where they are longest, if that is known before a scan.
+    fn id_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    /// Returns the mean bytes of a row with all of its columns where they are most, if that is known before a scan.
+    fn row_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    /// Returns notes for the user before a scan, such as the files of a folder that are left out.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Returns the files that the source was opened from, in order; empty if it is not made of files.
+    fn files(&self) -> Vec<SourceFile> {
+        Vec::new()
+    }
+
+    /// Returns the additional columns, if they are not in files.
+    fn attributes(&self) -> Option<&dyn SourceAttributes> {
+        None
+    }
+
+    /// Returns the file that holds a row, and the row's number in it, for messages.
+    fn locate(&self, row: u64) -> (PathBuf, u64);
+}
+
+/// Columns of a source in addition to its vectors.
+pub trait SourceAttributes {
+    /// Returns their names and types.
+    ///
+    /// # Errors
+    /// Fails if they cannot be read.
+    fn schema(&self) -> Result<SchemaRef>;
+
+    /// Returns the bytes that [`Self::tables`] reserves and one table takes. `None` if a scan of the vectors holds as much.
+    ///
+    /// # Errors
+    /// Fails if they cannot be read.
+    fn reading_bytes(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    /// Reads the columns of all rows, in the order of the source. The caller has memory for one table at a time; the
+    /// rest is reserved from the budget of `context`.
+    ///
+    /// # Errors
+    /// Fails if they cannot be read or memory does not suffice.
+    fn tables(&self, context: &Context) -> Result<AttributeTables<'_>>;
+}
+
+/// Tables of consecutive rows.
+pub type AttributeTables<'a> = Box<dyn Iterator<Item = Result<RecordBatch>> + 'a>;
+
+/// Returns facts that identify a source: its files and their state.
+///
+/// # Errors
+/// Fails if the source is not made of files.
+pub(crate) fn facts_of_files(source: &dyn VectorSource) -> Result<Vec<Fact>> {
+    let files = source.files();
+    if files.is_empty() {
+        return Err(Error::option(message![
+            "vectors that lie in no files may change unseen between two runs; leave out ",
+            Argument::Resume,
+            ", or give files"
+        ]));
+    }
+    let of_file = |SourceFile { path, stamp, .. }: &SourceFile| {
+        // A program can reset the time of writing, but not the time of the change.
+        let FileStamp { len, written_ns, changed_ns, version } = stamp;
+        let is = format!("{len} bytes written at {written_ns} ns, changed at {changed_ns} ns");
+        let is = if *version == 0 { is } else { format!("{is}, version {version:016x}") };
+        Fact::new(format!("the file {}", path.display()), is)
+    };
+    Ok(files.iter().map(of_file).collect())
+}

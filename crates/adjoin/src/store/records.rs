@@ -1,0 +1,80 @@
+//! Rows on their way to the buckets of their centers.
+
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::base::options::VectorType;
+use crate::source::Ids;
+
+/// Bytes of a record in addition to its vector and id.
+pub(crate) const RECORD_BYTES: u64 = size_of::<RecordHead>() as u64;
+
+/// The head of a record; its vector and its id follow.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct RecordHead {
+    center: U32,
+    row: U64,
+    id_bytes: U32,
+}
+
+impl RecordHead {
+    pub(crate) fn new(center: u32, row: u64, id: &[u8]) -> Self {
+        Self { center: center.into(), row: row.into(), id_bytes: (id.len() as u32).into() }
+    }
+}
+
+/// A row to be written: its center, number, vector and id.
+pub(crate) struct Record<'a> {
+    pub(crate) center: u32,
+    pub(crate) row: u64,
+    pub(crate) vector: &'a [u8],
+    pub(crate) id: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    /// Splits the first record off.
+    fn split(records: &'a [u8], vectors: VectorType) -> (Self, &'a [u8]) {
+        let (head, rest) = RecordHead::ref_from_prefix(records).expect("records are whole");
+        let (vector, rest) = rest.split_at(vectors.bytes());
+        let (id, rest) = rest.split_at(head.id_bytes.get() as usize);
+        (Self { center: head.center.get(), row: head.row.get(), vector, id }, rest)
+    }
+
+    /// Calls `take` with each record.
+    pub(crate) fn each(mut records: &'a [u8], vectors: VectorType, mut take: impl FnMut(&Self)) {
+        while !records.is_empty() {
+            let (record, rest) = Self::split(records, vectors);
+            take(&record);
+            records = rest;
+        }
+    }
+}
+
+/// Totals of the rows assigned to a center.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Tally {
+    pub(crate) rows: u64,
+    pub(crate) id_bytes: u64,
+    /// Upper bound on the distance of any of its rows.
+    pub(crate) radius: f64,
+}
+
+/// Writes the bytes of an id, as records hold it, to `buffer`.
+pub(crate) fn id_bytes(ids: &Ids, k: usize, buffer: &mut Vec<u8>) {
+    buffer.clear();
+    match ids {
+        Ids::None => {}
+        Ids::Int64(ids) => buffer.extend_from_slice(&ids[k].to_le_bytes()),
+        Ids::Utf8(texts) => buffer.extend_from_slice(texts.get(k)),
+    }
+}
+
+/// Appends an id, given its bytes in a record.
+pub(super) fn push_id(ids: &mut Ids, id: &[u8]) {
+    match ids {
+        Ids::None => {}
+        Ids::Int64(ids) => ids.push(i64::from_le_bytes(*id.first_chunk().expect("an integer id has eight bytes"))),
+        Ids::Utf8(texts) => texts.push(id),
+    }
+}
