@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use adjoin::{OnBad, OnDuplicateId, kernels::Kernel};
+use adjoin::{OnBad, OnDuplicateId, Result, kernels::Kernel, parse_bytes};
 use clap::builder::NonEmptyStringValueParser as NonEmpty;
 use clap::{Args, ValueEnum, ValueHint};
 
@@ -72,6 +72,29 @@ pub(crate) struct TemporaryPlace {
     /// Folder for temporary files [default: next to the output]
     #[arg(long, value_name = "DIR", env = "ADJOIN_TEMPORARY", hide_env_values = true, value_hint = ValueHint::DirPath)]
     pub(crate) temporary: Option<PathBuf>,
+}
+
+/// Size of the bucket cache of a join.
+#[derive(Debug, Args)]
+#[command(next_help_heading = RESOURCES)]
+pub(crate) struct CacheSize {
+    /// Size of the bucket cache, e.g. 1GiB [default: the rest of the memory] (for experts)
+    #[arg(long, value_name = "SIZE", hide_short_help = true)]
+    cache: Option<String>,
+}
+
+impl CacheSize {
+    /// Returns the bytes; `None` if the option is not given.
+    ///
+    /// # Errors
+    /// If the value is not a size.
+    pub(crate) fn bytes(&self) -> Result<Option<u64>> {
+        self.cache.as_deref().map(parse_bytes).transpose()
+    }
+
+    pub(crate) fn is_given(&self) -> bool {
+        self.cache.is_some()
+    }
 }
 
 /// Whether existing files and folders are replaced.

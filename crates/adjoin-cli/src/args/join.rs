@@ -8,7 +8,7 @@ use clap::{ArgGroup, Args, ValueHint};
 
 use super::choices::{choice, one_of};
 use super::groups::{
-    EFFORT, INPUT, OUTPUT, RESOURCES, RecallOptions, Replace, Resources, Seed, SourceColumns, StatisticsOutput,
+    CacheSize, EFFORT, INPUT, OUTPUT, RecallOptions, Replace, Resources, Seed, SourceColumns, StatisticsOutput,
     StoreOptions, TARGET, TemporaryPlace, Threshold, TraceOutput,
 };
 
@@ -57,9 +57,8 @@ pub(crate) struct Join {
     pub(crate) output: JoinOutput,
     #[command(flatten)]
     pub(crate) temporary: TemporaryPlace,
-    /// Size of the bucket cache, e.g. 1GiB [default: the rest of the memory] (for experts)
-    #[arg(long, value_name = "SIZE", hide_short_help = true, help_heading = RESOURCES)]
-    pub(crate) cache: Option<String>,
+    #[command(flatten)]
+    pub(crate) cache: CacheSize,
     #[command(flatten)]
     pub(crate) resources: Resources,
 }
@@ -198,9 +197,8 @@ pub(crate) struct Explain {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) temporary: TemporaryPlace,
-    /// Size of the bucket cache, e.g. 1GiB [default: the rest of the memory] (for experts)
-    #[arg(long, value_name = "SIZE", hide_short_help = true, help_heading = RESOURCES)]
-    pub(crate) cache: Option<String>,
+    #[command(flatten)]
+    pub(crate) cache: CacheSize,
     #[command(flatten)]
     pub(crate) resources: Resources,
 }

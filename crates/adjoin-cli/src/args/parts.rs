@@ -8,7 +8,7 @@ use clap::{ArgGroup, Args, ValueHint};
 
 use super::choices::choice;
 use super::groups::{
-    INPUT, OUTPUT, RESOURCES, RecallOptions, Replace, Resources, Seed, StatisticsOutput, TemporaryPlace, Threshold,
+    CacheSize, INPUT, OUTPUT, RecallOptions, Replace, Resources, Seed, StatisticsOutput, TemporaryPlace, Threshold,
 };
 
 #[derive(Debug, Args)]
@@ -41,9 +41,8 @@ pub(crate) struct Plan {
     pub(crate) statistics: StatisticsOutput,
     #[command(flatten)]
     pub(crate) replace: Replace,
-    /// Size of the bucket cache of a part, e.g. 1GiB [default: the rest of the memory] (for experts)
-    #[arg(long, value_name = "SIZE", hide_short_help = true, help_heading = RESOURCES)]
-    pub(crate) cache: Option<String>,
+    #[command(flatten)]
+    pub(crate) cache: CacheSize,
     #[command(flatten)]
     pub(crate) resources: Resources,
 }

@@ -2,7 +2,7 @@ use std::path::Path;
 
 use adjoin::{
     AtThreshold, CommonStatistics, Context, Error, Estimate, Interval, Job, JoinEffort, JoinOptions, Metric, Predicate,
-    Result, Store, format_bytes, format_count, format_number, open_source, parse_bytes,
+    Result, Store, format_bytes, format_count, format_number, open_source,
 };
 
 use crate::Outcome;
@@ -41,9 +41,9 @@ pub(crate) fn explain(arguments: &Explain, stopped: &Stopped) -> Result<Outcome>
 
 /// Refuses options that apply only to the plan of a store.
 fn refuse_of_stores(arguments: &Explain) -> Result<()> {
-    match arguments.cache {
-        Some(_) => Err(Error::option("--cache is for the plan of a store; build one first, or leave it out")),
-        None => Ok(()),
+    match arguments.cache.is_given() {
+        true => Err(Error::option("--cache is for the plan of a store; build one first, or leave it out")),
+        false => Ok(()),
     }
 }
 
@@ -59,7 +59,7 @@ fn explain_store(context: Context, folder: &Path, arguments: &Explain, aim: Join
         return Err(Error::option("--json is for what is said of a source, not of a store; leave it out"));
     }
     let predicate = Predicate::of(arguments.threshold.eps, arguments.threshold.min_similarity)?;
-    let cache_bytes = arguments.cache.as_deref().map(parse_bytes).transpose()?;
+    let cache_bytes = arguments.cache.bytes()?;
     let seed = arguments.store.seed.seed;
     let options = JoinOptions { seed, cache_bytes, ..JoinOptions::approximate(predicate, aim) };
     let context = Job::context_of_store(&context, folder, true)?;

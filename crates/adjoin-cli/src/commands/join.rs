@@ -1,6 +1,6 @@
 use adjoin::{
     Conditions, Context, Error, Estimate, Job, JoinEffort, JoinOptions, JoinStatistics, KeepRule, Metric, Predicate,
-    Result, ResultKind, Target, device::forget_code, format_bytes, format_count, format_number, parse_bytes,
+    Result, ResultKind, Target, device::forget_code, format_bytes, format_count, format_number,
 };
 
 use super::join_files::check_files;
@@ -22,7 +22,7 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     context = resolve::temporary(context, &arguments.temporary)?;
     let (predicate, missed) = predicate(&context, arguments)?;
     let aim = JoinEffort::of(arguments.wanted.recall, arguments.wanted.exact)?;
-    let cache_bytes = arguments.cache.as_deref().map(parse_bytes).transpose()?;
+    let cache_bytes = arguments.cache.bytes()?;
     let JoinFilters { condition, where_other, where_pair } = &arguments.filters;
     let [rows, other_rows, pairs] = [condition, where_other, where_pair];
     let conditions = Conditions::parse(rows.as_deref(), other_rows.as_deref(), pairs.as_deref())?;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use adjoin::{
     Context, Error, JoinEffort, JoinOptions, KeepRule, PartOptions, PartPlan, PlanStatistics, Predicate, Result,
-    ResultKind, TableFormat, Target, device::forget_code, format_bytes, format_count, parse_bytes,
+    ResultKind, TableFormat, Target, device::forget_code, format_bytes, format_count,
 };
 
 use super::join::verdict;
@@ -19,7 +19,7 @@ pub(crate) fn plan(arguments: &Plan, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::context(&arguments.resources, stopped)?;
     let predicate = Predicate::of(arguments.threshold.eps, arguments.threshold.min_similarity)?;
     let aim = JoinEffort::of(arguments.wanted.recall, arguments.wanted.exact)?;
-    let cache_bytes = arguments.cache.as_deref().map(parse_bytes).transpose()?;
+    let cache_bytes = arguments.cache.bytes()?;
     let join = JoinOptions { seed: arguments.seed.seed, cache_bytes, ..JoinOptions::approximate(predicate, aim) };
     let options = PartOptions { join, parts: arguments.parts, result: arguments.result };
     let (path, force, stats) = (&arguments.output, arguments.replace.force, arguments.statistics.stats.as_deref());

@@ -15,6 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::base::context::Context;
 use crate::base::error::{self, Error, Result};
+use crate::base::frames::{FRAME_HEAD_BYTES, Frames, frame_head};
 use crate::base::locks::OWNER_FILE;
 use crate::base::message::{Argument, Message, message};
 use crate::base::output::Target;
@@ -32,8 +33,6 @@ const SEAL_BYTES: usize = 17;
 const STATE_BYTES_MAX: u64 = 256 << 20;
 /// Most characters of a value in a message.
 const VALUE_CHARACTERS_MAX: usize = 80;
-/// Header of a frame: its length, and its checksum.
-const HEAD_BYTES: usize = 4 + 8;
 /// Bytes needed to write or read checkpoint files, including frames of up to one mebibyte.
 pub(crate) const KEPT_BYTES: u64 = 2 * WRITE_BUFFER_BYTES as u64;
 
@@ -198,7 +197,7 @@ impl<S> Checkpoint<S> {
     /// If it is shorter, or the device refuses.
     pub(crate) fn read(&self, name: &str, bytes: u64) -> Result<FrameReader> {
         let (file, path) = (self.open_whole(name, bytes)?, self.path(name));
-        Ok(FrameReader { file, path, offset: 0, end: bytes, frame: Vec::new() })
+        Ok(FrameReader { path, frames: Frames::new(file, 0..bytes, usize::MAX) })
     }
 
     /// Opens a file of at least `bytes` bytes.
@@ -353,10 +352,9 @@ impl FrameWriter {
     /// If the device refuses.
     pub(crate) fn append(&mut self, frame: &[u8]) -> Result<()> {
         let length = u32::try_from(frame.len()).expect("frames are short");
-        self.file.append(&length.to_le_bytes())?;
-        self.file.append(&xxh3_64(frame).to_le_bytes())?;
+        self.file.append(&frame_head(length, xxh3_64(frame)))?;
         self.file.append(frame)?;
-        self.bytes += (HEAD_BYTES + frame.len()) as u64;
+        self.bytes += (FRAME_HEAD_BYTES + frame.len()) as u64;
         Ok(())
     }
 
@@ -372,51 +370,27 @@ impl FrameWriter {
 
 /// Reads a file of frames.
 pub(crate) struct FrameReader {
-    file: Arc<dyn ReadFile>,
     path: PathBuf,
-    offset: u64,
-    end: u64,
-    frame: Vec<u8>,
+    frames: Frames,
 }
 
 impl FrameReader {
     /// Returns the next frame; `None` after the last.
     ///
     /// # Errors
-    /// If the frame differs from what was written, or the device fails.
+    /// If the frame differs from what was written, or the device refuses.
     pub(crate) fn next(&mut self) -> Result<Option<&[u8]>> {
-        if self.offset == self.end {
+        if self.frames.is_at_end() {
             return Ok(None);
         }
-        let mut head = [0; HEAD_BYTES];
-        self.read(&mut head)?;
-        let (length, checksum) = head.split_first_chunk().expect("the head of a frame is longer than its length field");
-        let length = u32::from_le_bytes(*length) as usize;
-        // Compared before the buffer grows, since a damaged length may be any number.
-        if length as u64 > self.end - self.offset {
-            return Err(self.damaged());
+        match self.frames.read_next()? {
+            Some(_) => Ok(Some(self.frames.last())),
+            None => Err(self.damaged()),
         }
-        let mut frame = std::mem::take(&mut self.frame);
-        frame.resize(length, 0);
-        self.read(&mut frame)?;
-        self.frame = frame;
-        if xxh3_64(&self.frame).to_le_bytes() != checksum {
-            return Err(self.damaged());
-        }
-        Ok(Some(&self.frame))
-    }
-
-    fn read(&mut self, bytes: &mut [u8]) -> Result<()> {
-        if bytes.len() as u64 > self.end - self.offset {
-            return Err(self.damaged());
-        }
-        self.file.read_at(self.offset, bytes)?;
-        self.offset += bytes.len() as u64;
-        Ok(())
     }
 
     /// Returns the error of an invalid frame.
     pub(crate) fn damaged(&self) -> Error {
-        damaged(&self.path, &format!("before byte {}", self.offset))
+        damaged(&self.path, &format!("before byte {}", self.frames.offset()))
     }
 }

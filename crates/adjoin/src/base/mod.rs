@@ -4,6 +4,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod choice;
 pub(crate) mod context;
 pub(crate) mod error;
+pub(crate) mod frames;
 pub(crate) mod geometry;
 pub(crate) mod locks;
 pub(crate) mod message;

@@ -3,19 +3,16 @@
 
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use adjoin_device::ReadFile;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
+use crate::base::frames::{FRAME_HEAD_BYTES, FrameHead, Frames, frame_head, split_head};
 use crate::base::output::{Draft, OutputWriter};
 
 /// Bytes of the head: the kind, the version, and four zero bytes.
 const HEAD_BYTES: usize = 16;
-/// Bytes of the head of a frame: its length and its checksum. The seal has the same form.
-const FRAME_HEAD_BYTES: usize = 4 + 8;
 /// Length that marks the seal.
 const SEAL: u32 = u32::MAX;
 /// Longest frame that is read, far above real ones.
@@ -48,18 +45,11 @@ impl SealedKind {
 }
 
 /// Returns the seal after another frame.
-fn sealed_with(seal: u64, frame_head: &[u8; FRAME_HEAD_BYTES]) -> u64 {
+fn sealed_with(seal: u64, frame_head: &FrameHead) -> u64 {
     let mut bytes = [0; 8 + FRAME_HEAD_BYTES];
     bytes[..8].copy_from_slice(&seal.to_le_bytes());
     bytes[8..].copy_from_slice(frame_head);
     xxh3_64(&bytes)
-}
-
-fn frame_head(length: u32, checksum: u64) -> [u8; FRAME_HEAD_BYTES] {
-    let mut head = [0; FRAME_HEAD_BYTES];
-    head[..4].copy_from_slice(&length.to_le_bytes());
-    head[4..].copy_from_slice(&checksum.to_le_bytes());
-    head
 }
 
 /// Writes a sealed file.
@@ -127,17 +117,14 @@ impl SealedWriter {
 
 /// Reads a sealed file.
 pub(crate) struct SealedReader {
-    file: Arc<dyn ReadFile>,
     path: PathBuf,
     kind: SealedKind,
-    offset: u64,
-    /// Offset of the seal at the end.
-    end: u64,
+    /// The frames before the seal.
+    frames: Frames,
     /// Seal at the end.
     seal: u64,
     /// Seal of the frames so far.
     so_far: u64,
-    frame: Vec<u8>,
 }
 
 impl SealedReader {
@@ -177,8 +164,8 @@ impl SealedReader {
             return Err(kind.damaged(path, "it is cut off"));
         }
         let path = path.to_owned();
-        let (offset, so_far) = (HEAD_BYTES as u64, xxh3_64(&head));
-        Ok(Some(Self { file, path, kind, offset, end, seal, so_far, frame: Vec::new() }))
+        let frames = Frames::new(file, HEAD_BYTES as u64..end, FRAME_BYTES_MAX);
+        Ok(Some(Self { path, kind, frames, seal, so_far: xxh3_64(&head) }))
     }
 
     /// Returns the seal of the whole file.
@@ -191,46 +178,18 @@ impl SealedReader {
     /// # Errors
     /// If the file differs from what was written, or the device fails.
     pub(crate) fn next(&mut self) -> Result<Option<&[u8]>> {
-        if self.offset == self.end {
+        if self.frames.is_at_end() {
             return if self.so_far == self.seal { Ok(None) } else { Err(self.damaged()) };
         }
-        let mut head = [0; FRAME_HEAD_BYTES];
-        self.read(&mut head)?;
-        let (length, checksum) = split_head(&head);
-        // Compared before the buffer grows, since a damaged length may be any number.
-        if u64::from(length) > self.end - self.offset || length as usize > FRAME_BYTES_MAX {
-            return Err(self.damaged());
-        }
-        let mut frame = std::mem::take(&mut self.frame);
-        frame.resize(length as usize, 0);
-        self.read(&mut frame)?;
-        self.frame = frame;
-        if xxh3_64(&self.frame) != checksum {
-            return Err(self.damaged());
-        }
+        let Some(head) = self.frames.read_next()? else { return Err(self.damaged()) };
         self.so_far = sealed_with(self.so_far, &head);
-        Ok(Some(&self.frame))
-    }
-
-    fn read(&mut self, bytes: &mut [u8]) -> Result<()> {
-        if bytes.len() as u64 > self.end - self.offset {
-            return Err(self.damaged());
-        }
-        self.file.read_at(self.offset, bytes)?;
-        self.offset += bytes.len() as u64;
-        Ok(())
+        Ok(Some(self.frames.last()))
     }
 
     /// Returns the error of an invalid frame.
     pub(crate) fn damaged(&self) -> Error {
-        self.kind.damaged(&self.path, &format!("before byte {}", self.offset))
+        self.kind.damaged(&self.path, &format!("before byte {}", self.frames.offset()))
     }
-}
-
-fn split_head(head: &[u8; FRAME_HEAD_BYTES]) -> (u32, u64) {
-    let (length, checksum) = head.split_at(4);
-    let length = u32::from_le_bytes(length.try_into().expect("four bytes"));
-    (length, u64::from_le_bytes(checksum.try_into().expect("eight bytes")))
 }
 
 #[cfg(test)]

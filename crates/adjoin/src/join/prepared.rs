@@ -215,6 +215,14 @@ impl JoinPlan {
         Ok(plan)
     }
 
+    /// Returns the plan without the times that planning took.
+    pub(crate) fn without_times(&self) -> Self {
+        let mut plan = self.clone();
+        let spent = &mut plan.decided.spent;
+        (spent.calibrate_seconds, spent.plan_seconds) = (None, 0.0);
+        plan
+    }
+
     /// Refuses a plan of another version, for a plan that was decoded as a part of other data.
     pub(crate) fn check_version(&self) -> Result<()> {
         let version = self.version;

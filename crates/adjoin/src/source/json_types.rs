@@ -55,6 +55,7 @@ impl LineFacts {
         self.lines_bytes() + self.decoded_bytes_max.max(DECODED_BYTES) + self.names_bytes
     }
 
+    /// Returns the number of rows to decode at a time.
     pub(super) fn rows_at_once(&self) -> usize {
         // By the largest line, so that any lines decoded at once stay within the plan.
         (DECODED_BYTES / self.decoded_bytes_max.max(1)).clamp(1, 1 << 12) as usize

@@ -29,6 +29,7 @@ const DECODED_BYTES: u64 = 1 << 20;
 const DECODED_ROWS_MAX: u64 = 1 << 16;
 /// Copies of rows in memory: as stored, as delivered, and a part of a text that grows.
 const DECODED_COPIES: u64 = 4;
+
 impl Arrays {
     /// Returns the bytes held while the arrays at some places are read.
     fn held_bytes(&self, places: &[usize]) -> u64 {

@@ -127,9 +127,7 @@ impl Arrays {
     pub(super) fn of_rows(&self) -> impl Iterator<Item = &Stored> {
         self.arrays.iter().filter(|array| array.rows() == Some(self.rows))
     }
-}
 
-impl Arrays {
     /// Reads the directory and the headers of a file.
     pub(super) fn read(path: &Path, file: Arc<dyn ReadFile>) -> Result<Self> {
         let bytes = file.len();

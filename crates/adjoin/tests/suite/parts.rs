@@ -216,6 +216,29 @@ fn parts_that_cannot_be_merged_are_refused() {
 }
 
 #[test]
+fn parts_belong_to_the_plan_of_the_same_join_however_often_it_is_planned() {
+    let (built, setup) = small();
+    let folder = tempfile::tempdir().unwrap();
+    let (of, _) = finished(&built, &setup, folder.path(), ResultKind::Pairs);
+    let again = of.plan(3, ResultKind::Pairs).unwrap();
+    assert!(!of.run(&again, 2, false).unwrap(), "the part is done");
+    of.merge(&again, ResultKind::Pairs, KeepRule::Greedy).unwrap();
+}
+
+#[test]
+fn a_run_that_finds_its_part_done_removes_what_killed_runs_left() {
+    let (built, setup) = small();
+    let folder = tempfile::tempdir().unwrap();
+    let (of, plan) = finished(&built, &setup, folder.path(), ResultKind::Pairs);
+    let left = of.parts().join(".adjoin-result-17-0.partial");
+    std::fs::create_dir(&left).unwrap();
+    std::fs::write(left.join("owner.lock"), "").unwrap();
+    assert!(!of.run(&plan, 2, false).unwrap(), "the part is done");
+    let names = std::fs::read_dir(of.parts()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(names.count(), 3, "the parts only");
+}
+
+#[test]
 fn results_that_parts_do_not_hold_are_refused() {
     let (built, setup) = small();
     let folder = tempfile::tempdir().unwrap();

@@ -49,7 +49,7 @@ pub struct PartOptions {
 pub struct PartPlan {
     path: PathBuf,
     head: PlanHead,
-    /// Identifies the plan.
+    /// Seal of the file, which identifies its bytes.
     seal: u64,
 }
 
@@ -66,6 +66,8 @@ struct PlanHead {
     whole_read_bytes: u64,
     parts: Vec<PlannedPart>,
     facts: Vec<PartFacts>,
+    /// Checksum of everything but times, by which parts recognize their plan. Older plans have none.
+    identity: Option<String>,
 }
 
 /// Predictions for a part.
@@ -234,7 +236,9 @@ impl PartPlan {
     }
 
     fn part_head(&self, part: u32) -> PartHead {
-        PartHead { plan: format!("{:016x}", self.seal), part, content: self.head.content }
+        // Plans of versions that recorded no identity are identified by all of their bytes.
+        let plan = self.head.identity.clone().unwrap_or_else(|| format!("{:016x}", self.seal));
+        PartHead { plan, part, content: self.head.content }
     }
 }
 

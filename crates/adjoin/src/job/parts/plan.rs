@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use xxhash_rust::xxh3::Xxh3;
+
 use super::{
     PARTS_MAX, PLAN, PartFacts, PartOptions, PartPlan, PlanCounts, PlanHead, PlanStatistics, TASK_BYTES, TASKS_A_FRAME,
     content_of,
@@ -60,7 +62,7 @@ impl PartPlan {
         let rate = seconds_a_comparison(context, sets, &plan, &members)?;
         let outside = content.least_bytes(store.manifest().source_rows);
         let facts = facts_of(context, &planned, outside, rate);
-        let head = PlanHead {
+        let mut head = PlanHead {
             store: std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned()),
             result: result.to_string(),
             content,
@@ -69,11 +71,12 @@ impl PartPlan {
             parts: planned,
             facts,
             plan: plan.part(0..0),
+            identity: None,
         };
+        head.identity = Some(identity_of(&head, plan.all_tasks()));
         file.append(&serde_json::to_vec(&head).expect("a plan has no map with other keys than text"))?;
         for tasks in plan.all_tasks().chunks(TASKS_A_FRAME) {
-            let bytes = |&(i, j): &Task| (u64::from(j) << 32 | u64::from(i)).to_le_bytes();
-            file.append(&tasks.iter().flat_map(bytes).collect::<Vec<u8>>())?;
+            file.append(&encoded(tasks))?;
         }
         file.finish()?;
         let plan = Self::read(context, path)?;
@@ -95,6 +98,23 @@ impl PartPlan {
         };
         PlanStatistics { common, plan }
     }
+}
+
+/// Encodes tasks as a frame.
+fn encoded(tasks: &[Task]) -> Vec<u8> {
+    tasks.iter().flat_map(|&(i, j)| (u64::from(j) << 32 | u64::from(i)).to_le_bytes()).collect()
+}
+
+/// Returns the checksum of a plan without the times that planning took or predicts: the same join, planned twice, has
+/// the same parts.
+fn identity_of(head: &PlanHead, tasks: &[Task]) -> String {
+    let facts: Vec<PartFacts> = head.facts.iter().map(|&facts| PartFacts { seconds: 0.0, ..facts }).collect();
+    let PlanHead { store: _, result, content, plan, tasks: count, whole_read_bytes, parts, .. } = head;
+    let contents = (result, content, plan.without_times(), count, whole_read_bytes, parts, facts);
+    let mut hash = Xxh3::new();
+    hash.update(&serde_json::to_vec(&contents).expect("a plan has no map with other keys than text"));
+    tasks.chunks(TASKS_A_FRAME).for_each(|tasks| hash.update(&encoded(tasks)));
+    format!("{:016x}", hash.digest())
 }
 
 /// Returns the predictions for all parts. The result of a part takes `outside` bytes of memory, and a comparison `rate`

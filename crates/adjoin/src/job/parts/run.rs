@@ -6,6 +6,7 @@ use std::path::Path;
 use super::{PART, PartEnd, PartPlan};
 use crate::base::context::Context;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::locks::OwnFolder;
 use crate::base::report::{JoinStatistics, Written};
 use crate::base::sealed::SealedWriter;
 use crate::join::{JoinOptions, Sets, least_memory, resume_within, run};
@@ -31,6 +32,9 @@ impl PartPlan {
         let part = &self.head.parts[number as usize - 1];
         create_folder(context, folder)?;
         if !force && self.is_done(context, folder, number)? {
+            // Creating a folder removes the leftovers of killed runs, as a run that writes the part would. At worst they
+            // are kept, and nothing depends on them.
+            let _ = OwnFolder::create(&context.device, folder, "part");
             return Ok(None);
         }
         let path = self.part_file(folder, number);

@@ -1,0 +1,91 @@
+//! Frames in files: each has its length, its checksum, and its bytes.
+
+use std::sync::Arc;
+
+use adjoin_device::ReadFile;
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::base::error::Result;
+
+/// Bytes of the head of a frame: its length and its checksum.
+pub(crate) const FRAME_HEAD_BYTES: usize = 4 + 8;
+
+/// The head of a frame.
+pub(crate) type FrameHead = [u8; FRAME_HEAD_BYTES];
+
+/// Encodes the head of a frame.
+pub(crate) fn frame_head(length: u32, checksum: u64) -> FrameHead {
+    let mut head = [0; FRAME_HEAD_BYTES];
+    head[..4].copy_from_slice(&length.to_le_bytes());
+    head[4..].copy_from_slice(&checksum.to_le_bytes());
+    head
+}
+
+/// Decodes the length and the checksum in the head of a frame.
+pub(crate) fn split_head(head: &FrameHead) -> (u32, u64) {
+    let (length, checksum) = head.split_at(4);
+    let length = u32::from_le_bytes(length.try_into().expect("four bytes"));
+    (length, u64::from_le_bytes(checksum.try_into().expect("eight bytes")))
+}
+
+/// Reads frames one after the other.
+pub(crate) struct Frames {
+    file: Arc<dyn ReadFile>,
+    offset: u64,
+    end: u64,
+    longest: usize,
+    frame: Vec<u8>,
+}
+
+impl Frames {
+    /// Reads the frames in a part of a file. A frame of more than `longest` bytes counts as damaged.
+    pub(crate) fn new(file: Arc<dyn ReadFile>, part: std::ops::Range<u64>, longest: usize) -> Self {
+        Self { file, offset: part.start, end: part.end, longest, frame: Vec::new() }
+    }
+
+    /// Returns the offset in the file of what is read next.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Returns whether all frames are read.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.offset == self.end
+    }
+
+    /// Returns the bytes of the frame that was read last.
+    pub(crate) fn last(&self) -> &[u8] {
+        &self.frame
+    }
+
+    /// Reads the next frame and returns its head; `None` if it differs from what was written.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(crate) fn read_next(&mut self) -> Result<Option<FrameHead>> {
+        let mut head = [0; FRAME_HEAD_BYTES];
+        if !self.read(&mut head)? {
+            return Ok(None);
+        }
+        let (length, checksum) = split_head(&head);
+        // Compared before the buffer grows, since a damaged length may be any number.
+        if u64::from(length) > self.end - self.offset || length as usize > self.longest {
+            return Ok(None);
+        }
+        let mut frame = std::mem::take(&mut self.frame);
+        frame.resize(length as usize, 0);
+        let is_whole = self.read(&mut frame)?;
+        self.frame = frame;
+        Ok((is_whole && xxh3_64(&self.frame) == checksum).then_some(head))
+    }
+
+    /// Reads bytes; returns whether there are as many.
+    fn read(&mut self, bytes: &mut [u8]) -> Result<bool> {
+        if bytes.len() as u64 > self.end - self.offset {
+            return Ok(false);
+        }
+        self.file.read_at(self.offset, bytes)?;
+        self.offset += bytes.len() as u64;
+        Ok(true)
+    }
+}
