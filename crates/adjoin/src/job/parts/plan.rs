@@ -1,6 +1,8 @@
 //! Plans a join in parts.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use adjoin_device::Location;
 
 use super::{
     PARTS_MAX, PLAN, PartFacts, PartOptions, PartPlan, PlanCounts, PlanHead, PlanStatistics, TASK_BYTES, TASKS_A_FRAME,
@@ -61,7 +63,7 @@ impl PartPlan {
         let outside = content.least_bytes(store.manifest().source_rows);
         let facts = facts_of(context, &planned, outside, rate);
         let head = PlanHead {
-            store: std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned()),
+            store: name_for_others(folder),
             result: result.to_string(),
             content,
             tasks: plan.tasks(),
@@ -94,6 +96,14 @@ impl PartPlan {
             parts,
         };
         PlanStatistics { common, plan }
+    }
+}
+
+/// Returns a name of a store that other processes understand: an absolute path, or the URL of an object store.
+fn name_for_others(folder: &Path) -> PathBuf {
+    match Location::of(folder) {
+        Location::Remote(_) => folder.to_owned(),
+        Location::Local(path) => std::path::absolute(&path).unwrap_or_else(|_| path.into_owned()),
     }
 }
 
@@ -141,4 +151,22 @@ fn seconds_a_comparison(context: &Context, sets: Sets<'_>, plan: &JoinPlan, memb
         compared += of_run;
     }
     Ok(if compared > 0 { seconds / compared as f64 } else { 0.0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_name_stores_in_buckets_by_url() {
+        for (given, name) in [
+            ("s3://bucket/vectors.store", "s3://bucket/vectors.store"),
+            ("file:///shared/vectors.store", "/shared/vectors.store"),
+            ("/shared/vectors.store", "/shared/vectors.store"),
+        ] {
+            assert_eq!(name_for_others(Path::new(given)), Path::new(name), "{given}");
+        }
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(name_for_others(Path::new("vectors.store")), here.join("vectors.store"));
+    }
 }
