@@ -18,7 +18,7 @@ import pytest
 
 import adjoin
 from adjoin import distributed
-from adjoin.distributed import _dask, _local, _ray, _runners, _spark, _task
+from adjoin.distributed import _dask, _local, _nearest, _ray, _runners, _spark, _task
 from conftest import SAMPLE
 
 ADJOIN = Path(sys.executable).with_name("adjoin")
@@ -489,6 +489,20 @@ def test_nearest_by_join_gives_the_rows_of_sparks_own(shared, spark_session, que
     assert sorted(found.select("name", "id").collect()) == sorted(expected.collect())
     approximate = distributed.nearest_by_join(queries, shared / "store", "vector", 5, "approx", recall=0.9)
     assert len({*approximate.select("name", "id").collect()} & {*expected.collect()}) >= 0.8 * 150
+
+
+@pytest.mark.parametrize(("where", "is_outer", "expected"), [("lang = 'de'", False, "b"), ("lang = 'fr'", True, None)])
+def test_batches_get_the_columns_of_hits(tmp_path, where, is_outer, expected):
+    table = pyarrow.table({"name": ["a", "b"], "lang": ["en", "de"], "vector": [[0.0] * 8, [1.0] * 8]})
+    pyarrow.parquet.write_table(table, tmp_path / "rows.parquet")
+    adjoin.build(tmp_path / "rows.parquet", tmp_path / "store", id_column="name", columns=["lang"])
+    request = {"store": str(tmp_path / "store"), "vector_column": "vector", "is_outer": is_outer}
+    request |= {"added": ["rank", "id", "distance"]}
+    search = _nearest._search_of(request, {"k": 1, "exact": True, "where": where})
+    found = pyarrow.Table.from_batches(list(search(table.select(["vector"]).to_batches())))
+    assert found.column_names == ["vector", "rank", "id", "distance"]
+    assert [str(found.schema.field(name).type) for name in ("rank", "id", "distance")] == ["int32", "string", "float"]
+    assert found["id"].to_pylist() == [expected] * 2
 
 
 def test_nearest_by_join_keeps_rows_without_hits_if_asked(tmp_path, queries):
