@@ -18,6 +18,11 @@ skip() {
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
     'maturin>=1.9,<2' pytest mypy numpy pyarrow polars duckdb pandas datasets pandas-stubs types-tqdm ||
     skip "the test's packages cannot be installed"
+# They are large, so the tests of runners are skipped by default.
+if [[ -n ${ADJOIN_RUNNERS:-} ]]; then
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check ray distributed pyspark ||
+        skip "the runners cannot be installed"
+fi
 
 wheels=target/wheels
 config=()

@@ -1,6 +1,8 @@
 //! Plans a join in parts.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use adjoin_device::Location;
 
 use xxhash_rust::xxh3::Xxh3;
 
@@ -63,7 +65,7 @@ impl PartPlan {
         let outside = content.least_bytes(store.manifest().source_rows);
         let facts = facts_of(context, &planned, outside, rate);
         let mut head = PlanHead {
-            store: std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned()),
+            store: name_for_others(folder),
             result: result.to_string(),
             content,
             tasks: plan.tasks(),
@@ -117,6 +119,14 @@ fn identity_of(head: &PlanHead, tasks: &[Task]) -> String {
     format!("{:016x}", hash.digest())
 }
 
+/// Returns a name of a store that other processes understand: an absolute path, or the URL of an object store.
+fn name_for_others(folder: &Path) -> PathBuf {
+    match Location::of(folder) {
+        Location::Remote(_) => folder.to_owned(),
+        Location::Local(path) => std::path::absolute(&path).unwrap_or_else(|_| path.into_owned()),
+    }
+}
+
 /// Returns the predictions for all parts. The result of a part takes `outside` bytes of memory, and a comparison `rate`
 /// seconds.
 fn facts_of(context: &Context, planned: &[PlannedPart], outside: u64, rate: f64) -> Vec<PartFacts> {
@@ -161,4 +171,22 @@ fn seconds_a_comparison(context: &Context, sets: Sets<'_>, plan: &JoinPlan, memb
         compared += of_run;
     }
     Ok(if compared > 0 { seconds / compared as f64 } else { 0.0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_name_stores_in_buckets_by_url() {
+        for (given, name) in [
+            ("s3://bucket/vectors.store", "s3://bucket/vectors.store"),
+            ("file:///shared/vectors.store", "/shared/vectors.store"),
+            ("/shared/vectors.store", "/shared/vectors.store"),
+        ] {
+            assert_eq!(name_for_others(Path::new(given)), Path::new(name), "{given}");
+        }
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(name_for_others(Path::new("vectors.store")), here.join("vectors.store"));
+    }
 }

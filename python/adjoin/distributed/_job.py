@@ -1,0 +1,146 @@
+"""The folder of a join in parts: its plan, its arguments, and the results of parts."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any, Optional
+from uuid import uuid4
+
+from .. import _options, _parts
+from .._errors import DeviceError, InputError, OptionError
+from .._progress import bar
+from .._work import check_memory
+from ._runners import Workers, run_tasks
+from ._task import Outcome, Task, is_url
+
+#: Version of the file ``job.json``.
+VERSION = 1
+PART = re.compile(r"part-(\d+)-of-\d+")
+
+
+class Job:
+    """A join in parts that may have been started before.
+
+    The file ``job.json`` is written after the plan. So without it no part was started, and the plan is written again;
+    with it the plan is used again, since parts of another plan cannot be merged.
+    """
+
+    def __init__(self, folder: Path, store: str, request: dict[str, Any]) -> None:
+        self._folder = folder
+        self._store = store if is_url(store) else os.path.abspath(store)
+        self._request = {"version": VERSION, "store": self._store, **request}
+        self.plan_file = folder / "plan"
+        self.parts_folder = folder / "parts"
+        self._job_file = folder / "job.json"
+        #: Statistics of the plan.
+        self.planned: dict[str, Any] = {}
+
+    def plan(self, progress: Optional[bool]) -> None:
+        """Plans the join, unless that was done before."""
+        try:
+            self.parts_folder.mkdir(parents=True, exist_ok=True)
+            known = self._known()
+        except OSError as error:
+            raise DeviceError(f"{self._folder} cannot be used as the folder of parts ({error.strerror}); name another") from error
+        if known is not None:
+            self.planned = known
+            return
+        names = ("parts", "eps", "min_similarity", "recall", "exact", "result", "seed", "memory")
+        options = {name: self._request[name] for name in names}
+        self.planned = _parts.plan(self._store, self.plan_file, force=True, progress=progress, **options)["plan"]
+        draft = self._job_file.with_suffix(f".{uuid4().hex}")
+        draft.write_text(json.dumps({"request": self._request, "plan": self.planned}))
+        draft.replace(self._job_file)
+
+    def _known(self) -> Optional[dict[str, Any]]:
+        """Returns the statistics of a plan that exists."""
+        try:
+            job = json.loads(self._job_file.read_text())
+            request, planned = job["request"], dict(job["plan"])
+        except FileNotFoundError:
+            if self.plan_file.exists() and any(self.parts_folder.iterdir()):
+                raise InputError(f"{self._folder} has parts of another run; name another folder") from None
+            return None
+        except (ValueError, KeyError, TypeError):
+            raise InputError(f"{self._job_file} is damaged; remove {self._folder} to start again") from None
+        differing = sorted(name for name in {*request, *self._request} if request.get(name) != self._request.get(name))
+        if differing:
+            listed = ", ".join(f"{name} was {_options.shown(request.get(name))}" for name in differing)
+            raise OptionError(
+                f"{self._folder} has the parts of another join ({listed}); give the same arguments, another folder, or "
+                "remove it"
+            )
+        return planned
+
+    def tasks(self, threads: int, temporary: Optional[str], stop: Path) -> list[Task]:
+        """Returns a task per part. Parts that are done end at once, after a check of their bytes."""
+        facts = self.planned["parts"]
+        shared = {"plan": str(self.plan_file), "store": self._store, "folder": str(self.parts_folder), "stop": str(stop)}
+        return [
+            Task(
+                **shared,  # type: ignore[typeddict-item]
+                part=fact["part"],
+                parts=len(facts),
+                memory=fact["memory_bytes"],
+                threads=threads,
+                temporary=temporary,
+                parent=None,
+            )
+            for fact in facts
+        ]
+
+    def run(
+        self, workers: Workers, threads: int, retries: int, temporary: Optional[str], progress: Optional[bool]
+    ) -> list[dict[str, Any]]:
+        """Runs all parts. Returns a dictionary per part, in their order."""
+        stop = self._folder / f"stopped-{uuid4().hex}"
+        tasks = self.tasks(threads, temporary, stop)
+        done: dict[int, dict[str, Any]] = {}
+        shown = bar(progress)
+
+        def ended(outcome: Outcome, attempts: int) -> None:
+            done[outcome["part"]] = {name: outcome[name] for name in ("part", "host", "stats")} | {"attempts": attempts}
+            if shown is not None:
+                shown("join", "parts", len(tasks), len(done))
+
+        try:
+            if shown is not None:
+                shown("join", "parts", len(tasks), 0)
+            run_tasks(workers, tasks, retries, stop, ended)
+        finally:
+            if shown is not None:
+                shown.close()
+        self._check_seen(done)
+        for part in done.values():
+            if part["stats"] is not None:
+                check_memory(part["stats"]["memory"])
+        return [done[part] for part in sorted(done)]
+
+    def _check_seen(self, done: dict[int, dict[str, Any]]) -> None:
+        """Checks that the parts were written where this machine reads them."""
+        matches = (PART.fullmatch(name) for name in os.listdir(self.parts_folder))
+        seen = {int(match[1]) for match in matches if match is not None}
+        unseen = sorted(part for part in done if part not in seen)
+        if unseen:
+            hosts = ", ".join(sorted({done[part]["host"] for part in unseen})[:4])
+            raise InputError(
+                f"{self.parts_folder} has no part {unseen[0]}, which ran on {hosts}; name a folder on a file system that "
+                "all machines share"
+            )
+
+    def merge(self, path: str, keep_rule: str, options: dict[str, Any]) -> dict[str, Any]:
+        """Merges the parts. Returns the statistics of the join."""
+        options = {"store": self._store, "keep_rule": keep_rule, **options}
+        return _parts.merge(self.plan_file, self.parts_folder, path, **options)
+
+    def clean(self, keep: bool) -> None:
+        """Removes the folder after a merge, or only leftovers of stopped runs if it is to be kept."""
+        if not keep:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            return
+        for leftover in self._folder.glob("stopped-*"):
+            leftover.unlink(missing_ok=True)
