@@ -52,7 +52,7 @@ fn further() -> Vec<(&'static str, ArrayRef)> {
         ("u16", Arc::new(some(|k| k as u16).collect::<UInt16Array>())),
         ("u64", Arc::new(some(|k| u64::MAX - k).collect::<UInt64Array>())),
         ("f32", Arc::new(some(|k| k as f32 / 3.0).collect::<Float32Array>())),
-        ("decimal", Arc::new(some(|k| i128::from(k)).collect::<Decimal128Array>())),
+        ("decimal", Arc::new(some(i128::from).collect::<Decimal128Array>())),
         ("date64", Arc::new(some(|k| k as i64 * 86_400_000).collect::<Date64Array>())),
         ("time32", Arc::new(some(|k| k as i32).collect::<Time32SecondArray>())),
         ("time64", Arc::new(some(|k| k as i64).collect::<Time64NanosecondArray>())),
