@@ -20,11 +20,10 @@ from .._options import PathLike
 from .._parts import KeepRule, ResultKind
 from ._job import Job
 from ._local import cores
-from ._nearest import nearest_by_join
 from ._runners import workers_of
 from ._task import is_url
 
-__all__ = ["Runner", "join", "nearest_by_join"]
+__all__ = ["Runner", "join"]
 
 Runner = Literal["local", "ray", "dask", "spark"]
 RUNNERS = ("local", "ray", "dask", "spark")
