@@ -149,7 +149,7 @@ fn integers(line: &[u32; 16]) -> __m512i {
 
 /// Implements [`crate::lists::at_most`] for this level.
 #[target_feature(enable = "avx512f")]
-pub(super) fn at_most(values: &[u32], most: u32, found: &mut Vec<u64>) {
+pub(crate) fn at_most(values: &[u32], most: u32, found: &mut Vec<u64>) {
     let (chunks, rest) = values.as_chunks::<LANES>();
     let limit = _mm512_set1_epi32(most.cast_signed());
     for (chunk, start) in chunks.iter().zip((0..).step_by(LANES)) {
