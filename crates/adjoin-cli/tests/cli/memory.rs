@@ -104,6 +104,8 @@ fn a_suggested_budget_is_never_refused() {
             format!("explain {store} --eps {eps}"),
             format!("explain {set} --eps {eps}"),
             format!("append {grown} --new {more}"),
+            format!("join {set} --neighbors 10 -o m{shape}.parquet"),
+            format!("join {set} --neighbors 1000 --exact -o n{shape}.parquet"),
             // Every row is a hit.
             format!("search {store} --queries {more} --radius 99999 -o g{shape}.parquet"),
             format!("search {index} --queries {more} --radius 99999 -o h{shape}.parquet"),

@@ -206,7 +206,12 @@ fn kept_bytes(vectors: u64) -> u64 {
 
 /// Returns the least bytes for a calibration, in addition to the bytes of the search.
 pub(crate) fn least_bytes<T: Coordinate>(buckets: &Buckets<'_>, target: QueryTarget) -> u64 {
-    bytes_of(MORE * VECTORS, target) + DrawnVectors::<T>::memory_bytes(buckets, 2 * COST_VECTORS)
+    sample_bytes_max(target) + DrawnVectors::<T>::memory_bytes(buckets, 2 * COST_VECTORS)
+}
+
+/// Returns the bytes of the largest sample and its recorded hits.
+pub(super) fn sample_bytes_max(target: QueryTarget) -> u64 {
+    bytes_of(MORE * VECTORS, target)
 }
 
 /// Draws calibration queries and passes them to `take`, at most `at_once` at a time.

@@ -4,13 +4,14 @@
 //! probe.
 
 use super::queries::{QuerySet, SearchQueries};
-use super::{Neighbors, hit_schema, search_for};
+use super::{Neighbors, calibration, hit_schema, search_for};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
 use crate::base::options::Metric;
 use crate::base::predicate::Predicate;
 use crate::base::report::{CommonStatistics, NearestCounts, NearestStatistics, SearchStatistics};
+use crate::execute::Nearest;
 use crate::query::{QueryTarget, SearchEffort, SearchOptions};
 use crate::sink::{HitSchema, HitSink};
 use crate::store::Store;
@@ -29,6 +30,15 @@ pub struct NearestOptions {
 }
 
 impl NearestOptions {
+    /// Returns about the bytes that a search for neighbors among `rows` rows takes besides those of a join of them, before
+    /// a store exists.
+    pub(crate) fn bytes_besides_join(&self, rows: u64) -> u64 {
+        let target = QueryTarget::Nearest(self.k.saturating_add(1)).among(rows);
+        // Two queries at least, whose hits are also sorted, named and delivered.
+        let of_hits = 8 * Nearest::memory_bytes(target.hits_max() as u64);
+        of_hits.saturating_add(calibration::sample_bytes_max(target))
+    }
+
     /// Returns the threshold as a predicate of the store's metric.
     fn predicate(&self, metric: Metric) -> Result<Option<Predicate>> {
         let Some(within) = self.within else { return Ok(None) };

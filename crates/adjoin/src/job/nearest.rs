@@ -7,8 +7,9 @@ use crate::base::message::Argument;
 use crate::base::options::Metric;
 use crate::base::report::NearestStatistics;
 use crate::buckets::{NearestOptions, nearest};
+use crate::join::{JoinEffort, UnopenedSet};
 use crate::sink::HitSink;
-use crate::source::SourceOptions;
+use crate::source::{SourceOptions, VectorSource};
 use crate::store::BuildOptions;
 
 /// A search for the neighbors of each row, from the names of the vectors to its statistics.
@@ -33,7 +34,11 @@ impl NearestJob<'_> {
     pub fn open(&self, context: &Context) -> Result<Opened> {
         let Self { inputs, source, build, metric, .. } = self;
         let of_builds = metric.map(|metric| Argument::Metric.with(metric)).or_else(|| source.only_for_builds(build));
-        Opened::new(context, inputs, source, build, of_builds, &|_| 0)
+        let bytes_of = |rows: &dyn VectorSource| {
+            let joining = UnopenedSet::of_source(rows, build).join_bytes(true, JoinEffort::Unsaid.target());
+            joining.saturating_add(self.nearest.bytes_besides_join(rows.info().rows))
+        };
+        Opened::new(context, inputs, source, build, of_builds, &bytes_of)
     }
 
     /// Finds the neighbors of each row of the opened store. The statistics include the build, if there was one.
