@@ -301,7 +301,7 @@ fn hits_with_texts_of_a_megabyte_fit_the_least_budget() {
             let search = format!(
                 "search {folder} --queries queries.fbin -k 4 --columns text --force --stats stats.json -o {name}"
             );
-            let refused = place.run(&format!("{search} --memory 17MB"));
+            let refused = place.run(&format!("{search} --memory 20MB"));
             assert_eq!(refused.code, Some(2), "{folder}: {}", refused.said);
             let budget = least_budget(&refused.said);
             let ran = place.run(&format!("{search} --memory {budget}"));

@@ -160,7 +160,6 @@ impl Opened {
         bytes_of: &dyn Fn(&dyn VectorSource) -> u64,
     ) -> Result<Self> {
         let named = Named::open(&context_of_later(context, inputs, bytes_of), inputs, source, only_for_builds)?;
-        let (named, _) = Named::narrowed(context, named, None)?;
         let held = context.budget().total() - context.budget().free();
         let later = held + if let Named::Source(source) = &named { bytes_of(&**source) } else { 0 };
         Self::of(&context.naming_at_least(later), named, build, None)

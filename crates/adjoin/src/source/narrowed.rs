@@ -135,10 +135,7 @@ impl VectorSource for Narrowed {
     }
 
     fn notes(&self) -> Vec<String> {
-        let VectorType { element, .. } = self.info.vectors;
-        let mut notes = self.source.notes();
-        notes.push(format!("all vectors consist of integers, which are compared as {element}"));
-        notes
+        self.source.notes()
     }
 
     fn files(&self) -> Vec<SourceFile> {
