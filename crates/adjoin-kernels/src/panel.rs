@@ -104,7 +104,7 @@ impl<T: Number> Panel<T> {
     }
 
     /// Returns vector `row` with its zero padding, [`Panel::stride`] elements.
-    #[inline] // for all codegen units: short vectors take about as long as a call
+    #[inline] // in every codegen unit: short vectors take about as long to compare as a call
     pub fn row(&self, row: usize) -> &[T] {
         assert!(row < self.rows, "row {row} of {}", self.rows);
         let stride = self.stride();

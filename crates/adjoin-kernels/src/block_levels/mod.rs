@@ -178,7 +178,11 @@ pub(crate) fn by_rows<'a, T: Number, const R: usize>(
     for (chunk, out) in out.chunks_mut(R).enumerate() {
         let last = out.len() - 1;
         // Rows past the end repeat the last one; their distances are not copied.
-        let distances = distances(std::array::from_fn(|k| row(chunk * R + k.min(last))));
-        out.copy_from_slice(&distances[..=last]);
+        // A loop, since the compiler does not inline the closure of `array::from_fn` everywhere.
+        let mut rows = [row(chunk * R); R];
+        for (k, place) in rows.iter_mut().enumerate().skip(1) {
+            *place = row(chunk * R + k.min(last));
+        }
+        out.copy_from_slice(&distances(rows)[..=last]);
     }
 }

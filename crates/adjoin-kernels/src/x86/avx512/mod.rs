@@ -6,6 +6,7 @@ mod floats;
 use std::arch::x86_64::*;
 use std::mem::transmute;
 
+use crate::block_levels::by_rows;
 use crate::columns::{PackedColumns, TILE_COLUMNS};
 use crate::panel::Panel;
 use crate::reference::LANES;
@@ -26,13 +27,8 @@ impl Avx512 {
 
     /// Computes the distances of `x` to the rows `row(k)`.
     fn one_to_rows_f32<'a>(&self, x: &[f32], row: impl Fn(usize) -> &'a [f32], out: &mut [f32]) {
-        for (chunk, out) in out.chunks_mut(4).enumerate() {
-            let last = out.len() - 1;
-            let rows = std::array::from_fn(|k| row(chunk * 4 + k.min(last)));
-            // SAFETY: `self` proves the level.
-            let distances = unsafe { floats::distances([x], rows) };
-            out.copy_from_slice(&distances[0][..=last]);
-        }
+        // SAFETY: `self` proves the level.
+        by_rows(row, out, |rows| unsafe { floats::distances([x], rows)[0] });
     }
 }
 
