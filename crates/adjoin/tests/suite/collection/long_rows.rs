@@ -95,14 +95,14 @@ fn a_merge_whose_ids_do_not_fit_on_the_disk_is_refused() {
     assert_eq!(collection.merge(&context).unwrap().rows, 300);
 }
 
-/// Checks that a collection of 64 MB that refuses writes of long rows can be searched, merged and opened again.
+/// Checks that a collection of 68 MB that refuses writes of long rows can be searched, merged and opened again.
 #[test]
 fn long_rows_that_could_not_be_merged_are_refused() {
     const LENGTHS: Lengths = Lengths { id: 200, column: 1_000 };
     let merges = || MergerOptions { at_bytes: 2 << 20, threads: 1, retry_after: Duration::from_millis(1) };
     let folder = tempfile::tempdir().unwrap();
     let live = folder.path().join("live");
-    let context = Setup { memory: 64 << 20, ..Setup::default() }.context();
+    let context = Setup { memory: 68 << 20, ..Setup::default() }.context();
     create(&context, &live);
     let collection = Arc::new(Collection::open(&context, &live).unwrap());
     let merger = Merger::start(&collection, merges()).unwrap();

@@ -268,7 +268,7 @@ fn within(metric: Metric, values: &[f64], dimensions: usize) -> Predicate {
 fn inserts_larger_than_memory_are_merged_in_between() {
     let folder = tempfile::tempdir().unwrap();
     let live = folder.path().join("live");
-    let context = Setup { memory: 200 << 20, ..Setup::default() }.context();
+    let context = Setup { memory: 204 << 20, ..Setup::default() }.context();
     let rows = make(Shape::Clustered, Element::F32, 90_000, 128, 6).in_batches_of(1_000);
     let mut cheap = options(rows.vectors(), Metric::L2, IdKind::Int64);
     (cheap.index.graph.degree, cheap.index.graph.build_list) = (8, 16);
@@ -279,7 +279,7 @@ fn inserts_larger_than_memory_are_merged_in_between() {
     assert!(facts.rows == 90_000 && facts.unmerged < 45_000, "{facts:?}");
     let bytes = rows.vectors().bytes();
     // Memory that does not suffice for a merge may suffice for the rows.
-    let context = Setup { memory: 96 << 20, ..Setup::default() }.context();
+    let context = Setup { memory: 100 << 20, ..Setup::default() }.context();
     let (other, rows_of_other) = (folder.path().join("other"), make(Shape::Uniform, Element::F32, 12_000, 384, 6));
     Collection::create(&context, &other, &options(rows_of_other.vectors(), Metric::L2, IdKind::Int64)).unwrap();
     let other = Collection::open(&context, &other).unwrap();
