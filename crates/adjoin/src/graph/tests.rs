@@ -365,7 +365,7 @@ fn refuses_invalid_graph_builds() {
         Graph::build(context, &panel, options).err().map(|error| error.kind())
     };
     assert_eq!(kind(&context, &options(1, 10, 1.2)), Some(ErrorKind::Option));
-    assert_eq!(kind(&context.clone().with_memory(16_000_000), &GraphOptions::default()), Some(ErrorKind::Budget));
+    assert_eq!(kind(&context.clone().with_memory(19_000_000), &GraphOptions::default()), Some(ErrorKind::Budget));
     context.cancel.cancel();
     assert_eq!(kind(&context, &GraphOptions::default()), Some(ErrorKind::Cancelled));
 }

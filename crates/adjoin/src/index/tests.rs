@@ -450,7 +450,7 @@ fn the_suggested_least_memory_finds_the_same_hits() {
             let search = |context: &Context| indexed.search(context, &queries, &unmerged, deleted, goal);
             let all = search(&context_of(2)).unwrap();
             // The message must name a budget that suffices for all later steps too.
-            let refused = search(&context_of(2).with_memory(15_500_000)).err().unwrap();
+            let refused = search(&context_of(2).with_memory(18_500_000)).err().unwrap();
             assert_eq!(refused.kind(), ErrorKind::Budget);
             let said = refused.to_string();
             let least = said.split_once("give memory ").and_then(|(_, rest)| rest.split_once("MB")).unwrap().0;

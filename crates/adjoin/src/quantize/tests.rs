@@ -225,7 +225,7 @@ fn invalid_quantizer_options_are_refused_with_a_message() {
     // Too wide for principal axes.
     assert_eq!(train(&Panel::zeroed(1, 2_049), 64).to_string(), "product");
     assert_eq!(refused(&Panel::zeroed(0, 10), 2).0, ErrorKind::Input);
-    let small = Context::default().with_memory(16_000_000);
+    let small = Context::default().with_memory(19_000_000);
     let sample = vectors(20_000, 32, 32, 1);
     let error = Quantizer::train(&small, &sample, 8, 1).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Budget, "{error}");

@@ -405,7 +405,7 @@ mod tests {
         let source = folder.open(&["a.jsonl"]).unwrap();
         assert_eq!(read_all(source.as_ref(), 100).bytes, floats(&[0.0, 1.0, 1.0, 1.0, 2.0, 1.0]));
         assert!(source.scan_bytes(100) > 3 << 20);
-        let refused = folder.open_within(&["a.jsonl"], &SourceOptions::default(), 20 << 20).err().unwrap().to_string();
+        let refused = folder.open_within(&["a.jsonl"], &SourceOptions::default(), 23 << 20).err().unwrap().to_string();
         assert!(refused.contains("a.jsonl: line 1") && refused.contains("MB"), "{refused}");
     }
 

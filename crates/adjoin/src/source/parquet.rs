@@ -830,7 +830,7 @@ mod tests {
             let file = WindowedFile::new(FileSystem::pread().open(&path).unwrap());
             reserve_footer(&on(Arc::new(FileSystem::pread())).with_memory(memory), &path, &file).map(drop)
         };
-        let refused = reserve(16_000_000).err().unwrap().to_string();
+        let refused = reserve(19_000_000).err().unwrap().to_string();
         let named = refused.split("give memory ").nth(1).and_then(|rest| rest.split("MB").next());
         let named = named.unwrap_or_else(|| panic!("{refused}")).parse::<u64>().unwrap() * 1_000_000;
         assert!(reserve(named).is_ok(), "{refused}");

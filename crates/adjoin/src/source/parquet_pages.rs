@@ -222,7 +222,7 @@ mod tests {
         let folder = Folder::new();
         write(&folder, &table(&[("v", vectors(|k| k as f32))]), large_pages());
         let open = |memory| folder.open_within(&["a.parquet"], &SourceOptions::default(), memory).unwrap();
-        let (small, large) = (open(18 << 20), open(64 << 20));
+        let (small, large) = (open(21 << 20), open(64 << 20));
         assert_eq!(small.info(), large.info());
         assert_eq!(small.scan_bytes(1), large.scan_bytes(1));
     }

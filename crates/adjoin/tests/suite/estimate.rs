@@ -132,6 +132,6 @@ fn estimates_without_pairs_or_memory_are_refused() {
     assert!(refused(&one, &Setup::default()).contains("one row"));
     let none = Set::of(Element::F32, 2, &[]);
     assert!(refused(&none, &Setup::default()).contains("no rows"));
-    let little = Setup { memory: 16 << 20, ..Setup::default() };
+    let little = Setup { memory: 19 << 20, ..Setup::default() };
     assert!(refused(&families(100, 8, 1), &little).contains("this estimate needs at least"));
 }

@@ -284,7 +284,7 @@ fn counts_beyond_a_byte_are_exact() {
 fn counts_that_do_not_fit_are_sorted_on_disk() {
     let (rows, each, of_one) = (40_000u64, 300, 20_000_000u64);
     let set = Set::of(Element::U8, 1, &vec![1.0; rows as usize]);
-    let setup = Setup { memory: 32 << 20, ..Setup::default() };
+    let setup = Setup { memory: 35 << 20, ..Setup::default() };
     let built = setup.build(&set).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let context = setup.context();

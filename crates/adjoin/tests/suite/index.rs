@@ -267,7 +267,7 @@ fn the_suggested_least_budget_suffices() {
         drop(store);
         search_in(&context, &indexed.path(), &queries, 10, 100).map(|_| ())
     };
-    let said = error_of(within(17_000_000)).to_string();
+    let said = error_of(within(20_000_000)).to_string();
     assert!(said.contains("building the index needs at least"), "{said}");
     let (_, least) = said.split_once("give memory ").unwrap();
     let least = least.split_once("MB").unwrap().0.parse::<u64>().unwrap() * 1_000_000;
@@ -276,7 +276,7 @@ fn the_suggested_least_budget_suffices() {
         let context = Setup { memory, ..Setup::default() }.context();
         search_in(&context, &indexed.path(), &queries, 10, 5_000).map(|found| found.hits)
     };
-    let said = error_of(searched(18_000_000)).to_string();
+    let said = error_of(searched(21_000_000)).to_string();
     let (_, least) = said.split_once("give memory ").unwrap();
     let least = least.split_once("MB").unwrap().0.parse::<u64>().unwrap() * 1_000_000;
     let plenty = indexed.search(&Setup::default(), &queries, 10, 5_000);
@@ -339,7 +339,7 @@ fn invalid_index_builds_and_searches_are_refused_with_a_remedy() {
         let said = refused(&context, folder, &options);
         assert!(said.contains(says), "{said}");
     }
-    let small = Setup { memory: 16_000_000, ..Setup::default() }.context();
+    let small = Setup { memory: 19_000_000, ..Setup::default() }.context();
     let said = refused(&small, "new", &options());
     assert!(said.contains("building the index needs at least") && said.contains("give memory"), "{said}");
     let said = error_of(Store::open(&context, &indexed.path())).to_string();

@@ -219,7 +219,7 @@ fn hits_do_not_depend_on_threads_kernels_or_budgets() {
             let of = |setup: &Setup| find(setup, &built.store, &queries, wanted, effort).unwrap();
             let first = of(&setup);
             let mut others = vec![Setup { threads: 1, ..setup.clone() }, Setup { threads: 5, ..setup.clone() }];
-            others.push(Setup { memory: 28_000_000, ..setup.clone() });
+            others.push(Setup { memory: 31_000_000, ..setup.clone() });
             others.extend(Kernel::available().into_iter().map(|kernel| Setup { kernel, ..setup.clone() }));
             for other in &others {
                 let what = format!("{element} {effort:?} {} {} {}", other.threads, other.kernel.name(), other.memory);
@@ -380,7 +380,7 @@ fn only_queries_with_more_hits_than_memory_are_refused() {
 #[test]
 fn rows_as_queries_exclude_themselves() {
     let set = Set::of(Element::F32, 5, &values(700, 5, 10)).with_ids(&(1_000..1_700).collect::<Vec<_>>());
-    for memory in [1 << 30, 20_000_000] {
+    for memory in [1 << 30, 23_000_000] {
         let setup = Setup { memory, ..Setup::default() }.with_buckets(31);
         let built = setup.build(&set).unwrap();
         let found =

@@ -359,7 +359,7 @@ fn late_queries_are_refused() {
 fn a_refused_budget_names_a_sufficient_one() {
     let (setup, built, queries, set) = served(Element::F32, Metric::L2);
     let small = |memory| open(&Setup { memory, ..setup.clone() }, &built, CacheOptions::default());
-    let error = error_of(small(16_000_000));
+    let error = error_of(small(19_000_000));
     assert_eq!(error.kind(), ErrorKind::Budget);
     let said = error.to_string();
     let least =

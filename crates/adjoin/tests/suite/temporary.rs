@@ -29,7 +29,7 @@ const WRITES: [Operation; 8] = [
 #[test]
 fn planning_writes_nothing_into_the_store_folder() {
     let set = make(Shape::Uniform, Element::U8, 3_000, 4, 1);
-    let setup = Setup { memory: 32 << 20, ..Setup::default() };
+    let setup = Setup { memory: 35 << 20, ..Setup::default() };
     let built = Setup::default().with_buckets(500).build(&set).unwrap();
     let scratch = tempfile::tempdir().unwrap();
     let trace = scratch.path().join("trace");

@@ -63,7 +63,7 @@ fn the_budget_that_a_merge_of_long_rows_names_suffices() {
     const LENGTHS: Lengths = Lengths { id: 2_000, column: 3_000 };
     let folder = tempfile::tempdir().unwrap();
     let (ample, mut refusals) = (Setup::default().context(), 0);
-    for (number, too_small) in [16_000_000, 30_000_000, 45_000_000].into_iter().enumerate() {
+    for (number, too_small) in [19_000_000, 33_000_000, 48_000_000].into_iter().enumerate() {
         let live = folder.path().join(number.to_string());
         create(&ample, &live);
         let collection = Collection::open(&ample, &live).unwrap();

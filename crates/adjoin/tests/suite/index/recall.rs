@@ -95,7 +95,7 @@ fn index_calibration_does_not_depend_on_threads_or_budget() {
     for (k, calibrate_with) in [(120, None), (10, Some(&queries as &dyn VectorSource))] {
         let wanted = told(&setup, k, calibrate_with);
         assert_eq!(told(&Setup { threads: 1, ..Setup::default() }, k, calibrate_with), wanted);
-        let context = Setup { memory: 19_000_000, ..Setup::default() }.context();
+        let context = Setup { memory: 22_000_000, ..Setup::default() }.context();
         let index = Index::open(&context, &indexed.path()).unwrap();
         let options = SearchOptions::new(QueryTarget::Nearest(k), SearchEffort::default(), 1);
         let sources = QuerySources { queries: &queries, calibrate_with };

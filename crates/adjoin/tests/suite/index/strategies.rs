@@ -35,7 +35,7 @@ fn walk_concurrency_and_caching_change_only_reads() {
     let of = |memory, threads, strategy| {
         search(&indexed, &Setup { memory, threads, ..Setup::default() }, &queries, strategy, list)
     };
-    let (much, little) = (64_000_000, 20_000_000);
+    let (much, little) = (67_000_000, 23_000_000);
     let wanted = of(much, 2, usual);
     let needed = wanted.statistics.search.reads_per_query * 600.0;
     let from_disk = |found: &Found| found.statistics.common.io.reads.unwrap() as f64;

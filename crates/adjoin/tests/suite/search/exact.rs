@@ -185,7 +185,7 @@ fn hits_with_a_bound_equal_a_full_scan_on_every_machine() {
                 assert_eq!(counts.probes_per_query, first.probes_per_query, "{what}");
                 assert_eq!(counts.distances_per_query, first.distances_per_query, "{what}");
             }
-            for memory in [18_000_000, 19_000_000] {
+            for memory in [21_000_000, 22_000_000] {
                 assert_same(&of(&Setup { memory, ..setup.clone() }).hits, &whole.hits, &format!("{memory}"));
             }
             for device in devices() {

@@ -83,7 +83,7 @@ fn neighbors_reach_the_recall_on_any_threads_kernels_and_budgets() {
         assert!(statistics.nearest.distances_share < 0.9, "it looked nearly everywhere");
         let reference = Kernel::named("reference").unwrap();
         let others = [
-            Setup { threads: 1, memory: 28_000_000, ..setup.clone() },
+            Setup { threads: 1, memory: 31_000_000, ..setup.clone() },
             Setup { threads: 3, kernel: reference, ..setup },
         ];
         for setup in others {
