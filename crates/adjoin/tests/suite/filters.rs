@@ -379,7 +379,7 @@ fn store_bytes_do_not_depend_on_threads_memory_or_columns() {
     for (name, bytes) in plain.iter().filter(|(name, _)| *name != "manifest.json") {
         assert!(first[name] == *bytes, "{name} is the same with attributes and without");
     }
-    for (name, threads, memory) in [("alone", 1, 512 << 20), ("little", 2, 40 << 20), ("more", 5, 300 << 20)] {
+    for (name, threads, memory) in [("alone", 1, 512 << 20), ("little", 2, 43 << 20), ("more", 5, 300 << 20)] {
         assert!(of(name, &Setup { threads, memory, ..setup.clone() }, &NAMES) == first, "{name}");
     }
     let store = Store::open(&setup.context(), &data.folder.path().join("first")).unwrap();

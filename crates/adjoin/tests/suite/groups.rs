@@ -244,7 +244,7 @@ fn a_chain_removes_only_rows_near_a_kept_row() {
 fn pairs_that_do_not_fit_are_sorted_on_disk() {
     let values: Vec<f64> = (0..1_500).map(|row| f64::from(row % 3)).collect();
     let set = Set::of(Element::U8, 1, &values);
-    let setup = Setup { memory: 96 << 20, ..Setup::default() };
+    let setup = Setup { memory: 99 << 20, ..Setup::default() };
     let built = setup.build(&set).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let context = setup.context();

@@ -150,7 +150,7 @@ fn index_bytes_reads_and_hits_depend_only_on_vectors_and_options() {
     let found = first.search(&setup, &queries, 5, 20);
     let mut others = [1, 2, 5].map(|threads| Setup { threads, ..setup.clone() }).to_vec();
     others.extend(Kernel::available().into_iter().map(|kernel| Setup { kernel, ..setup.clone() }));
-    others.push(Setup { memory: 40_000_000, ..setup.clone() });
+    others.push(Setup { memory: 43_000_000, ..setup.clone() });
     for other in others {
         let what = format!("{} threads, {}, {} bytes", other.threads, other.kernel.name(), other.memory);
         let same = Indexed::build(&other, &set, &options());

@@ -70,7 +70,7 @@ fn pairs_and_counts_do_not_depend_on_threads_kernels_or_budgets() {
                 }
             }
         }
-        setups.extend([64 << 20, 100 << 20, 1 << 34].map(|memory| Setup { memory, ..setup.clone() }));
+        setups.extend([67 << 20, 100 << 20, 1 << 34].map(|memory| Setup { memory, ..setup.clone() }));
         for setup in setups {
             let joined = built.join(&setup, predicate).unwrap();
             let Setup { threads, cache_bytes, memory, .. } = setup;
@@ -144,7 +144,7 @@ fn store_bytes_do_not_depend_on_the_build_environment() {
                 }
             }
             let other_batches = set.clone().in_batches_of(1);
-            let small = Setup { memory: 64 << 20, ..setup.clone() };
+            let small = Setup { memory: 67 << 20, ..setup.clone() };
             assert!(files(&small, &other_batches) == wanted, "{predicate:?}: batches or budget show in the store");
             let mut other_seed = setup.clone();
             other_seed.build.seed = 2;
@@ -173,7 +173,7 @@ fn the_rule_threshold_does_not_depend_on_the_budget() {
     let predicate = Predicate::L2 { eps: 0.45 };
     let built = Setup::default().with_buckets(60).build(&set).unwrap();
     let with = |memory| Setup { rule: Rule::Union, aim: JoinEffort::Recall(0.9), memory, ..Setup::default() };
-    let found = [1 << 30, 56 << 20].map(|memory| built.join(&with(memory), predicate).unwrap().statistics);
+    let found = [1 << 30, 59 << 20].map(|memory| built.join(&with(memory), predicate).unwrap().statistics);
     let [roomy, tight] = found;
     assert!(2 * roomy.join.pairs > 5000 * 64, "vectors have more neighbors than are noted: {:?}", roomy.join);
     let [of_roomy, of_tight] = [&roomy.common.strategy, &tight.common.strategy];

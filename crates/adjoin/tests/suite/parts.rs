@@ -128,7 +128,7 @@ fn run_all_twice(of: &Parts<'_>, plan: &PartPlan, parts: u32, random: &mut Rando
         assert!(of.run(plan, number, false).unwrap(), "{what}");
         let first = std::fs::read(of.part(number, parts)).unwrap();
         assert!(!of.run(plan, number, false).unwrap(), "{what}: a part that is done is not run again");
-        let other = Setup { threads: 1, memory: 40 << 20, ..of.setup.clone() };
+        let other = Setup { threads: 1, memory: 43 << 20, ..of.setup.clone() };
         let again = Parts { setup: &other, join: of.join, ..*of };
         assert!(again.run(plan, number, true).unwrap());
         assert!(std::fs::read(of.part(number, parts)).unwrap() == first, "{what}: part {number} has other bytes");

@@ -123,7 +123,7 @@ fn calibrated_joins_do_not_depend_on_threads_kernels_or_devices() {
             Setup { threads: 1, ..setup.clone() },
             Setup { threads: 3, ..setup.clone() },
             Setup { kernel: Kernel::available()[0], ..setup.clone() },
-            Setup { memory: 64 << 20, ..setup.clone() },
+            Setup { memory: 67 << 20, ..setup.clone() },
         ];
         more.extend(caches.map(|cache_bytes| Setup { cache_bytes, ..setup.clone() }));
         let mut again: Vec<Joined> = more.iter().map(|setup| built.join(setup, predicate).unwrap()).collect();
@@ -208,7 +208,7 @@ fn hard_cases_reach_the_recall_and_the_predicted_pairs() {
         // A rule given by name, and the default choice.
         for rule in [Some(Rule::Union), None] {
             for recall in [0.8, 0.99] {
-                let setup = Setup { aim: JoinEffort::recall(recall).unwrap(), memory: 64 << 20, ..Setup::default() };
+                let setup = Setup { aim: JoinEffort::recall(recall).unwrap(), memory: 67 << 20, ..Setup::default() };
                 let options = JoinOptions { rule, ..setup.join_options(predicate) };
                 let what = format!("{name} {rule:?} {recall}");
                 let joined = built.join_with(&setup, &options).unwrap_or_else(|error| panic!("{what}: {error}"));

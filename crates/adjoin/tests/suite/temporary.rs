@@ -90,7 +90,7 @@ fn temporary_files_of_a_join_are_in_the_temporary_folder() {
         let device = SimulatedDevice::new(FaultPlan::None);
         device.put("scratch/mine", b"stays");
         device.put("data/mine", b"stays");
-        let setup = Setup { threads: 1, memory: 64 << 20, ..Setup::default() };
+        let setup = Setup { threads: 1, memory: 67 << 20, ..Setup::default() };
         let mut context = setup.context_on(Arc::new(device.clone()));
         if let Some(folder) = named {
             context = context.with_temporary(folder).unwrap();

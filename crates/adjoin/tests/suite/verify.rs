@@ -66,7 +66,7 @@ impl Files {
     }
 
     fn context(&self) -> Context {
-        let mut context = Setup::default().context().with_memory(64 << 20);
+        let mut context = Setup::default().context().with_memory(67 << 20);
         context.device = Arc::new(self.clone());
         context
     }

@@ -155,7 +155,7 @@ fn writes_of_any_size_wait_only_for_due_merges() {
 fn writes_that_could_not_be_merged_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let live = folder.path().join("live");
-    let context = Setup { memory: 60 << 20, ..Setup::default() }.context();
+    let context = Setup { memory: 63 << 20, ..Setup::default() }.context();
     let collection = open(&context, &live);
     let merger = Merger::start(&collection, merges_at(4 << 20)).unwrap();
     let rows = make(Shape::Clustered, Element::U8, ROWS, 128, 6);

@@ -148,7 +148,7 @@ fn a_large_write_that_is_accepted_leaves_room_for_a_restart() {
         let Ok(_merger) = Merger::start(&collection, merges()) else { return false };
         upsert(&collection, &large).is_ok()
     };
-    let least = (0..).map(|step| (60 << 20) + step * STEP).find(|&memory| accepts(memory)).unwrap();
+    let least = (0..).map(|step| (63 << 20) + step * STEP).find(|&memory| accepts(memory)).unwrap();
     let context = Setup { memory: least, ..Setup::default() }.context();
     let again = Arc::new(Collection::open(&context, &folder.path().join(least.to_string())).unwrap());
     assert_eq!(again.facts().rows, 4_000);

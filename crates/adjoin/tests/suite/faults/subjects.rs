@@ -396,7 +396,7 @@ impl Join {
     }
 
     fn made(searched: Tree, wanted: Wanted, output: &str, old: Option<&[u8]>) -> Self {
-        let setup = Setup { threads: 1, memory: 64 << 20, ..Setup::default() };
+        let setup = Setup { threads: 1, memory: 67 << 20, ..Setup::default() };
         let output = PathBuf::from(output);
         let mut subject = Self { searched, wanted, setup, output, old: old.map(<[u8]>::to_vec), new: Vec::new() };
         let device = subject.device();
