@@ -4,6 +4,8 @@
 //! page reads of one walk, and misses none. Rows are in blocks. A full block never changes, so searches share it with
 //! writers; a search copies the last block.
 
+mod for_index;
+
 use std::any::Any;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,10 +25,9 @@ use crate::base::geometry::{Coordinate, Space, with_coordinates};
 use crate::base::row_numbers::RowSet;
 use crate::base::workers::map_items;
 use crate::execute::{AllNearest, Hit, NearestSearch, NumberedQueries, PackedBucket};
-use crate::index::{Newcomers, UnmergedRows};
 use crate::load::{LoadedBucket, Members};
-use crate::query::{IdRoom, QueryTarget, QueryVectors};
-use crate::source::{AttributeTables, IdKind, Ids};
+use crate::query::QueryTarget;
+use crate::source::{IdKind, Ids};
 use crate::sql::Condition;
 
 /// Approximate bytes of vectors in a block, of columns, and of texts of ids.
@@ -345,65 +346,6 @@ impl Block {
     }
 }
 
-impl UnmergedRows for TemporaryView {
-    fn rows(&self) -> u64 {
-        self.live
-    }
-
-    fn finding_bytes(&self, context: &Context) -> u64 {
-        Self::finding_bytes_of(context, self.space)
-    }
-
-    fn find(
-        &self,
-        context: &Context,
-        QueryVectors { vectors, stored }: QueryVectors<'_>,
-        target: QueryTarget,
-        first_row: u64,
-    ) -> Result<Option<Vec<Vec<Hit>>>> {
-        with_coordinates!(self.space, T => {
-            let queries = Members::<T>::new(context.kernel, self.space.of_queries(vectors), stored);
-            self.find_members(context, &queries, target, first_row)
-        })
-    }
-
-    fn append_id(&self, number: u32, ids: &mut Ids, room: &mut IdRoom<'_>) -> bool {
-        let block = self.block_of(number);
-        let fits = room.take_id(block.ids.bytes_of((number - block.first) as usize));
-        if fits {
-            ids.push_from(&block.ids, (number - block.first) as usize);
-        }
-        fits
-    }
-}
-
-impl Newcomers for ViewRows<'_> {
-    fn rows(&self) -> u32 {
-        self.numbers.len() as u32
-    }
-
-    fn vector(&self, number: u32) -> &[u8] {
-        self.view.row(self.numbers[number as usize]).0
-    }
-
-    fn id_bytes(&self) -> u64 {
-        self.view.id_bytes().unwrap_or(0)
-    }
-
-    fn push_id(&self, number: u32, ids: &mut Ids) {
-        let number = self.numbers[number as usize];
-        let block = self.view.block_of(number);
-        ids.push_from(&block.ids, (number - block.first) as usize);
-    }
-
-    fn attributes(&self, context: &Context) -> Result<AttributeTables<'_>> {
-        Ok(match self.attributes {
-            [] => Box::new(std::iter::empty()),
-            attributes => Box::new(self.view.tables(context, attributes)),
-        })
-    }
-}
-
 impl TemporaryView {
     /// Returns the live rows, for a merge.
     pub(super) fn came<'a>(&'a self, attributes: &'a [Attribute]) -> ViewRows<'a> {
@@ -618,6 +560,7 @@ impl TemporaryView {
 mod tests {
     use super::*;
     use crate::base::options::{Element, Metric, VectorType};
+    use crate::index::UnmergedRows;
 
     fn change(ids: &[i64], stored: &[u8]) -> Change {
         let none = Ids::empty(IdKind::Int64);

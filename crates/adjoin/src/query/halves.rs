@@ -3,7 +3,6 @@
 
 use std::ops::Range;
 
-use super::options::BYTES_OF_HIT;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
@@ -35,12 +34,6 @@ pub(crate) fn in_halves<R>(
         }
     }
     Ok(())
-}
-
-/// Returns the memory with which the hits of any one query fit, if half of it is for queries that wait. The number of
-/// hits is not known in advance, so it suffices for all `rows` rows.
-pub(crate) fn bytes_for_all_hits(rows: u64) -> u64 {
-    rows.saturating_mul(2 * BYTES_OF_HIT)
 }
 
 /// Returns the error of a query whose hits do not fit into memory. It recommends `more` bytes than are in use.

@@ -18,11 +18,11 @@ mod options;
 mod run;
 mod source_queries;
 
-pub(crate) use self::halves::{bytes_for_all_hits, in_halves, too_many_hits};
+pub(crate) use self::halves::{in_halves, too_many_hits};
 pub(crate) use self::hit_columns::{ColumnGathering, HitColumns};
 pub(crate) use self::naming::{HitLookup, IdRoom, NamedHits, Naming, ids_of, name_places, naming_bytes};
-pub(crate) use self::options::SearchGoal;
 pub use self::options::{EffortOptions, QueryTarget, SearchEffort, SearchOptions};
+pub(crate) use self::options::{SearchGoal, bytes_for_all_hits};
 pub(crate) use self::run::{BatchSearch, QueryVectors, RanSearch, SearchRun, SearchWork, StoredQueries};
 pub use self::source_queries::QuerySources;
 pub(crate) use self::source_queries::{

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use super::halves::bytes_for_all_hits;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
@@ -29,6 +28,12 @@ pub enum QueryTarget {
     Nearest(u64),
     /// All vectors within a threshold.
     Within(Predicate),
+}
+
+/// Returns the memory with which the hits of any one query fit, if half of it is for queries that wait. The number of
+/// hits is not known in advance, so it suffices for all `rows` rows.
+pub(crate) fn bytes_for_all_hits(rows: u64) -> u64 {
+    rows.saturating_mul(2 * BYTES_OF_HIT)
 }
 
 impl QueryTarget {

@@ -6,10 +6,10 @@
 use std::ops::Range;
 
 use super::delivery::{AnsweredQueries, DeliverHits, Delivered, HitDelivery, deliver_hits};
-use super::halves::{bytes_for_all_hits, in_halves};
+use super::halves::in_halves;
 use super::hit_columns::HitColumns;
 use super::naming::{HitLookup, IdMemory, IdRoom, NamedHits};
-use super::options::QueryTarget;
+use super::options::{QueryTarget, bytes_for_all_hits};
 use super::source_queries::QueryBatch;
 use crate::base::context::Context;
 use crate::base::error::Result;

@@ -367,14 +367,15 @@ fn only_queries_with_more_hits_than_memory_are_refused() {
     let all = QueryTarget::Within(Predicate::l2(0.0).unwrap());
     let many = Set::of(Element::U8, dimensions, &vec![7.0; 12 * dimensions]);
     let with = |memory| find(&Setup { memory, ..setup.clone() }, &built.store, &many, all, SearchEffort::Exact);
-    let least = named_in(&error_of(with(TOO_SMALL)).to_string());
-    let refused = error_of(with(least)).to_string();
-    assert!(refused.contains("hits of one query do not fit into memory"), "{refused}");
-    assert!(with(named_in(&refused)).is_ok(), "the budget that is named suffices");
     // This does not suffice for several queries at once, but for one after the other.
-    let found = with(least + 20_000_000).unwrap();
+    let least = named_in(&error_of(with(TOO_SMALL)).to_string());
+    let found = with(least).unwrap();
     assert!(found.hits.iter().all(|hits| hits.len() == rows && hits == &found.hits[0]));
     assert!(found.batches.len() > 1, "fewer at once");
+    // A search with fewer hits would do in this memory.
+    let refused = error_of(with(least - 14_000_000)).to_string();
+    assert!(refused.contains("hits of one query do not fit into memory"), "{refused}");
+    assert!(with(named_in(&refused)).is_ok(), "the budget that is named suffices");
 }
 
 #[test]
