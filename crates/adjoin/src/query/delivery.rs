@@ -289,7 +289,8 @@ mod tests {
     use arrow_schema::{DataType, Field, Schema};
 
     use super::super::hit_columns::{ColumnGathering, HitColumns};
-    use super::super::naming::{HitLookup, IdRoom, Naming};
+    use super::super::id_room::IdRoom;
+    use super::super::naming::{HitLookup, Naming};
     use super::*;
     use crate::base::context::RUNTIME_BYTES;
     use crate::sink::Collect;

@@ -7,7 +7,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_schema::{ArrowError, SchemaRef};
 use arrow_select::interleave::interleave;
 
-use super::naming::IdRoom;
+use super::id_room::IdRoom;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::store::ResultColumns;

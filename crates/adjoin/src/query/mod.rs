@@ -13,6 +13,7 @@
 mod delivery;
 mod halves;
 mod hit_columns;
+mod id_room;
 mod naming;
 mod options;
 mod run;
@@ -20,7 +21,8 @@ mod source_queries;
 
 pub(crate) use self::halves::{in_halves, too_many_hits};
 pub(crate) use self::hit_columns::{ColumnGathering, HitColumns};
-pub(crate) use self::naming::{HitLookup, IdRoom, NamedHits, Naming, ids_of, name_places, naming_bytes};
+pub(crate) use self::id_room::IdRoom;
+pub(crate) use self::naming::{HitLookup, NamedHits, Naming, ids_of, name_places, naming_bytes};
 pub use self::options::{EffortOptions, QueryTarget, SearchEffort, SearchOptions};
 pub(crate) use self::options::{SearchGoal, bytes_for_all_hits};
 pub(crate) use self::run::{BatchSearch, QueryVectors, RanSearch, SearchRun, SearchWork, StoredQueries};

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use adjoin_device::Reservation;
 
 use super::hit_columns::{self, HitColumns};
+use super::id_room::IdRoom;
 use crate::base::context::Context;
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::execute::Hit;
 use crate::load::{Buckets, ReadAhead, least_read_ahead};
 use crate::plan::Load;
@@ -18,8 +19,6 @@ const PURPOSE: &str = "the ids of what was found";
 const PURPOSE_COLUMNS: &str = "the columns of what was found";
 /// Bytes set aside for ids during a whole search, so that some hits can always be named.
 const SET_ASIDE_BYTES: u64 = 1 << 20;
-/// Step in which more memory is reserved.
-const STEP_BYTES: u64 = 256 << 10;
 /// Copies of a row of columns: as gathered, and next to it the piece of the file that it is in.
 const GATHERED_COPIES: u64 = 2;
 /// Copies of a row on its way to the sink: batches that wait, and a text in the buffers of a table.
@@ -51,18 +50,6 @@ pub(crate) struct IdMemory<'a> {
 pub(super) struct ColumnMemory {
     pub(super) needs: ColumnNeeds,
     pub(super) reading: Context,
-}
-
-/// Memory for the ids and columns of one group of hits.
-pub(crate) struct IdRoom<'a> {
-    context: &'a Context,
-    bytes: u64,
-    set_aside: u64,
-    /// Bytes that a budget named by a refusal has in addition: the longest row on its way to the sink.
-    named_beyond: u64,
-    purpose: &'static str,
-    /// Reserved in addition to `set_aside`.
-    beyond: Option<Reservation>,
 }
 
 /// Ids and columns of some hits. Hits of one row share an id.
@@ -180,42 +167,6 @@ impl<'a> IdMemory<'a> {
 /// Returns the bytes set aside for the columns of hits: some can always be read.
 fn columns_set_aside(ColumnNeeds { row_bytes, .. }: &ColumnNeeds) -> u64 {
     SET_ASIDE_BYTES + GATHERED_COPIES * row_bytes
-}
-
-impl IdRoom<'_> {
-    /// Takes the memory of an id of `bytes` bytes. Returns `false` if the budget does not have it.
-    pub(crate) fn take_id(&mut self, bytes: u64) -> bool {
-        // A growing vector may have twice the capacity that it needs.
-        self.take(2 * (bytes + size_of::<u64>() as u64))
-    }
-
-    /// Takes memory. Returns `false` if the budget does not have it.
-    pub(super) fn take(&mut self, bytes: u64) -> bool {
-        self.bytes += bytes;
-        let more = self.missing();
-        if more == 0 {
-            return true;
-        }
-        let budget = self.context.budget();
-        // In large steps, so that the budget is not locked for each id. Near its limit, only what is missing.
-        let Ok(reserved) = budget.reserve(more.max(STEP_BYTES)).or_else(|_| budget.reserve(more)) else { return false };
-        match &mut self.beyond {
-            Some(beyond) => beyond.join(reserved),
-            None => self.beyond = Some(reserved),
-        }
-        true
-    }
-
-    /// Returns the bytes that are taken but not reserved yet.
-    fn missing(&self) -> u64 {
-        self.bytes.saturating_sub(self.set_aside + self.beyond.as_ref().map_or(0, Reservation::bytes))
-    }
-
-    /// Returns the error of a hit whose id or columns do not fit.
-    fn refused(&self) -> Error {
-        let budget = self.context.budget();
-        self.context.too_small(budget.total() - budget.free() + self.missing() + self.named_beyond, self.purpose)
-    }
 }
 
 impl NamedHits {

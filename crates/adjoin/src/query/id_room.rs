@@ -1,0 +1,57 @@
+//! Memory for what is looked up of hits.
+
+use adjoin_device::Reservation;
+
+use crate::base::context::Context;
+use crate::base::error::Error;
+
+/// Step in which more memory is reserved.
+const STEP_BYTES: u64 = 256 << 10;
+
+/// Memory for the ids and columns of one group of hits.
+pub(crate) struct IdRoom<'a> {
+    pub(super) context: &'a Context,
+    pub(super) bytes: u64,
+    pub(super) set_aside: u64,
+    /// Bytes that a budget named by a refusal has in addition: the longest row on its way to the sink.
+    pub(super) named_beyond: u64,
+    pub(super) purpose: &'static str,
+    /// Reserved in addition to `set_aside`.
+    pub(super) beyond: Option<Reservation>,
+}
+
+impl IdRoom<'_> {
+    /// Takes the memory of an id of `bytes` bytes. Returns `false` if the budget does not have it.
+    pub(crate) fn take_id(&mut self, bytes: u64) -> bool {
+        // A growing vector may have twice the capacity that it needs.
+        self.take(2 * (bytes + size_of::<u64>() as u64))
+    }
+
+    /// Takes memory. Returns `false` if the budget does not have it.
+    pub(super) fn take(&mut self, bytes: u64) -> bool {
+        self.bytes += bytes;
+        let more = self.missing();
+        if more == 0 {
+            return true;
+        }
+        let budget = self.context.budget();
+        // In large steps, so that the budget is not locked for each id. Near its limit, only what is missing.
+        let Ok(reserved) = budget.reserve(more.max(STEP_BYTES)).or_else(|_| budget.reserve(more)) else { return false };
+        match &mut self.beyond {
+            Some(beyond) => beyond.join(reserved),
+            None => self.beyond = Some(reserved),
+        }
+        true
+    }
+
+    /// Returns the bytes that are taken but not reserved yet.
+    fn missing(&self) -> u64 {
+        self.bytes.saturating_sub(self.set_aside + self.beyond.as_ref().map_or(0, Reservation::bytes))
+    }
+
+    /// Returns the error of a hit whose id or columns do not fit.
+    pub(super) fn refused(&self) -> Error {
+        let budget = self.context.budget();
+        self.context.too_small(budget.total() - budget.free() + self.missing() + self.named_beyond, self.purpose)
+    }
+}
