@@ -67,18 +67,19 @@ pub(crate) fn context_of_rows(
     folder: &Path,
     bytes_of: &dyn Fn(&dyn VectorSource) -> u64,
 ) -> Context {
-    let read = CollectionManifest::read(context, folder);
-    let manifests = read.and_then(|manifest| Manifests::read(context, folder, manifest));
-    let least = manifests.and_then(|manifests| manifests.least_with_rows(context, folder, bytes_of));
-    context.naming_at_least(least.unwrap_or(0))
+    context_naming(context, folder, |manifests| manifests.least_with_rows(context, folder, bytes_of))
 }
 
 /// Implements [`CollectionWork::context`].
 pub(crate) fn collection_context(context: &Context, folder: &Path, work: CollectionWork) -> Context {
+    context_naming(context, folder, |manifests| manifests.least_bytes(context, folder, work))
+}
+
+/// Returns a context that in refusals names the bytes that `least` computes, if the manifests can be read.
+fn context_naming(context: &Context, folder: &Path, least: impl FnOnce(Manifests) -> Result<u64>) -> Context {
     let read = CollectionManifest::read(context, folder);
     let manifests = read.and_then(|manifest| Manifests::read(context, folder, manifest));
-    let least = manifests.and_then(|manifests| manifests.least_bytes(context, folder, work));
-    context.naming_at_least(least.unwrap_or(0))
+    context.naming_at_least(manifests.and_then(least).unwrap_or(0))
 }
 
 /// Manifests of a collection and, after its first merge, of its long-term index.

@@ -73,7 +73,8 @@ pub(crate) struct Facts {
     /// Pairs that the union rule admits at [`guessed_threshold`].
     pub union_pairs: u64,
     /// Pairs that the triangle inequality with one center leaves. The fraction of these pairs is that of the vectors that
-    /// a sampled vector may be compared with; its group excludes some of them. If two sets are joined, a pair has a vector of each.
+    /// a sampled vector may be compared with; its group excludes some of them. If two sets are joined, a pair has a vector
+    /// of each.
     pub near_pairs: u64,
 }
 
