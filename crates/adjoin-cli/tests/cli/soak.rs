@@ -30,7 +30,7 @@ const ROUNDS: u64 = 3;
 /// Time limit for a cheap request after the load ends. Only the long run measures it.
 const RECOVERY: Duration = Duration::from_secs(5);
 /// Time limit for a server that never recovers. No result of a short run depends on it.
-const PATIENCE: Duration = Duration::from_secs(1_800);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Versions that a row may have, by id; 0 if it is absent. There is more than one after a write without an answer.
 type Versions = BTreeMap<u64, Vec<u64>>;

@@ -23,7 +23,7 @@ use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 
 /// Bytes of waiting records from which on further writers wait.
-pub(super) const WAITING_BYTES_MAX: usize = 4 << 20;
+pub(super) const WAITING_BYTES_MAX: usize = 2 << 20;
 /// Size from which on a log file is followed by the next.
 const SEGMENT_BYTES: u64 = 64 << 20;
 /// Bytes that may be written but not synced if no writer waits for a sync.

@@ -27,9 +27,11 @@ const BYTE_NANOSECONDS: f64 = 3.5;
 /// Factors by which a join takes longer than the operations that planning weighs: loading, decisions and waiting are
 /// not among them.
 const EXACT_FACTOR: f64 = 1.15;
-const CALIBRATED_FACTOR: f64 = 1.6;
-/// Fraction of the work that wider registers do not make faster, such as sorting and reading.
+const CALIBRATED_FACTOR: f64 = 1.7;
+/// Fraction of a build and of writing pairs that wider registers do not make faster, such as sorting and reading.
 const NOT_SCALED: f64 = 0.45;
+/// Dimensions for which wider registers make half of the work of a distance faster.
+const HALF_SCALED_DIMENSIONS: f64 = 22.0;
 /// Nanoseconds to write a pair, with numbers and with texts as ids.
 const PAIR_NANOSECONDS: f64 = 110.0;
 const TEXT_PAIR_NANOSECONDS: f64 = 230.0;
@@ -66,7 +68,7 @@ pub struct Footprint {
 pub(super) struct Clock<'a, T: Coordinate> {
     foresight: Foresight<'a, T>,
     aim: JoinEffort,
-    /// Seconds per nanosecond of a core as counted by [`Weights`], on this machine with all its threads.
+    /// Seconds per nanosecond of a core as counted by [`Weights`], for finding pairs on this machine with all its threads.
     rate: f64,
     build_seconds: f64,
     rows: u64,
@@ -90,19 +92,22 @@ impl<'a, T: Coordinate> Clock<'a, T> {
 
         // The weights were measured on one machine. The time of a distance on this machine scales the rest of them.
         let weights = Weights::of(!T::is_float(), dimensions);
-        let speed = (NOT_SCALED + (1.0 - NOT_SCALED) * nanoseconds / weights.tile()) * 1e-9;
-        let rate = speed / context.threads as f64;
+        let measured = nanoseconds / weights.tile();
+        let scaled = |not: f64| (not + (1.0 - not) * measured) * 1e-9;
+        let speed = scaled(NOT_SCALED);
+        let of_distances = scaled(HALF_SCALED_DIMENSIONS / (HALF_SCALED_DIMENSIONS + dimensions as f64));
+        let threads = context.threads as f64;
         let bytes = rows as f64 * space.vectors.bytes() as f64;
         let build_seconds = FIXED_SECONDS
             + 2.0 * survey.scan_seconds
             + bytes * BYTE_NANOSECONDS * speed
-            + build_distances(rows, sizes.buckets) * weights.center() * rate;
+            + build_distances(rows, sizes.buckets) * weights.center() * speed / threads;
         let of_text = source.info().ids == IdKind::Utf8;
         let a_pair = if of_text { TEXT_PAIR_NANOSECONDS } else { PAIR_NANOSECONDS };
         Ok(Self {
             foresight,
             aim,
-            rate,
+            rate: of_distances / threads,
             build_seconds,
             rows,
             pair_seconds: a_pair * speed,
@@ -126,7 +131,8 @@ impl<'a, T: Coordinate> Clock<'a, T> {
                 Choice::Calibrated { .. } => {
                     let neighbors = 2.0 * pairs / self.rows as f64;
                     let drawn = self.foresight.drawn(self.rows, neighbors, self.aim)[test] as f64;
-                    (approximate + drawn * a_vector) * CALIBRATED_FACTOR
+                    // A join whose calibration would cost more finds all pairs instead.
+                    ((approximate + drawn * a_vector) * CALIBRATED_FACTOR).min(exact * EXACT_FACTOR)
                 }
             };
             self.build_seconds + find * self.rate + pairs * self.pair_seconds
