@@ -62,15 +62,15 @@ const COMMANDS: &[Tried] = &[
     reads("join --with", "join store --with other --eps {eps} {promise} -o out.{table}"),
     reads("join --new", "join store --new other --eps {eps} {promise} -o out.{table}"),
     reads("join --where", "join store --where \"number < 500\" --eps {eps} {promise} -o out.{table}"),
-    reads("join --neighbors", "join store --neighbors {k} {promise} -o out.{table}"),
-    reads("join --neighbors source", "join set.parquet --neighbors {k} {promise} -o out.{table}"),
+    reads("join --neighbors", "join store --neighbors {k_of_all} {promise} -o out.{table}"),
+    reads("join --neighbors source", "join set.parquet --neighbors {k_of_all} {promise} -o out.{table}"),
     reads("dedupe", "dedupe set.parquet --eps {eps} -o out.parquet --removed removed.{table}"),
     reads("explain source", "explain set.parquet --eps {eps}"),
     reads("explain store", "explain store --eps {eps}"),
     reads("search", "search store --queries queries.parquet -k {k} {promise} -o out.{table}"),
     reads("search radius", "search store --queries queries.parquet --radius {radius} {promise} -o out.{table}"),
     reads("search --where", "search store --queries queries.parquet -k {k} --where \"number < 500\" -o out.{table}"),
-    reads("search itself", "search store --queries store -k {k} {promise} -o out.{table}"),
+    reads("search itself", "search store --queries store -k {k_of_all} {promise} -o out.{table}"),
     reads("index build", "index build store -o out.index"),
     reads("index build source", "index build set.parquet {columns} -o out.index"),
     changes("index relayout", "index relayout index", "index"),
@@ -97,6 +97,9 @@ const COMMANDS: &[Tried] = &[
     reads("groundtruth pairs", "groundtruth set.parquet --eps {eps} -o out.{table}"),
     reads("groundtruth sample", "groundtruth set.parquet --eps {eps} --sample 100 -o out.{table}"),
 ];
+
+/// Hits of all rows together, at most.
+const ALL_HITS_MAX: u64 = 4_000_000;
 
 /// A failed check.
 struct Fault {
@@ -181,6 +184,8 @@ impl Sets {
         let table = chosen(&["parquet", "csv", "jsonl"]);
         let promise = chosen(&["", "", "--exact", "--recall 0.8"]);
         let k = chosen(&["1", "10", "100", "1000", "5000"]);
+        // A result for all rows must fit on the disk.
+        let k_of_all = k.parse::<u64>().unwrap().min((ALL_HITS_MAX / self.shape.rows).max(1));
         let threads = chosen(&["1", "2", "3"]);
         let Shape { eps, .. } = self.shape;
         let radius = eps * [0.5, 1.0, 4.0, 100.0][random.below(4) as usize];
@@ -192,6 +197,7 @@ impl Sets {
             ("{promise}", promise),
             ("{table}", table),
             ("{k}", k),
+            ("{k_of_all}", k_of_all.to_string()),
         ];
         let line = said.iter().fold(command.line.to_owned(), |line, (word, said)| line.replace(word, said));
         if line.starts_with("verify") || line.starts_with("report") {

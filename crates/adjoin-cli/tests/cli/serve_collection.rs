@@ -161,7 +161,7 @@ fn a_budget_too_small_for_merges_is_refused_at_the_start() {
     place.done("gen --rows 3000 --dimensions 32 -o set.fbin --quiet");
     place.done("collection create set.live --dimensions 32");
     place.done("collection write set.live --insert set.fbin --quiet");
-    let refused = place.run("serve set.live --listen 127.0.0.1:0 --memory 64MB --quiet");
+    let refused = place.run("serve set.live --listen 127.0.0.1:0 --memory 56MB --quiet");
     assert_eq!(refused.code, Some(2), "{}", refused.said);
     let budget = refused.said.split("--memory ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
     let serving = Serving::start(&place, &format!("set.live --memory {budget}"));
