@@ -69,14 +69,18 @@ impl Shape {
         let dimensions = one(random, &[8, 32, 128, 768]);
         let rows = (ELEMENTS / dimensions as u64).min(20_000) * one(random, &[1, 2, 4]);
         let ids = one(random, &[IdLength::Number, IdLength::Text(8), IdLength::Text(200), IdLength::Text(2_000)]);
+        let rows = if matches!(ids, IdLength::Text(2_000)) { rows.min(8_000) } else { rows };
+        // All copies of all rows of a cluster are pairs, so few rows have millions of them.
+        let of_copies = random.below(4) == 0;
+        let rows = if of_copies { rows.min(2_000) } else { rows };
         Self {
-            rows: if matches!(ids, IdLength::Text(2_000)) { rows.min(8_000) } else { rows },
+            rows,
             queries: one(random, &[1, 20, 200]).min(rows),
             dimensions,
             element: one(random, &[Element::F32, Element::U8, Element::I8]),
             ids,
             text_bytes: one(random, &[0, 100, 3_000]),
-            distinct: if random.below(4) == 0 { rows / 100 + 1 } else { rows },
+            distinct: if of_copies { rows / 100 + 1 } else { rows },
             // Each element of two vectors of a cluster differs by the difference of two numbers with standard deviation
             // 2.
             eps: (dimensions as f64 * 8.0).sqrt(),

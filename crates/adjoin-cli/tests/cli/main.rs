@@ -18,6 +18,7 @@ mod filters;
 mod flash;
 mod formats;
 mod get;
+mod golden;
 mod groups;
 mod harness_sets;
 mod ids;
