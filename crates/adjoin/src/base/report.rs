@@ -3,11 +3,8 @@
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use adjoin_device::current_resident_bytes;
-use crossbeam_channel::{RecvTimeoutError, Sender, unbounded};
 use serde::{Deserialize, Serialize};
 
 use crate::base::error::{Error, Result};
@@ -120,50 +117,6 @@ impl SharedSeconds {
     /// Returns the sum.
     pub(crate) fn seconds(&self) -> f64 {
         Duration::from_nanos(self.0.load(Ordering::Relaxed)).as_secs_f64()
-    }
-}
-
-/// Samples the resident memory of the process, on a thread of its own.
-pub struct MemoryWatch {
-    stop: Sender<()>,
-    thread: JoinHandle<Vec<(f64, u64)>>,
-}
-
-/// Initial time between two samples.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Most samples kept. Beyond that, every second one is dropped, and the rate is halved.
-const LOOKS_MAX: usize = 512;
-
-impl MemoryWatch {
-    /// Starts sampling; returns `None` if the system provides no thread.
-    pub fn begin() -> Option<Self> {
-        let (stop, stopped) = unbounded();
-        let look = move || {
-            let (watch, mut every, mut looks) = (Stopwatch::start(), LOOK_EVERY, Vec::new());
-            loop {
-                looks.push((watch.seconds(), current_resident_bytes()));
-                if looks.len() == LOOKS_MAX {
-                    let mut number = 0;
-                    looks.retain(|_| {
-                        number += 1;
-                        number % 2 == 1
-                    });
-                    every *= 2;
-                }
-                // The wait is the pause between samples, and ends at once when the watch is finished.
-                if stopped.recv_timeout(every) != Err(RecvTimeoutError::Timeout) {
-                    return looks;
-                }
-            }
-        };
-        let thread = std::thread::Builder::new().name("memory".into()).spawn(look).ok()?;
-        Some(Self { stop, thread })
-    }
-
-    /// Stops sampling; returns the samples: seconds since the start, and bytes.
-    pub fn finish(self) -> Vec<(f64, u64)> {
-        drop(self.stop);
-        self.thread.join().unwrap_or_default()
     }
 }
 
@@ -431,7 +384,7 @@ impl LatencyStatistics {
 }
 
 /// Target recall, and the recall reached: of hits ([`Self::at_k`]), or of pairs ([`Self::pair`], [`Self::per_vector`]).
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct RecallStatistics {
     pub target: f64,

@@ -120,7 +120,7 @@ const RESERVED: &[(&str, &[&str])] = &[
 const PRODUCTS: &[&str] = &["crates/adjoin-cli/src/", "crates/adjoin-server/src/", "python/src/"];
 
 /// Maximum number of public names of the engine.
-const PUBLIC_NAMES_MAX: usize = 132;
+const PUBLIC_NAMES_MAX: usize = 120;
 
 /// Folders that may contain `unsafe`.
 const UNSAFE_HOMES: &[&str] = &["crates/adjoin-device/", "crates/adjoin-kernels/"];
