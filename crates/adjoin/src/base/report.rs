@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use crate::base::error::{Error, Result};
+use crate::base::mutex::lock;
 use crate::base::options::format_number;
-use crate::base::workers::lock;
 
 /// Cancellation by the caller or a deadline. Clones share one flag and one deadline.
 #[derive(Debug, Clone, Default)]
@@ -127,7 +127,7 @@ pub struct Notes(Mutex<Vec<String>>);
 impl Notes {
     /// Returns the lines so far.
     pub fn lines(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.0).clone()
     }
 }
 
@@ -135,7 +135,7 @@ impl Progress for Notes {
     fn begin(&self, _phase: &str, _unit: &str, _total: u64) {}
     fn advance(&self, _done: u64) {}
     fn note(&self, line: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_owned());
+        lock(&self.0).push(line.to_owned());
     }
 }
 

@@ -13,9 +13,10 @@ use super::options::{CacheOptions, NewPlanner, Planner, ServedHits, ServedQuery,
 use super::pass::{Group, Pass, held_bytes};
 use crate::base::error::{Error, Result};
 use crate::base::geometry::Coordinate;
+use crate::base::mutex::lock;
 use crate::base::options::{Element, Metric, VectorType};
 use crate::base::report::Stopwatch;
-use crate::base::workers::{lock, streamed_items};
+use crate::base::workers::streamed_items;
 use crate::buckets::{
     CALIBRATED_K_MAX, CalibrationSamples, LoadedCenters, ProbePass, ProbePlan, Queries, QuerySet, Searcher, Visits,
     least_calibration_bytes,

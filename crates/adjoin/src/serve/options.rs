@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use crate::base::options::{Element, Metric, VectorType};
-use crate::base::predicate::{Predicate, f16_values, f32_values};
+use crate::base::options::{Element, Metric, VectorType, f16_values, f32_values};
+use crate::base::predicate::Predicate;
 use crate::base::report::RecallStatistics;
 use crate::execute::Hit;
 use crate::plan::batch::{BatchCounts, BatchPlan, BucketCosts, Residency, plan_batch};
