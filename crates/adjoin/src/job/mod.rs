@@ -106,18 +106,17 @@ impl Named {
 
     /// Returns sets of sources as bytes if their floats are all integers that fit.
     fn narrowed(context: &Context, first: Self, second: Option<Self>) -> Result<(Self, Option<Self>)> {
-        match (first, second) {
+        Ok(match (first, second) {
             (Self::Source(first), None) => {
-                let mut sources = source::narrowed(context, vec![first])?;
-                Ok((Self::Source(sources.remove(0)), None))
+                let [first] = source::narrowed(context, [first])?;
+                (Self::Source(first), None)
             }
             (Self::Source(first), Some(Self::Source(second))) => {
-                let mut sources = source::narrowed(context, vec![first, second])?;
-                let second = sources.remove(1);
-                Ok((Self::Source(sources.remove(0)), Some(Self::Source(second))))
+                let [first, second] = source::narrowed(context, [first, second])?;
+                (Self::Source(first), Some(Self::Source(second)))
             }
-            others => Ok(others),
-        }
+            others => others,
+        })
     }
 
     /// Returns the properties that the memory of a join depends on.
