@@ -154,6 +154,12 @@ impl Context {
         Self { named_bytes_min: self.named_bytes_min.max(bytes), ..self.clone() }
     }
 
+    /// Returns a context for work that needs `bytes` beyond those that are reserved now. The budget that an error names
+    /// suffices for both.
+    pub(crate) fn naming_more(&self, bytes: u64) -> Self {
+        self.naming_at_least(self.budget.reserved().saturating_add(bytes))
+    }
+
     /// Returns a context with another number of threads.
     pub(crate) fn with_threads(&self, threads: usize) -> Self {
         Self { threads, ..self.clone() }

@@ -90,10 +90,8 @@ fn search_for(
     let lookup = HitLookup { ids: store.manifest().ids, naming_bytes: naming_bytes(&buckets), columns: needs };
     let handing = SearchRun::least_bytes(&lookup, &*sink);
     let least = least_bytes(context, &buckets, search, options, may_round);
-    let (least, held) = (least.saturating_add(handing), context.budget().total() - context.budget().free());
-    let all_hits = options.target.all_hits_bytes(buckets.rows());
-    let context =
-        &context.naming_at_least(held.saturating_add(least).saturating_add(all_hits)).for_run(least, PURPOSE)?;
+    let least = least.saturating_add(handing);
+    let context = &options.target.run_context(context, least, buckets.rows(), PURPOSE)?;
     let coding = if may_round { fit_coding(context, &buckets, options.seed, PURPOSE)? } else { None };
     // If codes do not distinguish neighbors, nearly every row would have to be decided by floats.
     let rounded = buckets.rounded(coding.filter(Coding::tells_neighbors_apart));
