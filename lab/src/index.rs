@@ -17,12 +17,16 @@ use crate::one_query::OneQuery;
 use crate::page_orders::{PageOrder, relayout};
 use crate::walks;
 use adjoin::{
-    BuildOptions, BuiltIndex, Collect, Context, Error, Index, IndexOptions, LatencyStatistics, QuerySet, QueryTarget,
-    Result, SearchEffort, SearchOptions, SearchQueries, SourceOptions, Store, VectorSource,
+    BuildOptions, BuiltIndex, Collect, Context, Error, Index, IndexOptions, QueryTarget, Result, SearchEffort,
+    SearchOptions, SearchQueries, SourceOptions, Store, VectorSource,
     kernels::Kernel,
     lab::{
-        VertexVectors, buckets, build_with_graph, graph::Graph, index, query::QuerySources, report::Stopwatch, source,
-        vertex_vectors,
+        VertexVectors, buckets, build_with_graph,
+        graph::Graph,
+        index,
+        query::QuerySources,
+        report::{LatencyStatistics, Stopwatch},
+        source, vertex_vectors,
     },
 };
 
@@ -191,7 +195,7 @@ fn processor_ms() -> f64 {
 fn truth(context: &Context, store: &Store, queries: &dyn VectorSource) -> Result<Vec<f32>> {
     let sink = Collect::default();
     let options = SearchOptions::new(QueryTarget::Nearest(K as u64), SearchEffort::Exact, 1);
-    let sets = SearchQueries::new(QuerySet::Source(queries));
+    let sets = SearchQueries::new(queries);
     buckets::search(context, store, sets, &options, Box::new(sink.clone()))?;
     Ok(sink.hits().iter().filter_map(|hits| hits.last()).take(QUERIES).map(|farthest| farthest.1).collect())
 }

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use adjoin::{
-    Attribute, Collection as Live, CollectionOptions, Condition, Durability, IdKind, Ids, Result, Target, TextIds,
-    VectorSource, VectorType, Write,
+    Attribute, Collection as Live, CollectionOptions, Condition, Durability, IdKind, Ids, Result, Target, VectorSource,
+    VectorType, Write,
 };
 use pyo3::prelude::*;
 
@@ -62,11 +62,7 @@ impl SomeIds {
         match self {
             Self::Integers(ids) if ids.is_empty() => Ids::empty(kind),
             Self::Integers(ids) => Ids::Int64(ids),
-            Self::Texts(all) => {
-                let mut ids = TextIds::default();
-                all.iter().for_each(|id| ids.push(id.as_bytes()));
-                Ids::Utf8(ids)
-            }
+            Self::Texts(ids) => ids.iter().collect(),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use adjoin::{
     ClosedFolder, Condition, Context, EffortOptions, Error, Folder as Opened, FolderKind, IdKind, Index, OnMissing,
-    QuerySet, QueryTarget, Result, SearchEffort, SearchOptions, SearchQueries, Store, VectorSource,
+    QueryTarget, Result, SearchEffort, SearchOptions, SearchQueries, Store, VectorSource,
 };
 use pyo3::prelude::*;
 use serde_json::{Value, json as object};
@@ -118,10 +118,7 @@ impl Folder {
             let options = wanted.options(store_options.seed())?;
             let source = if sources.is_empty() { None } else { Some(store_options.open(context, &sources)?) };
             let calibrate_with = wanted.calibrate_with(context, &store_options)?;
-            let queries = SearchQueries {
-                queries: source.as_deref().map_or(QuerySet::Rows, QuerySet::Source),
-                calibrate_with: calibrate_with.as_deref(),
-            };
+            let queries = SearchQueries { source: source.as_deref(), calibrate_with: calibrate_with.as_deref() };
             self.0.with(|folder| {
                 into_file(context, &file, folder.hit_schema(queries, &options)?, |sink| {
                     folder.search(context, queries, &options, sink)

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use adjoin::{
     BuildOptions, Context, Error, IdKind, Job, OpenedSets, Output, PairSchema, PairSink, PairWriter, Predicate, Result,
-    ResultKind, Sets, Target,
+    ResultKind, Target,
 };
 use adjoin_cli::{Names, PageNames, PageSources, write_page};
 use parquet::arrow::ProjectionMask;
@@ -143,7 +143,7 @@ impl Joined {
             let number = self.results.fetch_add(1, Ordering::Relaxed);
             let pairs = self.folder.join(format!("pairs-{number}.parquet"));
             let target = Target::File { path: pairs.clone(), force: false };
-            self.write_pairs(context, self.opened()?.sets(), &target)?;
+            self.write_pairs(context, self.opened()?.sets().schema(), &target)?;
             let stats = serde_json::from_str(&self.stats).map_err(|error| Error::corrupt(error.to_string()))?;
             let [first, second] = names.each_ref().map(|names| names.as_ref().map(NameTable::names));
             let names = first.map(|first| PageNames { first, second });
@@ -183,7 +183,7 @@ impl Joined {
         let opened = self.opened()?;
         let result: ResultKind = result.parse()?;
         if result == ResultKind::Pairs {
-            return self.write_pairs(context, opened.sets(), &target);
+            return self.write_pairs(context, opened.sets().schema(), &target);
         }
         let output = result.output(Some(target), rule.parse()?);
         let mut sink = output.rows(context, opened.sets(), self.predicate, 0)?.expect("all results but pairs are rows");
@@ -191,8 +191,7 @@ impl Joined {
         sink.finish().map(drop)
     }
 
-    fn write_pairs(&self, context: &Context, sets: Sets<'_>, target: &Target) -> Result<()> {
-        let schema = sets.schema();
+    fn write_pairs(&self, context: &Context, schema: PairSchema, target: &Target) -> Result<()> {
         let bytes = PairWriter::memory_bytes(schema.ids != [IdKind::None; 2]);
         let _memory = context.reserve(bytes, "writing this result")?;
         let mut sink = Box::new(PairWriter::create(context, target, schema)?);

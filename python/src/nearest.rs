@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use adjoin::{EffortOptions, Metric, NearestJob, NearestOptions, SearchEffort};
+use adjoin::{EffortOptions, Metric, NearestJob, SearchEffort};
 use pyo3::prelude::*;
 
 use crate::options::{Resources, StoreOptions};
@@ -41,12 +41,14 @@ pub(crate) fn nearest(
             source: store_options.source_options()?,
             build: store_options.build_options(metric.unwrap_or(Metric::L2), false)?,
             metric,
-            nearest: NearestOptions { k, within, effort, seed: store_options.seed() },
+            k,
+            within,
+            effort,
         };
         let opened = job.open(context)?;
         let of_rows = QUERY_BYTES * opened.store.manifest().rows;
         let _of_rows = context.reserve(of_rows, "numbers of rows and neighbors")?;
         let file = folder.join("neighbors.parquet");
-        into_file(context, &file, opened.store.neighbor_schema(), |sink| job.run(context, &opened, sink))
+        into_file(context, &file, opened.store.neighbor_schema(), |sink| job.run(context, &opened, Some(sink)))
     })
 }

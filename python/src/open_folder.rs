@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use adjoin::{
-    ClosedFolder, Collection as Live, Context, Error, Folder as Opened, FolderKind, Merger, MergerOptions, Result,
-    device::Creator, parse_bytes,
+    ClosedFolder, Collection as Live, Context, Error, Folder as Opened, FolderKind, Merger, Result, device::Creator,
+    parse_bytes,
 };
 use pyo3::prelude::*;
 
@@ -31,14 +31,13 @@ impl Opening {
         wanted.map_or(Ok(()), |wanted| closed.check_kind(wanted))?;
         let folder = if self.read_only { closed.open(context)? } else { Opened::open_to_write(context, path)? };
         let Opened::Collection(live) = &folder else { return Ok((folder, None)) };
-        let usual = MergerOptions::of(context);
-        let options = match self.merge_at.as_deref() {
+        let at_bytes = match self.merge_at.as_deref() {
             _ if self.read_only => return Ok((folder, None)),
             None => return Ok((folder, None)),
-            Some("auto") => usual,
-            Some(size) => MergerOptions { at_bytes: parse_bytes(size)?, ..usual },
+            Some("auto") => None,
+            Some(size) => Some(parse_bytes(size)?),
         };
-        let merger = Merger::start(live, options)?;
+        let merger = Merger::start(live, at_bytes)?;
         Ok((folder, Some(merger)))
     }
 }

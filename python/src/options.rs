@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 
 use adjoin::{
     AttributeKind, BuildOptions, Choice, Conditions, Context, Durability, Element, Error, GraphOptions, IdChoice,
-    IdType, IndexOptions, JoinEffort, JoinOptions, KeepRule, Metric, OnBad, OnDuplicateId, OnMissing, Predicate,
+    IdKind, IndexOptions, JoinEffort, JoinOptions, KeepRule, Metric, OnBad, OnDuplicateId, OnMissing, Predicate,
     Result, ResultKind, SourceOptions, VectorSource, open_source, parse_bytes,
 };
 use adjoin_object::ObjectDevice;
@@ -173,7 +173,7 @@ pub(crate) fn choices(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
         ("column type", AttributeKind::names()),
         ("durability", Durability::names()),
         ("element", Element::names()),
-        ("ids", IdType::names()),
+        ("ids", IdKind::OF_COLLECTIONS.iter().map(|kind| kind.name()).collect()),
         ("keep rule", KeepRule::names()),
         ("metric", joined),
         ("on_bad", OnBad::names()),

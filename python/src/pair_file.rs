@@ -5,7 +5,7 @@ use std::io::{BufReader, BufWriter};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin::{Context, Error, IdKind, Ids, PairBatch, PairSchema, PairSink, Result, TextIds, Written};
+use adjoin::{Context, Error, IdKind, Ids, PairBatch, PairSchema, PairSink, Result, Written};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Int64Type, UInt64Type};
 use arrow_array::{Array, ArrayRef, Float32Array, OffsetSizeTrait, RecordBatch, RecordBatchOptions, UInt64Array};
@@ -271,10 +271,5 @@ fn ids_of(column: &ArrayRef) -> Ids {
     if let Some(numbers) = column.as_primitive_opt::<Int64Type>() {
         return Ids::Int64(numbers.values().to_vec());
     }
-    let mut ids = TextIds::default();
-    for text in column.as_string::<i32>().iter().flatten() {
-        ids.bytes.extend_from_slice(text.as_bytes());
-        ids.ends.push(ids.bytes.len() as u64);
-    }
-    Ids::Utf8(ids)
+    column.as_string::<i32>().iter().flatten().collect()
 }

@@ -97,6 +97,11 @@ impl MemoryBudget {
         self.lock().free()
     }
 
+    /// Returns the bytes reserved at this moment.
+    pub fn reserved(&self) -> u64 {
+        self.lock().held
+    }
+
     /// Returns the bytes that will be free once all runs have ended.
     pub fn free_between_runs(&self) -> u64 {
         let state = self.lock();

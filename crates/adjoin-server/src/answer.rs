@@ -3,7 +3,9 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use adjoin::{HitSchema, IdKind, Ids, Metric, Result, SearchStatistics, ServedHits, ServedRecall, device::Reservation};
+use adjoin::{
+    HitSchema, IdKind, Ids, Metric, RecallStatistics, Result, SearchStatistics, ServedHits, device::Reservation,
+};
 use arrow_array::{Float32Array, RecordBatch, UInt32Array};
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{ArrowError, DataType, Field, Schema};
@@ -37,7 +39,7 @@ pub(crate) struct RequestHits {
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct AnswerFacts {
     /// The promised recall and its evidence; null if the request gave only a number of probes.
-    pub(crate) recall: Option<ServedRecall>,
+    pub(crate) recall: Option<PromisedRecall>,
     /// Number of queries that were searched together.
     pub(crate) batch_queries: u64,
     pub(crate) probes_per_query: Option<f64>,
@@ -52,7 +54,7 @@ impl AnswerFacts {
     pub(crate) fn of(statistics: &SearchStatistics) -> Self {
         let SearchStatistics { common, search } = statistics;
         Self {
-            recall: common.recall.as_ref().and_then(ServedRecall::of),
+            recall: common.recall.as_ref().and_then(PromisedRecall::of),
             batch_queries: search.queries,
             probes_per_query: search.probes_per_query,
             bytes_per_query: search.bytes_per_query,
@@ -65,12 +67,30 @@ impl AnswerFacts {
     /// Adds one of the `queries` queries of a request.
     pub(crate) fn add(&mut self, hits: &ServedHits, queries: usize) {
         let share = 1.0 / queries as f64;
-        self.recall = hits.recall;
+        self.recall = hits.recall.as_ref().and_then(PromisedRecall::of);
         // Queries of a request may be answered in different parts of a batch. The largest one is shown.
         self.batch_queries = self.batch_queries.max(hits.together.into());
         *self.probes_per_query.get_or_insert(0.0) += share * hits.probes as f64;
         self.bytes_per_query += share * hits.read_bytes as f64;
         self.distances_per_query += share * hits.looked_at as f64;
+    }
+}
+
+/// Recall promised for queries that are distributed like the rows of the folder.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct PromisedRecall {
+    /// The target.
+    target: f64,
+    /// Lower bound at 95 % confidence.
+    low: f64,
+    /// Whether the bound reaches the target.
+    kept: bool,
+}
+
+impl PromisedRecall {
+    /// Extracts the promise from a search's statistics.
+    fn of(recall: &RecallStatistics) -> Option<Self> {
+        recall.at_k.map(|at_k| Self { target: recall.target, low: at_k.low, kept: recall.kept })
     }
 }
 
@@ -230,7 +250,7 @@ impl RequestHits {
 
 #[cfg(test)]
 mod tests {
-    use adjoin::{TextIds, device::MemoryBudget};
+    use adjoin::device::MemoryBudget;
     use serde_json::{Value, json};
 
     use super::*;
@@ -261,9 +281,7 @@ mod tests {
             serde_json::from_slice::<Value>(&answer(named).to_json().unwrap()).unwrap()["hits"][2][0]["id"],
             i64::MAX
         );
-        let mut texts = TextIds::default();
-        ["a\"b", "\u{1}\u{2}", "é"].iter().for_each(|text| texts.push(text.as_bytes()));
-        let texts = answer(Ids::Utf8(texts));
+        let texts = answer(["a\"b", "\u{1}\u{2}", "é"].into_iter().collect());
         let text = texts.to_json().unwrap();
         assert_eq!(serde_json::from_slice::<Value>(&text).unwrap()["hits"][0][0]["id"], "a\"b");
         assert!(text.len() as u64 <= texts.text_bytes());

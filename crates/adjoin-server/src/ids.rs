@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use adjoin::{Ids, TextIds};
+use adjoin::Ids;
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
@@ -76,11 +76,7 @@ impl<'de> Visitor<'de> for AllIds {
         while let Some(id) = all.next_element::<Id<'_>>()? {
             match (&mut ids, id) {
                 (none @ Ids::None, Id::Int64(id)) => *none = Ids::Int64(vec![id]),
-                (none @ Ids::None, Id::Text(id)) => {
-                    let mut texts = TextIds::default();
-                    texts.push(id.as_bytes());
-                    *none = Ids::Utf8(texts);
-                }
+                (none @ Ids::None, Id::Text(id)) => *none = std::iter::once(&*id).collect(),
                 (Ids::Int64(ids), Id::Int64(id)) => ids.push(id),
                 (Ids::Utf8(texts), Id::Text(id)) => texts.push(id.as_bytes()),
                 _ => return Err(A::Error::custom("some ids are integers and some texts; give ids of one kind")),

@@ -37,6 +37,6 @@ mod served;
 mod server;
 mod writes;
 
-pub use load::{LoadOptions, LoadReport, load};
+pub use load::{LoadLatency, LoadOptions, LoadReport, load};
 pub use options::{Level, LogFormat, ServerOptions};
 pub use server::serve;

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use adjoin::{
-    Collection, Context, Error, Folder, HitSink, Merger, MergerOptions, QuerySet, QueryTarget, Result, SearchEffort,
-    SearchOptions, SearchQueries, SearchStatistics, Store, VectorSource,
+    Collection, Context, Error, Folder, HitSink, Merger, QueryTarget, Result, SearchEffort, SearchOptions,
+    SearchQueries, SearchStatistics, Store, VectorSource,
 };
 
 use crate::request::SEED;
@@ -24,7 +24,7 @@ impl Served {
     pub(crate) fn open(context: &Context, path: &Path) -> Result<Self> {
         let folder = Folder::open_to_write(context, path)?;
         let merger = match &folder {
-            Folder::Collection(collection) => Some(Merger::start(collection, MergerOptions::of(context))?),
+            Folder::Collection(collection) => Some(Merger::start(collection, None)?),
             Folder::Store(_) | Folder::Index(_) => None,
         };
         Ok(Self { folder, merger })
@@ -103,7 +103,7 @@ impl Served {
         search: &SearchOptions,
         sink: Box<dyn HitSink + '_>,
     ) -> Result<SearchStatistics> {
-        self.folder.search(context, SearchQueries::new(QuerySet::Source(queries)), search, sink)
+        self.folder.search(context, SearchQueries::new(queries), search, sink)
     }
 
     /// Closes the folder. All writes to a collection are then durable.

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use adjoin::{
     Collect, Collection, CollectionOptions, Context, Durability, Element, Folder, IdKind, Ids, IndexOptions, Metric,
-    QuerySet, QueryTarget, Result, SearchEffort, SearchOptions, SearchQueries, SourceOptions, VectorType, Write,
-    open_source,
+    QueryTarget, Result, SearchEffort, SearchOptions, SearchQueries, SourceOptions, VectorType, Write, open_source,
 };
 
 fn main() -> Result<()> {
@@ -35,7 +34,7 @@ fn main() -> Result<()> {
 
     // A merge moves the rows to the index on disk. Searches see the same rows before and after it.
     collection.merge(&context)?;
-    let queries = SearchQueries::new(QuerySet::Source(&*rows));
+    let queries = SearchQueries::new(&*rows);
     let search = SearchOptions::new(QueryTarget::Nearest(2), SearchEffort::Exact, 1);
     let hits = Collect::default();
     Folder::Collection(collection).search(&context, queries, &search, Box::new(hits.clone()))?;

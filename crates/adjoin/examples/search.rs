@@ -1,8 +1,8 @@
 //! Builds a graph index, and finds the nearest vectors of some queries.
 
 use adjoin::{
-    BuildOptions, Collect, Context, Element, Folder, Generated, Index, IndexOptions, QuerySet, QueryTarget, Result,
-    SearchEffort, SearchOptions, SearchQueries, SourceOptions, Store, Target, VectorType, open_source,
+    BuildOptions, Collect, Context, Element, Folder, Generated, Index, IndexOptions, QueryTarget, Result, SearchEffort,
+    SearchOptions, SearchQueries, SourceOptions, Store, Target, VectorType, open_source,
 };
 
 fn main() -> Result<()> {
@@ -22,7 +22,7 @@ fn main() -> Result<()> {
 
     // A folder is a store, an index or a collection. The vectors themselves are the queries here.
     let opened = Folder::open(&context, &index)?;
-    let queries = SearchQueries::new(QuerySet::Source(&*source));
+    let queries = SearchQueries::new(&*source);
     let options = SearchOptions::new(QueryTarget::Nearest(3), SearchEffort::Recall(0.95), 1);
     let hits = Collect::default();
     opened.search(&context, queries, &options, Box::new(hits.clone()))?;

@@ -265,7 +265,7 @@ impl Folder {
     /// columns that hits carry.
     pub fn hit_schema(&self, queries: SearchQueries<'_>, options: &SearchOptions) -> Result<HitSchema> {
         let schema = match self {
-            Self::Store(store) => buckets::hit_schema(store, queries.queries),
+            Self::Store(store) => buckets::hit_schema(store, queries),
             Self::Index(index) => index::hit_schema(index.facts(), queries.into_sources(FolderKind::Index)?.queries),
             Self::Collection(collection) => {
                 collection.hit_schema(queries.into_sources(FolderKind::Collection)?.queries)

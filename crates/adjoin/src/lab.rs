@@ -15,11 +15,11 @@ pub use crate::truth::{Certification, PairSample, ROWS_MIN, RowSample, rows_to_d
 // Further items, by the module that defines them.
 
 pub mod buckets {
-    pub use crate::buckets::{hit_schema, nearest, search};
+    pub use crate::buckets::{NearestOptions, hit_schema, nearest, search};
 }
 
 pub mod collection {
-    pub use crate::collection::{MergeMethod, Put, open_rows};
+    pub use crate::collection::{MergeMethod, MergerOptions, Put, open_rows, start_merger};
 }
 
 pub mod context {
@@ -43,7 +43,7 @@ pub mod index {
 }
 
 pub mod join {
-    pub use crate::join::{Done, JoinPlan, JoinSide, Prepared, RowFilter, least_memory, resume, run};
+    pub use crate::join::{Done, JoinPlan, JoinSide, Prepared, RowFilter, Sets, least_memory, resume, run};
 }
 
 pub mod load {
@@ -67,7 +67,7 @@ pub mod query {
 }
 
 pub mod report {
-    pub use crate::base::report::{JoinCounts, Notes, SearchCounts, Silent, Stopwatch};
+    pub use crate::base::report::{JoinCounts, LatencyStatistics, Notes, SearchCounts, Silent, Stopwatch};
 }
 
 pub mod serve {
@@ -75,7 +75,7 @@ pub mod serve {
 }
 
 pub mod sink {
-    pub use crate::sink::{Clusters, Counts, Keep};
+    pub use crate::sink::{Clusters, Counts, Discard, Keep};
 }
 
 pub mod source {

@@ -93,8 +93,8 @@ pub use base::context::Context;
 pub use base::error::{Error, ErrorKind, Result};
 pub use base::message::{Argument, Mention, Message};
 pub use base::report::{
-    Cancel, CommonStatistics, Interval, JoinStatistics, LatencyStatistics, MemoryStatistics, MemoryWatch,
-    NearestStatistics, Progress, RecallStatistics, SearchStatistics, Written,
+    Cancel, CommonStatistics, Interval, JoinStatistics, MemoryStatistics, NearestStatistics, Progress,
+    RecallStatistics, SearchStatistics, Written,
 };
 
 // Vectors and thresholds.
@@ -104,8 +104,8 @@ pub use base::random::Random;
 
 // Sources of vectors: files, tables, and the caller's own.
 pub use source::{
-    ArrowTable, Generated, IdChoice, IdKind, IdType, Ids, SourceAttributes, SourceInfo, SourceOptions, TableFile,
-    TextIds, VectorBatch, VectorScan, VectorSource,
+    ArrowTable, Generated, IdChoice, IdKind, Ids, SourceAttributes, SourceInfo, SourceOptions, TableFile, VectorBatch,
+    VectorScan, VectorSource,
 };
 pub use sql::{Condition, OrderBy};
 
@@ -113,14 +113,14 @@ pub use sql::{Condition, OrderBy};
 pub use base::locks::OwnFolder;
 pub use base::output::{LaterFile, Target};
 pub use sink::{
-    Collect, Components, Discard, HitBatch, HitSchema, HitSink, HitWriter, KeepRule, PairBatch, PairSchema, PairSink,
+    Collect, Components, HitBatch, HitSchema, HitSink, HitWriter, KeepRule, PairBatch, PairSchema, PairSink,
     PairWriter, TableFormat,
 };
 
 // Folders that can be searched, and the options to build them.
 pub use collection::{
-    Attribute, AttributeKind, Collection, CollectionFacts, CollectionManifest, CollectionOptions, CollectionStatistics,
-    CollectionWork, Durability, Merger, MergerOptions, Write, WriteReport,
+    Attribute, AttributeKind, Collection, CollectionManifest, CollectionOptions, CollectionStatistics, Durability,
+    Merger, Write, WriteReport,
 };
 pub use folder::{ClosedFolder, Folder, FolderFacts, OnMissing};
 pub use graph::GraphOptions;
@@ -128,9 +128,9 @@ pub use index::{BuiltIndex, Index, IndexOptions, RelayoutReport};
 pub use store::{Append, AppendReport, BuildOptions, BuildReport, FolderKind, OnBad, OnDuplicateId, Store};
 
 // Searches.
-pub use buckets::{NearestOptions, QuerySet, SearchQueries};
+pub use buckets::SearchQueries;
 pub use query::{EffortOptions, QueryTarget, SearchEffort, SearchOptions};
-pub use serve::{CacheStatistics, CachedSearch, ServedHits, ServedQuery, ServedRecall};
+pub use serve::{CacheStatistics, CachedSearch, ServedHits, ServedQuery};
 
 // Joins, from the names of their inputs to their statistics.
 pub use dedupe::{Dedupe, Deduped};
@@ -139,7 +139,7 @@ pub use job::{
     Conditions, Job, NearestJob, Opened, OpenedSets, Output, PartOptions, PartPlan, PlanStatistics, ResultKind,
     open_source,
 };
-pub use join::{JoinEffort, JoinOptions, Sets};
+pub use join::{JoinEffort, JoinOptions};
 pub use truth::{GroundtruthOptions, GroundtruthTarget, RangeForm, TruthFiles};
 
 // The model of flash devices: graphs and traces for it.

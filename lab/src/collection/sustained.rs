@@ -7,9 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use adjoin::{
-    Collect, Collection, CollectionOptions, Context, Durability, Element, IdKind, Ids, IndexOptions, Merger,
-    MergerOptions, Metric, QueryTarget, Result, SearchEffort, SearchOptions, VectorType, Write,
-    lab::{collection::Put, query::QuerySources},
+    Collect, Collection, CollectionOptions, Context, Durability, Element, IdKind, Ids, IndexOptions, Metric,
+    QueryTarget, Result, SearchEffort, SearchOptions, VectorType, Write,
+    lab::{
+        collection::{MergerOptions, Put, start_merger},
+        query::QuerySources,
+    },
 };
 use serde_json::json;
 
@@ -135,7 +138,7 @@ pub(crate) fn run(folder: &Path, file: &Path, asked: &Asked) -> Result<()> {
             tell("idle", every.as_secs_f64(), 0)?;
         }
         let usual = MergerOptions::of(&context);
-        let merger = Merger::start(
+        let merger = start_merger(
             collection,
             MergerOptions { at_bytes: asked.merge_at, threads: asked.merge_threads, ..usual },
         )?;

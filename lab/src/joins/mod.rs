@@ -21,14 +21,14 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use adjoin::{
-    BuildOptions, Context, Discard, Error, JoinEffort, JoinOptions, PairSink, Predicate, Random, Result, Sets,
-    SourceOptions, Store, Target, VectorSource,
+    BuildOptions, Context, Error, JoinEffort, JoinOptions, PairSink, Predicate, Random, Result, SourceOptions, Store,
+    Target, VectorSource,
     device::Recorder,
     lab::{
         default_buckets,
-        join::{self, Prepared},
+        join::{self, Prepared, Sets},
         plan::{self, CacheStart, Lead, Order, Policy, Step, Steps, Task},
-        sink::Counts,
+        sink::{Counts, Discard},
         source,
     },
     parse_bytes,

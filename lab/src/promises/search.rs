@@ -13,8 +13,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use adjoin::{
-    BuildOptions, Collect, Context, Error, IdKind, Ids, Index, IndexOptions, Metric, QuerySet, QueryTarget, Random,
-    Result, SearchEffort, SearchOptions, SearchQueries, SourceInfo, SourceOptions, Store, VectorBatch, VectorScan,
+    BuildOptions, Collect, Context, Error, IdKind, Ids, Index, IndexOptions, Metric, QueryTarget, Random, Result,
+    SearchEffort, SearchOptions, SearchQueries, SourceInfo, SourceOptions, Store, VectorBatch, VectorScan,
     VectorSource,
     lab::{buckets::search, index, query::QuerySources, source},
 };
@@ -165,7 +165,7 @@ impl Setting {
         let sink = Collect::default();
         let options = SearchOptions::new(QueryTarget::Nearest(k), effort, seed);
         let calibrate_with = self.like.as_ref().map(|like| like as &dyn VectorSource);
-        let queries = SearchQueries { queries: QuerySet::Source(&self.queries), calibrate_with };
+        let queries = SearchQueries { source: Some(&self.queries), calibrate_with };
         let done = search(context, &self.store, queries, &options, Box::new(sink.clone()))?;
         Ok((sink.hits(), done.search.probes_per_query.unwrap_or_default()))
     }

@@ -7,8 +7,12 @@ use std::sync::{Arc, Mutex};
 
 use adjoin::{
     BuildOptions, Context, Error, GroundtruthOptions, JoinOptions, JoinStatistics, PairBatch, PairSink, Predicate,
-    Result, Sets, SourceOptions, Store, Written,
-    lab::{join::Prepared, source, store::RowSet},
+    Result, SourceOptions, Store, Written,
+    lab::{
+        join::{Prepared, Sets},
+        source,
+        store::RowSet,
+    },
 };
 
 use crate::rules::{self, RuleJoin};

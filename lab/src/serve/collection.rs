@@ -8,9 +8,12 @@ use std::sync::mpsc::{Receiver, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
 use adjoin::{
-    CacheStatistics, CachedSearch, Context, Element, LatencyStatistics, QueryTarget, Result, SearchEffort, ServedHits,
-    ServedQuery, Store, VectorType,
-    lab::serve::{CacheOptions, NewPlanner},
+    CacheStatistics, CachedSearch, Context, Element, QueryTarget, Result, SearchEffort, ServedHits, ServedQuery, Store,
+    VectorType,
+    lab::{
+        report::LatencyStatistics,
+        serve::{CacheOptions, NewPlanner},
+    },
 };
 use serde_json::{Value, json};
 

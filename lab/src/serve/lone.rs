@@ -4,9 +4,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use adjoin::{
-    Collect, Context, Error, LatencyStatistics, QuerySet, QueryTarget, Result, SearchEffort, SearchOptions,
-    SearchQueries, Store,
-    lab::{buckets, source},
+    Collect, Context, Error, QueryTarget, Result, SearchEffort, SearchOptions, SearchQueries, Store,
+    lab::{buckets, report::LatencyStatistics, source},
 };
 use serde_json::json;
 
@@ -50,6 +49,6 @@ fn searched(
 ) -> Result<Vec<u64>> {
     let hits = Collect::default();
     let options = SearchOptions::new(target, effort, 1);
-    buckets::search(context, store, SearchQueries::new(QuerySet::Source(query)), &options, Box::new(hits.clone()))?;
+    buckets::search(context, store, SearchQueries::new(query), &options, Box::new(hits.clone()))?;
     Ok(hits.hits().remove(0).into_iter().map(|(row, _)| row).collect())
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use adjoin::{Durability, Element, IdType, Metric};
+use adjoin::{Durability, Element, IdKind, Metric};
 use clap::builder::NonEmptyStringValueParser as NonEmpty;
 use clap::{Args, Subcommand, ValueHint};
 
@@ -42,8 +42,9 @@ pub(crate) struct CollectionCreate {
         value_parser = one_of(Metric::OF_JOINS, adjoin::Choice::name))]
     pub(crate) metric: Metric,
     /// Type of the ids
-    #[arg(long, value_name = "T", default_value_t = IdType::Int64, value_parser = choice::<IdType>())]
-    pub(crate) ids: IdType,
+    #[arg(long, value_name = "T", default_value_t = IdKind::Int64,
+        value_parser = one_of(IdKind::OF_COLLECTIONS, adjoin::Choice::name))]
+    pub(crate) ids: IdKind,
     /// Columns for filters, each with its type: text, int64, float64, bool, date or timestamp; e.g.
     /// lang:text,year:int64
     #[arg(long, value_name = "NAME:TYPE,...", value_delimiter = ',', value_parser = NonEmpty::new())]

@@ -1,9 +1,8 @@
 use std::path::Path;
 
 use adjoin::{
-    Attribute, Collection, CollectionFacts, CollectionManifest, CollectionOptions, CollectionStatistics,
-    CollectionWork, Condition, Context, Durability, Error, Result, Target, VectorSource, VectorType, Write,
-    WriteReport, format_bytes, format_count, format_number,
+    Attribute, Collection, CollectionManifest, CollectionOptions, CollectionStatistics, Condition, Context, Durability,
+    Error, Result, Target, VectorSource, VectorType, Write, WriteReport, format_bytes, format_count, format_number,
 };
 use serde::Serialize;
 
@@ -20,11 +19,6 @@ use crate::print::print;
 use crate::resolve;
 use crate::signals::Stopped;
 
-/// Bytes of an id whose length is unknown before a scan.
-const UNKNOWN_ID_BYTES: u64 = 16;
-/// Approximate bytes of vectors that are read at once.
-const READ_BYTES: u64 = 1 << 20;
-
 pub(crate) fn collection(command: &CollectionCommand, stopped: &Stopped) -> Result<Outcome> {
     match command {
         CollectionCommand::Create(arguments) => create(arguments),
@@ -37,7 +31,7 @@ pub(crate) fn collection(command: &CollectionCommand, stopped: &Stopped) -> Resu
 
 fn create(arguments: &CollectionCreate) -> Result<Outcome> {
     let vectors = VectorType { element: arguments.element, dimensions: arguments.dimensions };
-    let (metric, ids) = (arguments.metric, arguments.ids.into());
+    let (metric, ids) = (arguments.metric, arguments.ids);
     let index = resolve::index_options(&arguments.shape, arguments.seed.seed)?;
     let attributes = arguments.columns.iter().map(|text| text.parse()).collect::<Result<Vec<Attribute>>>()?;
     let options = CollectionOptions { vectors, metric, ids, attributes, index };
@@ -52,7 +46,7 @@ fn write(arguments: &CollectionWrite, stopped: &Stopped) -> Result<Outcome> {
     }
     let condition = delete_where.as_deref().map(Condition::parse).transpose()?;
     let context = resolve::context(resources, stopped)?;
-    let (all, facts) = write_all(&context, arguments, condition.as_ref(), arguments.durability)?;
+    let (all, now) = write_all(&context, arguments, condition.as_ref(), arguments.durability)?;
     let memory = context.memory();
     drop(context); // ends the progress bar
     // The sequence number is the result of this command, so `--quiet` does not apply to it.
@@ -60,55 +54,42 @@ fn write(arguments: &CollectionWrite, stopped: &Stopped) -> Result<Outcome> {
     if !resources.quiet.quiet {
         let WriteReport { rows, gone, missing, .. } = all;
         let [rows, gone] = [rows, gone].map(|count| format_count(count, "row"));
-        eprintln!(
-            "{}: {rows} written, {gone} deleted or replaced; {} now",
-            folder.display(),
-            format_count(facts.rows, "row")
-        );
+        eprintln!("{}: {rows} written, {gone} deleted or replaced; {} now", folder.display(), format_count(now, "row"));
         say_missing(missing);
         print_memory(&memory);
     }
     Ok(memory_verdict(&memory))
 }
 
-/// Bytes of a row, about.
-fn row_bytes(source: &dyn VectorSource) -> u64 {
-    source.row_bytes().unwrap_or(source.info().vectors.bytes() as u64 + UNKNOWN_ID_BYTES)
-}
-
-/// Deletes, inserts and upserts the rows of a command.
+/// Deletes, inserts and upserts the rows of a command. Also returns the number of rows after that.
 fn write_all(
     context: &Context,
     arguments: &CollectionWrite,
     condition: Option<&Condition>,
     durability: Durability,
-) -> Result<(WriteReport, CollectionFacts)> {
+) -> Result<(WriteReport, u64)> {
     let CollectionWrite { folder, delete, insert, upsert, columns, .. } = arguments;
     // All is opened before anything is written.
     let open = |names: &[String]| (!names.is_empty()).then(|| resolve::source(context, names, columns)).transpose();
     let (insert, upsert) = (open(insert)?, open(upsert)?);
-    let sources = || [&insert, &upsert].into_iter().flatten();
-    let rows = sources().map(|source| source.info().rows).sum();
-    let bytes = sources().map(|source| source.info().rows * row_bytes(&**source)).sum();
-    // Sources are read one after the other, so only the largest buffers count.
-    let source_bytes = sources().map(|source| source.scan_bytes(READ_BYTES)).max().unwrap_or(0);
-    let context = &CollectionWork::Write { rows, bytes, source_bytes }.context(context, folder);
+    let [insert, upsert] = [&insert, &upsert].map(|source| source.as_deref().map(|source| source as &dyn VectorSource));
+    let sources: Vec<_> = [insert, upsert].into_iter().flatten().collect();
+    let context = &Collection::context_of_write(context, folder, &sources);
     let collection = Collection::open(context, folder)?;
     let ids = delete.as_ref().map(|file| ids_of(file, collection.manifest().ids)).transpose()?;
-    let [insert, upsert] = [&insert, &upsert].map(|source| source.as_deref().map(|source| source as &dyn VectorSource));
     let write = Write { delete: ids.as_ref(), insert, upsert };
     let all = collection.write_all(&write, condition, durability)?;
-    let facts = collection.facts();
+    let rows = collection.facts().rows;
     // Closed here, since a destructor could not report an error of the log.
     collection.close()?;
-    Ok((all, facts))
+    Ok((all, rows))
 }
 
 fn merge(arguments: &CollectionMerge, stopped: &Stopped) -> Result<Outcome> {
     let CollectionMerge { folder, method, temporary, resources } = arguments;
     let mut context = resolve::temporary(resolve::context(resources, stopped)?, temporary)?;
     let method = method.parse()?;
-    context = CollectionWork::Merge.context(&context, folder);
+    context = Collection::context_of_merge(&context, folder);
     let collection = Collection::open(&context, folder)?;
     let merged = collection.merge_by(&context, method)?;
     let (rows, seconds) = (merged.rows, merged.seconds);
@@ -127,7 +108,7 @@ fn snapshot(arguments: &CollectionSnapshot, stopped: &Stopped) -> Result<Outcome
     let mut context = resolve::context(resources, stopped)?;
     resolve::check_files(&context, &[folder.display().to_string()], &[("-o", output)])?;
     let target = Target::File { path: output.clone(), force: replace.force };
-    context = CollectionWork::Snapshot.context(&context, folder);
+    context = Collection::context_of_snapshot(&context, folder);
     // Another process may write to the collection meanwhile. The snapshot is of the state at this moment.
     let collection = Collection::open_read_only(&context, folder)?;
     let written = target.write_vectors(&context, &collection.snapshot())?;
@@ -218,9 +199,9 @@ pub(super) fn verify(context: Context, folder: &Path, quiet: bool) -> Result<Out
         return Err(Error::corrupt(said));
     }
     if !quiet {
-        let CollectionFacts { rows, log_bytes, log_was_cut, .. } = report.facts;
-        let cut = if log_was_cut { "; it ends in a write that was cut off and never acknowledged" } else { "" };
-        let (rows, log) = (format_count(rows, "row"), format_bytes(log_bytes));
+        let cut =
+            if report.facts.log_was_cut { "; it ends in a write that was cut off and never acknowledged" } else { "" };
+        let (rows, log) = (format_count(report.facts.rows, "row"), format_bytes(report.facts.log_bytes));
         let left = "from a write or a merge that did not end; it does no harm";
         let others = unnamed("the collection", left, &report.leftovers, &report.strangers);
         print(&format!("sound: all checksums match, {rows}, {log} of log{cut}\n{others}"))?;

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use adjoin::{Error, IdKind, Ids, Result, TextIds, format_count};
+use adjoin::{Error, IdKind, Ids, Result, format_count};
 
 /// Reads ids from the lines of a file or of standard input; row numbers if `kind` is `None`.
 pub(super) fn ids_of(file: &str, kind: IdKind) -> Result<Ids> {
@@ -14,9 +14,7 @@ pub(super) fn ids_of(file: &str, kind: IdKind) -> Result<Ids> {
     read.map_err(|error| Error::input(format!("{file}: the ids cannot be read: {error}")))?;
     // Lines are not trimmed, since blanks may be part of a text id.
     if kind == IdKind::Utf8 {
-        let mut ids = TextIds::default();
-        text.lines().for_each(|line| ids.push(line.as_bytes()));
-        return Ok(Ids::Utf8(ids));
+        return Ok(text.lines().collect());
     }
     let integer = |(number, line): (usize, &str)| {
         let why = |_| Error::input(format!("{file}: line {number} is {line:?}, which is no integer, as the ids are"));

@@ -17,6 +17,7 @@ mod join;
 mod join_files;
 mod manual;
 mod memory;
+mod memory_watch;
 mod nearest;
 mod parts;
 mod recall;

@@ -1,8 +1,8 @@
 //! `adjoin join --neighbors`: the nearest neighbors of each row.
 
 use adjoin::{
-    Discard, EffortOptions, HitWriter, Metric, NearestJob, NearestOptions, NearestStatistics, Result, SearchEffort,
-    Target, device::forget_code, format_count, format_number,
+    EffortOptions, HitSink, HitWriter, Metric, NearestJob, NearestStatistics, Result, SearchEffort, Target,
+    device::forget_code, format_count, format_number,
 };
 
 use super::join_files::check_files;
@@ -31,7 +31,9 @@ pub(super) fn nearest(arguments: &Join, k: u64, stopped: &Stopped) -> Result<Out
         source: resolve::source_options(&arguments.store.columns)?,
         build: resolve::build_options(&arguments.store, metric.unwrap_or(Metric::L2)),
         metric,
-        nearest: NearestOptions { k, within: arguments.within, effort, seed: arguments.store.seed.seed },
+        k,
+        within: arguments.within,
+        effort,
     };
     let JoinOutput { statistics, tracing, replace, .. } = &arguments.output;
     let (stats, trace) = (statistics.stats.as_deref(), tracing.trace.as_deref());
@@ -46,13 +48,8 @@ pub(super) fn nearest(arguments: &Join, k: u64, stopped: &Stopped) -> Result<Out
 
     let opened = job.open(&context)?;
     forget_code(); // of opening files and of building a store
-    let mut statistics = match &target {
-        Some(target) => {
-            let writer = HitWriter::new(&context, target, opened.store.neighbor_schema());
-            job.run(&context, &opened, Box::new(writer))?
-        }
-        None => job.run(&context, &opened, Box::new(Discard))?,
-    };
+    let writer = target.as_ref().map(|target| HitWriter::new(&context, target, opened.store.neighbor_schema()));
+    let mut statistics = job.run(&context, &opened, writer.map(|writer| Box::new(writer) as Box<dyn HitSink>))?;
     // Deletes the temporary store, if there is one.
     drop(opened);
     stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;

@@ -2,9 +2,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use adjoin::{
-    ClosedFolder, Condition, Context, EffortOptions, FolderKind, HitSink, HitWriter, QuerySet, QueryTarget, Result,
-    SearchEffort, SearchOptions, SearchQueries, SearchStatistics, TableFormat, Target, VectorSource,
-    device::forget_code, format_bytes, format_count, format_number,
+    ClosedFolder, Condition, Context, EffortOptions, FolderKind, HitSink, HitWriter, QueryTarget, Result, SearchEffort,
+    SearchOptions, SearchQueries, SearchStatistics, TableFormat, Target, VectorSource, device::forget_code,
+    format_bytes, format_count, format_number,
 };
 
 use super::memory::print_memory;
@@ -28,10 +28,7 @@ pub(crate) fn search(arguments: &Search, stopped: &Stopped) -> Result<Outcome> {
         false => Some(resolve::source(&context, &arguments.queries, &arguments.columns)?),
     };
     let calibrate_with = calibration_queries(&context, arguments)?;
-    let queries = SearchQueries {
-        queries: source.as_deref().map_or(QuerySet::Rows, QuerySet::Source),
-        calibrate_with: calibrate_with.as_deref(),
-    };
+    let queries = SearchQueries { source: source.as_deref(), calibrate_with: calibrate_with.as_deref() };
     // The schema of the hits depends on the folder, which is not open yet, so the engine calls this later.
     let sink_bytes = |schema| HitWriter::new(&context, &target, schema).memory_bytes();
     context = closed.search_context(&context, queries, &options, &sink_bytes)?;

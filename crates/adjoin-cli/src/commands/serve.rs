@@ -1,7 +1,7 @@
 use std::path::Path;
 
-use adjoin::{Cancel, Error, LatencyStatistics, Result, Target, VectorSource, format_number};
-use adjoin_server::{Level, LoadOptions, LoadReport, LogFormat, ServerOptions, load};
+use adjoin::{Cancel, Error, Result, Target, VectorSource, format_number};
+use adjoin_server::{Level, LoadLatency, LoadOptions, LoadReport, LogFormat, ServerOptions, load};
 use serde_json::{Map, Value, json};
 
 use super::memory::{memory_verdict, print_memory};
@@ -128,7 +128,7 @@ fn told(report: &LoadReport) -> String {
     );
     let times = [("answers", &report.latency_ms), ("refusals", &report.refusal_ms)];
     for (what, latency) in times.iter().filter_map(|(what, latency)| Some((what, latency.as_ref()?))) {
-        let LatencyStatistics { mean, p50, p95, p99, max } = latency;
+        let LoadLatency { mean, p50, p95, p99, max } = latency;
         text += &format!("{what}, ms: mean {mean:.2}, p50 {p50:.2}, p95 {p95:.2}, p99 {p99:.2}, max {max:.2}\n");
     }
     if let Some(failure) = &report.failure {

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use adjoin::{Context, LaterFile, MemoryStatistics, MemoryWatch, Result};
+use adjoin::{Context, LaterFile, MemoryStatistics, Result};
 use serde::Serialize;
 
+use super::memory_watch::MemoryWatch;
 use super::tracing::cannot_write;
 
 /// The file of `--stats`, opened before the work to find out whether it can be written.

@@ -6,7 +6,10 @@ mod dot;
 use std::arch::is_aarch64_feature_detected;
 
 use crate::block_levels::bytes::{interleave, near, nearer};
-use crate::block_levels::{Blocks, by_rows, floats};
+use crate::block_levels::{
+    Blocks, by_rows,
+    floats::{self, blocks_of_floats},
+};
 use crate::centroids::{Centroids, nearest_centroids_by};
 use crate::columns::{PackedColumns, TILE_COLUMNS};
 use crate::lists::at_most_by;
@@ -110,54 +113,7 @@ blocks_of_bytes!(Neon, bytes, "neon");
 blocks_of_bytes!(NeonDot, dot, "neon,dotprod");
 
 // SAFETY: `Neon::detect` alone creates the type, after a check for NEON.
-unsafe impl Blocks<f32> for Neon {
-    type Prepared = ();
-
-    fn pack(&self, panel: &Panel<f32>, order: &[u32], columns: &mut PackedColumns<f32>) {
-        // SAFETY: `self` proves NEON.
-        unsafe { floats::interleave(panel, order, columns) }
-    }
-
-    fn distance(&self, x: &[f32], y: &[f32]) -> f32 {
-        // SAFETY: `self` proves NEON.
-        let [distance, ..] = unsafe { floats::one_to_rows(x, [y]) };
-        distance
-    }
-
-    fn one_to_rows<'a>(&self, x: &[f32], row: impl Fn(usize) -> &'a [f32], out: &mut [f32]) {
-        // SAFETY: `self` proves NEON.
-        by_rows(row, out, |rows: [&[f32]; 4]| unsafe { floats::one_to_rows(x, rows) });
-    }
-
-    fn prepare(&self, _: &Group<'_, f32>, _: &PackedColumns<f32>) -> Self::Prepared {}
-
-    fn block(
-        &self,
-        group: &Group<'_, f32>,
-        (): &mut Self::Prepared,
-        columns: &PackedColumns<f32>,
-        from: usize,
-    ) -> Block<f32> {
-        // SAFETY: `self` proves NEON.
-        unsafe { floats::block(group, columns, from) }
-    }
-
-    fn near(&self, distances: &[f32; TILE_COLUMNS], limit: f32) -> u64 {
-        // SAFETY: `self` proves NEON.
-        unsafe { floats::near(distances, limit) }
-    }
-
-    fn nearer(
-        &self,
-        distances: &[f32; TILE_COLUMNS],
-        first: u32,
-        best: &mut [f32; TILE_COLUMNS],
-        places: &mut [u32; TILE_COLUMNS],
-    ) {
-        // SAFETY: `self` proves NEON.
-        unsafe { floats::nearer(distances, first, best, places) }
-    }
-}
+blocks_of_floats!(Neon);
 
 /// Implements [`crate::lists::Lists::at_most`].
 #[target_feature(enable = "neon")]

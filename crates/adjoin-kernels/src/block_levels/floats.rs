@@ -157,3 +157,61 @@ pub(crate) fn one_to_rows<const R: usize>(x: &[f32], rows: [&[f32]; R]) -> [f32;
     }
     tree(sums)
 }
+
+/// Implements a level's distances of floats by the functions of this module. The level's `detect` alone must create the
+/// type, after a check for the features that these functions need.
+macro_rules! blocks_of_floats {
+    ($level:ty) => {
+        // SAFETY: a value of the type proves the features.
+        unsafe impl Blocks<f32> for $level {
+            type Prepared = ();
+
+            fn pack(&self, panel: &Panel<f32>, order: &[u32], columns: &mut PackedColumns<f32>) {
+                // SAFETY: `self` proves the features.
+                unsafe { floats::interleave(panel, order, columns) }
+            }
+
+            fn distance(&self, x: &[f32], y: &[f32]) -> f32 {
+                // SAFETY: `self` proves the features.
+                let [distance, ..] = unsafe { floats::one_to_rows(x, [y]) };
+                distance
+            }
+
+            fn one_to_rows<'a>(&self, x: &[f32], row: impl Fn(usize) -> &'a [f32], out: &mut [f32]) {
+                // SAFETY: `self` proves the features.
+                by_rows(row, out, |rows: [&[f32]; 4]| unsafe { floats::one_to_rows(x, rows) });
+            }
+
+            fn prepare(&self, _: &Group<'_, f32>, _: &PackedColumns<f32>) -> Self::Prepared {}
+
+            fn block(
+                &self,
+                group: &Group<'_, f32>,
+                (): &mut Self::Prepared,
+                columns: &PackedColumns<f32>,
+                from: usize,
+            ) -> Block<f32> {
+                // SAFETY: `self` proves the features.
+                unsafe { floats::block(group, columns, from) }
+            }
+
+            fn near(&self, distances: &[f32; TILE_COLUMNS], limit: f32) -> u64 {
+                // SAFETY: `self` proves the features.
+                unsafe { floats::near(distances, limit) }
+            }
+
+            fn nearer(
+                &self,
+                distances: &[f32; TILE_COLUMNS],
+                first: u32,
+                best: &mut [f32; TILE_COLUMNS],
+                places: &mut [u32; TILE_COLUMNS],
+            ) {
+                // SAFETY: `self` proves the features.
+                unsafe { floats::nearer(distances, first, best, places) }
+            }
+        }
+    };
+}
+
+pub(crate) use blocks_of_floats;

@@ -10,7 +10,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use adjoin::{Cancel, Error, LatencyStatistics, Result};
+use adjoin::{Cancel, Error, Result};
 use histogram::Histogram;
 use serde::Serialize;
 
@@ -63,12 +63,23 @@ pub struct LoadReport {
     /// Answers per second.
     pub answered_per_second: f64,
     /// Latencies from the intended times to the answers.
-    pub latency_ms: Option<LatencyStatistics>,
+    pub latency_ms: Option<LoadLatency>,
     /// Latencies from the actual sending to the refusals.
-    pub refusal_ms: Option<LatencyStatistics>,
+    pub refusal_ms: Option<LoadLatency>,
     /// Delay of the request that was sent latest. If it is more than a few milliseconds, the client was too slow, not
     /// the server.
     pub sent_late_ms_max: f64,
+}
+
+/// Times of requests, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[allow(missing_docs)]
+pub struct LoadLatency {
+    pub mean: f64,
+    pub p50: f64,
+    pub p95: f64,
+    pub p99: f64,
+    pub max: f64,
 }
 
 /// Counts and times of the requests, by outcome.
@@ -228,14 +239,14 @@ impl Times {
     }
 
     /// Returns the statistics; `None` if there are no times.
-    fn statistics(&self) -> Option<LatencyStatistics> {
+    fn statistics(&self) -> Option<LoadLatency> {
         let ms = |microseconds: u64| microseconds as f64 / 1e3;
         let share = |share: f64| {
             let bucket = self.counts.quantile_bucket(share).ok().flatten()?;
             Some(ms(bucket.end().min(self.max_us)))
         };
         let (p50, p95, p99) = (share(0.5)?, share(0.95)?, share(0.99)?);
-        Some(LatencyStatistics { mean: ms(self.sum_us) / self.count as f64, p50, p95, p99, max: ms(self.max_us) })
+        Some(LoadLatency { mean: ms(self.sum_us) / self.count as f64, p50, p95, p99, max: ms(self.max_us) })
     }
 }
 

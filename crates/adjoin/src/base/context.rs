@@ -1,17 +1,18 @@
 //! The resources of a run: device, memory, threads, kernel and progress. Passed as an argument, never global.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use adjoin_device::{
-    BudgetExceeded, Device, FileKind, FileSystem, LimitedBy, MappedBlocks, MemoryBudget, MemoryLimit, Reservation,
-    current_resident_bytes, forget_peak_resident_bytes, memory_limit, peak_resident_bytes,
+    BudgetExceeded, Creator, Device, FileKind, FileSystem, LimitedBy, MappedBlocks, MemoryBudget, MemoryLimit,
+    Reservation, current_resident_bytes, forget_peak_resident_bytes, memory_limit, peak_resident_bytes,
 };
 use adjoin_kernels::Kernel;
 
 use crate::base::error::{Error, Result};
-use crate::base::locks::OwnFolder;
+use crate::base::locks::{OwnFolder, check_opened_here};
 use crate::base::message::{Argument, Mention, message};
 use crate::base::options::{MemorySize, format_bytes, parse_memory};
 use crate::base::report::{
@@ -46,6 +47,14 @@ impl Context {
     pub fn resident_from_now_on() -> u64 {
         forget_peak_resident_bytes();
         current_resident_bytes()
+    }
+
+    /// Refuses the use of `what` in a forked child of the process that created it.
+    ///
+    /// # Errors
+    /// In any process other than the creator.
+    pub fn check_opened_here(creator: Creator, what: impl Display) -> Result<()> {
+        check_opened_here(creator, what)
     }
 }
 
@@ -143,6 +152,12 @@ impl Context {
     #[must_use]
     pub fn naming_at_least(&self, bytes: u64) -> Self {
         Self { named_bytes_min: self.named_bytes_min.max(bytes), ..self.clone() }
+    }
+
+    /// Returns a context for work that needs `bytes` beyond those that are reserved now. The budget that an error names
+    /// suffices for both.
+    pub(crate) fn naming_more(&self, bytes: u64) -> Self {
+        self.naming_at_least(self.budget.reserved().saturating_add(bytes))
     }
 
     /// Returns a context with another number of threads.
@@ -303,7 +318,7 @@ impl Context {
 
     /// Refuses to reserve in a forked child, in which a lock of the budget may never be released.
     fn check_creator(&self) -> Result<()> {
-        Context::check_opened_here(self.budget.creator(), "the memory budget of this work")
+        check_opened_here(self.budget.creator(), "the memory budget of this work")
     }
 
     /// Grows a reservation to `bytes`, for `purpose`.

@@ -2,13 +2,13 @@
 //! ids do not suffice, since they are reused, and processes of two containers may have equal ids.
 
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use adjoin_device::{Creator, Device, DeviceError, FileKind, HeldLock, Lock};
 
-use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 
 /// Prefix and suffix of the names of own folders.
@@ -21,22 +21,20 @@ pub(crate) const OWNER_FILE: &str = "owner.lock";
 /// Lock file in any other folder, held by its writer.
 const WRITER_FILE: &str = "writer.lock";
 
-impl Context {
-    /// Refuses the use of `what` in a forked child of the process that created it, since threads and the right to write
-    /// are not inherited.
-    ///
-    /// # Errors
-    /// In any process other than the creator.
-    pub fn check_opened_here(creator: Creator, what: impl std::fmt::Display) -> Result<()> {
-        if creator.is_this_process() {
-            return Ok(());
-        }
-        let (creator, child) = (creator.id(), std::process::id());
-        Err(Error::option(format!(
-            "{what} was opened by process {creator}, and cannot be used in its forked child {child}; open it in the child, or \
-             start the child with the method spawn"
-        )))
+/// Refuses the use of `what` in a forked child of the process that created it, since threads and the right to write are
+/// not inherited.
+///
+/// # Errors
+/// In any process other than the creator.
+pub(crate) fn check_opened_here(creator: Creator, what: impl Display) -> Result<()> {
+    if creator.is_this_process() {
+        return Ok(());
     }
+    let (creator, child) = (creator.id(), std::process::id());
+    Err(Error::option(format!(
+        "{what} was opened by process {creator}, and cannot be used in its forked child {child}; open it in the child, or \
+         start the child with the method spawn"
+    )))
 }
 
 /// A folder owned exclusively by one run; removed with its contents when dropped.
@@ -201,7 +199,7 @@ impl WriterLock {
     /// # Errors
     /// If its file cannot be removed, which does not prevent others from taking the lock.
     pub(crate) fn release(mut self) -> Result<()> {
-        Context::check_opened_here(self.creator, self.path.display())?;
+        check_opened_here(self.creator, self.path.display())?;
         // The lock is held until after the file is removed; otherwise another process could lock the file that is
         // removed.
         let Some(_held) = self.held.take() else { return Ok(()) };

@@ -8,6 +8,7 @@ pub(crate) mod frames;
 pub(crate) mod geometry;
 pub(crate) mod locks;
 pub(crate) mod message;
+pub(crate) mod mutex;
 pub(crate) mod options;
 pub(crate) mod output;
 pub(crate) mod predicate;

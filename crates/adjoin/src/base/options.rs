@@ -2,12 +2,12 @@
 
 use std::fmt;
 
+use half::f16;
 use serde::{Deserialize, Serialize};
 
 use crate::base::choice::choices;
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
-use crate::base::predicate::{f16_values, f32_values};
 
 /// Most dimensions of a vector.
 pub(crate) const DIMENSIONS_MAX: usize = 8_192;
@@ -49,6 +49,16 @@ impl Element {
     pub fn is_integer(self) -> bool {
         matches!(self, Self::U8 | Self::I8)
     }
+}
+
+/// Returns the elements of a stored f32 vector.
+pub(crate) fn f32_values(bytes: &[u8]) -> impl Iterator<Item = f64> {
+    bytes.as_chunks::<4>().0.iter().map(|&chunk| f64::from(f32::from_le_bytes(chunk)))
+}
+
+/// Returns the elements of a stored f16 vector.
+pub(crate) fn f16_values(bytes: &[u8]) -> impl Iterator<Item = f64> {
+    bytes.as_chunks::<2>().0.iter().map(|&chunk| f64::from(f16::from_le_bytes(chunk)))
 }
 
 choices! { "the element type" => Element { F32 = "f32", F16 = "f16", U8 = "u8", I8 = "i8" } }

@@ -3,12 +3,11 @@
 //! Fast kernels work on the coordinates of [`crate::base::geometry`], and only leave out pairs that are certainly too far
 //! apart. Every remaining pair is decided here.
 
-use half::f16;
 use serde::{Deserialize, Serialize};
 
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
-use crate::base::options::{Element, Metric, VectorType};
+use crate::base::options::{Element, Metric, VectorType, f16_values, f32_values};
 
 /// Predicate of the pairs to find.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -286,18 +285,10 @@ pub(crate) fn sums<X, const N: usize>(
     sums
 }
 
-/// Returns the elements of a stored f32 vector.
-pub(crate) fn f32_values(bytes: &[u8]) -> impl Iterator<Item = f64> {
-    bytes.as_chunks::<4>().0.iter().map(|&chunk| f64::from(f32::from_le_bytes(chunk)))
-}
-
-/// Returns the elements of a stored f16 vector.
-pub(crate) fn f16_values(bytes: &[u8]) -> impl Iterator<Item = f64> {
-    bytes.as_chunks::<2>().0.iter().map(|&chunk| f64::from(f16::from_le_bytes(chunk)))
-}
-
 #[cfg(test)]
 mod tests {
+    use half::f16;
+
     use super::*;
 
     #[test]

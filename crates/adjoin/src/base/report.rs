@@ -2,17 +2,14 @@
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use adjoin_device::current_resident_bytes;
-use crossbeam_channel::{RecvTimeoutError, Sender, unbounded};
 use serde::{Deserialize, Serialize};
 
 use crate::base::error::{Error, Result};
+use crate::base::mutex::lock;
 use crate::base::options::format_number;
-use crate::base::workers::lock;
 
 /// Cancellation by the caller or a deadline. Clones share one flag and one deadline.
 #[derive(Debug, Clone, Default)]
@@ -123,50 +120,6 @@ impl SharedSeconds {
     }
 }
 
-/// Samples the resident memory of the process, on a thread of its own.
-pub struct MemoryWatch {
-    stop: Sender<()>,
-    thread: JoinHandle<Vec<(f64, u64)>>,
-}
-
-/// Initial time between two samples.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Most samples kept. Beyond that, every second one is dropped, and the rate is halved.
-const LOOKS_MAX: usize = 512;
-
-impl MemoryWatch {
-    /// Starts sampling; returns `None` if the system provides no thread.
-    pub fn begin() -> Option<Self> {
-        let (stop, stopped) = unbounded();
-        let look = move || {
-            let (watch, mut every, mut looks) = (Stopwatch::start(), LOOK_EVERY, Vec::new());
-            loop {
-                looks.push((watch.seconds(), current_resident_bytes()));
-                if looks.len() == LOOKS_MAX {
-                    let mut number = 0;
-                    looks.retain(|_| {
-                        number += 1;
-                        number % 2 == 1
-                    });
-                    every *= 2;
-                }
-                // The wait is the pause between samples, and ends at once when the watch is finished.
-                if stopped.recv_timeout(every) != Err(RecvTimeoutError::Timeout) {
-                    return looks;
-                }
-            }
-        };
-        let thread = std::thread::Builder::new().name("memory".into()).spawn(look).ok()?;
-        Some(Self { stop, thread })
-    }
-
-    /// Stops sampling; returns the samples: seconds since the start, and bytes.
-    pub fn finish(self) -> Vec<(f64, u64)> {
-        drop(self.stop);
-        self.thread.join().unwrap_or_default()
-    }
-}
-
 /// Collects the lines noted during a run, for tests and for callers that show them later.
 #[derive(Debug, Default)]
 pub struct Notes(Mutex<Vec<String>>);
@@ -174,7 +127,7 @@ pub struct Notes(Mutex<Vec<String>>);
 impl Notes {
     /// Returns the lines so far.
     pub fn lines(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.0).clone()
     }
 }
 
@@ -182,7 +135,7 @@ impl Progress for Notes {
     fn begin(&self, _phase: &str, _unit: &str, _total: u64) {}
     fn advance(&self, _done: u64) {}
     fn note(&self, line: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_owned());
+        lock(&self.0).push(line.to_owned());
     }
 }
 
@@ -431,7 +384,7 @@ impl LatencyStatistics {
 }
 
 /// Target recall, and the recall reached: of hits ([`Self::at_k`]), or of pairs ([`Self::pair`], [`Self::per_vector`]).
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct RecallStatistics {
     pub target: f64,

@@ -1,13 +1,14 @@
 //! Threads that process a list of items and end with the call.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use crossbeam_channel::bounded;
 
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
+use crate::base::mutex::lock;
 use crate::base::report::Cancel;
 
 /// Returns the default number of threads: the system's available parallelism, given the cores that this process may use
@@ -201,11 +202,6 @@ fn map_stream_by<I: Send, S, R: Send>(
         Some(error) => Err(error),
         None => Ok(done.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten().collect()),
     }
-}
-
-/// Locks a mutex, even if poisoned: the panic is reported when its thread is joined.
-pub(crate) fn lock<V>(mutex: &Mutex<V>) -> MutexGuard<'_, V> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -25,7 +25,8 @@ pub(crate) use self::decide::{ProbePlan, recall_to_learn};
 pub use self::nearest::{NearestOptions, nearest};
 pub(crate) use self::of_rows::{NearRows, least_near_rows};
 pub(crate) use self::probe_pass::ProbePass;
-pub use self::queries::{QuerySet, SearchQueries};
+pub(crate) use self::queries::QuerySet;
+pub use self::queries::SearchQueries;
 use self::run::{CarriedColumns, StoreSearch};
 pub(crate) use self::searcher::{LoadedCenters, Queries, Searcher};
 pub(crate) use self::visits::Visits;
@@ -75,7 +76,7 @@ fn search_for(
     sink: Box<dyn HitSink + '_>,
 ) -> Result<SearchStatistics> {
     let buckets = Buckets::of(store);
-    let (queries, calibration_queries) = (search.queries, search.calibration_set());
+    let (queries, calibration_queries) = (search.set(), search.calibration_set());
     [queries, calibration_queries].iter().try_for_each(|set| set.check(buckets.space(), store.folder()))?;
     options.check()?;
     options.target.check(store.manifest().metric, store.folder())?;
@@ -89,10 +90,8 @@ fn search_for(
     let lookup = HitLookup { ids: store.manifest().ids, naming_bytes: naming_bytes(&buckets), columns: needs };
     let handing = SearchRun::least_bytes(&lookup, &*sink);
     let least = least_bytes(context, &buckets, search, options, may_round);
-    let (least, held) = (least.saturating_add(handing), context.budget().total() - context.budget().free());
-    let all_hits = options.target.all_hits_bytes(buckets.rows());
-    let context =
-        &context.naming_at_least(held.saturating_add(least).saturating_add(all_hits)).for_run(least, PURPOSE)?;
+    let least = least.saturating_add(handing);
+    let context = &options.target.run_context(context, least, buckets.rows(), PURPOSE)?;
     let coding = if may_round { fit_coding(context, &buckets, options.seed, PURPOSE)? } else { None };
     // If codes do not distinguish neighbors, nearly every row would have to be decided by floats.
     let rounded = buckets.rounded(coding.filter(Coding::tells_neighbors_apart));
@@ -129,7 +128,7 @@ fn least_bytes(
     let of_condition = options.filter.as_ref().map_or(0, |_| finding());
     // The first place of each bucket, by which columns are found.
     let of_columns = if options.columns.is_empty() { 0 } else { u64::from(buckets.count()) * size_of::<u32>() as u64 };
-    let queries = search.queries;
+    let queries = search.set();
     let mut least =
         with_coordinates!(buckets.space(), T => least_of_searching::<T>(context, buckets, queries, options));
     if may_round {
@@ -155,9 +154,9 @@ fn least_of_searching<T: Coordinate>(
 }
 
 /// Returns the schema of the hits of queries in a store, without columns.
-pub fn hit_schema(store: &Store, queries: QuerySet<'_>) -> HitSchema {
+pub fn hit_schema(store: &Store, queries: SearchQueries<'_>) -> HitSchema {
     let manifest = store.manifest();
-    HitSchema::of(queries.ids(manifest.ids), manifest.ids, manifest.metric)
+    HitSchema::of(queries.set().ids(manifest.ids), manifest.ids, manifest.metric)
 }
 
 impl Store {

@@ -3,7 +3,7 @@
 //! The rows are queries in the order of the buckets, so that queries of one batch share most of the buckets that they
 //! probe.
 
-use super::queries::{QuerySet, SearchQueries};
+use super::queries::SearchQueries;
 use super::{Neighbors, calibration, hit_schema, search_for};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
@@ -67,7 +67,7 @@ pub fn nearest(
     let NearestOptions { k, within, effort, seed } = *options;
     let search = SearchOptions::new(QueryTarget::of(Some(k), None, None)?, effort, seed);
     let neighbors = Neighbors { within: options.predicate(store.manifest().metric)? };
-    let rows = SearchQueries::new(QuerySet::Rows);
+    let rows = SearchQueries::default();
     let SearchStatistics { common, search } = search_for(context, store, rows, &search, Some(neighbors), sink)?;
     // A row is not compared with itself.
     let others = common.rows.saturating_sub(1).max(1);
@@ -89,6 +89,6 @@ pub fn nearest(
 impl Store {
     /// Returns the schema of the neighbors of a store's rows.
     pub fn neighbor_schema(&self) -> HitSchema {
-        hit_schema(self, QuerySet::Rows)
+        hit_schema(self, SearchQueries::default())
     }
 }

@@ -13,9 +13,9 @@ use crate::query::{Gathering, QueryBatch, QueryRow, QuerySources, SourceQueries,
 use crate::source::{IdKind, VectorSource};
 use crate::store::FolderKind;
 
-/// Set of queries.
+/// Set of queries, or of calibration queries.
 #[derive(Clone, Copy)]
-pub enum QuerySet<'a> {
+pub(crate) enum QuerySet<'a> {
     /// Vectors of a source, in their order.
     Source(&'a dyn VectorSource),
     /// Rows of the store that pass the filter, in the order of the store. A row does not find itself.
@@ -25,44 +25,50 @@ pub enum QuerySet<'a> {
 }
 
 /// Queries of a search, and the queries that its recall is calibrated with.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub struct SearchQueries<'a> {
-    /// The queries.
-    pub queries: QuerySet<'a>,
+    /// Vectors to use as queries. If `None`, the rows of the store that pass the filter are the queries; a row does not
+    /// find itself.
+    pub source: Option<&'a dyn VectorSource>,
     /// Vectors with the same distribution as the queries. If `None`, rows of the folder are drawn.
     pub calibrate_with: Option<&'a dyn VectorSource>,
 }
 
 impl<'a> SearchQueries<'a> {
-    /// Queries whose recall is calibrated with rows of the folder.
-    pub fn new(queries: QuerySet<'a>) -> Self {
-        Self { queries, calibrate_with: None }
+    /// Creates queries whose recall is calibrated with rows of the folder.
+    pub fn new(source: &'a dyn VectorSource) -> Self {
+        Self { source: Some(source), calibrate_with: None }
     }
 
     /// Returns the queries and calibration queries as sources. Rows of the folder can be queries of a store only.
     pub(crate) fn into_sources(self, kind: FolderKind) -> Result<QuerySources<'a>> {
-        match self.queries {
-            QuerySet::Source(queries) => Ok(QuerySources { queries, calibrate_with: self.calibrate_with }),
-            QuerySet::Rows | QuerySet::AllRows => Err(Error::option(message![
+        let queries = self.source.ok_or_else(|| {
+            Error::option(message![
                 format!("the rows of {kind} cannot be its own queries; search a store, or give a file as "),
                 Argument::Queries
-            ])),
-        }
+            ])
+        })?;
+        Ok(QuerySources { queries, calibrate_with: self.calibrate_with })
+    }
+
+    /// Returns the set of the queries.
+    pub(super) fn set(self) -> QuerySet<'a> {
+        self.source.map_or(QuerySet::Rows, QuerySet::Source)
     }
 
     /// Returns the set from which calibration queries are drawn.
     pub(super) fn calibration_set(self) -> QuerySet<'a> {
-        match (self.calibrate_with, self.queries) {
+        match (self.calibrate_with, self.source) {
             (Some(source), _) => QuerySet::Source(source),
             // Queries from a source resemble any row, whichever rows the filter admits.
-            (None, QuerySet::Source(_)) => QuerySet::AllRows,
-            (None, QuerySet::Rows | QuerySet::AllRows) => QuerySet::Rows,
+            (None, Some(_)) => QuerySet::AllRows,
+            (None, None) => QuerySet::Rows,
         }
     }
 
     /// Returns the bytes held while queries or calibration queries are read.
     pub(super) fn reading_bytes(self, buckets: &Buckets<'_>) -> u64 {
-        self.queries.reading_bytes(buckets).max(self.calibration_set().reading_bytes(buckets))
+        self.set().reading_bytes(buckets).max(self.calibration_set().reading_bytes(buckets))
     }
 }
 

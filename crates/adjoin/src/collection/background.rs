@@ -42,33 +42,42 @@ impl Drop for Merging<'_> {
 }
 
 impl Merger {
-    /// Starts the merge thread.
+    /// Starts the merge thread. A merge begins when the rows in memory take `at_bytes`; by default, a part of the budget.
     ///
     /// # Errors
-    /// If an option is out of range, the collection is open for reading only or has a merger already, a merge would not
+    /// If `at_bytes` is out of range, the collection is open for reading only or has a merger already, a merge would not
     /// fit into the budget, or the thread cannot be started.
-    pub fn start(collection: &Arc<Collection>, options: MergerOptions) -> Result<Self> {
-        options.check()?;
-        let writer = collection.writer()?;
-        collection.check_mergeable()?;
-        {
-            let mut state = lock(&writer.pressure.state);
-            if state.merger.is_some() {
-                let at = collection.folder().display();
-                return Err(Error::option(format!("{at} is merged by itself already; one merger suffices")));
-            }
-            let last_seconds = lock(&writer.merges).last_seconds();
-            state.merger = Some(Pacing::new(options, last_seconds));
-        }
-        let cancel = Cancel::default();
-        let mut merger = Self { collection: collection.clone(), cancel: cancel.clone(), thread: None };
-        let mut context = collection.context.with_threads(options.threads);
-        context.cancel = cancel;
-        let collection = collection.clone();
-        let thread = Builder::new().name("adjoin merge".into()).spawn(move || collection.merge_when_due(&context));
-        merger.thread = Some(thread.map_err(Error::no_thread)?);
-        Ok(merger)
+    pub fn start(collection: &Arc<Collection>, at_bytes: Option<u64>) -> Result<Self> {
+        let usual = MergerOptions::of(&collection.context);
+        start_merger(collection, MergerOptions { at_bytes: at_bytes.unwrap_or(usual.at_bytes), ..usual })
     }
+}
+
+/// Starts a merge thread with options of its own.
+///
+/// # Errors
+/// As [`Merger::start`].
+pub fn start_merger(collection: &Arc<Collection>, options: MergerOptions) -> Result<Merger> {
+    options.check()?;
+    let writer = collection.writer()?;
+    collection.check_mergeable()?;
+    {
+        let mut state = lock(&writer.pressure.state);
+        if state.merger.is_some() {
+            let at = collection.folder().display();
+            return Err(Error::option(format!("{at} is merged by itself already; one merger suffices")));
+        }
+        let last_seconds = lock(&writer.merges).last_seconds();
+        state.merger = Some(Pacing::new(options, last_seconds));
+    }
+    let cancel = Cancel::default();
+    let mut merger = Merger { collection: collection.clone(), cancel: cancel.clone(), thread: None };
+    let mut context = collection.context.with_threads(options.threads);
+    context.cancel = cancel;
+    let collection = collection.clone();
+    let thread = Builder::new().name("adjoin merge".into()).spawn(move || collection.merge_when_due(&context));
+    merger.thread = Some(thread.map_err(Error::no_thread)?);
+    Ok(merger)
 }
 
 impl Drop for Merger {

@@ -35,12 +35,16 @@ const MERGED_SHARE: u64 = 4;
 /// Bytes that a collection holds more after a restart than before it, in addition to the buffer in which it read the log and
 /// which it holds until the first write: together with a buffer of 1 MiB, 2.7 MB were measured.
 const RESTART_BYTES: u64 = 3 << 20;
+/// Bytes of an id whose length is unknown before a scan.
+const UNKNOWN_ID_BYTES: u64 = 16;
+/// Bytes of vectors of a source that are read at once while they are written to a collection, about.
+const WRITE_SCAN_BYTES: u64 = 1 << 20;
 /// Bytes for a scan of all rows.
 const SCAN_BYTES: u64 = 4 << 20;
 
 /// Work for which a collection is opened.
 #[derive(Debug, Clone, Copy)]
-pub enum CollectionWork {
+pub(super) enum CollectionWork {
     /// Merging it.
     Merge,
     /// Writing rows.
@@ -70,9 +74,37 @@ pub(crate) fn context_of_rows(
     context_naming(context, folder, |manifests| manifests.least_with_rows(context, folder, bytes_of))
 }
 
-/// Implements [`CollectionWork::context`].
-pub(crate) fn collection_context(context: &Context, folder: &Path, work: CollectionWork) -> Context {
+/// Returns a context whose refusals name a budget that suffices for work on the collection in a folder, at whichever step
+/// a smaller one fails. If the folder cannot be read, as it is damaged or another process merges, they name what a step
+/// needs: opening the collection reports the damage, or reads it again.
+pub(super) fn collection_context(context: &Context, folder: &Path, work: CollectionWork) -> Context {
     context_naming(context, folder, |manifests| manifests.least_bytes(context, folder, work))
+}
+
+impl Collection {
+    /// Returns a context for opening the collection in a folder and merging it. Its refusals name a budget that suffices.
+    pub fn context_of_merge(context: &Context, folder: &Path) -> Context {
+        collection_context(context, folder, CollectionWork::Merge)
+    }
+
+    /// Returns a context for opening the collection in a folder and writing its rows to a file. Its refusals name a budget
+    /// that suffices.
+    pub fn context_of_snapshot(context: &Context, folder: &Path) -> Context {
+        collection_context(context, folder, CollectionWork::Snapshot)
+    }
+
+    /// Returns a context for opening the collection in a folder and writing the rows of sources. Its refusals name a budget
+    /// that suffices.
+    pub fn context_of_write(context: &Context, folder: &Path, sources: &[&dyn VectorSource]) -> Context {
+        let rows = sources.iter().map(|source| source.info().rows).sum();
+        let row_bytes = |source: &dyn VectorSource| {
+            source.row_bytes().unwrap_or(source.info().vectors.bytes() as u64 + UNKNOWN_ID_BYTES)
+        };
+        let bytes = sources.iter().map(|source| source.info().rows * row_bytes(*source)).sum();
+        // Sources are read one after the other, so only the largest buffers count.
+        let source_bytes = sources.iter().map(|source| source.scan_bytes(WRITE_SCAN_BYTES)).max().unwrap_or(0);
+        collection_context(context, folder, CollectionWork::Write { rows, bytes, source_bytes })
+    }
 }
 
 /// Returns a context that in refusals names the bytes that `least` computes, if the manifests can be read.

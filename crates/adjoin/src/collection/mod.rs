@@ -41,28 +41,16 @@ mod temporary_index;
 mod verify;
 mod write;
 
-use std::path::Path;
-
 pub use self::attributes::{Attribute, AttributeKind};
-pub use self::background::Merger;
+pub use self::background::{Merger, start_merger};
 pub use self::backpressure::MergerOptions;
 pub(crate) use self::get::LocatedRows;
 pub use self::log::Durability;
 pub use self::manifest::{CollectionManifest, CollectionOptions};
-pub use self::memory::CollectionWork;
-pub(crate) use self::memory::{collection_context, context_of_rows};
+pub(crate) use self::memory::context_of_rows;
 pub use self::method::MergeMethod;
-pub use self::operations::{Collection, CollectionFacts, WriteReport};
+pub(crate) use self::operations::CollectionFacts;
+pub use self::operations::{Collection, WriteReport};
 pub use self::snapshot::open_rows;
 pub use self::statistics::CollectionStatistics;
 pub use self::write::{Put, Write};
-use crate::base::context::Context;
-
-impl CollectionWork {
-    /// Returns a context whose refusals name a budget that suffices for work on the collection in a folder, at whichever step a
-    /// smaller one fails. If the folder cannot be read, as it is damaged or another process merges, they name what a step needs:
-    /// opening the collection reports the damage, or reads it again.
-    pub fn context(self, context: &Context, folder: &Path) -> Context {
-        collection_context(context, folder, self)
-    }
-}

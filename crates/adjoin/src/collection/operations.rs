@@ -19,7 +19,7 @@ use super::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, lock};
 use super::write::{Incoming, Put, Write};
 use crate::base::context::Context;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::locks::WriterLock;
+use crate::base::locks::{WriterLock, check_opened_here};
 use crate::base::report::Cancel;
 use crate::source::{Ids, VectorSource};
 use crate::store::{FolderKind, is_replaced, refuse_remote};
@@ -470,7 +470,7 @@ impl Collection {
     /// # Errors
     /// In a forked child of the process that opened the collection.
     pub fn check_creator(&self) -> Result<()> {
-        Context::check_opened_here(self.creator, self.folder.display())
+        check_opened_here(self.creator, self.folder.display())
     }
 
     pub(super) fn writer(&self) -> Result<&Writer> {

@@ -93,10 +93,7 @@ impl Collection {
         let lookup = HitLookup { ids: manifest.ids, naming_bytes: 0, columns };
         let delivery = SearchRun::least_bytes(&lookup, &*sink);
         let least = queries.reading_bytes() + finding + 2 * query_bytes + delivery;
-        let (held, all_hits) =
-            (context.budget().total() - context.budget().free(), options.target.all_hits_bytes(rows));
-        let context =
-            &context.naming_at_least(held.saturating_add(least).saturating_add(all_hits)).for_run(least, PURPOSE)?;
+        let context = &options.target.run_context(context, least, rows, PURPOSE)?;
         let _reading = context.reserve(queries.reading_bytes(), PURPOSE)?;
         let run = SearchRun::new(context, options.target, lookup, &*sink)?;
         let room = context.budget().free().saturating_sub(finding) / 2;

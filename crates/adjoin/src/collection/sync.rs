@@ -8,7 +8,7 @@ pub(super) use shuttle::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGua
 pub(super) use std::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 #[cfg(not(adjoin_shuttle))]
-pub(super) use crate::base::workers::lock;
+pub(super) use crate::base::mutex::lock;
 
 /// Locks a mutex. A panic in another thread is reported by the thread that joins it.
 #[cfg(adjoin_shuttle)]

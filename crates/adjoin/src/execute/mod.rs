@@ -18,8 +18,9 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::geometry::Coordinate;
+use crate::base::mutex::lock;
 use crate::base::report::{Cancel, SharedSeconds};
-use crate::base::workers::{lock, spawn_scoped};
+use crate::base::workers::spawn_scoped;
 use crate::load::{Buckets, Cache, CachedBucket, LoadedBucket, ReadAhead, StoredBucket};
 use crate::plan::{BucketSizes, Schedule, Step, Task};
 

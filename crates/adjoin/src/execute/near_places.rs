@@ -10,7 +10,7 @@ use adjoin_kernels::{Kernel, PackedColumns, Panel, TILE_ROWS};
 
 use super::nearest::NumberedQueries;
 use crate::base::geometry::Coordinate;
-use crate::base::workers::lock;
+use crate::base::mutex::lock;
 use crate::load::{LoadedBucket, Members, Subset};
 
 /// Queries that are compared with a bucket at once, so that their distances stay in the CPU cache.

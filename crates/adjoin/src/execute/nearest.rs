@@ -14,9 +14,10 @@ use super::tiles::{MASK_COLUMNS_MIN, block_rows};
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::geometry::{Coordinate, Space};
+use crate::base::mutex::lock;
 use crate::base::options::{Element, Metric};
 use crate::base::predicate::Predicate;
-use crate::base::workers::{lock, map_items};
+use crate::base::workers::map_items;
 use crate::load::{Decider, LoadedBucket, Members, Subset};
 
 /// Number of queries that are sorted per task.

@@ -18,8 +18,9 @@ use super::search::GreedySearch;
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::geometry::Coordinate;
+use crate::base::mutex::lock;
 use crate::base::random::Random;
-use crate::base::workers::{lock, map_items};
+use crate::base::workers::map_items;
 
 /// A batch has at most one vertex per this many in the graph, because its members do not see one another.
 const BATCH_SHARE: usize = 64;

@@ -11,7 +11,8 @@ use adjoin_device::{AlignedBuffer, Reservation};
 use super::{Index, PURPOSE_SEARCH};
 use crate::base::context::Context;
 use crate::base::error::Result;
-use crate::base::workers::{lock, map_items};
+use crate::base::mutex::lock;
+use crate::base::workers::map_items;
 
 /// Number of parts, each with its own lock.
 const PARTS: usize = 16;

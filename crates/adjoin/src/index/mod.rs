@@ -253,8 +253,7 @@ fn find(
         let running = |way: SearchMethod| IndexSearch::<T>::least_bytes(&needs, way);
         let filter_bytes = FilteredVertices::least_bytes(facts, options.filter.is_some(), changes);
         // The open index holds memory already, so a refusal names a budget for both.
-        let held = context.budget().total() - context.budget().free();
-        let context = &context.naming_at_least(held + bytes_of_any::<T>(&needs, queries.calibrate_with, options, filter_bytes));
+        let context = &context.naming_more(bytes_of_any::<T>(&needs, queries.calibrate_with, options, filter_bytes));
         // A budget that is too small is refused before the filter is evaluated, which may take long.
         if filter_bytes > 0 {
             drop(context.for_run(filter_bytes + running(decide::least_way(facts, options)), PURPOSE_SEARCH)?);

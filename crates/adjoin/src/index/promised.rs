@@ -4,8 +4,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
+use crate::base::mutex::lock;
 use crate::base::report::RecallStatistics;
-use crate::base::workers::lock;
 
 /// Largest number of remembered promises.
 const PROMISES_MAX: usize = 64;

@@ -15,9 +15,9 @@ use crate::base::checkpoint::damaged;
 use crate::base::context::Context;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::message::{Argument, Mention};
+use crate::base::mutex::lock;
 use crate::base::options::VectorType;
 use crate::base::report::{CommonStatistics, JoinStatistics, Stopwatch};
-use crate::base::workers::lock;
 use crate::join::{JoinEffort, JoinOptions, JoinSide, PairFilter, RowFilter, Sets, UnopenedSet, memory_bound};
 use crate::load::check_comparable;
 use crate::sink::Removals;
@@ -106,18 +106,17 @@ impl Named {
 
     /// Returns sets of sources as bytes if their floats are all integers that fit.
     fn narrowed(context: &Context, first: Self, second: Option<Self>) -> Result<(Self, Option<Self>)> {
-        match (first, second) {
+        Ok(match (first, second) {
             (Self::Source(first), None) => {
-                let mut sources = source::narrowed(context, vec![first])?;
-                Ok((Self::Source(sources.remove(0)), None))
+                let [first] = source::narrowed(context, [first])?;
+                (Self::Source(first), None)
             }
             (Self::Source(first), Some(Self::Source(second))) => {
-                let mut sources = source::narrowed(context, vec![first, second])?;
-                let second = sources.remove(1);
-                Ok((Self::Source(sources.remove(0)), Some(Self::Source(second))))
+                let [first, second] = source::narrowed(context, [first, second])?;
+                (Self::Source(first), Some(Self::Source(second)))
             }
-            others => Ok(others),
-        }
+            others => others,
+        })
     }
 
     /// Returns the properties that the memory of a join depends on.
@@ -160,9 +159,8 @@ impl Opened {
         bytes_of: &dyn Fn(&dyn VectorSource) -> u64,
     ) -> Result<Self> {
         let named = Named::open(&context_of_later(context, inputs, bytes_of), inputs, source, only_for_builds)?;
-        let held = context.budget().total() - context.budget().free();
-        let later = held + if let Named::Source(source) = &named { bytes_of(&**source) } else { 0 };
-        Self::of(&context.naming_at_least(later), named, build, None)
+        let later = if let Named::Source(source) = &named { bytes_of(&**source) } else { 0 };
+        Self::of(&context.naming_more(later), named, build, None)
     }
 
     /// Opens a set. If `kept` is given, a store is built from sources at that path, unless it exists already, for a run
@@ -280,8 +278,7 @@ impl<'a> Job<'a> {
         let Conditions { rows, other_rows, pairs } = &self.conditions;
         let named: Vec<&Named> = [Some(&first), second.as_ref()].into_iter().flatten().collect();
         let sets: Vec<UnopenedSet> = named.iter().map(|named| named.unopened(&build)).collect();
-        let held = context.budget().total() - context.budget().free();
-        let context = &context.naming_at_least(held + self.bound(&sets));
+        let context = &context.naming_more(self.bound(&sets));
         let mut kept = self.resume.then(|| JoinCheckpoint::open(context, self, &named)).transpose()?;
         let watch = Stopwatch::start();
         let (first, second) = Named::narrowed(context, first, second)?;
@@ -336,9 +333,9 @@ impl<'a> Job<'a> {
     /// Fails as [`JoinOptions::prepare`] does, if the sink fails, or if the disk has too little space for the result.
     pub fn run(&self, context: &Context, opened: &OpenedSets) -> Result<JoinStatistics> {
         let sets = opened.sets();
-        let (rows, held) = (sets.sides().map(JoinSide::rows).sum(), context.budget().total() - context.budget().free());
+        let rows = sets.sides().map(JoinSide::rows).sum();
         let bound = memory_bound(sets, &self.join, self.output.wants_ids())? + self.output.bound(rows);
-        let context = &context.naming_at_least(held + bound);
+        let context = &context.naming_more(bound);
         // The checkpoints belong to one run, which removes them at its end.
         let kept = lock(&opened.kept).take();
         let mut statistics = match kept {

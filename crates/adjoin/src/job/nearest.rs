@@ -8,7 +8,8 @@ use crate::base::options::Metric;
 use crate::base::report::NearestStatistics;
 use crate::buckets::{NearestOptions, nearest};
 use crate::join::{JoinEffort, UnopenedSet};
-use crate::sink::HitSink;
+use crate::query::SearchEffort;
+use crate::sink::{Discard, HitSink};
 use crate::source::{SourceOptions, VectorSource};
 use crate::store::BuildOptions;
 
@@ -22,8 +23,12 @@ pub struct NearestJob<'a> {
     pub build: BuildOptions,
     /// Metric of that store, if given.
     pub metric: Option<Metric>,
-    /// The neighbors to find.
-    pub nearest: NearestOptions,
+    /// Number of neighbors of each row, without the row itself; at least 1.
+    pub k: u64,
+    /// Threshold that neighbors must meet in addition: a distance or, under cosine, a similarity.
+    pub within: Option<f64>,
+    /// How hard the search works.
+    pub effort: SearchEffort,
 }
 
 impl NearestJob<'_> {
@@ -36,18 +41,30 @@ impl NearestJob<'_> {
         let of_builds = metric.map(|metric| Argument::Metric.with(metric)).or_else(|| source.only_for_builds(build));
         let bytes_of = |rows: &dyn VectorSource| {
             let joining = UnopenedSet::of_source(rows, build).join_bytes(true, JoinEffort::Unsaid.target());
-            joining.saturating_add(self.nearest.bytes_besides_join(rows.info().rows))
+            joining.saturating_add(self.options().bytes_besides_join(rows.info().rows))
         };
         Opened::new(context, inputs, source, build, of_builds, &bytes_of)
     }
 
-    /// Finds the neighbors of each row of the opened store. The statistics include the build, if there was one.
+    /// Finds the neighbors of each row of the opened store, and passes them to `sink`, or only counts them. The
+    /// statistics include the build, if there was one.
     ///
     /// # Errors
     /// Fails if an option is out of range, the budget is too small, the store cannot be read, or the sink fails.
-    pub fn run(&self, context: &Context, opened: &Opened, sink: Box<dyn HitSink + '_>) -> Result<NearestStatistics> {
-        let mut statistics = nearest(context, &opened.store, &self.nearest, sink)?;
+    pub fn run(
+        &self,
+        context: &Context,
+        opened: &Opened,
+        sink: Option<Box<dyn HitSink + '_>>,
+    ) -> Result<NearestStatistics> {
+        let sink = sink.unwrap_or_else(|| Box::new(Discard));
+        let mut statistics = nearest(context, &opened.store, &self.options(), sink)?;
         opened.add_build(&mut statistics.common);
         Ok(statistics)
+    }
+
+    fn options(&self) -> NearestOptions {
+        let Self { k, within, effort, ref build, .. } = *self;
+        NearestOptions { k, within, effort, seed: build.seed }
     }
 }

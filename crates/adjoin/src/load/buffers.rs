@@ -7,8 +7,8 @@ use std::time::Duration;
 use adjoin_device::{AlignedBuffer, BLOCK_BYTES};
 
 use crate::base::error::Result;
+use crate::base::mutex::lock;
 use crate::base::report::Cancel;
-use crate::base::workers::lock;
 
 /// How often a thread that waits for memory checks whether the run was stopped.
 const LOOK_EVERY: Duration = Duration::from_millis(20);

@@ -8,7 +8,7 @@ use super::bucket::LoadedBucket;
 use super::read_ahead::StoredBucket;
 use crate::base::error::Result;
 use crate::base::geometry::Coordinate;
-use crate::base::workers::lock;
+use crate::base::mutex::lock;
 use crate::plan::Steps;
 
 /// The buckets in memory. Buckets held at the end of one schedule may be reused by the next.

@@ -38,8 +38,7 @@ pub(crate) fn in_halves<R>(
 
 /// Returns the error of a query whose hits do not fit into memory. It recommends `more` bytes than are in use.
 pub(crate) fn too_many_hits(context: &Context, more: u64) -> Error {
-    let budget = context.budget();
-    let least = (budget.total() - budget.free()).saturating_add(more);
+    let least = context.budget().reserved().saturating_add(more);
     Error::budget(message![
         "the hits of one query do not fit into memory; give ",
         Context::memory_of(context.whole_budget(least)),

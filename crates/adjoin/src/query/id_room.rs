@@ -51,7 +51,7 @@ impl IdRoom<'_> {
 
     /// Returns the error of a hit whose id or columns do not fit.
     pub(super) fn refused(&self) -> Error {
-        let budget = self.context.budget();
-        self.context.too_small(budget.total() - budget.free() + self.missing() + self.named_beyond, self.purpose)
+        let least = self.context.budget().reserved() + self.missing() + self.named_beyond;
+        self.context.too_small(least, self.purpose)
     }
 }

@@ -9,13 +9,14 @@ use adjoin_device::{MemoryBudget, Reservation};
 use super::PURPOSE;
 use super::batch::Batch;
 use super::names::Names;
-use super::options::{CacheOptions, NewPlanner, Planner, ServedHits, ServedQuery, ServedRecall, SharedStatistics};
+use super::options::{CacheOptions, NewPlanner, Planner, ServedHits, ServedQuery, SharedStatistics};
 use super::pass::{Group, Pass, held_bytes};
 use crate::base::error::{Error, Result};
 use crate::base::geometry::Coordinate;
+use crate::base::mutex::lock;
 use crate::base::options::{Element, Metric, VectorType};
 use crate::base::report::Stopwatch;
-use crate::base::workers::{lock, streamed_items};
+use crate::base::workers::streamed_items;
 use crate::buckets::{
     CALIBRATED_K_MAX, CalibrationSamples, LoadedCenters, ProbePass, ProbePlan, Queries, QuerySet, Searcher, Visits,
     least_calibration_bytes,
@@ -343,7 +344,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
                     looked_at: buckets.rows(),
                     read_bytes,
                     together: found.len() as u32,
-                    recall: recall_of(&planned.plan),
+                    recall: planned.plan.recall.clone(),
                     ..ServedHits::new(buckets.metric(), hits, ids)
                 };
                 batch.answer(asked.number, Ok(answer));
@@ -383,7 +384,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
                     looked_at: list.iter().map(|&bucket| u64::from(buckets.extent(bucket).rows)).sum(),
                     read_bytes: read_bytes / u64::from(together),
                     together,
-                    recall: recall_of(&goals[asked.goal].plan),
+                    recall: goals[asked.goal].plan.recall.clone(),
                     ..ServedHits::new(buckets.metric(), &hits, names.take(number, &held))
                 };
                 batch.answer(asked.number, Ok(answer));
@@ -503,11 +504,6 @@ fn exact_recall(SearchGoal { target, effort }: SearchGoal) -> Option<f64> {
         QueryTarget::Within(_) => true,
     };
     effort.recall().filter(|_| is_large)
-}
-
-/// Returns the recall that a probe plan promises.
-fn recall_of(plan: &ProbePlan) -> Option<ServedRecall> {
-    ServedRecall::of(plan.recall.as_ref()?)
 }
 
 /// Returns the bytes of each bucket in memory.

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::options::{ServedHits, ServedQuery};
 use crate::base::error::{Error, Result};
-use crate::base::workers::lock;
+use crate::base::mutex::lock;
 
 /// Receives the number of a query and its hits, on any thread.
 pub(super) type Deliver<'a> = &'a mut (dyn FnMut(usize, Result<ServedHits>) + Send);

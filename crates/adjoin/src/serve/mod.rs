@@ -18,7 +18,7 @@ mod search;
 
 #[doc(hidden)]
 pub use options::{CacheOptions, NewPlanner, usual_planner};
-pub use options::{CacheStatistics, ServedHits, ServedQuery, ServedRecall};
+pub use options::{CacheStatistics, ServedHits, ServedQuery};
 pub use search::CachedSearch;
 
 /// Purpose of the memory, for error messages.

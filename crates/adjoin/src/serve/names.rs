@@ -3,7 +3,7 @@
 
 use std::sync::Mutex;
 
-use crate::base::workers::lock;
+use crate::base::mutex::lock;
 use crate::load::Buckets;
 use crate::source::{IdKind, Ids};
 

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use crate::base::options::{Element, Metric, VectorType};
-use crate::base::predicate::{Predicate, f16_values, f32_values};
+use crate::base::options::{Element, Metric, VectorType, f16_values, f32_values};
+use crate::base::predicate::Predicate;
 use crate::base::report::RecallStatistics;
 use crate::execute::Hit;
 use crate::plan::batch::{BatchCounts, BatchPlan, BucketCosts, Residency, plan_batch};
@@ -56,7 +56,7 @@ pub struct ServedHits {
     /// Number of queries that were answered together.
     pub together: u32,
     /// The promised recall.
-    pub recall: Option<ServedRecall>,
+    pub recall: Option<RecallStatistics>,
 }
 
 impl ServedHits {
@@ -70,24 +70,6 @@ impl ServedHits {
     /// Returns the bytes of rows, values and ids.
     pub fn bytes(&self) -> u64 {
         (self.rows.len() * (size_of::<u64>() + size_of::<f32>())) as u64 + self.ids.bytes()
-    }
-}
-
-/// Recall promised for queries that are distributed like the rows of the store.
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
-pub struct ServedRecall {
-    /// The target.
-    pub target: f64,
-    /// Lower bound at 95 % confidence.
-    pub low: f64,
-    /// Whether the bound reaches the target.
-    pub kept: bool,
-}
-
-impl ServedRecall {
-    /// Extracts the promise from a search's statistics.
-    pub fn of(recall: &RecallStatistics) -> Option<Self> {
-        recall.at_k.map(|at_k| Self { target: recall.target, low: at_k.low, kept: recall.kept })
     }
 }
 

@@ -11,7 +11,7 @@ use super::options::{
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::geometry::{Coordinate, with_coordinates};
-use crate::base::workers::lock;
+use crate::base::mutex::lock;
 use crate::buckets::Searcher;
 use crate::load::Buckets;
 use crate::store::Store;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use super::hits::{HitBatch, HitSink};
 use super::sink::{PairBatch, PairSink, Written};
 use crate::base::error::Result;
-use crate::base::workers::lock;
+use crate::base::mutex::lock;
 
 /// A pair: left row, right row, value.
 type Pair = (u64, u64, f32);

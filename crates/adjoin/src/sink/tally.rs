@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::base::error::Result;
+use crate::base::mutex::lock;
 use crate::base::sorter::{Records, Sorter};
-use crate::base::workers::lock;
 
 /// Pairs after which a row's counter is 0 again.
 const WRAP: u64 = 1 << u8::BITS;

@@ -74,4 +74,5 @@ pub(crate) use parquet::TablesMemory;
 pub use table_file::TableFile;
 pub(crate) use vector_source::facts_of_files;
 pub use vector_source::{AttributeTables, SourceAttributes, SourceInfo, VectorSource};
-pub use vectors::{Fault, IdKind, IdType, Ids, TextIds, VectorBatch, VectorScan};
+pub(crate) use vectors::TextIds;
+pub use vectors::{Fault, IdKind, Ids, VectorBatch, VectorScan};

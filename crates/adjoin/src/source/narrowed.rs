@@ -65,7 +65,10 @@ impl IntegerRange {
 ///
 /// # Errors
 /// If a source cannot be read.
-pub(crate) fn narrowed(context: &Context, sources: Vec<Arc<dyn VectorSource>>) -> Result<Vec<Arc<dyn VectorSource>>> {
+pub(crate) fn narrowed<const N: usize>(
+    context: &Context,
+    sources: [Arc<dyn VectorSource>; N],
+) -> Result<[Arc<dyn VectorSource>; N]> {
     let mut range = IntegerRange::EMPTY;
     for source in &sources {
         match range_of(context, &**source, range)? {
@@ -79,7 +82,7 @@ pub(crate) fn narrowed(context: &Context, sources: Vec<Arc<dyn VectorSource>>) -
         let vectors = VectorType { element, ..info.vectors };
         Arc::new(Narrowed { source, kernel: context.kernel, info: SourceInfo { vectors, ..info } })
     };
-    Ok(sources.into_iter().map(as_bytes).collect())
+    Ok(sources.map(as_bytes))
 }
 
 /// Extends a range by the vectors of a source. Returns `None` if bytes would not hold some vector, or memory does not

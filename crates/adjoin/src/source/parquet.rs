@@ -224,8 +224,7 @@ fn reserve_footer(context: &Context, path: &Path, file: &WindowedFile) -> Result
     let purpose = format!("{}: {FOOTER}", path.display());
     let stored = place.end - place.start;
     // If not even the bytes fit, their parts cannot be counted: the refusal names a bound on the decoded form too.
-    let held = context.budget().total() - context.budget().free();
-    let naming = context.naming_at_least(held.saturating_add(stored).saturating_add(decoded_bytes_max(stored)));
+    let naming = context.naming_more(stored.saturating_add(decoded_bytes_max(stored)));
     let mut memory = naming.reserve_between_runs(stored, &purpose)?;
     let decoded = decode(path, file, FOOTER, || decoded_bytes(file, place))?;
     memory.join(context.reserve_between_runs(decoded, &purpose)?);

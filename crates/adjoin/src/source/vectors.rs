@@ -16,24 +16,11 @@ pub enum IdKind {
     Utf8,
 }
 
-/// Type of ids that a caller chooses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IdType {
-    /// Signed 64-bit integers.
-    Int64,
-    /// UTF-8 text.
-    Text,
-}
+choices! { "the kind of the ids" => IdKind { None = "none", Int64 = "int64", Utf8 = "text" } }
 
-choices! { "the type of the ids" => IdType { Int64 = "int64", Text = "text" } }
-
-impl From<IdType> for IdKind {
-    fn from(ids: IdType) -> Self {
-        match ids {
-            IdType::Int64 => Self::Int64,
-            IdType::Text => Self::Utf8,
-        }
-    }
+impl IdKind {
+    /// Kinds of ids that a collection can have.
+    pub const OF_COLLECTIONS: &'static [Self] = &[Self::Int64, Self::Utf8];
 }
 
 /// Ids of some rows.
@@ -220,6 +207,14 @@ impl Ids {
             Self::Int64(ids) => ids[k].to_string(),
             Self::Utf8(ids) => String::from_utf8_lossy(ids.get(k)).into_owned(),
         }
+    }
+}
+
+impl<T: AsRef<str>> FromIterator<T> for Ids {
+    fn from_iter<I: IntoIterator<Item = T>>(texts: I) -> Self {
+        let mut ids = TextIds::default();
+        texts.into_iter().for_each(|text| ids.push(text.as_ref().as_bytes()));
+        Self::Utf8(ids)
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::base::error::Error;
 use crate::base::message::{Message, message};
-use crate::base::options::{DIMENSIONS_MAX, Element, Metric, VectorType};
-use crate::base::predicate::{f16_values, f32_values, squared_norm};
+use crate::base::options::{DIMENSIONS_MAX, Element, Metric, VectorType, f16_values, f32_values};
+use crate::base::predicate::squared_norm;
 use crate::source::{Fault, VectorBatch, VectorSource};
 
 /// Number of bad rows that an error names.

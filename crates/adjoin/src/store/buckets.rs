@@ -20,9 +20,10 @@ use super::partitions::Records;
 use super::records::{Record, Tally, push_id};
 use crate::base::context::Context;
 use crate::base::error::Result;
+use crate::base::mutex::lock;
 use crate::base::options::VectorType;
 use crate::base::report::Stopwatch;
-use crate::base::workers::{lock, spawn_scoped};
+use crate::base::workers::spawn_scoped;
 use crate::source::{IdKind, Ids};
 
 /// A bucket is split if its vectors take more bytes than this, unless the average bucket is that large. A join holds

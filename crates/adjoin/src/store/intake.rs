@@ -287,9 +287,8 @@ impl LongIds<'_> {
         if self.fits {
             return Ok(self.memory);
         }
-        let budget = self.context.budget();
         // The budget must hold everything else that is reserved now, too.
-        let held = budget.total() - budget.free() - self.memory.bytes();
+        let held = self.context.budget().reserved() - self.memory.bytes();
         Err(self.context.too_small(held + self.needed(), PURPOSE))
     }
 }

@@ -12,7 +12,8 @@ use super::partitions::Partitions;
 use super::records::{RecordHead, Tally, id_bytes};
 use crate::base::error::{Error, Result};
 use crate::base::geometry::{Coordinate, Space};
-use crate::base::workers::{lock, spawn_scoped};
+use crate::base::mutex::lock;
+use crate::base::workers::spawn_scoped;
 
 /// Rows on their way to the partitions of their centers.
 pub(super) struct Sorting<'a> {

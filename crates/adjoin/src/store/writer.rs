@@ -34,10 +34,10 @@ use crate::base::error::{Error, Result};
 use crate::base::geometry::{self, Coding, Coordinate, Space, with_coordinates};
 use crate::base::locks::OwnFolder;
 use crate::base::message::{Argument, message};
+use crate::base::mutex::lock;
 use crate::base::options::Metric;
 use crate::base::random::Random;
 use crate::base::report::Stopwatch;
-use crate::base::workers::lock;
 use crate::source::{Attributes, IdKind, SourceInfo, VectorSource};
 
 /// Result and statistics of a build.

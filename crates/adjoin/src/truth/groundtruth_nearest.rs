@@ -14,9 +14,10 @@ use adjoin_kernels::{HitMask, PackedColumns, Panel};
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::geometry::{Coordinate, Space, Threshold, longest};
+use crate::base::mutex::lock;
 use crate::base::options::{Metric, VectorType};
 use crate::base::predicate::{cosine, dot, squared_distance};
-use crate::base::workers::{lock, map_items};
+use crate::base::workers::map_items;
 use crate::source::VectorSource;
 use crate::store::{Intake, OnBad, UsableRows, fix, read_all, read_all_bytes, scan_bytes};
 

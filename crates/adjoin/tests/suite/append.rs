@@ -4,7 +4,7 @@ use std::path::Path;
 
 use adjoin::{
     Append, AppendReport, Element, IdKind, Ids, JoinOptions, Metric, OnBad, OnDuplicateId, Predicate, Result, Store,
-    Target, TextIds,
+    Target,
     lab::{context::RUNTIME_BYTES, sink::Counts},
 };
 
@@ -70,15 +70,15 @@ fn a_join_after_append_equals_a_join_of_all_rows() {
         let plain = make(Shape::Clustered, element, 300, 8, 4);
         for kind in [IdKind::None, IdKind::Int64, IdKind::Utf8] {
             let setup = Setup::default().with_metric(metric).with_buckets(17);
-            let mut texts = TextIds::default();
-            gone.iter().for_each(|&row| texts.push(names[row as usize].as_bytes()));
             let (set, delete) = match kind {
                 IdKind::None => (plain.clone(), Ids::Int64(gone.iter().map(|&row| row as i64).collect())),
                 IdKind::Int64 => {
                     let of = |&row: &u64| numbers[row as usize];
                     (plain.clone().with_ids(&numbers), Ids::Int64(gone.iter().map(of).collect()))
                 }
-                IdKind::Utf8 => (plain.clone().with_text_ids(&names), Ids::Utf8(texts)),
+                IdKind::Utf8 => {
+                    (plain.clone().with_text_ids(&names), gone.iter().map(|&row| &names[row as usize]).collect())
+                }
             };
             let what = format!("{element} {metric} {kind:?}");
             let [old, new] = set.split_at(200);

@@ -1,9 +1,9 @@
 //! Join of two sets: does it equal plain loops, in both orders of the sets, and are promises kept?
 
 use adjoin::{
-    Collect, Element, JoinEffort, JoinOptions, KeepRule, Metric, PairSink, Predicate, Sets, Target,
+    Collect, Element, JoinEffort, JoinOptions, KeepRule, Metric, PairSink, Predicate, Target,
     lab::{
-        join::resume,
+        join::{Sets, resume},
         plan::{Lead, Order, Rule, Task, sort_tasks},
         sink::{Counts, Keep},
     },

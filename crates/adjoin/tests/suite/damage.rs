@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use adjoin::{
-    Collect, Discard, Element, Error, ErrorKind, Folder, PairBatch, PairSink, Predicate, QuerySet, QueryTarget, Result,
-    SearchEffort, SearchOptions, SearchQueries, Store, Written,
-    lab::{buckets::search, store::format::HEADER_BYTES},
+    Collect, Element, Error, ErrorKind, Folder, PairBatch, PairSink, Predicate, QueryTarget, Result, SearchEffort,
+    SearchOptions, SearchQueries, Store, Written,
+    lab::{buckets::search, sink::Discard, store::format::HEADER_BYTES},
 };
 
 use crate::datasets::{Shape, make};
@@ -102,7 +102,7 @@ fn a_search_reports_a_damaged_bucket_unless_it_is_not_needed() {
     let search_for = |queries: &Set| {
         let (sink, options) = (Collect::default(), SearchOptions::new(QueryTarget::Nearest(1), SearchEffort::Exact, 1));
         let store = Store::open(&context, &built.path())?;
-        let sets = SearchQueries::new(QuerySet::Source(queries));
+        let sets = SearchQueries::new(queries);
         search(&context, &store, sets, &options, Box::new(sink.clone())).map(|_| sink.hits())
     };
     let one = Set::of_stored(queries.vectors(), queries.stored()[..queries.vectors().bytes()].to_vec());

@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use adjoin::{
-    Condition, JoinEffort, JoinOptions, Metric, Predicate, Result, Sets, Store,
+    Condition, JoinEffort, JoinOptions, Metric, Predicate, Result, Store,
     lab::{
-        join::{JoinSide, RowFilter},
+        join::{JoinSide, RowFilter, Sets},
         plan::Rule,
         sql::PairCondition,
     },

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use adjoin::{
     BuildOptions, Collect, Condition, Element, ErrorKind, GraphOptions, Index, IndexOptions, Metric, OnBad, Predicate,
-    QuerySet, QueryTarget, Random, Result, SearchEffort, SearchOptions, SearchQueries, SearchStatistics, SourceOptions,
-    Store, VectorSource,
+    QueryTarget, Random, Result, SearchEffort, SearchOptions, SearchQueries, SearchStatistics, SourceOptions, Store,
+    VectorSource,
     lab::{
         buckets::search,
         index,
@@ -157,7 +157,7 @@ impl Data {
 pub(crate) fn find(
     setup: &Setup,
     store: &Store,
-    queries: QuerySet<'_>,
+    queries: SearchQueries<'_>,
     target: QueryTarget,
     effort: SearchEffort,
     condition: Option<&str>,
@@ -165,7 +165,7 @@ pub(crate) fn find(
     let sink = Collect::default();
     let condition = condition.map(Condition::parse).transpose()?;
     let options = SearchOptions { filter: condition, ..SearchOptions::new(target, effort, 1) };
-    let statistics = search(&setup.context(), store, SearchQueries::new(queries), &options, Box::new(sink.clone()))?;
+    let statistics = search(&setup.context(), store, queries, &options, Box::new(sink.clone()))?;
     Ok((sink.hits(), statistics))
 }
 
@@ -188,14 +188,14 @@ fn filtered_searches_find_the_nearest_rows_for_any_filter() {
             for k in [1, 7, 2_000] {
                 let (target, effort) = (QueryTarget::Nearest(k), SearchEffort::default());
                 let (found, statistics) =
-                    find(&setup, &store, QuerySet::Source(&queries), target, effort, Some(condition)).unwrap();
+                    find(&setup, &store, SearchQueries::new(&queries), target, effort, Some(condition)).unwrap();
                 let what = format!("{condition}, {k} by {metric}");
                 assert_same(&found, &only(&all, &data.rows, passes, k as usize), &what);
                 assert_eq!(statistics.search.passing_rows, Some(count), "{what}");
             }
         }
         let (target, effort) = (QueryTarget::Nearest(5), SearchEffort::Exact);
-        let (found, statistics) = find(&setup, &store, QuerySet::Source(&queries), target, effort, None).unwrap();
+        let (found, statistics) = find(&setup, &store, SearchQueries::new(&queries), target, effort, None).unwrap();
         assert_same(&found, &only(&all, &data.rows, |_| true, 5), "without a condition");
         assert_eq!(statistics.search.passing_rows, None);
     }
@@ -209,7 +209,7 @@ fn filtered_rows_are_queries_for_nearest_and_range_search() {
     let all = true_hits(&data.set(), &data.set(), QueryTarget::Nearest(900), Metric::L2);
     for (condition, passes) in CASES {
         let (target, effort) = (QueryTarget::Nearest(4), SearchEffort::default());
-        let (found, _) = find(&setup, &store, QuerySet::Rows, target, effort, Some(condition)).unwrap();
+        let (found, _) = find(&setup, &store, SearchQueries::default(), target, effort, Some(condition)).unwrap();
         // With rows as queries, results are in the order of buckets. They are matched by their hits.
         let mut wanted: Vec<Hits> = Vec::new();
         for (row, hits) in all.iter().enumerate().filter(|(row, _)| passes(&data.rows[*row])) {
@@ -229,7 +229,7 @@ fn filtered_rows_are_queries_for_nearest_and_range_search() {
     let within = QueryTarget::Within(Predicate::L2 { eps: 35.0 });
     let all = true_hits(&data.set(), &queries, within, Metric::L2);
     let (target, effort) = (within, SearchEffort::default());
-    let (found, _) = find(&setup, &store, QuerySet::Source(&queries), target, effort, Some("lang = 'en'")).unwrap();
+    let (found, _) = find(&setup, &store, SearchQueries::new(&queries), target, effort, Some("lang = 'en'")).unwrap();
     assert!(all.iter().map(Vec::len).sum::<usize>() > 100, "{all:?}");
     assert_same(&found, &only(&all, &data.rows, |row| row.lang == Some("en"), 900), "within");
 }
@@ -250,7 +250,8 @@ fn filtered_searches_reach_the_recall_among_filtered_rows() {
         let count = data.rows.iter().filter(|row| passes(row)).count();
         assert_eq!(count > 6_000, is_learned, "{condition}: {count} rows, else the test shows nothing");
         let of = |effort| {
-            find(&setup, &store, QuerySet::Source(&queries), QueryTarget::Nearest(10), effort, Some(condition)).unwrap()
+            find(&setup, &store, SearchQueries::new(&queries), QueryTarget::Nearest(10), effort, Some(condition))
+                .unwrap()
         };
         let (all, _) = of(SearchEffort::Exact);
         let (found, statistics) = of(SearchEffort::Recall(0.9));
@@ -401,7 +402,7 @@ fn refuses_invalid_columns_and_filters() {
     let queries = data.set();
     let asked = |store: &Store, condition: &str| {
         let (target, effort) = (QueryTarget::Nearest(3), SearchEffort::default());
-        error_of(find(&setup, store, QuerySet::Source(&queries), target, effort, Some(condition)))
+        error_of(find(&setup, store, SearchQueries::new(&queries), target, effort, Some(condition)))
     };
     for (condition, words) in [
         ("pick = 3", "there is no column pick; choose from lang, year"),

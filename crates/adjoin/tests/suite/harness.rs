@@ -8,12 +8,16 @@ use std::time::Duration;
 
 use adjoin::{
     BuildOptions, Cancel, Collect, Context, Element, Error, IdKind, Ids, JoinEffort, JoinOptions, JoinStatistics,
-    Metric, OnBad, PairSink, Predicate, Progress, Result, Sets, SourceAttributes, SourceInfo, Store, TextIds,
-    VectorBatch, VectorScan, VectorSource, VectorType,
+    Metric, OnBad, PairSink, Predicate, Progress, Result, SourceAttributes, SourceInfo, Store, VectorBatch, VectorScan,
+    VectorSource, VectorType,
     device::Device,
     kernels::Kernel,
-    lab::source::AttributeTables,
-    lab::{join::Prepared, plan::Rule, report::Silent, source::Fault},
+    lab::{
+        join::{Prepared, Sets},
+        plan::Rule,
+        report::Silent,
+        source::{AttributeTables, Fault},
+    },
 };
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -66,9 +70,7 @@ impl Set {
     pub(crate) fn with_text_ids(mut self, ids: &[String]) -> Self {
         assert_eq!(ids.len() as u64, self.info.rows);
         self.info.ids = IdKind::Utf8;
-        let mut texts = TextIds::default();
-        ids.iter().for_each(|id| texts.push(id.as_bytes()));
-        Self { ids: Ids::Utf8(texts), ..self }
+        Self { ids: ids.iter().collect(), ..self }
     }
 
     pub(crate) fn with_columns(self, columns: RecordBatch) -> Self {

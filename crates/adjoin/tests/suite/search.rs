@@ -5,9 +5,8 @@ mod inner_products;
 mod nearest;
 
 use adjoin::{
-    Collect, EffortOptions, Element, HitBatch, Ids, Metric, Predicate, QuerySet, QueryTarget, Random, Result,
-    SearchEffort, SearchOptions, SearchQueries, SearchStatistics, Store, VectorSource, kernels::Kernel,
-    lab::buckets::search,
+    Collect, EffortOptions, Element, HitBatch, Ids, Metric, Predicate, QueryTarget, Random, Result, SearchEffort,
+    SearchOptions, SearchQueries, SearchStatistics, Store, VectorSource, kernels::Kernel, lab::buckets::search,
 };
 
 use crate::harness::{Set, Setup, error_of};
@@ -100,20 +99,10 @@ struct Found {
 }
 
 fn find(setup: &Setup, store: &Store, queries: &Set, target: QueryTarget, effort: SearchEffort) -> Result<Found> {
-    find_of(setup, store, QuerySet::Source(queries), target, effort)
+    find_of(setup, store, SearchQueries::new(queries), target, effort)
 }
 
 fn find_of(
-    setup: &Setup,
-    store: &Store,
-    queries: QuerySet<'_>,
-    target: QueryTarget,
-    effort: SearchEffort,
-) -> Result<Found> {
-    find_calibrated(setup, store, SearchQueries::new(queries), target, effort)
-}
-
-fn find_calibrated(
     setup: &Setup,
     store: &Store,
     queries: SearchQueries<'_>,
@@ -385,7 +374,8 @@ fn rows_as_queries_exclude_themselves() {
         let setup = Setup { memory, ..Setup::default() }.with_buckets(31);
         let built = setup.build(&set).unwrap();
         let found =
-            find_of(&setup, &built.store, QuerySet::Rows, QueryTarget::Nearest(6), SearchEffort::Exact).unwrap();
+            find_of(&setup, &built.store, SearchQueries::default(), QueryTarget::Nearest(6), SearchEffort::Exact)
+                .unwrap();
         let asked: Vec<u64> = query_rows(&found.batches);
         let with_itself = true_hits(&set, &set, QueryTarget::Nearest(7), Metric::L2);
         for (row, hits) in asked.iter().zip(&found.hits) {
@@ -413,7 +403,7 @@ fn rows_as_queries_equal_queries_with_their_vectors() {
             let of = |queries, k| {
                 find_of(&setup, &built.store, queries, QueryTarget::Nearest(k), SearchEffort::Probes(probes))
             };
-            let (rows, asked) = (of(QuerySet::Rows, k).unwrap(), of(QuerySet::Source(&set), k).unwrap());
+            let (rows, asked) = (of(SearchQueries::default(), k).unwrap(), of(SearchQueries::new(&set), k).unwrap());
             let numbers: Vec<u64> = query_rows(&rows.batches);
             for (row, hits) in numbers.iter().zip(&rows.hits) {
                 let what = format!("{element} {metric}: {k} nearest of row {row} in {probes} buckets");
@@ -452,9 +442,9 @@ fn calibration_queries_give_the_recall_of_other_queries() {
     let wanted = QueryTarget::Nearest(10);
     let all = find(&setup, &built.store, &asked, wanted, SearchEffort::Exact).unwrap().hits;
     let reached = |calibrate_with: Option<&dyn VectorSource>| {
-        let sets = SearchQueries { queries: QuerySet::Source(&asked), calibrate_with };
+        let sets = SearchQueries { source: Some(&asked), calibrate_with };
         let Found { hits, statistics, .. } =
-            find_calibrated(&setup, &built.store, sets, wanted, SearchEffort::Recall(0.9)).unwrap();
+            find_of(&setup, &built.store, sets, wanted, SearchEffort::Recall(0.9)).unwrap();
         let share = |(hits, all): (&Hits, &Hits)| hits.iter().filter(|hit| all.contains(hit)).count() as f64 / 10.0;
         (hits.iter().zip(&all).map(share).sum::<f64>() / all.len() as f64, statistics)
     };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use adjoin::{
-    CachedSearch, Collect, Element, ErrorKind, Ids, Metric, Predicate, QuerySet, QueryTarget, Result, SearchEffort,
+    CachedSearch, Collect, Element, ErrorKind, Ids, Metric, Predicate, QueryTarget, Result, SearchEffort,
     SearchOptions, SearchQueries, ServedHits, ServedQuery, Store, VectorType,
     lab::{
         buckets::search,
@@ -91,7 +91,7 @@ fn hits(answers: &[Result<ServedHits>]) -> Vec<Hits> {
 fn searched(setup: &Setup, built: &Built, queries: &Set, target: QueryTarget, effort: SearchEffort) -> Vec<Hits> {
     let sink = Collect::default();
     let options = SearchOptions::new(target, effort, 1);
-    let sets = SearchQueries::new(QuerySet::Source(queries));
+    let sets = SearchQueries::new(queries);
     search(&setup.context(), &built.store, sets, &options, Box::new(sink.clone())).unwrap();
     sink.hits()
 }
@@ -187,8 +187,8 @@ fn a_cached_search_calibrates_once_and_probes_like_a_search() {
     let search = open(&setup, &built, CacheOptions::default()).unwrap();
     let answers = answer(&search, &queries_of(of_queries, wanted, effort));
     assert_same(&hits(&answers), &expected, "recall");
-    let recall = answers[0].as_ref().unwrap().recall.unwrap();
-    assert!(recall.target == 0.9 && recall.low >= 0.85, "{recall:?}");
+    let recall = answers[0].as_ref().unwrap().recall.clone().unwrap();
+    assert!(recall.target == 0.9 && recall.at_k.unwrap().low >= 0.85, "{recall:?}");
     let learned = search.statistics().learning_bytes;
     assert!(learned > 0);
     answer(&search, &queries_of(&of_queries[..DIMENSIONS], wanted, effort));
@@ -224,8 +224,8 @@ fn a_cached_search_derives_rules_from_one_calibration_sample() {
         let exact = searched(&setup, &built, &Set::of(Element::F32, DIMENSIONS, some), wanted, SearchEffort::Exact);
         let answers = answer(&search, &queries_of(some, wanted, SearchEffort::Recall(0.9)));
         assert_same(&hits(&answers), &exact, "many hits");
-        let recall = answers[0].as_ref().unwrap().recall.unwrap();
-        assert_eq!((recall.target, recall.low), (0.9, 1.0));
+        let recall = answers[0].as_ref().unwrap().recall.clone().unwrap();
+        assert_eq!((recall.target, recall.at_k.unwrap().low), (0.9, 1.0));
     }
     assert_eq!(search.statistics().learning_bytes, before);
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use adjoin::{
     Append, BuildOptions, Element, ErrorKind, IdKind, Ids, Index, IndexOptions, Metric, OnBad, OnDuplicateId,
-    Predicate, QuerySet, QueryTarget, Random, Result, SearchEffort, SourceOptions, Store,
+    Predicate, QueryTarget, Random, Result, SearchEffort, SearchQueries, SourceOptions, Store,
     device::{Device, FaultPlan, Keep, SimulatedDevice},
     lab::{
         join::JoinSide,
@@ -215,7 +215,8 @@ fn sorted_stores_give_the_results_of_unsorted_ones_for_any_filter() {
             let found = join(&setup, &store, condition, &setup.join_options(predicate(Metric::L2)));
             assert_same(&found.pairs, &filtered_joins::only(&all, &data, passes), &what);
             let (target, effort) = (QueryTarget::Nearest(7), SearchEffort::default());
-            let (found, _) = find(&setup, &store, QuerySet::Source(&queries), target, effort, Some(condition)).unwrap();
+            let (found, _) =
+                find(&setup, &store, SearchQueries::new(&queries), target, effort, Some(condition)).unwrap();
             crate::search::assert_same(&found, &filters::only(&hits, &data.rows, passes, 7), &what);
         }
         let index = data.folder.path().join("index");
@@ -241,7 +242,7 @@ fn bytes_read_decrease_with_the_filtered_rows() {
         assert!(now < before && now.0 < (whole.0 as f64 * share) as u64, "year < {most}: {now:?} of {whole:?}");
         before = now;
     }
-    let queries = QuerySet::Source(&data.set);
+    let queries = SearchQueries::new(&data.set);
     let searched = |condition: &str| {
         let (target, effort) = (QueryTarget::Nearest(3), SearchEffort::Exact);
         find(&setup, &built.store, queries, target, effort, Some(condition)).unwrap().1.common.io.bytes_read.unwrap()

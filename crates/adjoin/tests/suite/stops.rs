@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use adjoin::{
-    Cancel, Collect, Discard, Element, Error, ErrorKind, IdKind, Metric, PairBatch, PairSchema, PairSink, PairWriter,
-    Predicate, Progress, Result, Store, Target, Written, lab::store::TemporaryStore,
+    Cancel, Collect, Element, Error, ErrorKind, IdKind, Metric, PairBatch, PairSchema, PairSink, PairWriter, Predicate,
+    Progress, Result, Store, Target, Written,
+    lab::{sink::Discard, store::TemporaryStore},
 };
 
 use crate::datasets::{Shape, make};

@@ -18,7 +18,7 @@ use std::fmt;
 use tree::Tree;
 
 /// Modules of the engine, highest layer first. A layer may use only lower ones through `use crate::`. The last layer is
-/// the vocabulary, whose members may also use one another, sparingly.
+/// the vocabulary, whose members may also use one another, without cycles.
 const LAYERS: &[&[&str]] = &[
     &["lab"],
     &["dedupe", "estimate", "flash"],
@@ -64,6 +64,7 @@ const WITHOUT_CIRCLES: &[&str] = &[
     "crates/adjoin-object/src",
     "crates/adjoin-server/src",
     "crates/adjoin-server/src/load",
+    "crates/adjoin/src/base",
     "crates/adjoin/src/buckets",
     "crates/adjoin/src/collection",
     "crates/adjoin/src/dedupe",
@@ -120,7 +121,7 @@ const RESERVED: &[(&str, &[&str])] = &[
 const PRODUCTS: &[&str] = &["crates/adjoin-cli/src/", "crates/adjoin-server/src/", "python/src/"];
 
 /// Maximum number of public names of the engine.
-const PUBLIC_NAMES_MAX: usize = 132;
+const PUBLIC_NAMES_MAX: usize = 120;
 
 /// Folders that may contain `unsafe`.
 const UNSAFE_HOMES: &[&str] = &["crates/adjoin-device/", "crates/adjoin-kernels/"];

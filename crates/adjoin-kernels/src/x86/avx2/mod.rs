@@ -4,7 +4,10 @@ mod bytes;
 mod narrow;
 
 use crate::block_levels::bytes::{interleave, near, nearer};
-use crate::block_levels::{Blocks, by_rows, floats};
+use crate::block_levels::{
+    Blocks, by_rows,
+    floats::{self, blocks_of_floats},
+};
 use crate::columns::{PackedColumns, TILE_COLUMNS};
 use crate::panel::Panel;
 use crate::tile::{Block, Group};
@@ -86,52 +89,5 @@ unsafe impl Blocks<u8> for Avx2 {
     }
 }
 
-// SAFETY: `Avx2::detect` alone creates the type, after a check for AVX2.
-unsafe impl Blocks<f32> for Avx2 {
-    type Prepared = ();
-
-    fn pack(&self, panel: &Panel<f32>, order: &[u32], columns: &mut PackedColumns<f32>) {
-        // SAFETY: `self` proves AVX2.
-        unsafe { floats::interleave(panel, order, columns) }
-    }
-
-    fn distance(&self, x: &[f32], y: &[f32]) -> f32 {
-        // SAFETY: `self` proves AVX2 and FMA.
-        let [distance, ..] = unsafe { floats::one_to_rows(x, [y]) };
-        distance
-    }
-
-    fn one_to_rows<'a>(&self, x: &[f32], row: impl Fn(usize) -> &'a [f32], out: &mut [f32]) {
-        // SAFETY: `self` proves AVX2 and FMA.
-        by_rows(row, out, |rows: [&[f32]; 4]| unsafe { floats::one_to_rows(x, rows) });
-    }
-
-    fn prepare(&self, _: &Group<'_, f32>, _: &PackedColumns<f32>) -> Self::Prepared {}
-
-    fn block(
-        &self,
-        group: &Group<'_, f32>,
-        (): &mut Self::Prepared,
-        columns: &PackedColumns<f32>,
-        from: usize,
-    ) -> Block<f32> {
-        // SAFETY: `self` proves AVX2 and FMA.
-        unsafe { floats::block(group, columns, from) }
-    }
-
-    fn near(&self, distances: &[f32; TILE_COLUMNS], limit: f32) -> u64 {
-        // SAFETY: `self` proves AVX2.
-        unsafe { floats::near(distances, limit) }
-    }
-
-    fn nearer(
-        &self,
-        distances: &[f32; TILE_COLUMNS],
-        first: u32,
-        best: &mut [f32; TILE_COLUMNS],
-        places: &mut [u32; TILE_COLUMNS],
-    ) {
-        // SAFETY: `self` proves AVX2.
-        unsafe { floats::nearer(distances, first, best, places) }
-    }
-}
+// SAFETY: `Avx2::detect` alone creates the type, after a check for AVX2 and FMA.
+blocks_of_floats!(Avx2);

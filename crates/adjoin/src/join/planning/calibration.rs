@@ -266,7 +266,7 @@ impl Sampled {
         let NeighborSearch { context, buckets, centers, .. } = *search;
         let count = places.len() as u64;
         self.of_edges = None; // they are computed again
-        let held = context.budget().total() - context.budget().free();
+        let held = context.budget().reserved();
         let Memory { chunk, neighbors: bytes, mut reserved } = plan_memory(search, count)?;
         let (mut found, mut computed) = (Vec::with_capacity(places.len()), 0);
         let (of_vectors, most_of_neighbors) = neighbors_bytes(buckets.rows(), count);

@@ -7,8 +7,9 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::base::context::Context;
 use crate::base::error::Result;
+use crate::base::mutex::lock;
 use crate::base::report::Cancel;
-use crate::base::workers::{lock, map_items};
+use crate::base::workers::map_items;
 use crate::plan::{EdgeSide, Task};
 use crate::store::{PartitionSizes, Partitions, Records};
 

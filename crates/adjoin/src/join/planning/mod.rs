@@ -145,8 +145,7 @@ struct Begun<'a> {
 fn begin<'a>(context: &Context, buckets: Buckets<'a>, options: &JoinOptions, with_ids: bool) -> Result<Begun<'a>> {
     let watch = Stopwatch::start();
     // A refusal names a whole budget, which includes what others hold already, such as the sink.
-    let held = context.budget().total() - context.budget().free();
-    let context = context.naming_at_least(held + advised(&buckets, options, with_ids));
+    let context = context.naming_more(advised(&buckets, options, with_ids));
     let context = context.for_run(least_of_any(&buckets, options, with_ids), PURPOSE)?;
     let coding = fit_coding(&context, &buckets, options)?;
     Ok(Begun { context, buckets: buckets.rounded(coding), watch })

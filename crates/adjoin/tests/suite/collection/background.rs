@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use adjoin::{
-    Cancel, Collection, Context, Durability, Element, ErrorKind, IdKind, Ids, Merger, MergerOptions, Metric, Progress,
-    VectorType, Write, lab::collection::Put,
+    Cancel, Collection, Context, Durability, Element, ErrorKind, IdKind, Ids, Metric, Progress, VectorType, Write,
+    lab::collection::{MergerOptions, Put, start_merger},
 };
 
 use super::options;
@@ -55,8 +55,8 @@ fn merges_start_automatically_and_writes_wait_for_them() {
     let live = folder.path().join("live");
     let context = Setup::default().context();
     let collection = open(&context, &live);
-    let merger = Merger::start(&collection, merges_at(AT_BYTES)).unwrap();
-    let second = Merger::start(&collection, MergerOptions::of(&context)).err().unwrap();
+    let merger = start_merger(&collection, merges_at(AT_BYTES)).unwrap();
+    let second = start_merger(&collection, MergerOptions::of(&context)).err().unwrap();
     assert!(second.to_string().contains("is merged by itself already"), "{second}");
     let rows = make(Shape::Clustered, Element::U8, ROWS, 128, 6);
     for of_write in parts(&rows, 100) {
@@ -93,7 +93,7 @@ fn a_failed_merge_is_reported_and_retried() {
     let live = folder.path().join("live");
     let context = Setup::default().context();
     let collection = open(&context, &live);
-    let refused = Merger::start(&collection, merges_at(1)).err().unwrap();
+    let refused = start_merger(&collection, merges_at(1)).err().unwrap();
     assert_eq!(refused.kind(), ErrorKind::Option);
     let rows = make(Shape::Clustered, Element::U8, ROWS, 128, 6);
     let mut parts = parts(&rows, 500);
@@ -106,14 +106,14 @@ fn a_failed_merge_is_reported_and_retried() {
     // Enough rows for a merge, which would begin with the merger; but all memory is taken by then.
     write(8);
     let others = context.reserve(context.budget().free() - (8 << 20), "others").unwrap();
-    assert_eq!(Merger::start(&collection, merges_at(AT_BYTES)).err().unwrap().kind(), ErrorKind::Budget);
+    assert_eq!(start_merger(&collection, merges_at(AT_BYTES)).err().unwrap().kind(), ErrorKind::Budget);
     drop(others);
     let held = std::fs::read_dir(&live).unwrap().count();
     let merger = {
         // A file in place of the merge's temporary folder: the merge fails with any amount of memory.
         let sequence = collection.facts().sequence;
         std::fs::write(live.join(format!("index-{sequence:016x}")), b"in the way").unwrap();
-        Merger::start(&collection, merges_at(AT_BYTES)).unwrap()
+        start_merger(&collection, merges_at(AT_BYTES)).unwrap()
     };
     wait_until("a failure", || collection.statistics().unwrap().merge_failure.is_some());
     assert_eq!(collection.facts().rows, 4_000);
@@ -127,7 +127,7 @@ fn a_failed_merge_is_reported_and_retried() {
     assert_eq!(collection.facts().rows, ROWS as u64);
     drop(merger);
     let read_only = Arc::new(Collection::open_read_only(&context, &live).unwrap());
-    let refused = Merger::start(&read_only, MergerOptions::of(&context)).err().unwrap();
+    let refused = start_merger(&read_only, MergerOptions::of(&context)).err().unwrap();
     assert!(refused.to_string().contains("was opened to be read only"), "{refused}");
 }
 
@@ -137,7 +137,7 @@ fn writes_of_any_size_wait_only_for_due_merges() {
     let folder = tempfile::tempdir().unwrap();
     let context = Setup::default().context();
     let collection = open(&context, &folder.path().join("live"));
-    let merger = Merger::start(&collection, merges_at(AT_BYTES)).unwrap();
+    let merger = start_merger(&collection, merges_at(AT_BYTES)).unwrap();
     let rows = make(Shape::Clustered, Element::U8, ROWS, 128, 6);
     let all = parts(&rows, ROWS).next().unwrap();
     collection.write(&Write { insert: Some(&all), ..Write::default() }, Durability::Group).unwrap();
@@ -157,7 +157,7 @@ fn writes_that_could_not_be_merged_are_refused() {
     let live = folder.path().join("live");
     let context = Setup { memory: 63 << 20, ..Setup::default() }.context();
     let collection = open(&context, &live);
-    let merger = Merger::start(&collection, merges_at(4 << 20)).unwrap();
+    let merger = start_merger(&collection, merges_at(4 << 20)).unwrap();
     let rows = make(Shape::Clustered, Element::U8, ROWS, 128, 6);
     let mut taken = 0;
     let refused = parts(&rows, 100).find_map(|of_write| {
@@ -177,7 +177,7 @@ fn writes_that_could_not_be_merged_are_refused() {
     drop(collection);
     let again = Arc::new(Collection::open(&context, &live).unwrap());
     assert_eq!(again.facts().rows, taken - 1);
-    Merger::start(&again, merges_at(4 << 20)).unwrap();
+    start_merger(&again, merges_at(4 << 20)).unwrap();
 }
 
 /// Makes a merge panic.
@@ -198,7 +198,7 @@ fn the_end_of_the_merge_thread_is_reported_and_writes_do_not_wait() {
     let mut context = Setup::default().context();
     context.progress = Arc::new(Panics);
     let collection = open(&context, &folder.path().join("live"));
-    let merger = Merger::start(&collection, merges_at(AT_BYTES)).unwrap();
+    let merger = start_merger(&collection, merges_at(AT_BYTES)).unwrap();
     let rows = make(Shape::Clustered, Element::U8, ROWS, 128, 6);
     for of_write in parts(&rows, 1_000) {
         collection.write(&Write { insert: Some(&of_write), ..Write::default() }, Durability::Buffered).unwrap();

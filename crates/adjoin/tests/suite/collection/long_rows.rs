@@ -5,9 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use adjoin::{
-    Collect, Collection, CollectionOptions, CollectionWork, Context, Durability, Element, ErrorKind, IdKind, Merger,
-    MergerOptions, Metric, QueryTarget, Result, SearchEffort, SearchOptions, VectorType, Write,
-    lab::query::QuerySources,
+    Collect, Collection, CollectionOptions, Context, Durability, Element, ErrorKind, IdKind, Metric, QueryTarget,
+    Result, SearchEffort, SearchOptions, VectorType, Write,
+    lab::{
+        collection::{MergerOptions, start_merger},
+        query::QuerySources,
+    },
 };
 use arrow_array::StringArray;
 
@@ -47,7 +50,7 @@ fn upsert(collection: &Collection, rows: &Carried) -> Result<()> {
 
 /// Merges with a budget; returns the budget that a refusal names, in bytes.
 fn merge_within(live: &Path, memory: u64) -> std::result::Result<u64, (u64, String)> {
-    let context = CollectionWork::Merge.context(&Setup { memory, ..Setup::default() }.context(), live);
+    let context = Collection::context_of_merge(&Setup { memory, ..Setup::default() }.context(), live);
     let merged = Collection::open(&context, live).and_then(|collection| collection.merge(&context));
     merged.map(|merged| merged.rows).map_err(|error| {
         assert_eq!(error.kind(), ErrorKind::Budget, "{error}");
@@ -105,7 +108,7 @@ fn long_rows_that_could_not_be_merged_are_refused() {
     let context = Setup { memory: 68 << 20, ..Setup::default() }.context();
     create(&context, &live);
     let collection = Arc::new(Collection::open(&context, &live).unwrap());
-    let merger = Merger::start(&collection, merges()).unwrap();
+    let merger = start_merger(&collection, merges()).unwrap();
     let mut taken = 0;
     let refused = (0..200).find_map(|write| {
         let written = upsert(&collection, &rows(200 * write..200 * (write + 1), LENGTHS));
@@ -129,7 +132,7 @@ fn long_rows_that_could_not_be_merged_are_refused() {
     let again = Arc::new(Collection::open(&context, &live).unwrap());
     assert_eq!(again.facts().rows, taken);
     find(&again);
-    Merger::start(&again, merges()).unwrap();
+    start_merger(&again, merges()).unwrap();
 }
 
 /// Checks that a collection with the least budget for one large write can start again: it then holds the buffer in which it
@@ -145,12 +148,12 @@ fn a_large_write_that_is_accepted_leaves_room_for_a_restart() {
         let (live, context) = (folder.path().join(memory.to_string()), Setup { memory, ..Setup::default() }.context());
         create(&Setup::default().context(), &live);
         let collection = Arc::new(Collection::open(&context, &live).unwrap());
-        let Ok(_merger) = Merger::start(&collection, merges()) else { return false };
+        let Ok(_merger) = start_merger(&collection, merges()) else { return false };
         upsert(&collection, &large).is_ok()
     };
     let least = (0..).map(|step| (63 << 20) + step * STEP).find(|&memory| accepts(memory)).unwrap();
     let context = Setup { memory: least, ..Setup::default() }.context();
     let again = Arc::new(Collection::open(&context, &folder.path().join(least.to_string())).unwrap());
     assert_eq!(again.facts().rows, 4_000);
-    Merger::start(&again, merges()).unwrap();
+    start_merger(&again, merges()).unwrap();
 }

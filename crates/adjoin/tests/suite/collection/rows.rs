@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use adjoin::{
     Collect, Collection, Durability, Element, ErrorKind, IdKind, Ids, Metric, Predicate, QueryTarget, Random,
-    SearchEffort, SearchOptions, TextIds, VectorType, Write,
+    SearchEffort, SearchOptions, VectorType, Write,
     device::Device,
     lab::{collection::Put, query::QuerySources},
 };
@@ -90,7 +90,7 @@ fn invalid_writes_are_refused_and_write_nothing() {
     let floats = Carried::of(Set::of(Element::F32, 3, &[1.0; 3]).with_ids(&[8]));
     let texts = Carried::of(Set::of_stored(VECTORS, vec![1; 3]).with_text_ids(&["8".into()]));
     let both = Carried::of(Set::of_stored(VECTORS, vec![1; 6]).with_ids(&[6, 5]));
-    let named = Ids::Utf8(TextIds::default());
+    let named = Ids::empty(IdKind::Utf8);
     for (insert, delete, words) in [
         (&twice, None, "set.in.memory: the id 8 of row 1 occurs twice in one write; give it once (data/live)"),
         (&other, None, "set.in.memory has vectors of 4 x u8, data/live of 3 x u8; give vectors of the same kind"),
@@ -357,9 +357,7 @@ fn text_ids_name_rows() {
     collection.load(&rows(&["ä"]), Put::Upsert, Durability::Group).unwrap();
     drop(collection);
     let collection = Collection::open(&context, &live).unwrap();
-    let mut ids = TextIds::default();
-    ["ä", "long name of a row", "b"].iter().for_each(|id| ids.push(id.as_bytes()));
-    let got = collection.get(&Ids::Utf8(ids)).unwrap();
+    let got = collection.get(&["ä", "long name of a row", "b"].into_iter().collect()).unwrap();
     assert_eq!(got, [Some(vec![0, 1, 2]), Some(vec![6, 7, 8]), None]);
     let (hits, options) = (Collect::default(), SearchOptions::new(QueryTarget::Nearest(2), SearchEffort::default(), 1));
     collection.search(&context, QuerySources::new(&rows(&["query"])), &options, Box::new(hits.clone())).unwrap();

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use adjoin::{
-    Collection, Durability, Element, IdChoice, IdKind, Ids, Metric, Random, SourceOptions, Target, TextIds,
-    VectorSource, Write,
+    Collection, Durability, Element, IdChoice, IdKind, Ids, Metric, Random, SourceOptions, Target, VectorSource, Write,
     lab::{
         collection::{Put, open_rows},
         source,
@@ -101,11 +100,7 @@ fn snapshot_files_have_the_current_rows() {
         collection.merge(&context).unwrap();
         collection.load(&rows, Put::Upsert, Durability::Buffered).unwrap();
         let gone = match texts {
-            true => {
-                let mut gone = TextIds::default();
-                ["row 0", "row 999", "other"].iter().for_each(|id| gone.push(id.as_bytes()));
-                Ids::Utf8(gone)
-            }
+            true => ["row 0", "row 999", "other"].into_iter().collect(),
             false => Ids::Int64(vec![0, -999, 1]),
         };
         collection.write(&Write { delete: Some(&gone), ..Write::default() }, Durability::Group).unwrap();

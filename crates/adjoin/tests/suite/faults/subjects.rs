@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use adjoin::{
     Append, BuildOptions, Condition, Context, Element, Folder, FolderKind, HitWriter, IdKind, Ids, Index, IndexOptions,
-    KeepRule, Metric, OnBad, OnDuplicateId, PairSchema, PairSink, PairWriter, Predicate, QuerySet, QueryTarget, Result,
-    SearchEffort, SearchOptions, SearchQueries, SourceOptions, Store, Target, TextIds,
+    KeepRule, Metric, OnBad, OnDuplicateId, PairSchema, PairSink, PairWriter, Predicate, QueryTarget, Result,
+    SearchEffort, SearchOptions, SearchQueries, SourceOptions, Store, Target,
     device::{Device, FaultPlan, FileKind, Keep as KeepChanges, LoggedOperation, Operation, SimulatedDevice},
     lab::{
         GivenOrder,
@@ -202,9 +202,10 @@ impl Subject for Growth {
         if manifest.built_rows.is_some() {
             return Ok(());
         }
-        let mut texts = TextIds::default();
-        (3..9).for_each(|row| texts.push(format!("{row:>128}").as_bytes()));
-        let gone = if manifest.ids == IdKind::None { Ids::Int64((3..9).collect()) } else { Ids::Utf8(texts) };
+        let gone = match manifest.ids {
+            IdKind::None => Ids::Int64((3..9).collect()),
+            _ => (3..9).map(|row| format!("{row:>128}")).collect(),
+        };
         let (on_bad, on_duplicate_id) = (OnBad::Error, OnDuplicateId::Error);
         let wanted = Append { new: Some(&self.coming), delete: Some(&gone), on_bad, on_duplicate_id };
         let report = Store::append(&context, folder, &wanted)?;
@@ -422,9 +423,9 @@ impl Join {
 
 /// Searches for the rows nearest to each row of a store, exactly.
 fn search_rows(context: &Context, store: &Store, target: &Target) -> Result<()> {
-    let sink = HitWriter::new(context, target, hit_schema(store, QuerySet::Rows));
+    let sink = HitWriter::new(context, target, hit_schema(store, SearchQueries::default()));
     let options = SearchOptions::new(QueryTarget::Nearest(2), SearchEffort::Exact, 1);
-    let statistics = search(context, store, SearchQueries::new(QuerySet::Rows), &options, Box::new(sink))?;
+    let statistics = search(context, store, SearchQueries::default(), &options, Box::new(sink))?;
     assert!(statistics.search.hits > 20, "a result that says something");
     Ok(())
 }

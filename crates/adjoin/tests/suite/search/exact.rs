@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use adjoin::{
-    Collect, Element, Metric, Predicate, QuerySet, QueryTarget, Random, SearchEffort, SearchOptions, SearchQueries,
-    Store, VectorType,
+    Collect, Element, Metric, Predicate, QueryTarget, Random, SearchEffort, SearchOptions, SearchQueries, Store,
+    VectorType,
     device::Device,
     kernels::Kernel,
     lab::{buckets::search, report::SearchCounts},
@@ -154,7 +154,7 @@ fn find_on(setup: &Setup, built: &Built, device: Arc<dyn Device>, queries: &Set,
     let context = setup.context_on(device);
     let store = Store::open(&context, &built.path()).unwrap();
     let (sink, options) = (Collect::default(), SearchOptions::new(target, SearchEffort::Exact, 1));
-    search(&context, &store, SearchQueries::new(QuerySet::Source(queries)), &options, Box::new(sink.clone())).unwrap();
+    search(&context, &store, SearchQueries::new(queries), &options, Box::new(sink.clone())).unwrap();
     sink.hits()
 }
 

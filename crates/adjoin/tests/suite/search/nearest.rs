@@ -1,8 +1,9 @@
 //! Nearest neighbors of each row of a store: are they the nearest by the formula, without the row itself?
 
 use adjoin::{
-    Collect, Element, Metric, NearestOptions, NearestStatistics, QueryTarget, Result, SearchEffort, Store,
-    kernels::Kernel, lab::buckets::nearest,
+    Collect, Element, Metric, NearestStatistics, QueryTarget, Result, SearchEffort, Store,
+    kernels::Kernel,
+    lab::buckets::{NearestOptions, nearest},
 };
 
 use super::{ELEMENTS, Hits, METRICS, assert_same, large, query_rows, true_hits, values};
