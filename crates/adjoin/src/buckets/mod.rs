@@ -90,7 +90,7 @@ fn search_for(
     let handing = SearchRun::least_bytes(&lookup, &*sink);
     let least = least_bytes(context, &buckets, search, options, may_round);
     let (least, held) = (least.saturating_add(handing), context.budget().total() - context.budget().free());
-    let all_hits = options.target.all_hits_bytes(buckets.rows());
+    let all_hits = options.target.all_hits_bytes(buckets.rows()).saturating_add(lookup.long_row_bytes());
     let context =
         &context.naming_at_least(held.saturating_add(least).saturating_add(all_hits)).for_run(least, PURPOSE)?;
     let coding = if may_round { fit_coding(context, &buckets, options.seed, PURPOSE)? } else { None };
