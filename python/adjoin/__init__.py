@@ -101,7 +101,8 @@ class Result(Table, Temporary):
         self.stats: dict[str, Any] = json.loads(joined.stats)
 
     def pairs(self) -> ArrowStream:
-        """Returns every pair: ``left_id``, ``right_id`` (ids, or row numbers) and ``distance`` or ``similarity``."""
+        """Returns every pair: ``left_id``, ``right_id`` (ids, or row numbers), ``distance`` or ``similarity``, and the
+        ``columns`` of both rows that the join was asked for."""
         return self._joined.pairs()
 
     def counts(self) -> ArrowStream:
@@ -114,7 +115,8 @@ class Result(Table, Temporary):
         return self._joined.rows("clusters", "greedy")
 
     def removed(self, rule: KeepRule = "greedy") -> ArrowStream:
-        """Returns the rows to remove: ``id``, ``kept_id`` and their ``distance`` or ``similarity``.
+        """Returns the rows to remove: ``id``, ``kept_id``, their ``distance`` or ``similarity``, and the ``columns`` of
+        both rows that the join was asked for.
 
         With ``greedy`` a row is removed only if a kept row is within the threshold. With ``cluster`` only the first row
         of each cluster is kept, however far the others are.
@@ -211,7 +213,7 @@ class Deduped(Temporary):
 
     def removed(self) -> ArrowStream:
         """Returns the removed rows: ``id``, ``kept_id``, their ``distance`` or ``similarity`` (null if their texts are
-        equal), and the ``reason``."""
+        equal), the ``reason``, and the ``columns`` of both rows that were asked for."""
         return _engine.rows([os.fspath(self._removed)])
 
     def __repr__(self) -> str:
@@ -395,6 +397,7 @@ def join(
     where: Optional[str] = None,
     where_other: Optional[str] = None,
     where_pair: Optional[str] = None,
+    columns: Sequence[str] = (),
     memory: Union[str, int, None] = None,
     threads: Optional[int] = None,
     seed: int = 1,
@@ -427,6 +430,8 @@ def join(
         where_other: A SQL condition on the rows of ``other``.
         new: Rows to append. Only pairs with a new row are found: among new rows, and between new and old rows. New rows
             are numbered after the rows of ``source``, and results by row cover only new rows.
+        columns: Columns of both rows to add to pairs (``left_text``, ``right_text``) and to :meth:`Result.removed`
+            (``text``, ``kept_text``), such as ``["text", "url"]``. Stores must keep them.
         memory: Limit for the memory that the join uses in addition to the memory held before the call.
         temporary: Folder for pairs, until the result is closed, and for data that does not fit into memory.
 
@@ -449,10 +454,11 @@ def join(
         raise OptionError("target_rows counts all rows of one set; leave out other, new, where and where_pair")
     if other is not None and new is not None:
         raise OptionError("other is another set, new are rows of the same one; give one of them")
+    carried = _options.texts("columns", columns)
     options, options_of_other = (
         _options.store_options(
             seed, buckets, vector_column, id_column, ids, split, on_bad, on_duplicate_id,
-            _engine.condition_columns(conditions, number, other is not None),
+            list(dict.fromkeys([*_engine.condition_columns(conditions, number, other is not None), *carried])),
         )
         for number in (0, 0 if other is None else 1)
     )
@@ -466,7 +472,7 @@ def join(
         name, beside = ("other", other) if new is None else ("new", new)
         with _files_of_other(name, beside, Path(folder.name), options_of_other) as others:
             sets = [files, others, []] if new is None else [files, [], others]
-            request = {"target": wanted, "filters": conditions}
+            request = {"target": wanted, "filters": conditions, "columns": carried}
             joined = _engine.join(sets, request, options, resources, folder.name, shown)
         result = Result(joined, folder)
     check_memory(result.stats["memory"], result)
@@ -577,6 +583,7 @@ def dedupe(
     exact: bool = False,
     keep_by: Optional[str] = None,
     exact_text: Optional[str] = None,
+    columns: Sequence[str] = (),
     memory: Union[str, int, None] = None,
     threads: Optional[int] = None,
     seed: int = 1,
@@ -598,6 +605,8 @@ def dedupe(
         keep_by: Order that selects the row to keep among near rows, the first one, such as ``"length(text) desc,
             date"``. By default the order of the source.
         exact_text: A column, or ``"normalize(text)"``. Rows with equal values count as one and are not compared.
+        columns: Columns of both rows to add to :meth:`Deduped.removed`, such as ``["text"]`` for ``text`` and
+            ``kept_text``.
         on_bad: With ``"skip"``, rows without a usable vector are kept.
 
     The other arguments are options of :func:`join`.
@@ -611,6 +620,7 @@ def dedupe(
     staying: dict[str, Any] = {
         "keep_by": _options.text("keep_by", keep_by),
         "exact_text": _options.text("exact_text", exact_text),
+        "columns": _options.texts("columns", columns),
         "force": _options.flag("force", force),
     }
     resources = _options.resources(memory, threads)

@@ -23,6 +23,7 @@ pub(crate) struct RowsToKeep {
     exact_text: Option<String>,
     output: PathBuf,
     removed: PathBuf,
+    columns: Vec<String>,
     force: bool,
 }
 
@@ -39,7 +40,7 @@ pub(crate) fn dedupe(
 ) -> PyResult<String> {
     let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
     running.run(py, |context| {
-        let RowsToKeep { keep_by, exact_text, output, removed, force } = &rows_to_keep;
+        let RowsToKeep { keep_by, exact_text, output, removed, columns, force } = &rows_to_keep;
         let join = target.join_options(store_options.seed())?;
         let what = Dedupe {
             inputs: &sources,
@@ -50,6 +51,7 @@ pub(crate) fn dedupe(
             exact_text: exact_text.as_deref().map(OrderBy::parse).transpose()?,
             output,
             removed: Some(Target::File { path: removed.clone(), force: *force }),
+            columns,
             force: *force,
         };
         json(&what.run(&context.clone().or_temporary(Target::parent_of(output)))?)

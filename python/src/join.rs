@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use adjoin::{
-    BuildOptions, Context, Error, IdKind, Job, OpenedSets, Output, PairSchema, PairSink, PairWriter, Predicate, Result,
-    ResultKind, Target,
+    BuildOptions, Choice, Context, Error, IdKind, Job, KeepRule, OpenedSets, Output, PairSchema, PairSink, PairWriter,
+    Predicate, Result, ResultKind, Target,
 };
 use adjoin_cli::{Names, PageNames, PageSources, write_page};
 use parquet::arrow::ProjectionMask;
@@ -24,6 +24,8 @@ use crate::run::{Running, lock, raised};
 pub(crate) struct Joined {
     stats: String,
     predicate: Predicate,
+    /// Columns of both rows that pairs and removed rows carry.
+    columns: Vec<String>,
     running: Running,
     folder: PathBuf,
     /// Number of results by row so far, used for unique file names.
@@ -40,6 +42,7 @@ const PAIRS: &str = "pairs.arrows";
 pub(crate) struct JoinRequest {
     target: JoinTarget,
     filters: JoinFilters,
+    columns: Vec<String>,
 }
 
 /// Joins a set with itself, with another set, or with new rows, and writes the pairs to a file in `folder`.
@@ -65,9 +68,10 @@ pub(crate) fn join(
             with: &sets[1],
             new: &sets[2],
             source: store_options.source_options()?,
-            // The job keeps the columns that the filters read.
+            // The job keeps the columns that the filters read, and those of the result.
             build: BuildOptions { attributes: Vec::new(), ..build },
             conditions: request.filters.parse()?,
+            columns: &request.columns,
             join,
             output: Output::Sink(&sink),
             yes: true,
@@ -80,6 +84,7 @@ pub(crate) fn join(
     Ok(Joined {
         stats,
         predicate,
+        columns: request.columns,
         running: running.silent(),
         folder,
         results: AtomicU64::new(0),
@@ -112,6 +117,9 @@ impl Joined {
 
     /// Streams the pairs in the Arrow format.
     fn pairs(&self, py: Python<'_>) -> PyResult<PyRecordBatchReader> {
+        if !self.columns.is_empty() {
+            return self.rows(py, ResultKind::Pairs.name(), KeepRule::default().name());
+        }
         self.opened().and_then(|_| pair_file::stream(&self.folder.join(PAIRS))).map_err(|error| raised(py, &error))
     }
 
@@ -120,7 +128,12 @@ impl Joined {
         self.running.run(py, |context| {
             let number = self.results.fetch_add(1, Ordering::Relaxed);
             let path = self.folder.join(format!("rows-{number}.parquet"));
-            self.write_result(context, Target::File { path: path.clone(), force: false }, result, rule)?;
+            let target = Target::File { path: path.clone(), force: false };
+            self.write_result(
+                context,
+                result.parse::<ResultKind>()?.output(Some(target), rule.parse()?),
+                &self.columns,
+            )?;
             let rows = stream(&path)?;
             // The file is open and needs no name any more.
             drop(std::fs::remove_file(&path));
@@ -132,7 +145,8 @@ impl Joined {
     fn write(&self, py: Python<'_>, path: PathBuf, result: &str, rule: &str, force: bool) -> PyResult<()> {
         self.running.run(py, |context| {
             let context = &context.clone().or_temporary(Target::parent_of(&path));
-            self.write_result(context, Target::File { path, force }, result, rule)
+            let target = Target::File { path, force };
+            self.write_result(context, result.parse::<ResultKind>()?.output(Some(target), rule.parse()?), &self.columns)
         })
     }
 
@@ -143,7 +157,7 @@ impl Joined {
             let number = self.results.fetch_add(1, Ordering::Relaxed);
             let pairs = self.folder.join(format!("pairs-{number}.parquet"));
             let target = Target::File { path: pairs.clone(), force: false };
-            self.write_pairs(context, self.opened()?.sets().schema(), &target)?;
+            self.write_result(context, Output::Pairs(Some(target)), &[])?;
             let stats = serde_json::from_str(&self.stats).map_err(|error| Error::corrupt(error.to_string()))?;
             let [first, second] = names.each_ref().map(|names| names.as_ref().map(NameTable::names));
             let names = first.map(|first| PageNames { first, second });
@@ -179,22 +193,13 @@ impl NameTable {
 }
 
 impl Joined {
-    fn write_result(&self, context: &Context, target: Target, result: &str, rule: &str) -> Result<()> {
+    /// Writes a result that is made of the pairs, with these columns of both rows of pairs and removed rows.
+    fn write_result(&self, context: &Context, output: Output<'_>, columns: &[String]) -> Result<()> {
         let opened = self.opened()?;
-        let result: ResultKind = result.parse()?;
-        if result == ResultKind::Pairs {
-            return self.write_pairs(context, opened.sets().schema(), &target);
-        }
-        let output = result.output(Some(target), rule.parse()?);
-        let mut sink = output.rows(context, opened.sets(), self.predicate, 0)?.expect("all results but pairs are rows");
-        pair_file::replay(context, &self.folder.join(PAIRS), &mut *sink)?;
-        sink.finish().map(drop)
-    }
-
-    fn write_pairs(&self, context: &Context, schema: PairSchema, target: &Target) -> Result<()> {
-        let bytes = PairWriter::memory_bytes(schema.ids != [IdKind::None; 2]);
+        let with_ids = opened.sets().schema().ids != [IdKind::None; 2];
+        let bytes = if matches!(output, Output::Pairs(_)) { PairWriter::memory_bytes(with_ids) } else { 0 };
         let _memory = context.reserve(bytes, "writing this result")?;
-        let mut sink = Box::new(PairWriter::create(context, target, schema)?);
+        let mut sink = output.sink(context, opened.sets(), self.predicate, columns)?;
         pair_file::replay(context, &self.folder.join(PAIRS), &mut *sink)?;
         sink.finish().map(drop)
     }

@@ -25,6 +25,7 @@ fn main() -> Result<()> {
         exact_text: None, // compares no texts
         output: &output,
         removed: Some(Target::File { path: folder.path().join("removed.csv"), force: false }),
+        columns: &[],
         force: false,
     };
     let done = dedupe.run(&context)?;

@@ -13,14 +13,27 @@ use super::groups::{
 };
 
 /// Options that do not apply to nearest neighbors.
-const NOT_OF_NEIGHBORS: [&str; 11] =
-    ["result", "kept", "keep_rule", "cache", "yes", "resume", "with", "new", "condition", "where_other", "where_pair"];
+const NOT_OF_NEIGHBORS: [&str; 12] = [
+    "result",
+    "kept",
+    "keep_rule",
+    "columns",
+    "cache",
+    "yes",
+    "resume",
+    "with",
+    "new",
+    "condition",
+    "where_other",
+    "where_pair",
+];
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("target").args(["eps", "min_similarity", "neighbors", "target_rows"]).required(true))]
 #[command(after_help = "Examples:\n  \
     adjoin join embeddings/ --id-column name --min-similarity 0.9 -o pairs.parquet\n  \
     adjoin join docs.store --eps 0.4 --exact --result counts -o counts.csv\n  \
+    adjoin join docs.parquet --min-similarity 0.9 --columns text,url -o pairs.parquet\n  \
     adjoin join test/ --with train.store --min-similarity 0.95 --result removed -o leaked.parquet\n  \
     adjoin join docs.store -k 15 --recall 0.95 -o neighbors.parquet\n\n\
     Exit code 1 means that the join finished but recall or memory missed its target; see --stats.")]
@@ -108,6 +121,9 @@ pub(crate) struct JoinOutput {
     /// With --result removed: file of the kept rows too
     #[arg(long, value_name = "FILE", value_parser = NonEmpty::new(), value_hint = ValueHint::FilePath)]
     pub(crate) kept: Option<String>,
+    /// Columns of both rows to add to each pair or removed row, e.g. text,url; a STORE must keep them
+    #[arg(long, value_name = "C,...", value_delimiter = ',', value_parser = NonEmpty::new(), conflicts_with = "resume")]
+    pub(crate) columns: Vec<String>,
     /// With --result removed or kept: remove rows within the threshold of a kept row (greedy), or all but the first of
     /// each cluster (cluster)
     #[arg(long, value_name = "RULE", default_value_t = KeepRule::Greedy, value_parser = choice::<KeepRule>())]
@@ -130,7 +146,8 @@ pub(crate) struct JoinOutput {
 #[command(group = ArgGroup::new("target").args(["eps", "min_similarity"]).required(true))]
 #[command(after_help = "Examples:\n  \
     adjoin dedupe articles.parquet --min-similarity 0.9 -o clean.parquet\n  \
-    adjoin dedupe shards/ --eps 0.4 --keep-by \"length(text) desc\" --removed removed.parquet -o clean/\n\n\
+    adjoin dedupe shards/ --eps 0.4 --keep-by \"length(text) desc\" -o clean/\n  \
+    adjoin dedupe docs.parquet --eps 0.4 -o clean.parquet --removed removed.csv --columns text,url\n\n\
     Exit code 1 means that the run finished but recall or memory missed its target; see --stats.")]
 pub(crate) struct Dedupe {
     /// Files, folders (with subfolders) or globs: Parquet, Arrow, JSON lines, .npy, .npz, .fbin, .u8bin, .i8bin,
@@ -161,6 +178,10 @@ pub(crate) struct Dedupe {
     /// File of the removed rows, each with its kept row and the reason: .parquet, .csv or .jsonl
     #[arg(long, value_name = "FILE", value_parser = NonEmpty::new(), value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
     pub(crate) removed: Option<String>,
+    /// Columns of both rows to add to the file of removed rows, e.g. text,url: text, kept_text, url, kept_url
+    #[arg(long = "columns", value_name = "C,...", value_delimiter = ',', value_parser = NonEmpty::new(),
+        requires = "removed", help_heading = OUTPUT)]
+    pub(crate) removed_columns: Vec<String>,
     #[command(flatten)]
     pub(crate) statistics: StatisticsOutput,
     /// Replace existing files; folders are never replaced

@@ -28,6 +28,7 @@ pub(crate) fn dedupe(arguments: &args::Dedupe, stopped: &Stopped) -> Result<Outc
         exact_text: arguments.exact_text.as_deref().map(OrderBy::parse).transpose()?,
         output: &arguments.output,
         removed: arguments.removed.as_ref().map(|file| resolve::target(file, arguments.force, true)),
+        columns: &arguments.removed_columns,
         force: arguments.force,
     };
     check_outputs(&context, arguments)?;

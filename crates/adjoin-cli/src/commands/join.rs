@@ -35,6 +35,7 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
         source: resolve::source_options(&arguments.store.columns)?,
         build: resolve::build_options(&arguments.store, predicate.metric()),
         conditions,
+        columns: &arguments.output.columns,
         join,
         output: resolve::output(&arguments.output)?,
         yes: arguments.output.yes,

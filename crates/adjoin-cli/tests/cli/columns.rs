@@ -19,7 +19,7 @@ use crate::inputs::{fbin, write_columns};
 use crate::options::least_budget;
 use crate::place::Place;
 
-const ROWS: usize = 600;
+pub(crate) const ROWS: usize = 600;
 /// Columns that collections keep, with their types.
 const OF_COLLECTIONS: &str =
     "text:text,whole:int64,real:float64,truth:bool,day:date,moment:timestamp,distance:text,rank:int64";
@@ -31,7 +31,7 @@ fn some<T>(value: impl Fn(u64) -> T) -> impl Iterator<Item = Option<T>> {
 }
 
 /// Returns the columns that all folders keep: some have the names of columns of hits.
-fn common() -> Vec<(&'static str, ArrayRef)> {
+pub(crate) fn common() -> Vec<(&'static str, ArrayRef)> {
     vec![
         ("text", Arc::new(some(|k| format!("text {k} é\"\n,").repeat(k as usize % 9)).collect::<StringArray>()) as _),
         ("whole", Arc::new(some(|k| k as i64 - 500).collect::<Int64Array>())),
@@ -45,7 +45,7 @@ fn common() -> Vec<(&'static str, ArrayRef)> {
 }
 
 /// Returns columns of the types that only stores and indexes keep.
-fn further() -> Vec<(&'static str, ArrayRef)> {
+pub(crate) fn further() -> Vec<(&'static str, ArrayRef)> {
     let zoned: TimestampNanosecondArray = some(|k| k as i64 * 999).collect();
     vec![
         ("i8", Arc::new(some(|k| k as i8).collect::<Int8Array>()) as _),
@@ -67,14 +67,14 @@ fn vectors() -> ArrayRef {
     Arc::new(FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>((0..ROWS as u64).map(row), 3))
 }
 
-fn write_rows(place: &Place, name: &str, columns: &[(&str, ArrayRef)], rows: std::ops::Range<usize>) {
+pub(crate) fn write_rows(place: &Place, name: &str, columns: &[(&str, ArrayRef)], rows: std::ops::Range<usize>) {
     let ids: ArrayRef = Arc::new((0..ROWS as i64).map(|row| row * 3).collect::<Int64Array>());
     let all = [vec![("id", ids), ("v", vectors())], columns.to_vec()].concat();
     let all: Vec<_> = all.into_iter().map(|(name, column)| (name, column.slice(rows.start, rows.len()))).collect();
     write_columns(&place.path(name), &all);
 }
 
-fn parquet(place: &Place, name: &str) -> RecordBatch {
+pub(crate) fn parquet(place: &Place, name: &str) -> RecordBatch {
     let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(place.path(name)).unwrap()).unwrap();
     let (schema, batches) = (reader.schema().clone(), reader.build().unwrap());
     concat_batches(&schema, &batches.map(|batch| batch.unwrap()).collect::<Vec<_>>()).unwrap()

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
+mod carried_columns;
 mod cgroup;
 mod collection;
 mod collection_copies;

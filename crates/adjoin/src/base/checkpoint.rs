@@ -188,7 +188,7 @@ impl<S> Checkpoint<S> {
     /// # Errors
     /// If the device refuses.
     pub(crate) fn create(&self, name: &str) -> Result<FrameWriter> {
-        Ok(FrameWriter { file: self.device.create(&self.path(name))?, bytes: 0 })
+        FrameWriter::create(&*self.device, &self.path(name))
     }
 
     /// Reads the first `bytes` of a file.
@@ -346,6 +346,14 @@ pub(crate) struct FrameWriter {
 }
 
 impl FrameWriter {
+    /// Creates a file.
+    ///
+    /// # Errors
+    /// If the device refuses.
+    pub(crate) fn create(device: &dyn Device, path: &Path) -> Result<Self> {
+        Ok(Self { file: device.create(path)?, bytes: 0 })
+    }
+
     /// Appends a frame.
     ///
     /// # Errors

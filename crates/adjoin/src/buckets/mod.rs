@@ -91,7 +91,8 @@ fn search_for(
     let handing = SearchRun::least_bytes(&lookup, &*sink);
     let least = least_bytes(context, &buckets, search, options, may_round);
     let least = least.saturating_add(handing);
-    let context = &options.target.run_context(context, least, buckets.rows(), PURPOSE)?;
+    let more = options.target.all_hits_bytes(buckets.rows()).saturating_add(lookup.long_row_bytes());
+    let context = &context.naming_more(least.saturating_add(more)).for_run(least, PURPOSE)?;
     let coding = if may_round { fit_coding(context, &buckets, options.seed, PURPOSE)? } else { None };
     // If codes do not distinguish neighbors, nearly every row would have to be decided by floats.
     let rounded = buckets.rounded(coding.filter(Coding::tells_neighbors_apart));

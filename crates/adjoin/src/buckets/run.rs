@@ -14,12 +14,12 @@ use crate::execute::Hit;
 use crate::load::Subset;
 use crate::plan::Probes;
 use crate::query::{
-    BatchSearch, ColumnGathering, HitColumns, HitLookup, IdRoom, NamedHits, QueryTarget, SearchOptions, SearchRun,
-    SearchWork, StoredQueries, name_places,
+    BatchSearch, HitLookup, IdRoom, NamedHits, QueryTarget, SearchOptions, SearchRun, SearchWork, StoredQueries,
+    name_places,
 };
 use crate::sink::HitSink;
 use crate::source::IdKind;
-use crate::store::{ResultColumns, Store};
+use crate::store::{ColumnGathering, GatheredColumns, ResultColumns, Store};
 
 /// A search of a store that is ready to run.
 pub(super) struct StoreSearch<'a, T: Coordinate> {
@@ -73,7 +73,12 @@ impl<T: Coordinate> BatchSearch for Probing<'_, T> {
         name_places(self.searcher.context, self.searcher.buckets, kind, places, room)
     }
 
-    fn columns(&self, context: &Context, places: &[(u32, u32)], room: &mut IdRoom<'_>) -> Result<Option<HitColumns>> {
+    fn columns(
+        &self,
+        context: &Context,
+        places: &[(u32, u32)],
+        room: &mut IdRoom<'_>,
+    ) -> Result<Option<GatheredColumns>> {
         let Some(CarriedColumns { columns, starts }) = self.carried else { return Ok(None) };
         let position = |&(bucket, member): &(u32, u32)| u64::from(starts[bucket as usize]) + u64::from(member);
         let mut gathering = ColumnGathering::new(places.iter().map(position).collect());

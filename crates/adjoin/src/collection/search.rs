@@ -24,12 +24,12 @@ use crate::base::report::{
 use crate::execute::{Hit, Nearest};
 use crate::index::{CollectionChanges, UnmergedColumns, UnmergedRows, column_needs, search_bytes, search_changed};
 use crate::query::{
-    BatchSearch, ColumnGathering, HitColumns, HitLookup, IdRoom, NamedHits, Naming, QuerySources, QueryTarget,
-    QueryVectors, RanSearch, SearchOptions, SearchRun, SearchWork, SourceQueries, StoredQueries,
+    BatchSearch, HitLookup, IdRoom, NamedHits, Naming, QuerySources, QueryTarget, QueryVectors, RanSearch,
+    SearchOptions, SearchRun, SearchWork, SourceQueries, StoredQueries,
 };
 use crate::sink::{HitSchema, HitSink};
 use crate::source::{IdKind, VectorSource};
-use crate::store::{ColumnNeeds, FolderKind, places_of};
+use crate::store::{ColumnGathering, ColumnNeeds, FolderKind, GatheredColumns, places_of};
 
 /// Name of the command in statistics.
 const COMMAND: &str = "search";
@@ -93,7 +93,8 @@ impl Collection {
         let lookup = HitLookup { ids: manifest.ids, naming_bytes: 0, columns };
         let delivery = SearchRun::least_bytes(&lookup, &*sink);
         let least = queries.reading_bytes() + finding + 2 * query_bytes + delivery;
-        let context = &options.target.run_context(context, least, rows, PURPOSE)?;
+        let more = options.target.all_hits_bytes(rows).saturating_add(lookup.long_row_bytes());
+        let context = &context.naming_more(least.saturating_add(more)).for_run(least, PURPOSE)?;
         let _reading = context.reserve(queries.reading_bytes(), PURPOSE)?;
         let run = SearchRun::new(context, options.target, lookup, &*sink)?;
         let room = context.budget().free().saturating_sub(finding) / 2;
@@ -286,7 +287,12 @@ impl BatchSearch for TemporaryScan<'_> {
         Ok(Some(naming.finish()))
     }
 
-    fn columns(&self, _context: &Context, places: &[(u32, u32)], room: &mut IdRoom<'_>) -> Result<Option<HitColumns>> {
+    fn columns(
+        &self,
+        _context: &Context,
+        places: &[(u32, u32)],
+        room: &mut IdRoom<'_>,
+    ) -> Result<Option<GatheredColumns>> {
         let Some(carried) = self.carried else { return Ok(None) };
         let mut gathering = ColumnGathering::new(places.iter().map(|&(number, _)| number.into()).collect());
         let numbers: Vec<u32> = gathering.distinct().iter().map(|&number| number as u32).collect();

@@ -21,6 +21,7 @@ use self::place::OutputPlace;
 use self::removed::Removed;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
+use crate::base::message::Argument;
 use crate::base::options::VectorType;
 use crate::base::output::Target;
 use crate::base::report::{CommonStatistics, DedupeCounts, DedupeStatistics, JoinCounts, JoinStatistics, Stopwatch};
@@ -28,8 +29,8 @@ use crate::base::row_numbers::{RowNumbers, RowSet};
 use crate::base::sorter::{SORTER_BYTES_MIN, Sorter};
 use crate::job::{Conditions, Job, Output, removals_bytes};
 use crate::join::JoinOptions;
-use crate::sink::{PairWriter, Removals, RemovedRows, RemovedTable};
-use crate::source::{self, IdChoice, IdKind, SourceFile, SourceOptions, VectorSource};
+use crate::sink::{CarriedColumns, PairWriter, Removals, RemovedRows, RemovedTable};
+use crate::source::{self, Attributes, IdChoice, IdKind, SourceFile, SourceOptions, VectorSource};
 use crate::sql::OrderBy;
 use crate::store::{BuildOptions, FolderKind, NoUsableRow, OnBad};
 
@@ -64,6 +65,8 @@ pub struct Dedupe<'a> {
     pub output: &'a Path,
     /// Output of the list of removed rows.
     pub removed: Option<Target>,
+    /// Columns of both rows that the lines of that list carry.
+    pub columns: &'a [String],
     /// Whether an existing file is replaced.
     pub force: bool,
 }
@@ -86,6 +89,8 @@ struct Tables<'a> {
     files: Vec<SourceFile>,
     rows: u64,
     vectors: VectorType,
+    /// Bytes for the columns of removed rows, which sorting leaves free.
+    carrying: u64,
 }
 
 impl Dedupe<'_> {
@@ -101,17 +106,19 @@ impl Dedupe<'_> {
         let by_number = SourceOptions { ids: IdChoice::RowNumbers, ..self.source.clone() };
         let source = source::open_nonempty(context, self.inputs, &by_number)?;
         let (rows, vectors) = (source.info().rows, source.info().vectors);
-        let tables = Tables { context, files: source.files(), rows, vectors };
+        let tables = Tables { context, files: source.files(), rows, vectors, carrying: 0 };
         // All checks that need no row come first: a run of hours must not end with a refusal.
         let place = OutputPlace::new(self.output, &tables.files, self.inputs, self.force)?;
         place.check(context)?;
         let ids = tables.id_kind(&self.source)?;
         let writing = place.writing_bytes(&tables)?;
-        let context = &context.naming_at_least(self.least_bytes(&*source, writing));
-        let tables = Tables { context, ..tables };
+        let columns = self.carried(context, source.files())?;
+        let carrying = columns.as_ref().map_or(0, CarriedColumns::bytes);
+        let context = &context.naming_at_least(self.least_bytes(&*source, writing, carrying));
+        let tables = Tables { context, carrying, ..tables };
         drop(context.reserve(writing, "writing the data set again")?); // refused before any work
         let metric = self.join.predicate.metric();
-        let table = |target| RemovedTable::create(context, target, [ids; 2], metric, true);
+        let table = |target| RemovedTable::create(context, target, [ids; 2], metric, true, columns);
         let table = self.removed.as_ref().map(table).transpose()?; // an invalid name is reported before any work
 
         let (places, _places_memory) = self.places(&tables)?.unzip();
@@ -145,14 +152,25 @@ impl Dedupe<'_> {
         Ok(Deduped { statistics: DedupeStatistics { common, dedupe }, examples })
     }
 
-    /// Returns a bound on the memory of all steps, of which `writing` bytes are for the last.
-    fn least_bytes(&self, source: &dyn VectorSource, writing: u64) -> u64 {
+    /// Opens the columns that the list of removed rows carries, if any.
+    fn carried(&self, context: &Context, files: Vec<SourceFile>) -> Result<Option<CarriedColumns<'static>>> {
+        if self.columns.is_empty() {
+            return Ok(None);
+        }
+        let columns = Attributes::of_files(context, files, self.columns, &Argument::Columns.into())?;
+        Ok(Some(CarriedColumns::of_files(columns)))
+    }
+
+    /// Returns a bound on the memory of all steps, of which `writing` bytes are for the last, and `carrying` bytes for
+    /// the columns of removed rows.
+    fn least_bytes(&self, source: &dyn VectorSource, writing: u64, carrying: u64) -> u64 {
         let rows = source.info().rows;
         let of_order = if self.keep_by.is_some() { RowNumbers::memory_bytes(rows) } else { 0 };
         let of_equal =
             if self.exact_text.is_some() { 2 * RowSet::memory_bytes(rows) + 2 * SORTER_BYTES_MIN } else { 0 };
         let joining = removals_bytes(source, &self.build, &self.join);
         let listing = RowSet::memory_bytes(rows) + LISTING_SORTERS * SORTER_BYTES_MIN + PairWriter::memory_bytes(true);
+        let listing = listing + carrying;
         of_order + of_equal + joining.max(listing).max(writing)
     }
 
@@ -187,6 +205,7 @@ impl Dedupe<'_> {
         let removals = Removals::new(places);
         let job = Job {
             conditions: Conditions::default(),
+            columns: &[],
             inputs: self.inputs,
             with: &[],
             new: &[],
@@ -235,7 +254,7 @@ fn is_for_want_of_rows(error: &Error) -> bool {
 impl Tables<'_> {
     /// Creates a sorter with one part in `share` of the free memory.
     fn sorter(&self, share: u64) -> Result<(Sorter, Reservation)> {
-        let bytes = self.context.budget().free() / share;
+        let bytes = self.context.budget().free().saturating_sub(self.carrying) / share;
         let bytes = bytes.clamp(SORTER_BYTES_MIN, SORTING_BYTES_MAX);
         let memory = self.context.reserve(bytes, "sorting rows")?;
         Ok((Sorter::new(self.context, &self.context.temporary(None), bytes), memory))

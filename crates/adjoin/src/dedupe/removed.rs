@@ -69,7 +69,7 @@ impl Removed {
         mut self,
         tables: &Tables<'_>,
         options: &SourceOptions,
-        table: Option<RemovedTable>,
+        table: Option<RemovedTable<'_>>,
     ) -> Result<(Option<Listed>, Vec<Example>)> {
         let mut examples = self.examples()?;
         for example in &mut examples {

@@ -244,7 +244,7 @@ fn find(
         needs.add_rows(unmerged.row_bytes_max);
     }
     let lookup = HitLookup { ids: facts.ids, naming_bytes: 0, columns: needs };
-    let handing = SearchRun::least_bytes(&lookup, &*sink);
+    let (handing, long_rows) = (SearchRun::least_bytes(&lookup, &*sink), lookup.long_row_bytes());
     let sought = ChangedTarget { wanted: options.target, changes };
     with_coordinates!(space, T => {
         let watch = Stopwatch::start();
@@ -253,7 +253,8 @@ fn find(
         let running = |way: SearchMethod| IndexSearch::<T>::least_bytes(&needs, way);
         let filter_bytes = FilteredVertices::least_bytes(facts, options.filter.is_some(), changes);
         // The open index holds memory already, so a refusal names a budget for both.
-        let context = &context.naming_more(bytes_of_any::<T>(&needs, queries.calibrate_with, options, filter_bytes));
+        let least = bytes_of_any::<T>(&needs, queries.calibrate_with, options, filter_bytes);
+        let context = &context.naming_more(least + long_rows);
         // A budget that is too small is refused before the filter is evaluated, which may take long.
         if filter_bytes > 0 {
             drop(context.for_run(filter_bytes + running(decide::least_way(facts, options)), PURPOSE_SEARCH)?);

@@ -18,11 +18,10 @@ use crate::base::report::{CommonStatistics, RecallStatistics, SearchCounts, Sear
 use crate::execute::Hit;
 use crate::load::{Members, ReadCounts};
 use crate::query::{
-    BatchSearch, HitColumns, IdRoom, NamedHits, QueryTarget, QueryVectors, RanSearch, SearchWork, SourceQueries,
-    StoredQueries,
+    BatchSearch, IdRoom, NamedHits, QueryTarget, QueryVectors, RanSearch, SearchWork, SourceQueries, StoredQueries,
 };
 use crate::source::{IdKind, VectorSource};
-use crate::store::ResultColumns;
+use crate::store::{GatheredColumns, ResultColumns};
 
 /// Largest number of queries accepted at once.
 const QUERIES_MAX: u64 = 4_096;
@@ -276,7 +275,12 @@ impl<T: Coordinate> BatchSearch for IndexSearch<'_, T> {
         self.sought.name(self.index, kind, places, room)
     }
 
-    fn columns(&self, context: &Context, places: &[(u32, u32)], room: &mut IdRoom<'_>) -> Result<Option<HitColumns>> {
+    fn columns(
+        &self,
+        context: &Context,
+        places: &[(u32, u32)],
+        room: &mut IdRoom<'_>,
+    ) -> Result<Option<GatheredColumns>> {
         self.carried.map_or(Ok(None), |carried| self.sought.columns(context, carried, places, room))
     }
 }

@@ -9,9 +9,9 @@ use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::row_numbers::RowSet;
 use crate::execute::{Hit, Nearest};
-use crate::query::{ColumnGathering, HitColumns, IdRoom, NamedHits, Naming, QueryTarget, QueryVectors};
+use crate::query::{IdRoom, NamedHits, Naming, QueryTarget, QueryVectors};
 use crate::source::{IdKind, Ids};
-use crate::store::ResultColumns;
+use crate::store::{ColumnGathering, GatheredColumns, ResultColumns};
 
 /// Changes to an index that are not merged into it.
 #[derive(Clone, Copy)]
@@ -149,7 +149,7 @@ impl ChangedTarget<'_> {
         stored: &ResultColumns<'_>,
         places: &[(u32, u32)],
         room: &mut IdRoom<'_>,
-    ) -> Result<Option<HitColumns>> {
+    ) -> Result<Option<GatheredColumns>> {
         // Unmerged rows follow all entries, of which there are less than 2^32.
         let key = |&(number, whose): &(u32, u32)| u64::from(whose) << 32 | u64::from(number);
         let mut gathering = ColumnGathering::new(places.iter().map(key).collect());

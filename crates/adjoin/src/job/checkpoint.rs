@@ -100,7 +100,7 @@ impl JoinCheckpoint {
         let memory = context.reserve(KEPT_BYTES, "what is kept of the join")?;
         let legs_before = self.0.state().legs_done;
         let (prepared, plan) = self.prepared(context, job, sets)?;
-        let ids = ids_of(job, sets);
+        let ids = job.output.ids_of_pairs(sets);
         job.output.announce(context, sets, prepared.predicted_results(), job.yes)?;
         self.check_room(context, job, prepared.predicted_results().saturating_mul(kept_bytes_of_a_pair(ids)))?;
         let done_before = plan.tasks_before(legs_before);
@@ -114,7 +114,7 @@ impl JoinCheckpoint {
         // The pairs are on disk now, so the sink can use this memory.
         drop(memory);
 
-        let mut sink = sink.map_or_else(|| job.output.sink_of_pairs(context, sets), Ok)?;
+        let mut sink = sink.map_or_else(|| job.output.sink_of_pairs(context, sets, &[]), Ok)?;
         let mut pairs = Pairs { kept: &self.0, ids, leg: 0, reader: None };
         let mut done = hand_over(context, &prepared, || pairs.next(), &mut *sink)?;
         done += self.0.state().done.clone();
@@ -211,12 +211,6 @@ impl PlanCheckpoint {
     fn tasks_before(&self, leg: usize) -> usize {
         leg.checked_sub(1).map_or(0, |last| self.legs[last])
     }
-}
-
-/// Returns the kinds of ids of the pairs in checkpoints.
-fn ids_of(job: &Job<'_>, sets: Sets<'_>) -> [IdKind; 2] {
-    let wanted = job.output.wants_ids();
-    [sets.left(), sets.right()].map(|store| if wanted { store.manifest().ids } else { IdKind::None })
 }
 
 /// Returns the name of the file of the pairs of a leg.

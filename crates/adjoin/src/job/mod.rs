@@ -2,6 +2,7 @@
 //! it.
 
 mod checkpoint;
+mod columns;
 mod conditions;
 mod nearest;
 mod output;
@@ -52,6 +53,9 @@ pub struct Job<'a> {
     pub build: BuildOptions,
     /// Filters on rows and pairs.
     pub conditions: Conditions,
+    /// Columns of both rows that the lines of the result carry: pairs, and removed rows. Stores keep them; stores built of
+    /// sources do too.
+    pub columns: &'a [String],
     /// Options of the join.
     pub join: JoinOptions,
     /// The result to produce.
@@ -236,6 +240,7 @@ impl<'a> Job<'a> {
             source: SourceOptions::default(),
             build: BuildOptions::default(),
             conditions: Conditions::default(),
+            columns: &[],
             join,
             output: Output::Pairs(None),
             yes: false,
@@ -256,6 +261,7 @@ impl<'a> Job<'a> {
         // New rows and old rows form one set, with the same filter.
         let are_two_sets = !beside.is_empty() && !is_grown;
         self.conditions.check(are_two_sets)?;
+        self.check_columns()?;
         let build = BuildOptions { metric: self.join.predicate.metric(), ..self.build.clone() };
         let open = |inputs: &[String]| {
             let later = |rows: &dyn VectorSource| self.bound(&[UnopenedSet::of_source(rows, &build)]);
@@ -278,16 +284,18 @@ impl<'a> Job<'a> {
         let Conditions { rows, other_rows, pairs } = &self.conditions;
         let named: Vec<&Named> = [Some(&first), second.as_ref()].into_iter().flatten().collect();
         let sets: Vec<UnopenedSet> = named.iter().map(|named| named.unopened(&build)).collect();
-        let context = &context.naming_more(self.bound(&sets));
+        let context = &context.naming_more(self.bound(&sets).max(self.columns_bound(context, &named)?));
         let mut kept = self.resume.then(|| JoinCheckpoint::open(context, self, &named)).transpose()?;
         let watch = Stopwatch::start();
         let (first, second) = Named::narrowed(context, first, second)?;
         let narrowing_seconds = watch.seconds();
         let mut opened = |(set, names): (usize, &[String]), named, condition: &Option<Condition>| {
-            let attributes = self.conditions.columns(set, are_two_sets);
+            let mut attributes = self.conditions.columns(set, are_two_sets);
             if let Named::Source(_) = named {
                 self.conditions.check_source(set, &attributes)?;
             }
+            let carried = self.columns.iter().filter(|name| !attributes.contains(name));
+            attributes.extend(carried.cloned().collect::<Vec<_>>());
             let at = kept.as_ref().map(|kept| kept.store(set));
             let build = BuildOptions { attributes, resume: at.as_ref().map(|_| self.source.clone()), ..build.clone() };
             let opened = Opened::of(context, named, &build, at);
@@ -340,6 +348,9 @@ impl<'a> Job<'a> {
         let kept = lock(&opened.kept).take();
         let mut statistics = match kept {
             Some(kept) => kept.run(context, self, opened),
+            None if !self.columns.is_empty() && self.output.target().is_some() => {
+                self.run_with_columns(context, opened)
+            }
             None => self.run_at_once(context, opened),
         }?;
         statistics.common.memory = context.memory();
@@ -355,7 +366,7 @@ impl<'a> Job<'a> {
         let sink = output.sink_of_rows(context, sets, options)?;
         let prepared = options.prepare(context, sets, output.wants_ids())?;
         output.announce(context, sets, prepared.predicted_results(), self.yes)?;
-        let sink = sink.map_or_else(|| output.sink_of_pairs(context, sets), Ok)?;
+        let sink = sink.map_or_else(|| output.sink_of_pairs(context, sets, &[]), Ok)?;
         prepared.run(context, sets, sink)
     }
 }

@@ -10,7 +10,10 @@ use crate::base::options::{format_bytes, format_count};
 use crate::base::output::Target;
 use crate::base::predicate::Predicate;
 use crate::join::{JoinOptions, Sets, least_memory};
-use crate::sink::{Clusters, Counts, Discard, Keep, KeepRule, PairSchema, PairSink, PairWriter, Removals, TableFormat};
+use crate::sink::{
+    CarriedColumns, Clusters, Counts, Discard, Keep, KeepRule, PairSchema, PairSink, PairWriter, Removals, TableFormat,
+};
+use crate::source::IdKind;
 use crate::store::Store;
 
 /// A result is announced if it is at least this many times as large as the vectors, and not small.
@@ -105,6 +108,12 @@ impl Output<'_> {
         matches!(self, Self::Pairs(Some(_)) | Self::Sink(_))
     }
 
+    /// Returns the kinds of the ids of pairs that are stored for the result.
+    pub(super) fn ids_of_pairs(&self, sets: Sets<'_>) -> [IdKind; 2] {
+        let wanted = self.wants_ids();
+        [sets.left(), sets.right()].map(|store| if wanted { store.manifest().ids } else { IdKind::None })
+    }
+
     /// Returns an approximate bound on the memory of the result for `rows` rows, in addition to the join's.
     pub(super) fn bound(&self, rows: u64) -> u64 {
         match self {
@@ -124,21 +133,43 @@ impl Output<'_> {
     ) -> Result<Option<Box<dyn PairSink + 's>>> {
         match self {
             Self::Pairs(_) | Self::Sink(_) => Ok(None),
-            _ => self.rows(context, sets, options.predicate, least_memory(sets, options)?),
+            _ => self.rows(context, sets, options.predicate, least_memory(sets, options)?, &[]),
         }
     }
 
+    /// Creates a sink for the pairs of `predicate` that a join has found before. Lines about two rows carry the columns
+    /// of these names, which all stores keep.
+    ///
+    /// # Errors
+    /// Fails if memory does not suffice, a table cannot be written, or columns cannot be read.
+    pub fn sink<'s>(
+        &self,
+        context: &'s Context,
+        sets: Sets<'s>,
+        predicate: Predicate,
+        columns: &[String],
+    ) -> Result<Box<dyn PairSink + 's>> {
+        let rows = self.rows(context, sets, predicate, 0, columns)?;
+        rows.map_or_else(|| self.sink_of_pairs(context, sets, columns), Ok)
+    }
+
+    /// Returns whether its lines are about two rows, whose columns they can carry.
+    pub(super) fn names_two_rows(&self) -> bool {
+        matches!(self, Self::Pairs(_) | Self::Sink(_) | Self::Keep { removed: Some(_), .. })
+    }
+
     /// Creates a sink that collects results about rows, for the pairs of `predicate`. Leaves `join_bytes` of memory
-    /// to the join. Returns `None` if the result is pairs.
+    /// to the join. Returns `None` if the result is pairs. Removed rows carry `columns`.
     ///
     /// # Errors
     /// Fails if memory does not suffice or a table cannot be written.
-    pub fn rows<'s>(
+    pub(super) fn rows<'s>(
         &self,
         context: &'s Context,
         sets: Sets<'s>,
         predicate: Predicate,
         join_bytes: u64,
+        columns: &[String],
     ) -> Result<Option<Box<dyn PairSink + 's>>> {
         Ok(match self {
             Self::Pairs(_) | Self::Sink(_) => None,
@@ -146,17 +177,27 @@ impl Output<'_> {
             Self::Clusters(target) => Some(Box::new(Clusters::create(context, sets, target.as_ref(), join_bytes)?)),
             Self::Removals(removals) => Some(Box::new(removals.sink(context, sets.left(), join_bytes)?)),
             Self::Keep { rule, removed, kept } => {
-                let keep = Keep::create(context, sets, *rule, removed.as_ref(), kept.as_ref(), join_bytes)?;
+                let columns = CarriedColumns::of_sets(context, sets, columns)?;
+                let targets = [removed.as_ref(), kept.as_ref()];
+                let keep = Keep::with_columns(context, sets, *rule, targets, join_bytes, columns)?;
                 Some(Box::new(keep.of_pairs(predicate)))
             }
         })
     }
 
-    /// Creates the sink for pairs.
-    pub(super) fn sink_of_pairs(&self, context: &Context, sets: Sets<'_>) -> Result<Box<dyn PairSink>> {
+    /// Creates the sink for pairs, which carry `columns`.
+    pub(super) fn sink_of_pairs<'s>(
+        &self,
+        context: &Context,
+        sets: Sets<'s>,
+        columns: &[String],
+    ) -> Result<Box<dyn PairSink + 's>> {
         let schema = sets.schema();
         Ok(match self {
-            Self::Pairs(Some(target)) => Box::new(PairWriter::create(context, target, schema)?),
+            Self::Pairs(Some(target)) => {
+                let columns = CarriedColumns::of_sets(context, sets, columns)?;
+                Box::new(PairWriter::with_columns(context, target, schema, columns)?)
+            }
             Self::Sink(make) => make(schema)?,
             _ => Box::new(Discard),
         })

@@ -289,13 +289,13 @@ mod tests {
     use arrow_array::{Array, Int64Array, StringArray};
     use arrow_schema::{DataType, Field, Schema};
 
-    use super::super::hit_columns::{ColumnGathering, HitColumns};
     use super::super::id_room::IdRoom;
     use super::super::naming::{HitLookup, Naming};
     use super::*;
     use crate::base::context::RUNTIME_BYTES;
     use crate::sink::Collect;
     use crate::source::TextIds;
+    use crate::store::{ColumnGathering, GatheredColumns};
 
     /// Returns the number of a row as text of `id_bytes` bytes.
     fn text_id(row: impl ToString, id_bytes: usize) -> String {
@@ -354,7 +354,12 @@ mod tests {
     }
 
     /// Returns the columns of the hits at some places, a table of `rows_at_once` rows each, while `room` lasts.
-    fn columns(places: &[(u32, u32)], room: &mut IdRoom<'_>, rows_at_once: usize, pad: usize) -> Option<HitColumns> {
+    fn columns(
+        places: &[(u32, u32)],
+        room: &mut IdRoom<'_>,
+        rows_at_once: usize,
+        pad: usize,
+    ) -> Option<GatheredColumns> {
         let mut gathering = ColumnGathering::new(places.iter().map(|&(_, row)| row.into()).collect());
         for keys in gathering.distinct().chunks(rows_at_once) {
             let numbers = Int64Array::from_iter_values(keys.iter().map(|&key| key as i64));

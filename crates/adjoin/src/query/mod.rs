@@ -20,7 +20,6 @@ mod run;
 mod source_queries;
 
 pub(crate) use self::halves::{in_halves, too_many_hits};
-pub(crate) use self::hit_columns::{ColumnGathering, HitColumns};
 pub(crate) use self::id_room::IdRoom;
 pub(crate) use self::naming::{HitLookup, NamedHits, Naming, ids_of, name_places, naming_bytes};
 pub use self::options::{EffortOptions, QueryTarget, SearchEffort, SearchOptions};

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use adjoin_device::Reservation;
 
-use super::hit_columns::{self, HitColumns};
 use super::id_room::IdRoom;
 use crate::base::context::Context;
 use crate::base::error::Result;
@@ -12,7 +11,7 @@ use crate::execute::Hit;
 use crate::load::{Buckets, ReadAhead, least_read_ahead};
 use crate::plan::Load;
 use crate::source::{IdKind, Ids};
-use crate::store::ColumnNeeds;
+use crate::store::{ColumnNeeds, GATHERED_LINE_BYTES, GatheredColumns};
 
 /// Purposes of the memory in error messages.
 const PURPOSE: &str = "the ids of what was found";
@@ -34,6 +33,14 @@ pub(crate) struct HitLookup {
     pub(crate) naming_bytes: u64,
     /// Columns that hits carry, if any.
     pub(crate) columns: Option<ColumnNeeds>,
+}
+
+impl HitLookup {
+    /// Returns the bytes that a refusal names for the longest row, in addition to those set aside for a mean one.
+    pub(crate) fn long_row_bytes(&self) -> u64 {
+        let beyond_mean = |columns: &ColumnNeeds| columns.row_bytes_max.saturating_sub(columns.row_bytes);
+        (GATHERED_COPIES + SENT_COPIES) * self.columns.as_ref().map_or(0, beyond_mean)
+    }
 }
 
 /// Memory for the ids and columns of hits during a search.
@@ -58,7 +65,7 @@ pub(crate) struct NamedHits {
     /// Position in `ids` of the id of each hit.
     pub(super) positions: Vec<u32>,
     /// Columns of the hits, if the search asks for any.
-    pub(super) columns: Option<HitColumns>,
+    pub(super) columns: Option<GatheredColumns>,
 }
 
 /// Lookup in progress: assigns ids to hits in the order of their places.
@@ -160,7 +167,7 @@ impl<'a> IdMemory<'a> {
     }
 
     fn hit_bytes(&self) -> u64 {
-        BYTES_OF_HIT + self.columns.as_ref().map_or(0, |_| hit_columns::BYTES_OF_HIT)
+        BYTES_OF_HIT + self.columns.as_ref().map_or(0, |_| GATHERED_LINE_BYTES)
     }
 }
 

@@ -108,15 +108,6 @@ impl QueryTarget {
         }
     }
 
-    /// Returns a context for answering queries, once at least `least` bytes are free. The budget that an error names
-    /// suffices even for a query that finds all `rows` rows.
-    ///
-    /// # Errors
-    /// As [`Context::for_run`].
-    pub(crate) fn run_context(self, context: &Context, least: u64, rows: u64, purpose: &str) -> Result<Context> {
-        context.naming_more(least.saturating_add(self.all_hits_bytes(rows))).for_run(least, purpose)
-    }
-
     /// Returns the bytes of sorted hits, if they are not part of the memory reserved with the query. This is a quarter
     /// of what [`QueryTarget::room`] allows for, since the heap is gone.
     pub(crate) fn found_bytes(self, found: &[Vec<Hit>]) -> u64 {

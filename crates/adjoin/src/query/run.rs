@@ -7,7 +7,6 @@ use std::ops::Range;
 
 use super::delivery::{AnsweredQueries, DeliverHits, Delivered, HitDelivery, deliver_hits};
 use super::halves::in_halves;
-use super::hit_columns::HitColumns;
 use super::id_room::IdRoom;
 use super::naming::{HitLookup, IdMemory, NamedHits};
 use super::options::{QueryTarget, bytes_for_all_hits};
@@ -19,6 +18,7 @@ use crate::base::report::{LatencyStatistics, SearchCounts, SecondsStatistics, Sh
 use crate::execute::Hit;
 use crate::sink::HitSink;
 use crate::source::IdKind;
+use crate::store::GatheredColumns;
 
 /// Purpose of memory in error messages.
 const PURPOSE: &str = "this search";
@@ -74,7 +74,12 @@ pub(crate) trait BatchSearch {
     ///
     /// # Errors
     /// If the columns cannot be read.
-    fn columns(&self, context: &Context, places: &[(u32, u32)], room: &mut IdRoom<'_>) -> Result<Option<HitColumns>>;
+    fn columns(
+        &self,
+        context: &Context,
+        places: &[(u32, u32)],
+        room: &mut IdRoom<'_>,
+    ) -> Result<Option<GatheredColumns>>;
 }
 
 /// Work done for all queries of a search, without the calibration.

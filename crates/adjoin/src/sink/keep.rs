@@ -3,6 +3,7 @@
 use adjoin_device::WRITE_BUFFER_BYTES;
 
 use super::components::Components;
+use super::pair_table::CarriedColumns;
 use super::removed_table::{NamedRow, RemovedTable};
 use super::row_ids::{IdColumn, Rows, SinkNeeds};
 use super::sink::{PairBatch, PairSink, Written};
@@ -40,7 +41,7 @@ choices! { "the rule to keep rows" => KeepRule { Greedy = "greedy", Cluster = "c
 pub struct Keep<'a> {
     rows: Rows<'a>,
     pairs: Pairs,
-    tables: Tables,
+    tables: Tables<'a>,
     /// Predicate used to count removed rows that are not within the threshold of the row kept for them.
     predicate: Option<Predicate>,
 }
@@ -69,6 +70,22 @@ impl<'a> Keep<'a> {
         kept: Option<&Target>,
         join_bytes: u64,
     ) -> Result<Self> {
+        Self::with_columns(context, sets, rule, [removed, kept], join_bytes, None)
+    }
+
+    /// Creates the sink as [`Self::create`] does, for the tables of removed and kept rows. Removed rows carry `columns`,
+    /// if any, which take more memory.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub(crate) fn with_columns(
+        context: &'a Context,
+        sets: impl Into<Sets<'a>>,
+        rule: KeepRule,
+        [removed, kept]: [Option<&Target>; 2],
+        join_bytes: u64,
+        columns: Option<CarriedColumns<'a>>,
+    ) -> Result<Self> {
         let sets = sets.into();
         let store = sets.left();
         refuse_duplicate_ids(sets.results_of().store())?;
@@ -82,6 +99,8 @@ impl<'a> Keep<'a> {
             KeepRule::Greedy => (RowSet::memory_bytes(end) + WRITE_BUFFER_BYTES as u64, 1, 3),
             KeepRule::Cluster => (Components::memory_bytes(end), 0, 1),
         };
+        // Removed rows are written with their columns at the end, from memory that a join has before.
+        let join_bytes = join_bytes + columns.as_ref().map_or(0, CarriedColumns::bytes);
         let needs = SinkNeeds { bytes, sorters_during, sorters_after, join_bytes, purpose: "choosing rows to keep" };
         let rows = Rows::reserve(context, sets, [removed, kept], needs)?;
         let pairs = match rule {
@@ -90,7 +109,8 @@ impl<'a> Keep<'a> {
         };
         let ids = [sets.results_of().store(), sets.right()].map(|store| store.manifest().ids);
         let metric = store.manifest().metric;
-        let removed = removed.map(|target| RemovedTable::create(context, target, ids, metric, false)).transpose()?;
+        let table = |target| RemovedTable::create(context, target, ids, metric, false, columns);
+        let removed = removed.map(table).transpose()?;
         let kept = kept.map(|target| KeptRows::create(&rows, target)).transpose()?;
         Ok(Self { rows, pairs, tables: Tables { removed, kept }, predicate: None })
     }
@@ -192,13 +212,13 @@ fn refuse_duplicate_ids(store: &Store) -> Result<()> {
 }
 
 /// The tables of removed and kept rows, as far as they are requested.
-struct Tables {
-    removed: Option<RemovedTable>,
+struct Tables<'a> {
+    removed: Option<RemovedTable<'a>>,
     kept: Option<KeptRows>,
 }
 
 /// Applies the greedy rule in the order of rows. A cluster is a kept row with the rows removed for it.
-fn greedy(rows: &Rows<'_>, mut pairs: Sorted, tables: &mut Tables) -> Result<Removed> {
+fn greedy(rows: &Rows<'_>, mut pairs: Sorted, tables: &mut Tables<'_>) -> Result<Removed> {
     let mut removed_rows = RowSet::new(rows.count());
     let (mut by_kept, mut removed) = (rows.sorter(), Removed::default());
     decide(&mut pairs, rows.store.manifest().metric, &mut removed_rows, |(row, near), record| {
@@ -268,7 +288,7 @@ pub(super) fn decide(
 
 /// Writes the decisions with ids, given the removed rows by the row kept for them. Returns the bytes of temporary
 /// files.
-fn name(rows: &Rows<'_>, removed_rows: &RowSet, by_kept: Sorted, tables: &mut Tables) -> Result<u64> {
+fn name(rows: &Rows<'_>, removed_rows: &RowSet, by_kept: Sorted, tables: &mut Tables<'_>) -> Result<u64> {
     let (mut names, mut by_row, mut id) = (rows.sorted()?, rows.sorter(), Vec::new());
     let mut by_kept = Records::new(by_kept)?;
     while let Some(row) = names.next(&mut id)? {
@@ -315,7 +335,7 @@ fn is_nearer(metric: Metric, value: f32, than: f32) -> bool {
 fn first_of_each(
     rows: &Rows<'_>,
     mut components: Components,
-    tables: &mut Tables,
+    tables: &mut Tables<'_>,
     predicate: Option<Predicate>,
 ) -> Result<Removed> {
     let (vectors, metric) = (rows.store.manifest().vectors, rows.store.manifest().metric);

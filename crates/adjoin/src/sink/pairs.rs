@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow_array::Float32Array;
 use arrow_schema::Schema;
 
+use super::pair_table::{CarriedColumns, PairTable};
 use super::sink::{PairBatch, PairSchema, PairSink, Written};
 use super::table::TableWriter;
 use crate::base::context::Context;
@@ -17,8 +18,9 @@ pub(crate) const TWO_SETS: (&str, &str) = ("adjoin.sets", "2");
 /// Names of the columns of a pair's ids. Words that SQL does not reserve, unlike `left` and `right`.
 pub(crate) const PAIR_ID_COLUMNS: [&str; 2] = ["left_id", "right_id"];
 
-/// Writes pairs: columns `left_id`, `right_id` and `distance` or `similarity`.
-pub struct PairWriter(TableWriter);
+/// Writes pairs: columns `left_id`, `right_id` and `distance` or `similarity`, then the columns that pairs carry, such as
+/// `left_text` and `right_text`.
+pub struct PairWriter<'a>(PairTable<'a>);
 
 /// Bytes buffered by the writer of a result, the part of it for metadata of small results, and additional bytes for
 /// ids.
@@ -26,7 +28,7 @@ const WRITER_BYTES: u64 = 7 << 20;
 const METADATA_BYTES: u64 = 256 << 10;
 const WRITER_ID_BYTES: u64 = 2 << 20;
 
-impl PairWriter {
+impl<'a> PairWriter<'a> {
     /// Returns the bytes that the writer holds.
     pub fn memory_bytes(with_ids: bool) -> u64 {
         WRITER_BYTES + if with_ids { WRITER_ID_BYTES } else { 0 }
@@ -45,30 +47,43 @@ impl PairWriter {
     /// # Errors
     /// If the name is taken, its extension is unknown, or the folder may not be written.
     pub fn create(context: &Context, target: &Target, pairs: PairSchema) -> Result<Self> {
+        Self::with_columns(context, target, pairs, None)
+    }
+
+    /// Creates the result. Pairs carry these columns, if any.
+    ///
+    /// # Errors
+    /// As [`Self::create`], or if memory does not suffice for the columns.
+    pub(crate) fn with_columns(
+        context: &Context,
+        target: &Target,
+        pairs: PairSchema,
+        columns: Option<CarriedColumns<'a>>,
+    ) -> Result<Self> {
         let PairSchema { ids, metric, of_two_sets } = pairs;
         let [left, right] = PAIR_ID_COLUMNS;
         let fields = vec![ids[0].field(left), ids[1].field(right), metric.value_field()];
         let (key, value) = TWO_SETS;
         let metadata = of_two_sets.then(|| (key.to_owned(), value.to_owned()));
         let schema = Schema::new_with_metadata(fields, metadata.into_iter().collect());
-        Ok(Self(TableWriter::create_of(context, target, schema)?))
+        let names = |column: &str| ["left", "right"].map(|side| format!("{side}_{column}"));
+        Ok(Self(PairTable::create(context, target, schema, columns, names)?))
     }
 }
 
-impl PairSink for PairWriter {
+impl PairSink for PairWriter<'_> {
     fn wants_ids(&self) -> bool {
         true
     }
 
     fn accept(&mut self, batch: &PairBatch) -> Result<()> {
-        self.0.write(vec![
-            batch.left_ids.column(&batch.left_rows),
-            batch.right_ids.column(&batch.right_rows),
-            Arc::new(Float32Array::from(batch.values.clone())),
-        ])
+        let PairBatch { left_rows, right_rows, left_ids, right_ids, values } = batch;
+        let values = Arc::new(Float32Array::from(values.clone()));
+        let columns = vec![left_ids.column(left_rows), right_ids.column(right_rows), values];
+        self.0.write(columns, left_rows, right_rows)
     }
 
     fn finish(self: Box<Self>) -> Result<Written> {
-        self.0.finish()
+        self.0.end()?.publish()
     }
 }

@@ -3,20 +3,21 @@
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Float32Array, StringArray};
-use arrow_schema::{DataType, Field};
+use arrow_schema::{DataType, Field, Schema};
 
+use super::pair_table::{CarriedColumns, PairTable};
 use super::row_ids::IdColumn;
-use super::table::{Ended, TableWriter};
+use super::table::Ended;
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::options::Metric;
 use crate::base::output::Target;
 use crate::source::IdKind;
 
-/// The table while it is written: `id`, `kept_id`, their `distance` or `similarity`, and the `reason` if there are
-/// several.
-pub(crate) struct RemovedTable {
-    table: TableWriter,
+/// The table while it is written: `id`, `kept_id`, their `distance` or `similarity`, the `reason` if there are several,
+/// and the columns that lines carry, such as `text` and `kept_text`.
+pub(crate) struct RemovedTable<'a> {
+    table: PairTable<'a>,
     ids: IdColumn,
     kept_ids: IdColumn,
     values: Vec<Option<f32>>,
@@ -29,24 +30,26 @@ pub(crate) struct NamedRow<'a> {
     pub(crate) id: &'a [u8],
 }
 
-impl RemovedTable {
+impl<'a> RemovedTable<'a> {
     /// Creates the table; `kinds` are the kinds of ids of removed and kept rows. With reasons, rows without a near row
-    /// may be listed too: rows with equal texts.
+    /// may be listed too: rows with equal texts. Lines carry `columns`, if any.
     ///
     /// # Errors
-    /// As [`TableWriter::create`].
+    /// As [`PairTable::create`].
     pub(crate) fn create(
         context: &Context,
         target: &Target,
         kinds: [IdKind; 2],
         metric: Metric,
         has_reasons: bool,
+        columns: Option<CarriedColumns<'a>>,
     ) -> Result<Self> {
         // Rows that were removed for an equal text have no value, so the column has nulls.
         let value = metric.value_field().with_nullable(has_reasons);
         let reason = has_reasons.then(|| Field::new("reason", DataType::Utf8, false));
-        let fields = [kinds[0].field("id"), kinds[1].field("kept_id"), value].into_iter().chain(reason).collect();
-        let table = TableWriter::create(context, target, fields)?;
+        let fields = [kinds[0].field("id"), kinds[1].field("kept_id"), value].into_iter().chain(reason);
+        let names = |column: &str| [column.to_owned(), format!("kept_{column}")];
+        let table = PairTable::create(context, target, Schema::new(fields.collect::<Vec<_>>()), columns, names)?;
         let (ids, kept_ids) = (IdColumn::new(kinds[0]), IdColumn::new(kinds[1]));
         Ok(Self { table, ids, kept_ids, values: Vec::new(), has_reasons })
     }
@@ -68,7 +71,8 @@ impl RemovedTable {
         let reasons = self.has_reasons.then(|| values.iter().map(reason).collect::<StringArray>());
         let values: ArrayRef = Arc::new(Float32Array::from(values));
         let reasons = reasons.map(|reasons| Arc::new(reasons) as ArrayRef);
-        self.table.write([self.ids.take(), self.kept_ids.take(), values].into_iter().chain(reasons).collect())
+        let [(rows, ids), (kept_rows, kept_ids)] = [&mut self.ids, &mut self.kept_ids].map(IdColumn::take_with_rows);
+        self.table.write([ids, kept_ids, values].into_iter().chain(reasons).collect(), &rows, &kept_rows)
     }
 
     /// Completes the table, which has no name yet.

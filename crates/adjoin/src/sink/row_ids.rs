@@ -278,8 +278,13 @@ impl IdColumn {
 
     /// Returns the column, and begins a new one.
     pub(crate) fn take(&mut self) -> ArrayRef {
+        self.take_with_rows().1
+    }
+
+    /// Returns the row numbers and the column, and begins a new one.
+    pub(crate) fn take_with_rows(&mut self) -> (Vec<u64>, ArrayRef) {
         let column = self.ids.column(&self.rows);
-        *self = Self::new(self.ids.kind());
-        column
+        let Self { rows, .. } = std::mem::replace(self, Self::new(self.ids.kind()));
+        (rows, column)
     }
 }

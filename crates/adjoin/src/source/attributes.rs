@@ -1,12 +1,14 @@
 //! Additional columns of a source, kept with its vectors so that filters can use them.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
 use adjoin_device::ReadFile;
-use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_select::take::take_record_batch;
 
 use super::columns::{Tables, find_for, list_columns};
 use super::file::SourceFile;
@@ -28,6 +30,8 @@ pub(crate) struct Attributes<'a> {
     schema: SchemaRef,
     /// Most bytes held while one of the files is read; `None` if a scan of the source holds as much.
     reading_bytes: Option<u64>,
+    /// A bound on the bytes of a row, if the columns are in files.
+    row_bytes_max: u64,
 }
 
 /// Location of the columns.
@@ -57,20 +61,30 @@ impl<'a> Attributes<'a> {
         names: &[String],
         purpose: &Message,
     ) -> Result<Self> {
-        let mut seen = BTreeSet::new();
-        // Two columns of one name could not be distinguished in a filter.
-        if let Some(twice) = names.iter().find(|name| !seen.insert(*name)) {
-            return Err(Error::option(message![Argument::Columns.with(twice), " is named twice; name it once"]));
-        }
         if let Some(attributes) = source.attributes() {
+            check_distinct(names)?;
             return Self::of_source(attributes, names, purpose);
         }
         let files = source.files();
         if files.is_empty() {
             return Err(Error::option(message![purpose.clone(), " are columns, and the source has none"]));
         }
+        Self::of_files(context, files, names, purpose)
+    }
+
+    /// Opens the columns of these names in the files of a source.
+    ///
+    /// # Errors
+    /// Fails as [`Self::of`] does.
+    pub(crate) fn of_files(
+        context: &Context,
+        files: Vec<SourceFile>,
+        names: &[String],
+        purpose: &Message,
+    ) -> Result<Self> {
+        check_distinct(names)?;
         let mut kinds: Option<Vec<DataType>> = None;
-        let (mut found, mut reading_bytes) = (Vec::new(), 0);
+        let (mut found, mut reading_bytes, mut row_bytes_max) = (Vec::new(), 0, 0);
         // Files without rows may lack a schema, and their types cannot conflict with any values.
         for file in files.into_iter().filter(|file| file.rows > 0) {
             if !file.is_table() {
@@ -90,7 +104,8 @@ impl<'a> Attributes<'a> {
             places.sort_unstable();
             places.dedup();
             // Refuses unreadable columns before any work.
-            reading_bytes = file.tables_bytes(context, &places, BATCH_ROWS)?.max(reading_bytes);
+            let memory = file.tables_memory(context, &places, BATCH_ROWS)?;
+            (reading_bytes, row_bytes_max) = (memory.reading.max(reading_bytes), memory.row_max.max(row_bytes_max));
             let of_file = names.iter().zip(of_file).map(|(name, kind)| kept_as(&file.path, name, kind, purpose));
             let of_file = of_file.collect::<Result<Vec<_>>>()?;
             kinds = Some(match kinds {
@@ -105,7 +120,7 @@ impl<'a> Attributes<'a> {
         let kinds = kinds.unwrap_or_else(|| vec![DataType::Null; names.len()]);
         let fields = names.iter().zip(kinds).map(|(name, kind)| Field::new(name, kind, true));
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-        Ok(Self { columns: Columns::InFiles(found), schema, reading_bytes: Some(reading_bytes) })
+        Ok(Self { columns: Columns::InFiles(found), schema, reading_bytes: Some(reading_bytes), row_bytes_max })
     }
 
     fn of_source(attributes: &'a dyn SourceAttributes, names: &[String], purpose: &Message) -> Result<Self> {
@@ -121,12 +136,18 @@ impl<'a> Attributes<'a> {
         let places = names.iter().map(place).collect::<Result<Vec<usize>>>()?;
         let schema = schema.project(&places).map_err(|error| Error::input(error.to_string()))?;
         let reading_bytes = attributes.reading_bytes()?;
-        Ok(Self { columns: Columns::OfSource(attributes, places), schema: Arc::new(schema), reading_bytes })
+        let columns = Columns::OfSource(attributes, places);
+        Ok(Self { columns, schema: Arc::new(schema), reading_bytes, row_bytes_max: 0 })
     }
 
     /// Returns the bytes that [`Self::tables`] holds; `None` if a scan of the source holds as much.
     pub(crate) fn reading_bytes(&self) -> Option<u64> {
         self.reading_bytes
+    }
+
+    /// Returns a bound on the bytes of a row; 0 if the columns are not in files.
+    pub(crate) fn row_bytes_max(&self) -> u64 {
+        self.row_bytes_max
     }
 
     /// Returns the columns as they are kept.
@@ -139,11 +160,47 @@ impl<'a> Attributes<'a> {
     ///
     /// # Errors
     /// Fails if a source that is not made of files cannot be read.
-    pub(crate) fn tables(&'a self, context: &'a Context) -> Result<NumberedTables<'a>> {
+    pub(crate) fn tables<'s>(&'s self, context: &'s Context) -> Result<NumberedTables<'s>> {
+        self.tables_from(context, 0)
+    }
+
+    /// Passes the columns of some rows, ascending and distinct, to `take`: tables of the next rows. Ends early if `take`
+    /// breaks.
+    ///
+    /// # Errors
+    /// Fails as [`Self::tables`] does, if there is no such row, or if `take` fails.
+    pub(crate) fn each_of(
+        &self,
+        context: &Context,
+        rows: &[u64],
+        take: &mut dyn FnMut(RecordBatch) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        let Some(&first) = rows.first() else { return Ok(()) };
+        let mut rest = rows;
+        for table in self.tables_from(context, first)? {
+            let (start, table) = table?;
+            let (here, after) = rest.split_at(rest.partition_point(|&row| row < start + table.num_rows() as u64));
+            rest = after;
+            if here.is_empty() {
+                continue;
+            }
+            let here: Vec<u32> = here.iter().map(|&row| (row - start) as u32).collect();
+            let rows = take_record_batch(&table, &UInt32Array::from(here));
+            let rows = rows.map_err(|error| Error::input(error.to_string()))?;
+            if take(rows)?.is_break() || rest.is_empty() {
+                return Ok(());
+            }
+        }
+        Err(Error::input("the source has fewer rows than when it was opened; run again when nobody writes to it"))
+    }
+
+    /// Reads all rows in order, from `row` on or from an earlier row of its file.
+    fn tables_from<'s>(&'s self, context: &'s Context, row: u64) -> Result<NumberedTables<'s>> {
         Ok(match &self.columns {
             Columns::InFiles(files) => {
-                let each = move |table: &'a TableFile| FileScan { context, attributes: self, table, open: None };
-                Box::new(files.iter().flat_map(each))
+                let each = move |table: &'s TableFile| FileScan { context, attributes: self, table, row, open: None };
+                let skipped = files.partition_point(|table| table.file.first_row + table.file.rows <= row);
+                Box::new(files[skipped..].iter().flat_map(each))
             }
             Columns::OfSource(attributes, places) => {
                 let mut row = 0;
@@ -157,6 +214,15 @@ impl<'a> Attributes<'a> {
     }
 }
 
+/// Refuses a name that is given twice, since two columns of one name could not be distinguished.
+fn check_distinct(names: &[String]) -> Result<()> {
+    let mut seen = BTreeSet::new();
+    match names.iter().find(|name| !seen.insert(*name)) {
+        Some(twice) => Err(Error::option(message![Argument::Columns.with(twice), " is named twice; name it once"])),
+        None => Ok(()),
+    }
+}
+
 /// Tables, each with the number of its first row.
 pub(crate) type NumberedTables<'a> = Box<dyn Iterator<Item = Result<(u64, RecordBatch)>> + 'a>;
 
@@ -165,6 +231,8 @@ struct FileScan<'a> {
     context: &'a Context,
     attributes: &'a Attributes<'a>,
     table: &'a TableFile,
+    /// Number of the first row that is needed; it may be in an earlier file.
+    row: u64,
     /// The remaining tables and the number of the next row; `None` before the file is opened.
     open: Option<(Tables, u64)>,
 }
@@ -179,11 +247,15 @@ impl Iterator for FileScan<'_> {
 
 impl FileScan<'_> {
     fn next_table(&mut self) -> Result<Option<(u64, RecordBatch)>> {
-        let Self { context, attributes, table: TableFile { file, places, order }, open } = self;
+        let Self { context, attributes, table: TableFile { file, places, order }, row: first, open } = self;
         context.cancel.check()?;
         let (tables, row) = match open {
             Some(open) => open,
-            None => open.insert((file.tables(context, places, BATCH_ROWS)?, file.first_row)),
+            None => {
+                let within = first.saturating_sub(file.first_row);
+                let (tables, skipped) = file.tables_from(context, places, BATCH_ROWS, within)?;
+                open.insert((tables, file.first_row + skipped))
+            }
         };
         let Some(table) = tables.next().transpose()? else {
             // A table that ends early would shift all later rows to the wrong vectors.

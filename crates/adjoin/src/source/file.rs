@@ -19,7 +19,7 @@ use super::npz;
 use super::npz_arrays::Arrays;
 use super::options::SourceOptions;
 use super::without::{self, Known, Without};
-use super::{arrow, parquet};
+use super::{TablesMemory, arrow, parquet};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::output::OutputWriter;
@@ -73,34 +73,57 @@ impl SourceFile {
     /// # Errors
     /// Fails as [`SourceFile::schema`] does, or if the budget does not hold a decoded batch.
     pub(crate) fn tables(&self, context: &Context, places: &[ColumnPlace], batch_rows: usize) -> Result<Tables> {
-        let file = self.open(context)?;
-        match self.format {
-            Format::Parquet => parquet::tables(context, &self.path, file, places, batch_rows, 0),
-            Format::Arrow => arrow::tables(context, &self.path, file, places),
-            Format::JsonLines => json_lines::tables(context, &self.path, file, places, 0, self.line_facts()?),
-            Format::Npz => npz::tables(context, &self.path, file, places, self.arrays()?),
-            Format::Dense(_) => Err(self.no_columns()),
-        }
+        Ok(self.tables_from(context, places, batch_rows, 0)?.0)
     }
 
-    /// Returns the bytes that [`SourceFile::tables`] holds, and refuses columns that it cannot read.
+    /// Returns the bytes of the columns at `places`, and refuses columns that [`SourceFile::tables`] cannot read.
     ///
     /// # Errors
     /// Fails as [`SourceFile::schema`] does.
-    pub(crate) fn tables_bytes(&self, context: &Context, places: &[ColumnPlace], batch_rows: usize) -> Result<u64> {
+    pub(crate) fn tables_memory(
+        &self,
+        context: &Context,
+        places: &[ColumnPlace],
+        batch_rows: usize,
+    ) -> Result<TablesMemory> {
         let file = self.open(context)?;
+        // Headers tell only what several rows take together, except those of Parquet.
+        let of_rows = |bytes| TablesMemory { reading: bytes, row: bytes, row_max: bytes };
         match self.format {
-            Format::Parquet => parquet::tables_bytes(&self.path, file, places, batch_rows),
-            Format::Arrow => arrow::tables_bytes(context, &self.path, file, places),
+            Format::Parquet => parquet::tables_memory(&self.path, file, places, batch_rows),
+            Format::Arrow => arrow::tables_bytes(context, &self.path, file, places).map(of_rows),
             Format::JsonLines => {
                 let facts = self.line_facts()?;
                 // Opening refuses columns with values of several kinds.
                 drop(json_lines::tables(context, &self.path, file, places, 0, facts)?);
-                Ok(facts.held_bytes())
+                Ok(TablesMemory { row_max: facts.line_bytes_max as u64, ..of_rows(facts.held_bytes()) })
             }
-            Format::Npz => npz::tables_bytes(&self.path, file, places, self.arrays()?),
+            Format::Npz => npz::tables_bytes(&self.path, file, places, self.arrays()?).map(of_rows),
             Format::Dense(_) => Err(self.no_columns()),
         }
+    }
+
+    /// Reads the columns at `places` (ascending), about `batch_rows` rows at a time, from `row` on or from an earlier
+    /// row. Also returns the number of the first row that is read.
+    ///
+    /// # Errors
+    /// Fails as [`SourceFile::tables`] does.
+    pub(crate) fn tables_from(
+        &self,
+        context: &Context,
+        places: &[ColumnPlace],
+        batch_rows: usize,
+        row: u64,
+    ) -> Result<(Tables, u64)> {
+        let file = self.open(context)?;
+        Ok(match self.format {
+            Format::Parquet => (parquet::tables(context, &self.path, file, places, batch_rows, row)?, row),
+            Format::JsonLines => (json_lines::tables(context, &self.path, file, places, row, self.line_facts()?)?, row),
+            // These cannot start at a row.
+            Format::Arrow => (arrow::tables(context, &self.path, file, places)?, 0),
+            Format::Npz => (npz::tables(context, &self.path, file, places, self.arrays()?)?, 0),
+            Format::Dense(_) => return Err(self.no_columns()),
+        })
     }
 
     /// Reads the columns at `places` of one row.
@@ -108,15 +131,8 @@ impl SourceFile {
     /// # Errors
     /// Fails as [`SourceFile::tables`] does.
     pub(crate) fn row(&self, context: &Context, places: &[ColumnPlace], row: u64) -> Result<RecordBatch> {
-        let (tables, mut before) = match self.format {
-            Format::Parquet => (parquet::tables(context, &self.path, self.open(context)?, places, 1, row)?, 0),
-            Format::JsonLines => {
-                let file = self.open(context)?;
-                (json_lines::tables(context, &self.path, file, places, row, self.line_facts()?)?, 0)
-            }
-            // Other formats cannot start at a row, so the rows before it are read and dropped.
-            _ => (self.tables(context, places, 1)?, row),
-        };
+        let (tables, first) = self.tables_from(context, places, 1, row)?;
+        let mut before = row - first;
         for table in tables {
             let table = table?;
             let rows = table.num_rows() as u64;

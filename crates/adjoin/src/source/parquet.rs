@@ -35,6 +35,9 @@ use crate::base::error::{Error, Result};
 /// Rows to decode at a time while the first vector is searched.
 const PROBED_ROWS: usize = 64;
 
+/// Bytes of the rows that are decoded at a time, unless a single row is longer.
+const BATCH_BYTES: u64 = 4 << 20;
+
 /// Bytes of a decoded value of fixed width, in arrays that grow.
 const VALUE_BYTES: u64 = 24;
 
@@ -108,6 +111,7 @@ pub(super) fn tables(
     let ahead_bytes = file.read_ahead_bytes();
     let footer = Footer::read(path, WindowedFile::new(file))?;
     let memory = footer.scan_memory(places)?;
+    let batch_rows = footer.rows_at_once(places, batch_rows);
     let batch = footer.batch_memory(places, batch_rows, memory.piece);
     // Reserved before any page is read, so a budget that is too small is noticed early.
     let bytes = batch.held_with(&memory).saturating_add(ahead_bytes);
@@ -150,6 +154,7 @@ pub(super) fn tables_memory(
     let ahead_bytes = file.read_ahead_bytes();
     let footer = Footer::read(path, WindowedFile::new(file))?;
     let memory = footer.scan_memory(places)?;
+    let batch_rows = footer.rows_at_once(places, batch_rows);
     let batch = footer.batch_memory(places, batch_rows, memory.piece);
     let row = footer.bytes_a_row(places);
     drop(PiecewiseTables::new(footer, places, batch_rows, 0, batch)?); // reads no page yet
@@ -178,6 +183,7 @@ impl OpenTables {
     ) -> Result<Self> {
         let footer = Footer::read(path, WindowedFile::new(file))?;
         let memory = footer.scan_memory(places)?;
+        let batch_rows = footer.rows_at_once(places, batch_rows);
         let batch = footer.batch_memory(places, batch_rows, memory.piece);
         let held = context.reserve(batch.held_with(&memory), &format!("{}: some columns", path.display()))?;
         let footer = footer.with_piece_bytes_max(memory.piece);
@@ -327,6 +333,12 @@ impl Footer {
             bytes.fold(0, u64::saturating_add) / group.num_rows().unsigned_abs().max(1)
         };
         self.metadata.metadata().row_groups().iter().map(of).max().unwrap_or(0)
+    }
+
+    /// Returns how many rows of some columns to decode at a time: `batch_rows`, or fewer if rows are long.
+    fn rows_at_once(&self, places: &[ColumnPlace], batch_rows: usize) -> usize {
+        // Decoded texts hold the pages that they are in.
+        batch_rows.min((BATCH_BYTES / self.bytes_a_row(places).max(1)).max(1) as usize)
     }
 
     /// Returns the memory of `batch_rows` rows of average size of some columns, and of the largest page of each column.

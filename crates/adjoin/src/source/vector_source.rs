@@ -72,7 +72,7 @@ pub trait VectorSource: Send + Sync {
 }
 
 /// Columns of a source in addition to its vectors.
-pub trait SourceAttributes {
+pub trait SourceAttributes: Sync {
     /// Returns their names and types.
     ///
     /// # Errors

@@ -48,6 +48,8 @@ const PAGES_AT_ONCE: u64 = 5;
 const READ_ROWS: u64 = 1_024;
 const VALUE_BYTES: u64 = 24;
 const READ_WINDOW_BYTES: u64 = 1 << 20;
+/// Bytes that a reader sets aside for a page of a column.
+const PAGES_READ_BYTES: u64 = 1 << 20;
 /// Least bytes for rows that are put in order at a time. Each pass over a partition fills them once.
 const ORDERED_BYTES: u64 = 2 << 20;
 /// Rows of a partition (approximate), and the most partitions.
@@ -77,6 +79,13 @@ pub(super) fn foreseen_reading_bytes(rows: u64, columns: usize, row_bytes: u64) 
     // A page and its dictionary, stored and decoded, the page before, the pages of a batch, and a copy of their texts.
     // A column is at most a row group.
     PAGES_AT_ONCE * group + at_once * (row_bytes + columns * VALUE_BYTES) + READ_WINDOW_BYTES
+}
+
+/// Returns a bound on the bytes with which single rows of such a file are read, if a row takes at most `row_bytes_max`
+/// bytes.
+pub(super) fn reading_bytes_of_rows(columns: usize, row_bytes_max: u64) -> u64 {
+    // A page ends with the row that fills it.
+    PAGES_AT_ONCE * (columns as u64 * PAGES_READ_BYTES + row_bytes_max) + READ_WINDOW_BYTES
 }
 
 /// Returns the bytes of the length of each row of a partition, and of the end of each row that is put in order.

@@ -17,6 +17,7 @@ mod files;
 mod filter_bitmap;
 mod folder;
 pub(crate) mod format;
+mod gathered_columns;
 mod ids;
 mod intake;
 mod kind;
@@ -50,6 +51,7 @@ pub use files::{FileFacts, Files, Role};
 pub(crate) use filter_bitmap::FilterBitmap;
 pub(crate) use filter_bitmap::{AttributeFile, CHECKING_BYTES, StoredColumns, columns_bytes, required_columns};
 pub(crate) use folder::FolderFiles;
+pub(crate) use gathered_columns::{ColumnGathering, GATHERED_LINE_BYTES, GatheredColumns};
 pub(crate) use ids::{IdCheck, check_same_kind, hash_of};
 pub(crate) use intake::{
     Intake, Scanned, UsableRows, batch_bytes, fix, fix_or_skip, read_all, read_all_bytes, scan_bytes, tell,
@@ -62,7 +64,7 @@ pub use options::{BuildOptions, OnBad, OnDuplicateId};
 pub(crate) use partitions::{BLOCK_BYTES_MAX, PartitionSizes, Partitions, Records};
 pub(crate) use publish::{Drafts, check_target, is_ours};
 pub use reader::Store;
-pub(crate) use result_columns::{ColumnNeeds, ResultColumns, places_of};
+pub(crate) use result_columns::{ColumnNeeds, ResultColumns, kept_needs, places_of};
 pub use verify::{Damage, DamagedPart, StoreVerifyReport};
 pub(crate) use writer::NoUsableRow;
 pub use writer::{BuildReport, TemporaryStore};

@@ -9,6 +9,7 @@ use arrow_array::{RecordBatch, UInt32Array};
 use arrow_schema::{Schema, SchemaRef};
 use arrow_select::take::take_record_batch;
 
+use super::attributes::reading_bytes_of_rows;
 use super::filter_bitmap::{StoredColumns, required_columns};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
@@ -41,6 +42,12 @@ impl ColumnNeeds {
         self.row_bytes = self.row_bytes.max(row_bytes_max);
         self.row_bytes_max = self.row_bytes_max.max(row_bytes_max);
     }
+}
+
+/// Returns the needs of columns that a store is to keep, if a row takes at most `row_bytes_max` bytes.
+pub(crate) fn kept_needs(schema: &SchemaRef, row_bytes_max: u64) -> ColumnNeeds {
+    let reading_bytes = reading_bytes_of_rows(schema.fields().len(), row_bytes_max);
+    ColumnNeeds { schema: schema.clone(), reading_bytes, row_bytes: row_bytes_max, row_bytes_max }
 }
 
 /// Returns the place of each name among the columns of a folder.

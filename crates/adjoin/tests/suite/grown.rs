@@ -29,6 +29,7 @@ fn run([old, new]: &[Built; 2], setup: &Setup, join: JoinOptions, output: Output
         source,
         build,
         conditions,
+        columns: &[],
         join,
         output,
         yes: false,

@@ -45,6 +45,7 @@ fn work(device: &SimulatedDevice, force: bool, resume: bool) -> Result<u64> {
         source: SourceOptions::default(),
         build: BuildOptions { metric: Metric::L2, buckets: Some(12), ..BuildOptions::default() },
         conditions: Conditions::default(),
+        columns: &[],
         join: setup.join_options(Predicate::L2 { eps: 0.2 }),
         output: Output::Pairs(Some(Target::File { path: PathBuf::from(RESULT), force })),
         yes: true,

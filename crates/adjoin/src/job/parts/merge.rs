@@ -98,7 +98,7 @@ impl Merge<'_> {
         let Self { plan, context, sets, .. } = *self;
         let predicate = plan.head.plan.predicate();
         let _frame = context.reserve(FRAME_BYTES, "merging parts")?;
-        let sink = output.rows(context, sets, predicate, least_memory(sets, &JoinOptions::exact(predicate))?)?;
+        let sink = output.rows(context, sets, predicate, least_memory(sets, &JoinOptions::exact(predicate))?, &[])?;
         let path = output.target().and_then(crate::base::output::Target::path);
         let at = context.temporary(path.map(crate::base::output::Target::parent_of));
         let mut sorter = match &sink {
@@ -106,7 +106,7 @@ impl Merge<'_> {
             None => Some(PairSorter::new(context, &at, self.ids())?),
         };
         let prepared = resume_within(context, sets, plan.head.plan.clone(), None)?;
-        let mut sink = sink.map_or_else(|| output.sink_of_pairs(context, sets), Ok)?;
+        let mut sink = sink.map_or_else(|| output.sink_of_pairs(context, sets, &[]), Ok)?;
         let mut done = Done::default();
         context.progress.begin("merge", "parts", plan.head.parts.len() as u64);
         for number in 1..=plan.head.parts.len() as u32 {
