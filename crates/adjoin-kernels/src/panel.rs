@@ -134,6 +134,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_panel_holds_the_bytes_that_it_states() {
+        for (rows, dimensions) in [(0, 5), (1, 1), (3, 16), (7, 17), (1_000, 96)] {
+            let mut bytes = 0;
+            let held = allocation_counter::measure(|| {
+                let panel = Panel::<f32>::zeroed(rows, dimensions);
+                bytes = panel.bytes();
+                std::mem::forget(panel);
+            });
+            assert_eq!((held.bytes_current, bytes), (bytes as i64, Panel::<f32>::bytes_for(rows, dimensions)));
+        }
+    }
+
+    #[test]
     fn rows_are_aligned_and_padded_with_zeros() {
         for dimensions in [0, 1, 15, 16, 17, 64, 65] {
             let mut panel = Panel::<f32>::zeroed(3, dimensions);

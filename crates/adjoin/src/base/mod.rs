@@ -1,5 +1,7 @@
 //! The vocabulary that every module may use: resources of a run, errors, options, and structures within any memory.
 
+#[cfg(test)]
+pub(crate) mod allocated;
 pub(crate) mod checkpoint;
 pub(crate) mod choice;
 pub(crate) mod context;

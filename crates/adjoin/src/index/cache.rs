@@ -168,9 +168,29 @@ mod tests {
     use adjoin_device::MemoryBudget;
 
     use super::*;
+    use crate::base::allocated::{allocated, assert_states_bytes};
     use crate::base::random::Random;
 
     const PAGE_BYTES: usize = 8;
+
+    #[test]
+    fn a_full_page_cache_holds_the_bytes_that_it_reserved() {
+        let page_bytes = 4_096;
+        for slabs in [1, 2, 5] {
+            let pages = (slabs * SLAB_PAGES * PARTS) as u32;
+            let bytes = u64::from(pages) * PageCache::bytes_of(page_bytes);
+            let memory = MemoryBudget::new(bytes).reserve(bytes).unwrap();
+            let page = vec![7; page_bytes];
+            let (cache, held) = allocated(|| {
+                let cache = PageCache::new(memory, page_bytes);
+                // Twice as many as fit, so that each part is full.
+                (0..2 * pages).for_each(|number| cache.put(number, &page));
+                cache
+            });
+            assert!(cache.parts.iter().all(|part| lock(part).held.len() == cache.pages_max));
+            assert_states_bytes(held, bytes);
+        }
+    }
 
     /// Creates a cache with `slabs` slabs in each part.
     fn cache(slabs: usize) -> PageCache {

@@ -195,3 +195,29 @@ impl<'a, T: Coordinate> Navigator<'a, T> {
         search.distances()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::allocated::{allocated, assert_states_bytes};
+    use crate::base::options::{Element, Metric, VectorType};
+
+    #[test]
+    fn a_navigation_graph_holds_the_bytes_that_are_stated_for_it() {
+        let context = &Context::default().with_threads(1);
+        for (count, dimensions) in [(40u32, 4), (600, 16), (900, 65)] {
+            let space = Space::plain(VectorType { element: Element::F32, dimensions }, Metric::L2);
+            let mut options = IndexOptions { navigation: Some(count), ..IndexOptions::default() };
+            (options.graph.degree, options.graph.build_list) = (12, 24);
+            let mut random = Random::new(1, "vectors");
+            let (_navigation, held) = allocated(|| {
+                let mut stored = Vec::with_capacity(count as usize * space.vectors.bytes());
+                let values = (0..count as usize * dimensions).map(|_| random.below(1_000) as f32);
+                values.for_each(|value| stored.extend_from_slice(&value.to_le_bytes()));
+                let vertices = StoredVertices { vertices: (0..count).collect(), stored };
+                Navigation::build::<f32>(context, space, vertices, &options.graph).unwrap()
+            });
+            assert_states_bytes(held, held_bytes(count.into(), space, &options));
+        }
+    }
+}
