@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
-use adjoin::{Components, Context, Error, Result, TableFile};
+use adjoin::{Components, Context, Error, Result, TableFile, TableFormat};
 
 use super::page::CLUSTERED_ROWS_SHOWN;
 use super::pairs::{IDS_BYTES_AT_ONCE, PURPOSE, PairFile, SHOWN, SHOWN_BYTES, bytes_of_id};
@@ -23,6 +23,8 @@ const COUNTED_BYTES: u64 = (COUNTED * 8 / 7).next_power_of_two() as u64 * (size_
 const DEVIATIONS: f64 = 5.0;
 /// Least bytes of a pair in a text: two ids, a value and what separates them.
 const PAIR_BYTES_MIN: u64 = 6;
+/// Bytes of a text that are read at once to count its lines.
+const LINES_BYTES: u64 = 64 << 10;
 /// Columns of a table whose header does not fit in memory.
 const COLUMNS: usize = 16;
 /// Most ids on a page.
@@ -166,7 +168,11 @@ fn bounded(context: &Context, pairs: &Path, names: Option<PageNames<'_>>) -> Res
     let named_rows = sides_of(names).map(|names| table::rows_max(context, names)).fold(0, u64::saturating_add);
     let bytes = context.device.open(pairs)?.len();
     let opened = PairFile::open(context, pairs).and_then(|file| file.size());
-    let (pairs, text_bytes) = opened.unwrap_or((bytes / PAIR_BYTES_MIN, bytes));
+    let (most, text_bytes) = opened.unwrap_or((bytes / PAIR_BYTES_MIN, bytes));
+    let pairs = match TableFormat::of(pairs) {
+        Ok(TableFormat::Parquet) => most,
+        _ => most.min(lines_max(context, pairs)?),
+    };
     // In the worst case, no id occurs in two pairs.
     let ids = 2 * pairs;
     // A name is shown only if its id is on the page and has a row in a table of names.
@@ -177,6 +183,22 @@ fn bounded(context: &Context, pairs: &Path, names: Option<PageNames<'_>>) -> Res
         id_bytes: ids * bytes_of_id(0) + 2 * text_bytes + IDS_BYTES_AT_ONCE,
         name_bytes: if named_rows > 0 { name_bytes + NAMES_BYTES_AT_ONCE } else { 0 },
     })
+}
+
+/// Returns a bound on the number of records of a text: a line break or a carriage return ends each but the last.
+fn lines_max(context: &Context, path: &Path) -> Result<u64> {
+    let _memory = context.reserve(LINES_BYTES, PURPOSE)?;
+    let (file, mut piece) = (context.device.open(path)?, vec![0; LINES_BYTES as usize]);
+    let (mut lines, mut position) = (1, 0);
+    while position < file.len() {
+        context.cancel.check()?;
+        let bytes = LINES_BYTES.min(file.len() - position);
+        let read = &mut piece[..bytes as usize];
+        file.read_at(position, read)?;
+        lines += read.iter().filter(|byte| matches!(byte, b'\n' | b'\r')).count() as u64;
+        position += bytes;
+    }
+    Ok(lines)
 }
 
 #[cfg(test)]

@@ -130,6 +130,24 @@ fn the_first_refusal_names_a_budget_that_suffices() {
     }
 }
 
+/// With too little memory to count ids, their number is bounded by the lines of a text, not by its bytes.
+#[test]
+fn long_ids_do_not_multiply_the_budget_that_the_first_refusal_names() {
+    let place = Place::new();
+    let [left, right] = ["a", "b"].map(|letter| letter.repeat(600));
+    let pairs = (0..6_000).map(|k| format!("{left}{k},{right}{k},0.5\n"));
+    place.write(
+        "pairs.csv",
+        ["left_id,right_id,distance\n".into()].into_iter().chain(pairs).collect::<String>().as_bytes(),
+    );
+    let line = "report pairs.csv -o page.html --force --memory";
+    let refused = place.run(&format!("{line} 19MB"));
+    let least = least_budget(&refused.said);
+    // The ids have 7 MB, and two copies of them are counted.
+    assert!(least.trim_end_matches("MB").parse::<f64>().unwrap() < 60.0, "{}", refused.said);
+    assert_ne!(place.run(&format!("{line} {least}")).code, Some(2), "{least}");
+}
+
 #[test]
 fn an_empty_result_with_statistics_has_a_report() {
     let place = joined();
