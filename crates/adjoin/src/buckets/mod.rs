@@ -93,6 +93,7 @@ fn search_for(
     let least = least.saturating_add(handing);
     let more = options.target.all_hits_bytes(buckets.rows()).saturating_add(lookup.long_row_bytes());
     let context = &context.naming_more(least.saturating_add(more)).for_run(least, PURPOSE)?;
+    let spare = context.budget().free() - least;
     let coding = if may_round { fit_coding(context, &buckets, options.seed, PURPOSE)? } else { None };
     // If codes do not distinguish neighbors, nearly every row would have to be decided by floats.
     let rounded = buckets.rounded(coding.filter(Coding::tells_neighbors_apart));
@@ -105,7 +106,7 @@ fn search_for(
     let buckets = &rounded.seeking(subset);
     with_coordinates!(buckets.space(), T => {
         let of = Searcher::<T>::bytes_of_query(buckets, queries.vectors(buckets.space()), options.target);
-        let searcher = Searcher::<T>::new(context, buckets)?.within(neighbors.and_then(|of| of.within));
+        let searcher = Searcher::<T>::new(context, buckets, spare)?.within(neighbors.and_then(|of| of.within));
         let searcher = &match subset {
             Some(subset) => searcher.among(subset),
             None => searcher,

@@ -68,7 +68,7 @@ impl NearRows<'_> {
         let draw = CalibrationDraw { queries: QuerySet::AllRows, count: VECTORS, seed };
         with_coordinates!(buckets.space(), T => {
             let _of_reading = context.reserve(QuerySet::Rows.reading_bytes(buckets), PURPOSE)?;
-            let searcher = &Searcher::<T>::new(context, buckets)?.among(subset);
+            let searcher = &Searcher::<T>::new(context, buckets, context.budget().free())?.among(subset);
             let learned = match calibration::is_worth_it(buckets.rows(), VECTORS) {
                 true => calibrate(searcher, draw, target, recall, None)?,
                 false => None,

@@ -104,13 +104,13 @@ pub(crate) struct Queries<T> {
 }
 
 impl<T: Coordinate> LoadedCenters<T> {
-    /// Reads the centers and reserves the memory that does not depend on the number of queries.
+    /// Reads the centers and reserves the memory that does not depend on the number of queries. `spare` bytes are free
+    /// beyond the least that the search needs.
     ///
     /// # Errors
     /// If the budget is too small, or if the centers are damaged.
-    pub(crate) fn read(context: &Context, buckets: &Buckets<'_>) -> Result<Self> {
-        let (extents, free) = (buckets.extents(), context.budget().free());
-        let read_ahead = read_ahead_bytes(extents, false, free);
+    pub(crate) fn read(context: &Context, buckets: &Buckets<'_>, spare: u64) -> Result<Self> {
+        let read_ahead = read_ahead_bytes(buckets.extents(), false, spare);
         let bytes = Searcher::<T>::fixed_bytes(buckets, context.threads) + read_ahead;
         let memory = context.reserve(bytes, PURPOSE)?;
         let panel = buckets.centers::<T>()?;
@@ -120,12 +120,12 @@ impl<T: Coordinate> LoadedCenters<T> {
 }
 
 impl<'a, T: Coordinate> Searcher<'a, T> {
-    /// Opens a store for one search.
+    /// Opens a store for one search. `spare` bytes are free beyond the least that it needs.
     ///
     /// # Errors
     /// As [`LoadedCenters::read`].
-    pub(crate) fn new(context: &'a Context, buckets: &'a Buckets<'a>) -> Result<Self> {
-        Ok(Self::with_centers(context, buckets, LoadedCenters::read(context, buckets)?.into()))
+    pub(crate) fn new(context: &'a Context, buckets: &'a Buckets<'a>, spare: u64) -> Result<Self> {
+        Ok(Self::with_centers(context, buckets, LoadedCenters::read(context, buckets, spare)?.into()))
     }
 
     /// Returns a searcher with the centers of these buckets.

@@ -85,8 +85,10 @@ impl<T: Coordinate> OpenSearch<T> {
         statistics: SharedStatistics,
     ) -> Result<Self> {
         let buckets = &Buckets::of(&store);
-        let context = context.for_run(Kept::<T>::least_bytes(buckets, context.threads, options), PURPOSE)?;
-        let kept = Kept::new(&Searcher::new(&context, buckets)?, options, new_planner, statistics)?;
+        let least = Kept::<T>::least_bytes(buckets, context.threads, options);
+        let context = context.for_run(least, PURPOSE)?;
+        let spare = context.budget().free() - least;
+        let kept = Kept::new(&Searcher::new(&context, buckets, spare)?, options, new_planner, statistics)?;
         Ok(Self { context, kept, store })
     }
 }
