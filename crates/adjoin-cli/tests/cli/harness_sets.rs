@@ -70,7 +70,7 @@ impl Shape {
         let rows = (ELEMENTS / dimensions as u64).min(20_000) * one(random, &[1, 2, 4]);
         let ids = one(random, &[IdLength::Number, IdLength::Text(8), IdLength::Text(200), IdLength::Text(2_000)]);
         let rows = if matches!(ids, IdLength::Text(2_000)) { rows.min(8_000) } else { rows };
-        // All copies of all rows of a cluster are pairs, so few rows have millions of them.
+        // All copies of all rows of a cluster are pairs, so 2,000 rows have millions of them.
         let of_copies = random.below(4) == 0;
         let rows = if of_copies { rows.min(2_000) } else { rows };
         Self {
