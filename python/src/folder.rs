@@ -141,7 +141,7 @@ impl Folder {
             self.0.with(|folder| {
                 let kind = folder.facts().ids;
                 let ids = ids.into_ids(if kind == IdKind::None { IdKind::Int64 } else { kind });
-                let run = context.for_run(folder.fetching_bytes(&ids), "fetching rows by their ids")?;
+                let run = folder.fetching_run(context, &ids)?;
                 let found = folder.find(&run, &ids)?;
                 let on_missing = if skip_missing { OnMissing::Skip } else { OnMissing::Error };
                 found.check_missing(&ids, on_missing)?;

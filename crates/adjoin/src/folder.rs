@@ -132,17 +132,17 @@ impl ClosedFolder {
     /// error names one that suffices for both.
     ///
     /// # Errors
-    /// If the manifest of a long-term index is damaged.
+    /// If the manifest of a long-term index is damaged, or the file of the columns cannot be read.
     pub fn fetching_context(&self, context: &Context, ids: &Ids) -> Result<Context> {
         match &self.manifest {
             FolderManifest::Store(_) => Ok(context.clone()),
             FolderManifest::Index(facts) => {
-                let bytes = fetching_bytes(ids, index::fetching_bytes(facts), facts.vectors);
-                Ok(context.naming_at_least(Index::memory_bytes(facts).saturating_add(bytes)))
+                let pass = index::columns_fetching_bytes(context, &self.path, facts)?.or(index::fetching_bytes(facts));
+                let bytes = pass.and(Index::memory_bytes(facts) + fetching_bytes(ids, facts.vectors));
+                Ok(context.naming_at_least(bytes.longest))
             }
             FolderManifest::Collection(manifest) => {
-                let bytes = |pass_bytes| fetching_bytes(ids, pass_bytes, manifest.vectors);
-                Collection::fetching_context(context, &self.path, manifest, &bytes)
+                Collection::fetching_context(context, &self.path, manifest, fetching_bytes(ids, manifest.vectors))
             }
         }
     }

@@ -19,7 +19,7 @@ pub(crate) fn get(arguments: &Get, stopped: &Stopped) -> Result<Outcome> {
     let wanted = ids_of(ids, closed.ids())?;
     let context = closed.fetching_context(&context, &wanted)?;
     let opened = closed.open(&context)?;
-    let run = context.for_run(opened.fetching_bytes(&wanted), "fetching rows by their ids")?;
+    let run = opened.fetching_run(&context, &wanted)?;
     let found = opened.find(&run, &wanted)?;
     // Checked before the file is created, so that no output is left if an id is missing.
     found.check_missing(&wanted, *on_missing)?;

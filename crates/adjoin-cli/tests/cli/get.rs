@@ -1,5 +1,6 @@
 //! `adjoin get`: rows of any folder by id.
 
+use adjoin::Random;
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Int64Type};
@@ -129,5 +130,27 @@ fn rows_that_memory_does_not_hold_are_fetched_in_parts() {
             place.done(&format!("{get} --memory {budget}"));
             assert!(parquet(&place, "rows.parquet") == (ids.clone(), wanted.clone()), "{folder} in {budget}");
         }
+    }
+}
+
+/// Checks that the first refusal names a budget with which rows with long texts are fetched.
+#[test]
+fn rows_with_long_texts_fit_the_suggested_budget() {
+    let place = Place::on_disk();
+    // Random letters, so that a page is not much smaller than its texts.
+    let mut random = Random::new(1, "long texts");
+    let mut text = || -> String { (0..1_000_000).map(|_| (b'a' + random.below(26) as u8) as char).collect() };
+    let lines: String = (0..12).map(|id| format!("{}\n", json!({"id": id, "v": [id, 1], "text": text()}))).collect();
+    place.write("set.jsonl", lines.as_bytes());
+    place.write("ids.txt", b"11\n0\n7\n");
+    place.done("build set.jsonl --columns text -o set.store --quiet");
+    place.done("index build set.jsonl --columns text -o set.index --quiet");
+    for folder in ["set.store", "set.index"] {
+        let line = format!("get {folder} --ids ids.txt -o rows.jsonl --force --quiet");
+        let refused = place.run(&format!("{line} --memory 19MB"));
+        assert_eq!(refused.code, Some(2), "{}", refused.said);
+        place.done(&format!("{line} --memory {}", least_budget(&refused.said)));
+        let ids: Vec<Value> = rows(&place, "rows.jsonl").iter().map(|row| row["id"].clone()).collect();
+        assert_eq!(ids, [11, 0, 7]);
     }
 }

@@ -8,7 +8,7 @@ use arrow_array::RecordBatch;
 
 use super::Collection;
 use super::attributes::{Attribute, schema};
-use super::long_term_index::LongTermIndex;
+use super::long_term_index::{LongTermIndex, folder_name};
 use super::manifest::CollectionManifest;
 use super::memory::{CollectionWork, Manifests};
 use super::packed::table_of;
@@ -17,9 +17,9 @@ use super::write::check_kind;
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::options::VectorType;
-use crate::index::fetching_bytes;
+use crate::index::{columns_fetching_bytes, fetching_bytes};
 use crate::source::Ids;
-use crate::store::AttributeRows;
+use crate::store::{AttributeRows, FetchingBytes};
 
 /// Location of a row.
 #[derive(Clone, Copy)]
@@ -62,26 +62,41 @@ impl Collection {
     }
 
     /// Returns a context for opening a collection by a manifest and fetching rows: at whichever step a smaller budget
-    /// fails, the error names one that suffices for both. `bytes` returns the bytes of fetching, given the bytes of a pass.
+    /// fails, the error names one that suffices for both. `bytes` are those of
+    /// fetching without a pass over ids, vectors or columns.
     ///
     /// # Errors
-    /// If the manifest of the long-term index cannot be read.
+    /// If the manifest of the long-term index or its columns cannot be read.
     pub(crate) fn fetching_context(
         context: &Context,
         folder: &Path,
         manifest: &CollectionManifest,
-        bytes: &dyn Fn(u64) -> u64,
+        bytes: u64,
     ) -> Result<Context> {
         let manifests = Manifests::read(context, folder, manifest.clone())?;
-        let pass_bytes = TemporaryView::block_bytes() + manifests.index.as_ref().map_or(0, fetching_bytes);
-        let work = CollectionWork::Read(bytes(pass_bytes));
+        let of_index = match (&manifests.index, manifest.merged()) {
+            (Some(facts), Some(sequence)) => {
+                let folder = folder.join(folder_name(sequence));
+                columns_fetching_bytes(context, &folder, facts)?.or(fetching_bytes(facts))
+            }
+            _ => FetchingBytes::default(),
+        };
+        let bytes = of_index.and(TemporaryView::block_bytes() + bytes).longest;
+        let work = CollectionWork::Read(bytes);
         Ok(context.naming_at_least(manifests.least_bytes(context, folder, work).unwrap_or(0)))
     }
 
-    /// Returns the least bytes of fetching rows, without their ids, vectors and columns.
-    pub(crate) fn fetching_bytes(&self) -> u64 {
+    /// Returns the least bytes of fetching rows, without their ids and vectors, and the columns of unmerged rows.
+    ///
+    /// # Errors
+    /// If the file of the columns cannot be read.
+    pub(crate) fn fetching_bytes(&self) -> Result<FetchingBytes> {
         let long_term = self.state().long_term.clone();
-        TemporaryView::block_bytes() + long_term.map_or(0, |long_term| fetching_bytes(long_term.index.facts()))
+        let of_index = match &long_term {
+            Some(long_term) => long_term.index.columns_fetching_bytes()?.or(fetching_bytes(long_term.index.facts())),
+            None => FetchingBytes::default(),
+        };
+        Ok(of_index.and(TemporaryView::block_bytes()))
     }
 
     /// Finds the rows of `ids` at one moment. Also returns the indices of the ids that no row has.

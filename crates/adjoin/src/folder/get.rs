@@ -19,7 +19,7 @@ use crate::index::{self, Index};
 use crate::load;
 use crate::sink::{TableFormat, TableWriter, add_columns, vector_column, vector_field, vectors_bytes};
 use crate::source::{IdKind, Ids, Named};
-use crate::store::{AttributeRows, Store};
+use crate::store::{AttributeRows, FetchingBytes, Store, StoredColumns};
 
 /// Handling of ids that no row has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,15 +98,23 @@ impl Folder {
         Ok(FoundRows { rows, ids: found, missing, folder: self, _memory: memory })
     }
 
-    /// Returns the bytes that suffice to fetch rows by these ids and to write them, as far as they are known before the
-    /// rows: the columns of one row may take more.
-    pub fn fetching_bytes(&self, ids: &Ids) -> u64 {
+    /// Returns a context for fetching rows by these ids and writing them. The budget that an error names suffices for
+    /// the longest row, unless that is an unmerged row of a collection.
+    ///
+    /// # Errors
+    /// If the file of the columns cannot be read, or as [`Context::for_run`].
+    pub fn fetching_run(&self, context: &Context, ids: &Ids) -> Result<Context> {
         let pass = match self {
-            Self::Store(store) => load::least_pass_bytes(store, store.manifest().ids != IdKind::None),
-            Self::Index(index) => index::fetching_bytes(index.facts()),
-            Self::Collection(collection) => collection.fetching_bytes(),
+            Self::Store(store) => {
+                let columns =
+                    store.columns().map_or_else(|| Ok(FetchingBytes::default()), StoredColumns::fetching_bytes);
+                columns?.or(load::least_pass_bytes(store, store.manifest().ids != IdKind::None))
+            }
+            Self::Index(index) => index.columns_fetching_bytes()?.or(index::fetching_bytes(index.facts())),
+            Self::Collection(collection) => collection.fetching_bytes()?,
         };
-        fetching_bytes(ids, pass, self.facts().vectors)
+        let FetchingBytes { least, longest } = pass.and(fetching_bytes(ids, self.facts().vectors));
+        context.naming_more(longest).for_run(least, PURPOSE)
     }
 }
 
@@ -115,12 +123,12 @@ fn row_bytes(vector_bytes: u64) -> u64 {
     COPIES * vector_bytes + PLACE_BYTES
 }
 
-/// Returns the bytes that suffice to fetch rows by these ids and to write them, if a pass over ids or vectors takes
-/// `pass_bytes`.
-pub(super) fn fetching_bytes(ids: &Ids, pass_bytes: u64, vectors: VectorType) -> u64 {
+/// Returns the bytes that suffice to fetch rows by these ids and to write them, in addition to a pass over ids, vectors or
+/// columns.
+pub(super) fn fetching_bytes(ids: &Ids, vectors: VectorType) -> u64 {
     let names = 2 * Named::memory_bytes(ids) + PLACE_BYTES * ids.len() as u64;
     let row = VECTORS_SHARE * row_bytes(vectors.bytes() as u64);
-    names + pass_bytes.max(AttributeRows::least_bytes()) + row + vectors_bytes(vectors)
+    names + row + vectors_bytes(vectors)
 }
 
 /// Returns the places that there are, and the indices of missing ones.

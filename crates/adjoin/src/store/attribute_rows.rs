@@ -8,7 +8,7 @@ use arrow_schema::{ArrowError, Schema, SchemaRef};
 use arrow_select::concat::concat_batches;
 use arrow_select::take::take_record_batch;
 
-use super::filter_bitmap::{CHECKING_BYTES, READING_BYTES, StoredColumns};
+use super::filter_bitmap::StoredColumns;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 
@@ -24,11 +24,6 @@ pub(crate) struct AttributeRows {
 }
 
 impl AttributeRows {
-    /// Returns the least bytes of [`Self::read`], without the rows.
-    pub(crate) fn least_bytes() -> u64 {
-        CHECKING_BYTES + READING_BYTES
-    }
-
     /// Reads the columns of some rows, in their order; none if there is no file.
     ///
     /// # Errors

@@ -26,6 +26,29 @@ const PIECE_BYTES: usize = 1 << 20;
 pub(crate) const CHECKING_BYTES: u64 = PIECE_BYTES as u64;
 /// Bytes reserved for decoding one batch.
 pub(super) const READING_BYTES: u64 = 8 << 20;
+/// Bytes with which single rows are fetched.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct FetchingBytes {
+    /// For a row of mean length.
+    pub(crate) least: u64,
+    /// For the longest row that there can be.
+    pub(crate) longest: u64,
+}
+
+impl FetchingBytes {
+    /// Returns the bytes if other work at another time takes `bytes`.
+    pub(crate) fn or(self, bytes: u64) -> Self {
+        Self { least: self.least.max(bytes), longest: self.longest.max(bytes) }
+    }
+
+    /// Returns the bytes if other work at the same time takes `bytes`.
+    pub(crate) fn and(self, bytes: u64) -> Self {
+        Self { least: self.least.saturating_add(bytes), longest: self.longest.saturating_add(bytes) }
+    }
+}
+
+/// Copies of a row that is fetched: as read, in order, and in the buffers of a table.
+const FETCHED_COPIES: u64 = 8;
 /// Rows between two wanted rows that are read and left out.
 const NEAR_ROWS: u64 = 8 << 10;
 /// Purpose of the memory, for messages.
@@ -141,6 +164,16 @@ impl<'a> StoredColumns<'a> {
     pub(crate) fn reading_bytes(self) -> Result<u64> {
         // The file is verified first and then read, so the larger of the two suffices.
         Ok(kept_tables_bytes(&self.path(), self.file.file.clone(), &self.all()?)?.max(CHECKING_BYTES))
+    }
+
+    /// Returns the bytes with which single rows are read and written to a table.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read.
+    pub(crate) fn fetching_bytes(self) -> Result<FetchingBytes> {
+        let TablesMemory { reading, row, row_max } = self.memory(&self.all()?)?;
+        let with = |row: u64| reading.saturating_add(FETCHED_COPIES.saturating_mul(row));
+        Ok(FetchingBytes { least: with(row), longest: with(row_max) })
     }
 
     /// Writes the rows in another order: `place` maps each row to its new position. Rows that do not fit in memory go

@@ -49,7 +49,9 @@ pub(crate) use centers::{TrainingSample, build_distances, coding_bytes, train, t
 pub(crate) use draw::Draw;
 pub use files::{FileFacts, Files, Role};
 pub(crate) use filter_bitmap::FilterBitmap;
-pub(crate) use filter_bitmap::{AttributeFile, CHECKING_BYTES, StoredColumns, columns_bytes, required_columns};
+pub(crate) use filter_bitmap::{
+    AttributeFile, CHECKING_BYTES, FetchingBytes, StoredColumns, columns_bytes, required_columns,
+};
 pub(crate) use folder::FolderFiles;
 pub(crate) use gathered_columns::{ColumnGathering, GATHERED_LINE_BYTES, GatheredColumns};
 pub(crate) use ids::{IdCheck, check_same_kind, hash_of};
