@@ -71,8 +71,7 @@ impl Job<'_> {
         }
         let rows = sets.stores().map(|store| store.manifest().source_rows).sum();
         let carrying = self.carrying_bytes(&sets.column_needs(self.columns)?, rows);
-        let held = context.budget().total() - context.budget().free();
-        let context = &context.naming_at_least(held + carrying);
+        let context = &context.naming_more(carrying);
         drop(context.reserve(carrying, PURPOSE)?);
         let (mut statistics, mut pairs) = self.spill(context, sets)?;
         let _writing = context.reserve(PairWriter::memory_bytes(true), PURPOSE)?;
