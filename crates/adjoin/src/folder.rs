@@ -137,7 +137,7 @@ impl ClosedFolder {
         match &self.manifest {
             FolderManifest::Store(_) => Ok(context.clone()),
             FolderManifest::Index(facts) => {
-                let pass = index::columns_fetching_bytes(context, &self.path, facts)?.or(index::fetching_bytes(facts));
+                let pass = index::fetching_bytes(context, &self.path, facts)?;
                 let bytes = pass.and(Index::memory_bytes(facts) + fetching_bytes(ids, facts.vectors));
                 Ok(context.naming_at_least(bytes.longest))
             }

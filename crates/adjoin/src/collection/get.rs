@@ -17,7 +17,7 @@ use super::write::check_kind;
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::options::VectorType;
-use crate::index::{columns_fetching_bytes, fetching_bytes};
+use crate::index::fetching_bytes;
 use crate::source::Ids;
 use crate::store::{AttributeRows, FetchingBytes};
 
@@ -75,10 +75,7 @@ impl Collection {
     ) -> Result<Context> {
         let manifests = Manifests::read(context, folder, manifest.clone())?;
         let of_index = match (&manifests.index, manifest.merged()) {
-            (Some(facts), Some(sequence)) => {
-                let folder = folder.join(folder_name(sequence));
-                columns_fetching_bytes(context, &folder, facts)?.or(fetching_bytes(facts))
-            }
+            (Some(facts), Some(sequence)) => fetching_bytes(context, &folder.join(folder_name(sequence)), facts)?,
             _ => FetchingBytes::default(),
         };
         let bytes = of_index.and(TemporaryView::block_bytes() + bytes).longest;
@@ -93,7 +90,7 @@ impl Collection {
     pub(crate) fn fetching_bytes(&self) -> Result<FetchingBytes> {
         let long_term = self.state().long_term.clone();
         let of_index = match &long_term {
-            Some(long_term) => long_term.index.columns_fetching_bytes()?.or(fetching_bytes(long_term.index.facts())),
+            Some(long_term) => long_term.index.fetching_bytes()?,
             None => FetchingBytes::default(),
         };
         Ok(of_index.and(TemporaryView::block_bytes()))

@@ -110,7 +110,7 @@ impl Folder {
                     store.columns().map_or_else(|| Ok(FetchingBytes::default()), StoredColumns::fetching_bytes);
                 columns?.or(load::least_pass_bytes(store, store.manifest().ids != IdKind::None))
             }
-            Self::Index(index) => index.columns_fetching_bytes()?.or(index::fetching_bytes(index.facts())),
+            Self::Index(index) => index.fetching_bytes()?,
             Self::Collection(collection) => collection.fetching_bytes()?,
         };
         let FetchingBytes { least, longest } = pass.and(fetching_bytes(ids, self.facts().vectors));

@@ -58,7 +58,7 @@ pub(crate) use self::merge::{ALL_REPLACEMENTS, Merge, Newcomers};
 pub(crate) use self::named::fetching_bytes;
 pub use self::options::IndexOptions;
 pub use self::reader::Index;
-pub(crate) use self::reader::{column_needs, columns_fetching_bytes, columns_reading_bytes};
+pub(crate) use self::reader::{column_needs, columns_reading_bytes};
 pub use self::relayout::RelayoutReport;
 pub use self::relayout::{GivenOrder, PageGraph, relayout_in_order};
 use self::run::{IndexSearch, SearchMethod, SearchNeeds};

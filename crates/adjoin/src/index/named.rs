@@ -1,15 +1,26 @@
 //! Looks up rows of an index by id or row number, and reads their vectors and columns.
 
-use super::reader::ids_at_once;
+use std::path::Path;
+
+use super::reader::{bytes_of_columns, ids_at_once};
 use super::scan::{Pieces, Scan};
 use super::{Index, IndexManifest};
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::source::{IdKind, Ids, Named};
-use crate::store::AttributeRows;
+use crate::store::{AttributeRows, FetchingBytes, StoredColumns};
 
-/// Returns the least bytes for finding rows of an index by id and for reading their vectors, without names and vectors.
-pub(crate) fn fetching_bytes(facts: &IndexManifest) -> u64 {
+/// Returns the bytes for fetching rows of the index in a folder by id, without their ids and vectors.
+///
+/// # Errors
+/// If the file of the columns cannot be read.
+pub(crate) fn fetching_bytes(context: &Context, folder: &Path, facts: &IndexManifest) -> Result<FetchingBytes> {
+    let of_columns = bytes_of_columns(context, folder, facts, |columns| columns.fetching_bytes())?;
+    Ok(of_columns.or(finding_bytes(facts)))
+}
+
+/// Returns the bytes for finding rows by id and for reading their vectors.
+fn finding_bytes(facts: &IndexManifest) -> u64 {
     Scan::memory_bytes(facts.shape()) + ids_at_once(facts).1
 }
 
@@ -19,6 +30,15 @@ const PURPOSE: &str = "fetching rows by their ids";
 const DENSE: u64 = 8;
 
 impl Index {
+    /// Returns the bytes for fetching rows by id, without their ids and vectors.
+    ///
+    /// # Errors
+    /// If the file of the columns cannot be read.
+    pub(crate) fn fetching_bytes(&self) -> Result<FetchingBytes> {
+        let of_columns = self.columns().map_or_else(|| Ok(FetchingBytes::default()), StoredColumns::fetching_bytes)?;
+        Ok(of_columns.or(finding_bytes(self.facts())))
+    }
+
     /// Returns the entries of the rows with some ids, or with some row numbers if rows have no ids. The result is `None`
     /// for a name that no row has. Reads all ids, or all pages if there are no ids.
     ///

@@ -27,8 +27,8 @@ use crate::quantize::Quantizer;
 use crate::source::{IdKind, Ids};
 use crate::sql::Condition;
 use crate::store::{
-    AttributeFile, ColumnNeeds, FetchingBytes, FilterBitmap, FolderFiles, FolderKind, ResultColumns, Role,
-    StoredColumns, has_manifest, is_replaced, refuse_remote, required_columns,
+    AttributeFile, ColumnNeeds, FilterBitmap, FolderFiles, FolderKind, ResultColumns, Role, StoredColumns,
+    has_manifest, is_replaced, refuse_remote, required_columns,
 };
 
 const PURPOSE: &str = "opening the index";
@@ -56,19 +56,8 @@ pub(crate) fn columns_reading_bytes(context: &Context, folder: &Path, manifest: 
     bytes_of_columns(context, folder, manifest, |columns| columns.reading_bytes())
 }
 
-/// Returns the bytes with which columns of single rows of the index in a folder are fetched.
-///
-/// # Errors
-/// If their file cannot be read.
-pub(crate) fn columns_fetching_bytes(
-    context: &Context,
-    folder: &Path,
-    manifest: &IndexManifest,
-) -> Result<FetchingBytes> {
-    bytes_of_columns(context, folder, manifest, |columns| columns.fetching_bytes())
-}
-
-fn bytes_of_columns<B: Default>(
+/// Returns what `bytes` computes of the columns of the index in a folder; the default if it has none.
+pub(super) fn bytes_of_columns<B: Default>(
     context: &Context,
     folder: &Path,
     manifest: &IndexManifest,
@@ -334,14 +323,6 @@ impl Index {
     /// If their file cannot be read.
     pub(crate) fn columns_reading_bytes(&self) -> Result<u64> {
         self.columns().map_or(Ok(0), StoredColumns::reading_bytes)
-    }
-
-    /// Returns the bytes with which the columns of single rows are fetched.
-    ///
-    /// # Errors
-    /// If their file cannot be read.
-    pub(crate) fn columns_fetching_bytes(&self) -> Result<FetchingBytes> {
-        self.columns().map_or_else(|| Ok(FetchingBytes::default()), StoredColumns::fetching_bytes)
     }
 
     pub(super) fn files(&self) -> FolderFiles<'_> {
