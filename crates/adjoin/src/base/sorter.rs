@@ -474,6 +474,7 @@ impl RunReader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::allocated::{allocated, assert_states_bytes};
     use crate::base::random::Random;
 
     fn sorted_by(memory: u64, records: &[(Key, Vec<u8>)]) -> (Vec<(Key, Vec<u8>)>, u64) {
@@ -497,6 +498,23 @@ mod tests {
         drop(sorted);
         assert_eq!(folder.path().read_dir().unwrap().count(), 0, "what was temporary is removed");
         (once, spilled)
+    }
+
+    #[test]
+    fn a_sorter_holds_at_most_its_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let (sorter, held) = allocated(|| {
+            let mut sorter = Sorter::new(&Context::default(), folder.path(), SORTER_BYTES_MIN);
+            (0..100_000).for_each(|k| sorter.push((k % 1_000, k), &[7; 30]).unwrap());
+            sorter
+        });
+        assert_states_bytes(held, Sorter::bytes_when_sorted(SORTER_BYTES_MIN));
+        let mut sorted = sorter.finish().unwrap();
+        let mut payload = Vec::new();
+        // The first record opens all runs.
+        let (first, held) = allocated(|| sorted.next(&mut payload).unwrap());
+        eprintln!("{held}");
+        assert!(first.is_some() && sorted.spilled() > 0 && held <= SORTER_BYTES_MIN, "{held}");
     }
 
     #[test]

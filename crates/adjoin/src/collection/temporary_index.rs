@@ -559,12 +559,47 @@ impl TemporaryView {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::allocated::{allocated, assert_states_bytes};
     use crate::base::options::{Element, Metric, VectorType};
     use crate::index::UnmergedRows;
+    use crate::source::TextIds;
 
     fn change(ids: &[i64], stored: &[u8]) -> Change {
         let none = Ids::empty(IdKind::Int64);
         Change { deleted: none, ids: Ids::Int64(ids.to_vec()), stored: stored.to_vec(), attributes: Default::default() }
+    }
+
+    /// Inserts `rows` rows in changes of 700, and packs all full blocks as searches do.
+    fn grown(context: &Context, space: Space<'static>, kind: IdKind, rows: i64) -> TemporaryIndex {
+        let mut index = TemporaryIndex::new(context, space, Ids::empty(kind)).unwrap();
+        for first in (0..rows).step_by(700) {
+            let mut texts = TextIds::default();
+            (first..first + 700).for_each(|k| texts.push(format!("document {k}").as_bytes()));
+            let ids = match kind {
+                IdKind::Utf8 => Ids::Utf8(texts),
+                _ => Ids::Int64((first..first + 700).collect()),
+            };
+            let (deleted, stored) = (Ids::empty(kind), vec![1; 700 * space.vectors.bytes()]);
+            let change = Change { deleted, ids, stored, attributes: Default::default() };
+            let room = TemporaryIndex::room_for(context, index.bytes_of(&change)).unwrap();
+            index.apply(&change, room);
+        }
+        for full in &index.full {
+            with_coordinates!(space, T => _ = full.packed::<T>(context.kernel, space));
+        }
+        index
+    }
+
+    #[test]
+    fn rows_hold_at_most_the_bytes_that_are_reserved_for_them() {
+        for (element, dimensions) in [(Element::U8, 128), (Element::F32, 48), (Element::I8, 384)] {
+            for kind in [IdKind::Int64, IdKind::Utf8] {
+                let space = Space::plain(VectorType { element, dimensions }, Metric::L2);
+                let (index, held) = allocated(|| grown(&Context::default(), space, kind, 20_000));
+                eprintln!("{element:?} {kind:?}: {held} of {}", index.memory.bytes());
+                assert_states_bytes(held, index.memory.bytes());
+            }
+        }
     }
 
     #[test]
