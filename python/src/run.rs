@@ -214,9 +214,7 @@ fn as_argument(Mention { argument, value }: &Mention) -> String {
         _ => argument.name().replace('-', "_"),
     };
     match value {
-        Some(value) if matches!(argument, Argument::Threads | Argument::K | Argument::Nprobe) => {
-            format!("{name}={value}")
-        }
+        Some(value) if value.parse::<f64>().is_ok() => format!("{name}={value}"),
         Some(value) => format!("{name}={value:?}"),
         None if *argument == Argument::NoIds => "ids=False".to_owned(),
         None if argument.is_switch() => format!("{name}=True"),

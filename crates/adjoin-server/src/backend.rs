@@ -363,7 +363,9 @@ fn open_cached(context: &Context, store: &Arc<Store>) -> Result<CachedSearch> {
 
 /// Returns whether a cached search cannot answer a request: it knows neither filters nor columns.
 fn needs_search(search: &SearchOptions) -> bool {
-    search.filter.is_some() || !search.columns.is_empty()
+    // All options are named, so that a new one cannot be forgotten here.
+    let SearchOptions { target: _, effort: _, filter, columns, seed: _, shares_pages: _ } = search;
+    filter.is_some() || !columns.is_empty()
 }
 
 /// Returns whether an error is a fault of the server or its data, not of the request.

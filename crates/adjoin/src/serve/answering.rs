@@ -279,15 +279,9 @@ impl<'a, T: Coordinate> Answering<'a, T> {
                 store.folder().display()
             )));
         }
-        if let Some((place, value)) = vector.iter().enumerate().find(|(_, value)| !value.is_finite()) {
-            return Err(Error::input(format!("queries: element {place} of one is {value}; give finite numbers")));
-        }
-        if buckets.metric() == Metric::Cosine && vector.iter().all(|&value| value == 0.0) {
-            return Err(Error::input("the query is all zeros, which have no cosine; give another vector"));
-        }
         let bytes: Vec<u8> = vector.iter().flat_map(|value| value.to_le_bytes()).collect();
         if let Some(fault) = fault_of_vector(Element::F32, buckets.metric(), &bytes) {
-            return Err(Error::input(format!("the query {fault}")));
+            return Err(Error::input(format!("the query {fault}; give another vector")));
         }
         let element = query_type(buckets).element;
         let mut stored = Vec::with_capacity(query_type(buckets).bytes());

@@ -268,7 +268,7 @@ fn invalid_queries_are_refused_and_others_answered() {
         let of = |vector: &[f64]| query(vector, wanted, effort);
         all.push(of(&[1.0; 11]));
         all.push(of(&[f64::NAN; 12]));
-        let mut expected = vec!["have 11 dimensions", "element 0 of one is NaN"];
+        let mut expected = vec!["have 11 dimensions", "has NaN at element 0"];
         if metric == Metric::L2 {
             all.push(of(&[0.5; 12]));
             expected.push("queries hold whole numbers of that type");
