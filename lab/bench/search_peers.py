@@ -156,7 +156,7 @@ class Contender:
             notes.append(f"stopped at effort {len(points)} of {len(self.peer.efforts)}, which took {last['seconds']:.0f} s")
         if self.peer.on_disk:
             unbounded = points[0]["unbounded"]
-            notes.append(f"page cache unbounded: {unbounded}" if unbounded else "page cache bounded")
+            notes.append("page cache not limited" if unbounded else "page cache bounded")
         return line("; ".join(notes), points, points, built)
 
 

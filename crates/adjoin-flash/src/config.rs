@@ -1,7 +1,7 @@
 //! Device parameters: each figure has a name, a unit and a source.
 //!
-//! A configuration is TOML. It has a `name`, a preset that it is `like` in everything it does not set, and figures in
-//! sections:
+//! A configuration is TOML. It has a `name`, figures in sections, and the preset (`like`) that supplies all figures
+//! which the file does not set:
 //!
 //! ```toml
 //! name = "slower-pages"

@@ -21,7 +21,8 @@ pub(crate) const SEED: u64 = 1;
 /// Returns the search that the members of a request ask for. Requests that agree in it are searched together.
 ///
 /// # Errors
-/// If they ask for no or several targets or efforts, for too many hits, or with a filter that is none.
+/// If there is not exactly one target, if there are several efforts, if there are too many hits, or if the filter is not
+/// a valid condition.
 pub(crate) fn search_options(members: &Members) -> std::result::Result<SearchOptions, Problem> {
     let Members { k, radius, min_similarity, recall, exact, nprobe, list, .. } = *members;
     if let Some(k) = k.filter(|&k| k > K_MAX) {

@@ -383,7 +383,7 @@ impl<'a> Bench<'a> {
 
     fn scheduling(&self) -> Result<String> {
         let title = "Figure 15: dynamic scheduling; the paper saves up to 73 % of the pages and gains up to 2.67, by speculation 1.27";
-        let mut text = head(title, &["", "pages read", "of them", "gain", "speculated results used"]);
+        let mut text = head(title, &["", "pages read", "of the first", "gain", "speculated results used"]);
         let mut first: Option<(u64, f64)> = None;
         for (name, allocating, speculating) in
             [("without", false, false), ("allocating", true, false), ("allocating, speculating", true, true)]

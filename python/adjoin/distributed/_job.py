@@ -25,8 +25,8 @@ PART = re.compile(r"part-(\d+)-of-\d+")
 class Job:
     """A join in parts that may have been started before.
 
-    The file ``job.json`` is written after the plan. So without it no part was started, and the plan is written again;
-    with it the plan is used again, since parts of another plan cannot be merged.
+    The file ``job.json`` is written after the plan. If it is missing, no part was started, and the plan is rewritten.
+    If it exists, its plan is reused, since parts of different plans cannot be merged.
     """
 
     def __init__(self, folder: Path, store: str, request: dict[str, Any]) -> None:

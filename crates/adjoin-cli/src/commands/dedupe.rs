@@ -72,7 +72,7 @@ fn summarize(done: &Deduped, arguments: &args::Dedupe) {
     let (common, dedupe) = (&done.statistics.common, &done.statistics.dedupe);
     let [equal, near, kept] = [dedupe.equal_rows, dedupe.near_rows, dedupe.kept_rows].map(format_number);
     let equal = if arguments.exact_text.is_some() { format!("{equal} equal another in text, ") } else { String::new() };
-    eprintln!("of {} {equal}{near} are near one that stays; {kept} stay", format_count(dedupe.source_rows, "row"));
+    eprintln!("of {} {equal}{near} are near a kept row; {kept} are kept", format_count(dedupe.source_rows, "row"));
     let what = if common.metric == Metric::Cosine.to_string() { "similarity" } else { "distance" };
     for example in &done.examples {
         let [text, kept_text] = &example.texts;

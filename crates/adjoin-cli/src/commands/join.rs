@@ -85,9 +85,7 @@ fn predicate(context: &Context, arguments: &Join) -> Result<(Predicate, Option<S
         ));
     }
     if arguments.output.keep_rule != KeepRule::Greedy {
-        return Err(Error::option(
-            "--target-rows counts rows that stay where the first of near ones does; give --keep-rule greedy",
-        ));
+        return Err(Error::option("--target-rows counts the rows that the rule greedy keeps; give --keep-rule greedy"));
     }
     // All options are checked first: the threshold is estimated from a comparison of a sample with all rows.
     resolve::output(&arguments.output)?;

@@ -133,7 +133,7 @@ fn dedupe_preserves_all_columns_of_kept_rows_by_shard() {
     assert!(gone.len() > 50, "{}", gone.len());
     let said = place.done("dedupe data -o out --eps 0.01 --removed removed.parquet --memory 64MB").said;
     assert!(
-        said.contains(&format!("of 351 rows {} are near one that stays; {} stay", gone.len(), 351 - gone.len())),
+        said.contains(&format!("of 351 rows {} are near a kept row; {} are kept", gone.len(), 351 - gone.len())),
         "{said}"
     );
     assert!(
@@ -219,7 +219,7 @@ fn equal_texts_are_removed_before_vectors_are_compared() {
     };
     let (listed, said) = removed("--exact-text text");
     assert_eq!(listed, "id,kept_id,distance,reason\n2,0,,equal text\n5,4,,equal text\n7,6,0.010009766,similar\n");
-    assert!(said.contains("of 10 rows 2 equal another in text, 1 are near one that stays; 7 stay"), "{said}");
+    assert!(said.contains("of 10 rows 2 equal another in text, 1 are near a kept row; 7 are kept"), "{said}");
     let (listed, _) = removed("--exact-text normalize(text)");
     assert!(listed.contains("\n1,0,,equal text\n2,0,,equal text\n5,4,"), "{listed}");
     // Of equal texts the last row is kept, but of near vectors the first.

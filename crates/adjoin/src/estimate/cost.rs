@@ -24,8 +24,8 @@ use crate::store::{BuildInput, BuildMemory, TwoLevel, build_distances, extent_ro
 const FIXED_SECONDS: f64 = 0.2;
 /// Nanoseconds of a build per byte of vectors, to check, sort and write it.
 const BYTE_NANOSECONDS: f64 = 3.5;
-/// Factors by which a join takes longer than the operations that planning weighs: loading, decisions and waiting are
-/// not among them.
+/// Factors from the time of the operations that planning weighs to the time of a join. Planning leaves out loading,
+/// decisions and waiting.
 const EXACT_FACTOR: f64 = 1.15;
 const CALIBRATED_FACTOR: f64 = 1.7;
 /// Fraction of a build and of writing pairs that wider registers do not make faster, such as sorting and reading.

@@ -191,7 +191,7 @@ impl<'a> Sample<'a> {
     /// Draws some of the calibration queries or, if there are none, rows of the index.
     ///
     /// # Errors
-    /// Those of [`Self::of_rows`] and `of_queries`.
+    /// As [`Self::of_rows`] and [`Self::of_queries`].
     pub(super) fn draw(
         context: &'a Context,
         index: &'a Index,

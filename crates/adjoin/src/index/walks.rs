@@ -24,8 +24,8 @@ use crate::query::QueryTarget;
 
 /// Number of reads that a thread keeps in flight if few queries are in progress, by prefetching for each of them.
 const READS_AT_ONCE: usize = 16;
-/// Number of reads submitted together while a thread has other walks to continue: few system calls, and few reads that
-/// wait.
+/// Number of reads submitted together while a thread has other walks to continue. More would delay the first reads,
+/// fewer would cost more system calls.
 const STARTED_AT_ONCE: u64 = 4;
 /// Number of hits for which a query without a limit on hits reserves memory.
 const HITS_EXPECTED: u64 = 1_000;

@@ -1,5 +1,5 @@
-//! Plans partial reads of a bucket: if only members close to each other are needed, the blocks of the file that hold
-//! them.
+//! Plans partial reads of a bucket: if only members close to each other are needed, it reads the blocks of the file that
+//! hold them.
 
 use std::ops::Range;
 

@@ -95,12 +95,12 @@ impl CacheCounts {
     }
 }
 
-/// How soon a bucket in the cache may go, the larger the sooner: under Belady when it is used again, under LRU the longer ago it
-/// was used.
+/// How soon a bucket leaves the cache; the largest value leaves first. Under Belady it is the next use, under LRU the
+/// time since the last one.
 type Leave = u32;
 
 /// The steps that execute tasks in their order with a cache of a given size. Holds 8 bytes per task under Belady, none
-/// under the other policies.
+/// under LRU.
 pub struct Steps<'a> {
     tasks: &'a [Task],
     sizes: &'a [u64],

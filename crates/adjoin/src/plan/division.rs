@@ -91,8 +91,8 @@ pub(crate) fn divide(needs: &Needs, threads: usize, cache: Option<u64>, free: u6
     Some(Division { threads, policy, tasks, queue, read_ahead, capacity, workers })
 }
 
-/// Returns how many of `threads` workers fit into `free` bytes. `least(n)` is the need of n workers, and increases with
-/// n.
+/// Returns how many of `threads` workers to use with `free` bytes: at least one, and more if they fit into three quarters
+/// of what one leaves. `least(n)` is the need of n workers, and increases with n.
 pub(crate) fn threads_within(threads: usize, free: u64, least: impl Fn(usize) -> u64) -> usize {
     let alone = least(1);
     let spare = free.saturating_sub(alone) / WORKERS_SHARE.1 * WORKERS_SHARE.0;

@@ -28,8 +28,8 @@ pub struct Counts<'a> {
 }
 
 impl<'a> Counts<'a> {
-    /// Creates the sink. Without a target, it only reports the summary. Its memory is reserved before the join is
-    /// planned, which needs at least `join_bytes` bytes.
+    /// Creates the sink. Without a target, it only reports the summary. It reserves its memory before the join is
+    /// planned, and leaves at least `join_bytes` bytes for the join.
     ///
     /// # Errors
     /// If memory does not suffice, or as [`super::PairWriter::create`].

@@ -256,8 +256,8 @@ pub(super) fn largest_cluster(by_kept: &mut Sorted) -> Result<u64> {
 ///
 /// A row is removed if a near row is kept. `pairs` must be sorted by the row that may be removed, then by the other
 /// row. In one set, the later row of a pair may be removed; of two sets, the row of the first set. A record begins with
-/// the value of the pair. `remove` is called for each removed row, with the nearest kept row and the record of that
-/// pair.
+/// the value of the pair. `remove` is called for each removed row, with the nearest of its kept rows and the record of
+/// that pair.
 pub(super) fn decide(
     pairs: &mut Sorted,
     metric: Metric,

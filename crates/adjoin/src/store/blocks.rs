@@ -50,7 +50,7 @@ impl BlockWriter {
     /// Creates the file.
     ///
     /// # Errors
-    /// Fails if the disk refuses.
+    /// If the file cannot be written.
     pub(super) fn create(context: &Context, path: &Path) -> Result<Self> {
         let file = context.device.create(path)?;
         Ok(Self { hasher: BlockHasher::default(), file, hash: Xxh3::new(), bytes: 0, ended: Vec::new() })
@@ -59,7 +59,7 @@ impl BlockWriter {
     /// Adds the next bytes of the file of buckets.
     ///
     /// # Errors
-    /// Fails if the disk refuses.
+    /// If the file cannot be written.
     pub(super) fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.ended.clear();
         // The last block is complete too, since the file of buckets ends with a whole block.
@@ -72,7 +72,7 @@ impl BlockWriter {
     /// Completes the file and returns its entry for the manifest.
     ///
     /// # Errors
-    /// Fails if the disk refuses.
+    /// If the file cannot be written.
     pub(super) fn finish(mut self) -> Result<FileFacts> {
         self.file.sync()?;
         let checksum = self.hash.digest();

@@ -67,7 +67,7 @@ impl IdCheck {
     /// Adds the ids of some rows.
     ///
     /// # Errors
-    /// Fails if the disk refuses.
+    /// If the file cannot be written.
     pub(crate) fn add(&mut self, usable: &UsableRows) -> Result<()> {
         for (k, &row) in usable.rows.iter().enumerate() {
             let Some(hash) = hash_of(&usable.ids, k) else { return Ok(()) };
@@ -89,7 +89,7 @@ impl IdCheck {
     /// Finds the rows with the id of an earlier row. Rows from `first_new` on are the appended ones.
     ///
     /// # Errors
-    /// Fails if the disk refuses.
+    /// If the file cannot be written.
     pub(crate) fn finish(self, first_new: u64) -> Result<Duplicates> {
         let hashes = self.hashes.finish()?;
         let mut duplicates = Duplicates::default();

@@ -66,8 +66,8 @@ pub(super) fn random_reads(kind: Kind, count: u64, file_bytes: u64, seed: u64) -
     })
 }
 
-/// Executes the reads of a trace in one file of the disk, whatever files they were from. Keeps their sizes, and their
-/// distances as far as the file is long enough. Returns the seconds.
+/// Executes the reads of a trace in one file of the disk, whatever files they were from. Reads are cut to 16 MiB and
+/// moved into the file; the distance between two reads is kept if the file is long enough. Returns the seconds.
 pub(super) fn replay_on_disk(device: &dyn Device, trace: &Path, file: &Arc<dyn ReadFile>, depth: usize) -> Result<f64> {
     let mut failed = None;
     // The iterator ends at an error, which is returned after the reads before it.

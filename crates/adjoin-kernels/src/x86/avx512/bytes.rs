@@ -189,8 +189,8 @@ fn row_terms(group: &Group<'_, u8>) -> [__m512i; TILE_ROWS] {
     terms
 }
 
-/// Computes the squared distances of the group to `16 * B` columns from `column` on, each block's rows together.
-/// `finish` receives them while they are in registers.
+/// Computes the squared distances of the group to the `16 * B` columns that start at `column`, in the order of blocks,
+/// then of rows. `finish` receives them while they are in registers.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn tile_u8<const B: usize>(

@@ -32,8 +32,8 @@ pub trait Coordinate: Scalar + PartialOrd + Default + Send + Sync {
     /// Returns whether coordinates are floats.
     fn is_float() -> bool;
 
-    /// Decides whether two padded rows are a pair, by their squared distance as `squared_distance`
-    /// sums it. Under L2, that distance is identical for coordinates and for stored elements.
+    /// Decides whether two padded rows are a pair, by their squared distance, summed in the order of
+    /// `squared_distance`. Under L2, that distance is identical for coordinates and for stored elements.
     fn decide(kernel: Kernel, predicate: Predicate, x: &[Self], y: &[Self]) -> Option<f32>;
 
     /// Returns the nearness (`Predicate::up_to`) of two padded rows if they are a pair of the result, else `None`.

@@ -77,8 +77,8 @@ fn noted_and_more(most: usize) -> usize {
     most + most / 4
 }
 
-/// Returns the most neighbors noted per vector. Small sets are drawn completely at once. For others the limit does not
-/// depend on the sample size, so that larger samples contain smaller ones.
+/// Returns the limit on the neighbors that are noted per vector. It depends on the number of rows and not on the sample
+/// size, so a larger sample notes all neighbors that a smaller one notes.
 fn noted_max(rows: u64) -> usize {
     let drawn_at_first = rows.clamp(1, 2 * ROWS_MIN);
     (NOTED / drawn_at_first).clamp(*NOTED_OF_ONE.start(), *NOTED_OF_ONE.end()) as usize
