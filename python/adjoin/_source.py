@@ -89,12 +89,11 @@ def _write_array(source: Any, file: Path) -> None:
             raise InputError(f"{ARRAY} has masked values, which integers cannot express; leave out their rows")
         source = numpy.ma.filled(source, numpy.nan if numpy.issubdtype(source.dtype, numpy.floating) else 0)
     try:
-        is_dlpack = not hasattr(source, "__array__") and not hasattr(source, "__array_interface__")
-        array = numpy.from_dlpack(source) if is_dlpack else numpy.asarray(source)
+        array = _array(source)
     except Exception as error:  # objects may raise anything, for example a tensor on another device
         raise InputError(f"{ARRAY} cannot be read as a numpy array: {' '.join(str(error).split())}") from error
     _check_array(array)
-    element = array.dtype.newbyteorder("<")
+    element = numpy.dtype("<f4") if _is_bfloat16(array) else array.dtype.newbyteorder("<")
     header = {"descr": numpy.lib.format.dtype_to_descr(element), "fortran_order": False, "shape": array.shape}
     try:
         with file.open("wb") as out:
@@ -103,7 +102,8 @@ def _write_array(source: Any, file: Path) -> None:
                 array.tofile(out)
                 return
             for start in range(0, len(array), ROWS_AT_ONCE):
-                numpy.ascontiguousarray(array[start : start + ROWS_AT_ONCE], dtype=element).tofile(out)
+                rows = _floats(array[start : start + ROWS_AT_ONCE])
+                numpy.ascontiguousarray(rows, dtype=element).tofile(out)
     except OSError as error:
         raise DeviceError(f"cannot write {file}: {error}; name a folder with room as temporary") from error
 
@@ -112,12 +112,12 @@ def _write_named(ids: Any, source: Any, file: Path) -> None:
     """Writes an array with an id for each row."""
     import numpy
 
-    names, array = numpy.asarray(ids), numpy.asarray(source)
+    names, array = numpy.asarray(ids), _array(source)
     _check_array(array)
     if names.ndim != 1 or names.dtype.kind not in "iuU" or len(names) != len(array):
         raise InputError(f"the ids of {ARRAY} are {shown(ids)}; give as many integers or texts as there are rows, {len(array)}")
     try:
-        numpy.savez(file, id=names, vectors=array)
+        numpy.savez(file, id=names, vectors=_floats(array))
     except OSError as error:
         raise DeviceError(f"cannot write {file}: {error}; name a folder with room as temporary") from error
 
@@ -133,12 +133,13 @@ def _vectors(values: Any) -> Optional[tuple[bytes, str, int]]:
     import numpy
 
     try:
-        array = numpy.asarray(values)
+        array = _array(values)
     except ValueError:  # lists of different lengths
         return None
     if array.ndim < 2:
         return None
     _check_array(array)
+    array = _floats(array)
     array = numpy.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
     return array.tobytes(), array.dtype.str[1:], array.shape[1]
 
@@ -164,12 +165,40 @@ def _value(name: Any, value: Any) -> Any:
     raise InputError(f"column {name} given has {shown(value)}; give texts, numbers, dates, True, False or None")
 
 
+def _array(source: Any) -> Any:
+    """Converts an array of any library to a numpy array, without a copy if possible."""
+    import numpy
+
+    if str(getattr(source, "dtype", "")) == "torch.bfloat16":  # numpy has no such type, so PyTorch refuses to convert it
+        import torch
+
+        return source.detach().cpu().view(torch.int16).numpy().view("V2")
+    is_dlpack = not hasattr(source, "__array__") and hasattr(source, "__dlpack__")
+    return numpy.from_dlpack(source) if is_dlpack and not hasattr(source, "__array_interface__") else numpy.asarray(source)
+
+
+def _is_bfloat16(array: Any) -> bool:
+    """Returns whether elements are of the type bfloat16 of ml_dtypes, or the two bytes as which numpy loads it."""
+    return array.dtype.name == "bfloat16" or array.dtype.str[1:] == "V2"
+
+
+def _floats(array: Any) -> Any:
+    """Converts bfloat16 to float32, without loss. Returns other arrays unchanged."""
+    import numpy
+
+    if not _is_bfloat16(array):
+        return array
+    # A bfloat16 is the upper half of a float32.
+    halves = numpy.ascontiguousarray(array).view(numpy.uint16)
+    return (halves.astype(numpy.uint32) << 16).view(numpy.float32)
+
+
 def _check_array(array: Any) -> None:
     """Refuses an array that does not contain vectors."""
     if array.dtype.hasobject and array.ndim == 1:
         raise InputError(f"{ARRAY} has objects as elements; if each is a vector, give numpy.stack(x)")
-    if array.dtype.str[1:] not in ELEMENTS:
-        kinds = "float16, float32, float64, uint8 or int8"
+    if array.dtype.str[1:] not in ELEMENTS and not _is_bfloat16(array):
+        kinds = "bfloat16, float16, float32, float64, uint8 or int8"
         raise InputError(f"{ARRAY} has elements of type {array.dtype}; give {kinds}, such as x.astype('float32')")
     if array.ndim != 2:
         shape = "-1, d" if array.ndim < 2 else "len(x), -1"

@@ -127,6 +127,41 @@ def test_jax_arrays_are_sources(vectors: numpy.ndarray) -> None:
     check(jax.numpy.asarray(vectors), vectors, by_id=False)
 
 
+def test_bfloat16_arrays_and_files_are_sources(vectors: numpy.ndarray, tmp_path: Path) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    halves = vectors.astype(ml_dtypes.bfloat16)
+    floats = halves.astype("float32")
+    check(halves, floats, by_id=False)
+    check(numpy.asfortranarray(halves), floats, by_id=False)
+    check((numpy.arange(len(vectors))[::-1], halves), floats)
+    check({"id": numpy.arange(len(vectors))[::-1], "v": halves}, floats)
+    numpy.save(tmp_path / "halves.npy", halves)
+    check(tmp_path / "halves.npy", floats, by_id=False)
+    safetensors = pytest.importorskip("safetensors.numpy")
+    safetensors.save_file({"v": halves, "other": numpy.zeros(3)}, tmp_path / "halves.safetensors")
+    check(tmp_path / "halves.safetensors", floats, by_id=False)
+    safetensors.save_file({"v": vectors, "w": vectors[:7]}, tmp_path / "two.safetensors")
+    check(tmp_path / "two.safetensors", vectors, by_id=False, vector_column="v")
+    with pytest.raises(adjoin.InputError, match="several tensors may be the vectors: .*; choose one with vector_column"):
+        adjoin.join(tmp_path / "two.safetensors", eps=EPS)
+
+
+def test_bfloat16_tensors_are_sources(vectors: numpy.ndarray) -> None:
+    torch = pytest.importorskip("torch")
+    halves = torch.from_numpy(vectors).bfloat16()
+    check(halves, halves.float().numpy(), by_id=False)
+
+
+def test_deduped_safetensors_are_read_by_their_library(vectors: numpy.ndarray, tmp_path: Path) -> None:
+    safetensors = pytest.importorskip("safetensors.numpy")
+    safetensors.save_file({"v": vectors}, tmp_path / "a.safetensors")
+    with adjoin.dedupe(tmp_path / "a.safetensors", eps=EPS, exact=True) as deduped:
+        deduped.write(tmp_path / "kept.safetensors")
+        removed = set(pyarrow.table(deduped.removed())["id"].to_pylist())
+    kept = safetensors.load_file(tmp_path / "kept.safetensors")["v"]
+    assert numpy.array_equal(kept, vectors[[row for row in range(len(vectors)) if row not in removed]])
+
+
 def test_joins_one_split_of_a_folder(vectors: numpy.ndarray, tmp_path: Path) -> None:
     table = table_of(vectors)
     for split, start in (("train", 0), ("test", 300)):

@@ -17,8 +17,8 @@ use super::groups::{
     adjoin build part-*.parquet --columns lang,year -o docs.store --memory 4GB"
 )]
 pub(crate) struct Build {
-    /// Files, folders (with subfolders) or globs: Parquet, Arrow, JSON lines, .npy, .npz, .fbin, .u8bin, .i8bin,
-    /// .fvecs, .bvecs; or a collection
+    /// Files, folders (with subfolders) or globs: Parquet, Arrow, JSON lines, .npy, .npz, .safetensors, .fbin,
+    /// .u8bin, .i8bin, .fvecs, .bvecs; or a collection
     #[arg(required = true, value_name = "SOURCE", value_parser = NonEmpty::new(), value_hint = ValueHint::AnyPath)]
     pub(crate) sources: Vec<String>,
     /// Folder of the store

@@ -150,8 +150,8 @@ pub(crate) struct JoinOutput {
     adjoin dedupe docs.parquet --eps 0.4 -o clean.parquet --removed removed.csv --columns text,url\n\n\
     Exit code 1 means that the run finished but recall or memory missed its target; see --stats.")]
 pub(crate) struct Dedupe {
-    /// Files, folders (with subfolders) or globs: Parquet, Arrow, JSON lines, .npy, .npz, .fbin, .u8bin, .i8bin,
-    /// .fvecs, .bvecs
+    /// Files, folders (with subfolders) or globs: Parquet, Arrow, JSON lines, .npy, .npz, .safetensors, .fbin,
+    /// .u8bin, .i8bin, .fvecs, .bvecs
     #[arg(required = true, value_name = "SOURCE", value_parser = NonEmpty::new(), value_hint = ValueHint::AnyPath)]
     pub(crate) sources: Vec<String>,
     #[command(flatten)]

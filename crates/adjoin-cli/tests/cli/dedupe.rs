@@ -262,7 +262,13 @@ fn dedupe_preserves_the_format_of_files() {
         rows.chunks(2).flat_map(|row| [&2i32.to_le_bytes()[..], &bytes(row)].concat()).collect::<Vec<u8>>()
     };
     let header = |rows: usize| format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, 2), }}");
+    let tensor = |rows: usize| {
+        let text = format!(r#"{{"v":{{"data_offsets":[0,{}],"dtype":"F32","shape":[{rows},2]}}}}"#, rows * 8);
+        let padded = format!("{text:<0$}", text.len().next_multiple_of(8));
+        [&(padded.len() as u64).to_le_bytes()[..], padded.as_bytes()].concat()
+    };
     for (name, before, after) in [
+        ("a.safetensors", [tensor(40), bytes(&rows)].concat(), [tensor(30), bytes(&expected)].concat()),
         ("a.fbin", fbin(2, &rows), fbin(2, &expected)),
         ("a.npy", npy(&header(40), &bytes(&rows)), npy(&header(30), &bytes(&expected))),
         ("a.fvecs", counted(&rows), counted(&expected)),
@@ -272,6 +278,9 @@ fn dedupe_preserves_the_format_of_files() {
         assert_eq!(place.read(&format!("out-{name}")), after, "{name}");
         place.refused(&format!("dedupe {name} -o no-{name} --eps 1 --keep-by x"), &[name, "has no columns"]);
     }
+    let two = r#"{"a":{"dtype":"U8","shape":[2,1],"data_offsets":[0,2]},"b":{"dtype":"I64","shape":[2],"data_offsets":[2,18]}}"#;
+    place.write("two.safetensors", &[&(two.len() as u64).to_le_bytes()[..], two.as_bytes(), &[0; 18]].concat());
+    place.refused("dedupe two.safetensors -o out.safetensors --eps 1", &[r#"has the tensors "a", "b""#]);
     place.refused("dedupe a.fbin -o out.npy --eps 1", &["a.fbin is written again in its own format", "same ending"]);
     place.refused("dedupe a.fbin -o out-a.fbin --eps 1", &["out-a.fbin exists already", "--force"]);
     place.refused("dedupe a.fbin a.fbin -o out --eps 1", &["would both be called a.fbin"]);

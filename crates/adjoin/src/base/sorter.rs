@@ -513,7 +513,6 @@ mod tests {
         let mut payload = Vec::new();
         // The first record opens all runs.
         let (first, held) = allocated(|| sorted.next(&mut payload).unwrap());
-        eprintln!("{held}");
         assert!(first.is_some() && sorted.spilled() > 0 && held <= SORTER_BYTES_MIN, "{held}");
     }
 

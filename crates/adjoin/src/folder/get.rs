@@ -15,7 +15,7 @@ use crate::base::options::VectorType;
 use crate::base::output::Target;
 use crate::base::report::Written;
 use crate::collection::LocatedRows;
-use crate::index::{self, Index};
+use crate::index::Index;
 use crate::load;
 use crate::sink::{TableFormat, TableWriter, add_columns, vector_column, vector_field, vectors_bytes};
 use crate::source::{IdKind, Ids, Named};

@@ -14,7 +14,7 @@ use super::pass::{Group, Pass, held_bytes};
 use crate::base::error::{Error, Result};
 use crate::base::geometry::Coordinate;
 use crate::base::mutex::lock;
-use crate::base::options::{Element, Metric, VectorType};
+use crate::base::options::{Element, VectorType};
 use crate::base::report::Stopwatch;
 use crate::base::workers::streamed_items;
 use crate::buckets::{

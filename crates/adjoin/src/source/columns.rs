@@ -333,6 +333,7 @@ fn stored_bytes(values: &dyn Array, element: StoredElement) -> Option<&[u8]> {
         StoredElement::Same(Element::U8) => values.as_primitive_opt::<UInt8Type>()?.values().inner(),
         StoredElement::Same(Element::I8) => values.as_primitive_opt::<Int8Type>()?.values().inner(),
         StoredElement::F64 => values.as_primitive_opt::<Float64Type>()?.values().inner(),
+        StoredElement::Bf16 => return None,
     })
 }
 

@@ -1,4 +1,4 @@
-//! Reads rows at a fixed stride, as in raw and NumPy files.
+//! Reads rows at a fixed stride, as in raw, NumPy and safetensors files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::dense_layout::DenseLayout;
 use super::elements::StoredElement;
 use super::facts::{Dimensions, Facts, ScanMemory};
 use super::vectors::{Fault, IdKind, Ids, VectorBatch, VectorScan};
-use super::{npy, raw};
+use super::{npy, raw, safetensors};
 use crate::base::error::{Error, Result};
 use crate::base::options::Element;
 
@@ -17,6 +17,7 @@ use crate::base::options::Element;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DenseFormat {
     Npy,
+    Safetensors,
     /// Rows and dimensions, then the rows.
     CountedFile(Element),
     /// A number of dimensions before each row.
@@ -24,10 +25,11 @@ pub(super) enum DenseFormat {
 }
 
 impl DenseFormat {
-    /// Reads the header.
-    pub(super) fn layout(self, path: &Path, file: &dyn ReadFile) -> Result<DenseLayout> {
+    /// Reads the header. `name` is the tensor that holds the vectors, if the file has several.
+    pub(super) fn layout(self, path: &Path, file: &dyn ReadFile, name: Option<&str>) -> Result<DenseLayout> {
         match self {
             Self::Npy => npy::layout(path, file),
+            Self::Safetensors => safetensors::layout(path, file, name),
             Self::CountedFile(element) => raw::counted_file(path, file, element),
             Self::CountedRows(element) => raw::counted_rows(path, file, element),
         }
@@ -105,7 +107,7 @@ impl VectorScan for DenseScan {
         let mut stored = vec![0; rows * row_bytes];
         self.file.read_at(self.layout.start + self.next_row * row_bytes as u64, &mut stored)?;
         // Rows without counts have the layout of a batch, so the buffer of the read is passed on without a copy.
-        let as_it_lies = !self.layout.counted_rows && self.layout.element != StoredElement::F64;
+        let as_it_lies = !self.layout.counted_rows && matches!(self.layout.element, StoredElement::Same(_));
         let (bytes, faults) = if as_it_lies {
             (stored, Vec::new())
         } else {

@@ -1,4 +1,4 @@
-//! Element types of files: the engine's types, and f64, which is rounded when it is read.
+//! Element types of files: the engine's types, and f64 and bf16, which become f32 when they are read.
 
 use std::path::Path;
 
@@ -16,6 +16,8 @@ pub(super) enum StoredElement {
     Same(Element),
     /// Rounded to f32.
     F64,
+    /// The upper half of an f32, delivered as f32 without loss.
+    Bf16,
 }
 
 impl StoredElement {
@@ -24,6 +26,7 @@ impl StoredElement {
         match self {
             Self::Same(element) => element.bytes(),
             Self::F64 => 8,
+            Self::Bf16 => 2,
         }
     }
 
@@ -31,17 +34,22 @@ impl StoredElement {
     pub(super) fn element(self) -> Element {
         match self {
             Self::Same(element) => element,
-            Self::F64 => Element::F32,
+            Self::F64 | Self::Bf16 => Element::F32,
         }
     }
 
     /// Converts a vector from its form in the file, and appends it to `delivered`. Appends zeros and returns the fault
     /// if it cannot be converted.
     pub(super) fn append(self, stored: &[u8], delivered: &mut Vec<u8>) -> Option<Fault> {
-        let Self::F64 = self else {
-            delivered.extend_from_slice(stored);
-            return None;
-        };
+        match self {
+            Self::Same(_) => delivered.extend_from_slice(stored),
+            Self::Bf16 => delivered.extend(stored.as_chunks().0.iter().flat_map(|&[low, high]| [0, 0, low, high])),
+            Self::F64 => return Self::append_rounded(stored, delivered),
+        }
+        None
+    }
+
+    fn append_rounded(stored: &[u8], delivered: &mut Vec<u8>) -> Option<Fault> {
         let start = delivered.len();
         let (values, _) = stored.as_chunks::<8>();
         let values = values.iter().map(|value| f64::from_le_bytes(*value));

@@ -17,8 +17,7 @@ use crate::base::message::{Argument, message};
 use crate::base::options::Element;
 
 /// Extensions of readable files.
-pub(super) const ENDINGS: &str =
-    ".parquet, .arrow, .feather, .ipc, .jsonl, .ndjson, .npy, .npz, .fbin, .u8bin, .i8bin, .fvecs, .bvecs";
+pub(super) const ENDINGS: &str = ".parquet, .arrow, .feather, .ipc, .jsonl, .ndjson, .npy, .npz, .safetensors, .fbin, .u8bin, .i8bin, .fvecs, .bvecs";
 
 pub(super) fn unsupported(path: &Path) -> Error {
     // If the file is missing, its ending is not the problem to report.
@@ -54,6 +53,7 @@ impl Format {
             "jsonl" | "ndjson" => Self::JsonLines,
             "npz" => Self::Npz,
             "npy" => Self::Dense(DenseFormat::Npy),
+            "safetensors" => Self::Dense(DenseFormat::Safetensors),
             "fbin" => Self::Dense(DenseFormat::CountedFile(Element::F32)),
             "u8bin" => Self::Dense(DenseFormat::CountedFile(Element::U8)),
             "i8bin" => Self::Dense(DenseFormat::CountedFile(Element::I8)),
@@ -77,8 +77,8 @@ impl Format {
             Self::JsonLines => json_lines::inspect(context, path, ahead::sequential(file), options),
             Self::Npz => npz::inspect(context, path, file, options),
             Self::Dense(format) => {
-                refuse_columns(path, options)?;
-                format.layout(path, file.as_ref()).map(|layout| layout.facts())
+                refuse_columns(format, path, options)?;
+                format.layout(path, file.as_ref(), options.vector_column.as_deref()).map(|layout| layout.facts())
             }
         }
     }
@@ -106,17 +106,17 @@ impl Format {
                 npz::scan(path, file, options, scan, arrays)
             }
             Self::Dense(format) => {
-                let layout = format.layout(path, file.as_ref())?;
+                let layout = format.layout(path, file.as_ref(), options.vector_column.as_deref())?;
                 Ok(Box::new(DenseScan::new(path.to_owned(), file, layout, scan.batch_bytes)))
             }
         }
     }
 }
 
-fn refuse_columns(path: &Path, options: &SourceOptions) -> Result<()> {
+fn refuse_columns(format: DenseFormat, path: &Path, options: &SourceOptions) -> Result<()> {
     let (option, column) = match (&options.vector_column, &options.ids) {
-        (Some(column), _) => (Argument::VectorColumn, column),
-        (None, IdChoice::Column(column)) => (Argument::IdColumn, column),
+        (Some(column), _) if format != DenseFormat::Safetensors => (Argument::VectorColumn, column),
+        (_, IdChoice::Column(column)) => (Argument::IdColumn, column),
         _ => return Ok(()),
     };
     Err(Error::input(message![

@@ -46,6 +46,7 @@ mod parquet_pages;
 mod parquet_schema;
 mod parquet_texts;
 mod raw;
+mod safetensors;
 mod shards;
 mod split;
 mod table_file;

@@ -53,6 +53,7 @@ pub(super) fn new_header(element: StoredElement, rows: u64, dimensions: usize) -
         StoredElement::Same(Element::U8) => "|u1",
         StoredElement::Same(Element::I8) => "|i1",
         StoredElement::F64 => "<f8",
+        StoredElement::Bf16 => "|V2",
     };
     header_of(kind, &[rows, dimensions as u64])
 }
@@ -155,6 +156,8 @@ impl Header {
             "|u1" | "<u1" => Ok(StoredElement::Same(Element::U8)),
             "|i1" | "<i1" => Ok(StoredElement::Same(Element::I8)),
             "<f8" => Ok(StoredElement::F64),
+            // NumPy has no bfloat16. It saves that of ml_dtypes as two bytes without a type.
+            "|V2" | "<V2" => Ok(StoredElement::Bf16),
             "|O" => Err("holds Python objects (dtype |O); save np.stack(x).astype(np.float32)".into()),
             STRUCTURED => {
                 Err("has a structured dtype; save the field that holds the vectors, such as x['vector']".into())
@@ -378,6 +381,18 @@ mod tests {
             let message = error_of(folder.open(&["a.npy"]));
             assert!(message.contains("a.npy: ") && message.contains(words), "{message}");
         }
+    }
+
+    #[test]
+    fn two_bytes_without_a_type_are_bfloat16_and_a_note_says_so() {
+        let folder = Folder::new();
+        let values = [1.5f32, -2.0, 0.125, 3e38];
+        let stored: Vec<u8> = values.iter().flat_map(|v| half::bf16::from_f32(*v).to_le_bytes()).collect();
+        folder.write("a.npy", &npy(1, &header("|V2", "(2, 2)"), &stored));
+        let source = folder.open(&["a.npy"]).unwrap();
+        let expected: Vec<u8> = values.iter().flat_map(|v| half::bf16::from_f32(*v).to_f32().to_le_bytes()).collect();
+        assert_eq!((source.info().vectors.element, read_all(source.as_ref(), 1).bytes), (Element::F32, expected));
+        assert!(source.notes()[0].contains("a.npy: dtype |V2 is read as bfloat16"), "{:?}", source.notes());
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub(crate) fn open_nonempty(
 /// list.
 ///
 /// The extension determines the format: `.parquet`; `.arrow`, `.feather`, `.ipc`; `.jsonl`, `.ndjson`; `.npy`, `.npz`;
-/// `.fbin`, `.u8bin`, `.i8bin`; `.fvecs`, `.bvecs`.
+/// `.safetensors`; `.fbin`, `.u8bin`, `.i8bin`; `.fvecs`, `.bvecs`.
 ///
 /// JSON lines files are read completely. Of other files only headers are read and, if no header states the length of
 /// vectors, rows up to the first list that is not empty. If the budget is too small for such rows, the length is

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use adjoin_device::{Device, FileStamp, ReadFile};
 
+use super::dense::DenseFormat;
 use super::digest::Digest;
 use super::elements::StoredElement;
 use super::facts::{Dimensions, Facts};
@@ -47,7 +48,7 @@ impl Shards {
         context: &Context,
         files: Vec<(PathBuf, PathBuf, Format)>,
         options: &SourceOptions,
-        notes: Vec<String>,
+        mut notes: Vec<String>,
     ) -> Result<Self> {
         let mut shards: Vec<Shard> = Vec::with_capacity(files.len());
         let mut rows = 0u64;
@@ -71,6 +72,12 @@ impl Shards {
         }
         let vectors = agreed_type(&shards)?;
         let rounded_from_f64 = shards.iter().any(|shard| shard.facts.element == StoredElement::F64);
+        let untyped = |shard: &&Shard| {
+            shard.format == Format::Dense(DenseFormat::Npy) && shard.facts.element == StoredElement::Bf16
+        };
+        if let Some(shard) = shards.iter().find(untyped) {
+            notes.push(format!("{}: dtype |V2 is read as bfloat16, which NumPy saves so", shard.path.display()));
+        }
         let info = SourceInfo { rows, vectors, ids: telling(&shards)[0].facts.ids, rounded_from_f64 };
         Ok(Self { device: context.device.clone(), options: options.clone(), shards, info, notes })
     }

@@ -37,6 +37,13 @@ pub(crate) fn npy(version: u8, kind: &str, vectors: VectorType) -> Vec<u8> {
     [b"\x93NUMPY", &[version, 0][..], length, header.as_bytes(), &elements(vectors)].concat()
 }
 
+/// A file with one tensor of 3 dimensions.
+pub(crate) fn safetensors(dtype: &str, element_bytes: usize) -> Vec<u8> {
+    let bytes = ROWS * 3 * element_bytes;
+    let header = format!(r#"{{"v":{{"dtype":"{dtype}","shape":[{ROWS},3],"data_offsets":[0,{bytes}]}}}}"#);
+    [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &vec![1; bytes]].concat()
+}
+
 fn elements(vectors: VectorType) -> Vec<u8> {
     let values = 0..ROWS * vectors.dimensions;
     match vectors.element {

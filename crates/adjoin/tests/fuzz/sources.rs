@@ -63,6 +63,13 @@ fn numpy_files() {
 }
 
 #[test]
+fn safetensors_files() {
+    let kinds = [("F32", 4), ("BF16", 2), ("F64", 8), ("I8", 1)];
+    let corpus: Vec<_> = kinds.iter().map(|&(dtype, bytes)| corpus::safetensors(dtype, bytes)).collect();
+    damaged("safetensors", "a.safetensors", MEMORY_MAX, &corpus);
+}
+
+#[test]
 fn files_of_counts_and_rows() {
     for (name, element) in [("a.fbin", Element::F32), ("a.u8bin", Element::U8), ("a.i8bin", Element::I8)] {
         damaged(name, name, MEMORY_MAX, &[corpus::counted_file(vectors(element))]);

@@ -1,6 +1,7 @@
 //! Rewrites rows at a fixed stride.
 
 use std::io::{BufWriter, Write};
+use std::path::Path;
 
 use adjoin_device::ReadFile;
 
@@ -10,12 +11,23 @@ use crate::base::options::DIMENSIONS_MAX;
 use crate::base::output::OutputWriter;
 use crate::source::dense::DenseFormat;
 use crate::source::dense_layout::DenseLayout;
-use crate::source::npy;
+use crate::source::{npy, safetensors};
 
 /// Bytes to read at a time.
 const BLOCK_BYTES: usize = 1 << 20;
 /// Bytes of the rows read and of the rows written. A row may be longer than a block.
-pub(super) const HELD_BYTES: u64 = 2 * (BLOCK_BYTES + 8 * DIMENSIONS_MAX) as u64;
+const HELD_BYTES: u64 = 2 * (BLOCK_BYTES + 8 * DIMENSIONS_MAX) as u64;
+
+/// Returns the bytes held while a file is written.
+///
+/// # Errors
+/// If a file without some rows would lack something else too.
+pub(super) fn held_bytes(format: DenseFormat, path: &Path, file: &dyn ReadFile) -> Result<u64> {
+    if format == DenseFormat::Safetensors {
+        safetensors::refuse_others(path, file)?;
+    }
+    Ok(HELD_BYTES)
+}
 
 pub(super) fn write(
     format: DenseFormat,
@@ -23,13 +35,13 @@ pub(super) fn write(
     file: &dyn ReadFile,
     out: OutputWriter,
 ) -> Result<OutputWriter> {
-    let layout = format.layout(request.path, file)?;
+    let layout = format.layout(request.path, file, None)?;
     let dimensions = layout.dimensions.unwrap_or(0); // unknown only if there are no rows
     let row_bytes = layout.row_bytes(dimensions).max(1);
     let rows_at_once = (BLOCK_BYTES / row_bytes).max(1);
     let mut out = BufWriter::with_capacity(rows_at_once * row_bytes, out);
     // The header states the number of rows, so the kept rows are counted before the first is written.
-    out.write_all(&header(format, &layout, request.count(0..layout.rows))?).map_err(cannot_write)?;
+    out.write_all(&header(format, request, file, &layout)?).map_err(cannot_write)?;
     let mut block = vec![0; rows_at_once * row_bytes];
     for first in (0..layout.rows).step_by(rows_at_once) {
         let rows = rows_at_once.min((layout.rows - first) as usize);
@@ -44,11 +56,16 @@ pub(super) fn write(
     out.into_inner().map_err(|error| cannot_write(error.into_error()))
 }
 
-/// Returns the header for `rows` rows.
-fn header(format: DenseFormat, layout: &DenseLayout, rows: u64) -> Result<Vec<u8>> {
+/// Returns the header of the kept rows.
+fn header(format: DenseFormat, request: &Without<'_>, file: &dyn ReadFile, layout: &DenseLayout) -> Result<Vec<u8>> {
+    let rows = request.count(0..layout.rows);
     let dimensions = layout.dimensions.unwrap_or(0);
     Ok(match format {
         DenseFormat::Npy => npy::new_header(layout.element, rows, dimensions),
+        DenseFormat::Safetensors => {
+            let name = safetensors::only_name(request.path, file)?;
+            safetensors::new_header(&name, layout.element, rows, dimensions)
+        }
         DenseFormat::CountedRows(_) => Vec::new(),
         DenseFormat::CountedFile(_) => {
             // The result has no more rows than its source.

@@ -83,7 +83,7 @@ pub(super) fn memory(known: Known<'_>, context: &Context, path: &Path, file: Arc
         Format::Arrow => holding(arrow::held_bytes(context, path, file)?),
         Format::JsonLines => holding(known.lines.map_or(0, json_lines::held_bytes)),
         Format::Npz => holding(npz::held_bytes(path, known.arrays.ok_or_else(|| changed(path))?)?),
-        Format::Dense(_) => holding(dense::HELD_BYTES),
+        Format::Dense(format) => holding(dense::held_bytes(format, path, &*file)?),
     })
 }
 
