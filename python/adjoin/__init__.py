@@ -217,7 +217,7 @@ class Deduped(Temporary):
         return _engine.rows([os.fspath(self._removed)])
 
     def __repr__(self) -> str:
-        return f"<adjoin.Deduped: {len(self)} of {self.rows} rows stay>"
+        return f"<adjoin.Deduped: {len(self)} of {self.rows} rows are kept>"
 
 
 def build(

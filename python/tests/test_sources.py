@@ -155,8 +155,7 @@ def test_bfloat16_tensors_are_sources(vectors: numpy.ndarray) -> None:
 def test_deduped_safetensors_are_read_by_their_library(vectors: numpy.ndarray, tmp_path: Path) -> None:
     safetensors = pytest.importorskip("safetensors.numpy")
     safetensors.save_file({"v": vectors}, tmp_path / "a.safetensors")
-    with adjoin.dedupe(tmp_path / "a.safetensors", eps=EPS, exact=True) as deduped:
-        deduped.write(tmp_path / "kept.safetensors")
+    with adjoin.dedupe(tmp_path / "a.safetensors", tmp_path / "kept.safetensors", eps=EPS, exact=True) as deduped:
         removed = set(pyarrow.table(deduped.removed())["id"].to_pylist())
     kept = safetensors.load_file(tmp_path / "kept.safetensors")["v"]
     assert numpy.array_equal(kept, vectors[[row for row in range(len(vectors)) if row not in removed]])
