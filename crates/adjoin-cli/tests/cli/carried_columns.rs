@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Int64Type};
-use arrow_array::{Array, ArrayRef, FixedSizeListArray, Int64Array, RecordBatch, StringArray, UInt64Array};
+use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, UInt64Array};
 use arrow_select::take::take;
 use serde_json::Value;
 
-use crate::columns::{ROWS, common, further, parquet, write_rows};
-use crate::inputs::write_columns;
+use crate::columns::{ROWS, common, further, parquet, write_long_texts, write_rows};
 use crate::options::least_budget;
 use crate::place::Place;
 
@@ -178,20 +177,7 @@ fn columns_that_a_result_cannot_carry_are_refused_before_any_work() {
 #[test]
 fn lines_with_texts_of_a_megabyte_fit_the_least_budget() {
     let place = Place::on_disk();
-    let rows = 20;
-    let text = |row: u64| {
-        let mut state = row * 2 + 1;
-        let mut letter = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            char::from(b'!' + (state >> 58) as u8) // 64 letters, among them quotes and commas
-        };
-        (0..1_000_000).map(|_| letter()).collect::<String>()
-    };
-    let texts: ArrayRef = Arc::new((0..rows).map(|row| (row % 7 != 3).then(|| text(row))).collect::<StringArray>());
-    let ids: ArrayRef = Arc::new((0..rows as i64).map(|row| row * 3).collect::<Int64Array>());
-    let vector = |row: u64| Some([Some(row as f32), Some(0.0)]);
-    let vectors = FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>((0..rows).map(vector), 2);
-    write_columns(&place.path("set.parquet"), &[("id", ids), ("v", Arc::new(vectors)), ("text", texts.clone())]);
+    let texts = write_long_texts(&place, 3);
     place.done("build set.parquet --columns text -o set.store --quiet");
     let columns = [("text", texts)];
     for line in [

@@ -270,10 +270,9 @@ fn columns_that_are_not_kept_are_refused_before_any_search() {
     assert!(!place.path("hits.csv").exists());
 }
 
-/// Hits with texts of 1 MB fit the first budget that a refusal names, and are the same in any budget.
-#[test]
-fn hits_with_texts_of_a_megabyte_fit_the_least_budget() {
-    let place = Place::on_disk();
+/// Writes `set.parquet` with 20 rows: vectors at 0 to 19, ids that are multiples of `step`, and texts of 1 MB, which it
+/// returns. Some texts are null.
+pub(crate) fn write_long_texts(place: &Place, step: i64) -> ArrayRef {
     let rows = 20;
     let text = |row: u64| {
         let mut state = row * 2 + 1;
@@ -284,10 +283,18 @@ fn hits_with_texts_of_a_megabyte_fit_the_least_budget() {
         (0..1_000_000).map(|_| letter()).collect::<String>()
     };
     let texts: ArrayRef = Arc::new((0..rows).map(|row| (row % 7 != 3).then(|| text(row))).collect::<StringArray>());
-    let ids: ArrayRef = Arc::new((0..rows as i64).collect::<Int64Array>());
+    let ids: ArrayRef = Arc::new((0..rows as i64).map(|row| row * step).collect::<Int64Array>());
     let vector = |row: u64| Some([Some(row as f32), Some(0.0)]);
     let vectors = FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>((0..rows).map(vector), 2);
     write_columns(&place.path("set.parquet"), &[("id", ids), ("v", Arc::new(vectors)), ("text", texts.clone())]);
+    texts
+}
+
+/// Hits with texts of 1 MB fit the first budget that a refusal names, and are the same in any budget.
+#[test]
+fn hits_with_texts_of_a_megabyte_fit_the_least_budget() {
+    let place = Place::on_disk();
+    let texts = write_long_texts(&place, 1);
     place.write("queries.fbin", &fbin(2, &(0..40).map(|k| (k / 2) as f32).collect::<Vec<_>>()));
     place.done("build set.parquet --columns text -o set.store --quiet");
     place.done("index build set.parquet --columns text -o set.index --quiet");
