@@ -45,8 +45,7 @@ from ._options import PathLike
 from ._parts import merge, plan, run_part
 from ._results import Hits, Neighbors, Rows
 from ._source import files_of
-from ._types import ArrowStream
-from ._work import NONE, Folder, Table, Temporary, check_memory, check_recall, check_rows, working
+from ._work import NONE, ArrowStream, Folder, Table, Temporary, check_memory, check_recall, check_rows, working
 
 __all__ = [
     "AdjoinError",
@@ -103,16 +102,16 @@ class Result(Table, Temporary):
     def pairs(self) -> ArrowStream:
         """Returns every pair: ``left_id``, ``right_id`` (ids, or row numbers), ``distance`` or ``similarity``, and the
         ``columns`` of both rows that the join was asked for."""
-        return self._joined.pairs()
+        return ArrowStream(self._joined.pairs())
 
     def counts(self) -> ArrowStream:
         """Returns the number of neighbors of each row: ``id`` and ``count``, in row order."""
-        return self._joined.rows("counts", "greedy")
+        return ArrowStream(self._joined.rows("counts", "greedy"))
 
     def clusters(self) -> ArrowStream:
         """Returns the rows that are connected by chains of pairs: ``id`` and ``cluster``, the id of the cluster's first
         row. Rows without pairs are left out."""
-        return self._joined.rows("clusters", "greedy")
+        return ArrowStream(self._joined.rows("clusters", "greedy"))
 
     def removed(self, rule: KeepRule = "greedy") -> ArrowStream:
         """Returns the rows to remove: ``id``, ``kept_id``, their ``distance`` or ``similarity``, and the ``columns`` of
@@ -121,11 +120,11 @@ class Result(Table, Temporary):
         With ``greedy`` a row is removed only if a kept row is within the threshold. With ``cluster`` only the first row
         of each cluster is kept, however far the others are.
         """
-        return self._joined.rows("removed", _options.choice("rule", rule, "keep rule"))
+        return ArrowStream(self._joined.rows("removed", _options.choice("rule", rule, "keep rule")))
 
     def kept(self, rule: KeepRule = "greedy") -> ArrowStream:
         """Returns the rows to keep: ``id``, in row order."""
-        return self._joined.rows("kept", _options.choice("rule", rule, "keep rule"))
+        return ArrowStream(self._joined.rows("kept", _options.choice("rule", rule, "keep rule")))
 
     def _rows(self) -> ArrowStream:
         return self.pairs()
@@ -182,7 +181,7 @@ class Result(Table, Temporary):
         return f"<adjoin.Result: {len(self)} pairs of {self.stats['rows']} rows, recall {recall:.4f}>"
 
 
-class Deduped(Temporary):
+class Deduped(Table, Temporary):
     """A data set without its near-duplicates. Temporary files are kept until :meth:`close` or the end of a ``with``
     block."""
 
@@ -205,16 +204,33 @@ class Deduped(Temporary):
         return int(self.stats["dedupe"]["kept_rows"])
 
     def kept(self) -> ArrowStream:
-        """Returns the kept rows with all columns, in source order. The files must be Parquet or Arrow."""
+        """Returns the kept rows with all columns, in source order. The files must be Parquet or Arrow; see
+        :meth:`to_numpy` for arrays."""
+        if self.output.suffix == ".npy":
+            raise InputError(f"{self.output} is an array, which has no columns; take to_numpy()")
         files = [self.output]
         if self.output.is_dir():
             files = sorted((path for path in self.output.rglob("*") if path.is_file()), key=os.fsencode)
-        return _engine.rows([os.fspath(file) for file in files])
+        return ArrowStream(_engine.rows([os.fspath(file) for file in files]))
 
     def removed(self) -> ArrowStream:
         """Returns the removed rows: ``id``, ``kept_id``, their ``distance`` or ``similarity`` (null if their texts are
         equal), the ``reason``, and the ``columns`` of both rows that were asked for."""
-        return _engine.rows([os.fspath(self._removed)])
+        return ArrowStream(_engine.rows([os.fspath(self._removed)]))
+
+    def to_numpy(self) -> Any:
+        """Returns the kept vectors of an array, or of a ``.npy`` file, as a NumPy array that reads the file on demand.
+
+        bfloat16 arrays become float32. Close the result only when the array is no longer needed.
+        """
+        import numpy
+
+        if self.output.suffix != ".npy":
+            raise InputError(f"{self.output} is not an array; read that file itself, or take kept() if it is a table")
+        return numpy.load(self.output, mmap_mode="r")
+
+    def _rows(self) -> ArrowStream:
+        return self.kept()
 
     def __repr__(self) -> str:
         return f"<adjoin.Deduped: {len(self)} of {self.rows} rows are kept>"

@@ -6,8 +6,7 @@ import json
 from typing import Any, Optional
 
 from . import _engine
-from ._types import ArrowStream
-from ._work import Folder, Table, Temporary
+from ._work import ArrowStream, Folder, Table, Temporary
 
 
 def _ids(column: Any) -> Any:
@@ -29,7 +28,7 @@ class Rows(Table):
     def rows(self) -> ArrowStream:
         """Returns every row: ``id`` (or the row number), ``vector`` and the other columns. Of these, a column called
         ``id`` or ``vector`` is called ``columns.id`` or ``columns.vector``."""
-        return self._fetched.rows()
+        return ArrowStream(self._fetched.rows())
 
     @property
     def ids(self) -> Any:
@@ -67,7 +66,7 @@ class Hits(Table, Temporary):
     def hits(self) -> ArrowStream:
         """Returns every hit: ``query`` and ``id`` (ids, or row numbers), ``rank`` from 1, ``distance``, ``similarity``
         or ``score``, and the columns that the search was asked for."""
-        return self._found.hits()
+        return ArrowStream(self._found.hits())
 
     @property
     def offsets(self) -> Any:
@@ -125,7 +124,7 @@ class Neighbors(Hits):
     def hits(self) -> ArrowStream:
         """Returns every neighbor: ``id`` and ``neighbor`` (ids, or row numbers), ``rank`` from 1, and ``distance``,
         ``similarity`` or ``score``."""
-        return self._found.hits()
+        return ArrowStream(self._found.hits())
 
     @property
     def rows(self) -> Any:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Optional, Protocol
 
 
-class ArrowStream(Protocol):
-    """Batches of rows with the Arrow C stream interface; they can be read once."""
+class Batches(Protocol):
+    """Batches of rows with the Arrow C stream interface."""
 
     def __arrow_c_stream__(self, requested_schema: Optional[object] = None) -> object: ...
 

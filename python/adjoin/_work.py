@@ -18,7 +18,7 @@ from . import _options
 from ._errors import DeviceError, PromiseWarning
 from ._progress import bar
 from ._source import files_of
-from ._types import ArrowStream, Progress
+from ._types import Batches, Progress
 
 if TYPE_CHECKING:
     import pandas
@@ -111,7 +111,7 @@ class Temporary:
 class Table:
     """Rows that can be converted to tables of other packages."""
 
-    def _rows(self) -> ArrowStream:
+    def _rows(self) -> Batches:
         raise NotImplementedError
 
     def to_polars(self) -> polars.DataFrame:
@@ -128,6 +128,19 @@ class Table:
     def to_arrow(self) -> Any:
         """Returns the rows as a pyarrow table, in memory."""
         return _package("pyarrow", "to_arrow").table(self._rows())
+
+
+class ArrowStream(Table):
+    """Batches of rows with the Arrow C stream interface, which pyarrow, Polars and DuckDB read. Can be read once."""
+
+    def __init__(self, batches: Batches) -> None:
+        self._batches = batches
+
+    def __arrow_c_stream__(self, requested_schema: Optional[object] = None) -> object:
+        return self._batches.__arrow_c_stream__(requested_schema)
+
+    def _rows(self) -> Batches:
+        return self
 
 
 def _package(name: str, method: str) -> Any:

@@ -216,6 +216,20 @@ def test_all_arrays_of_a_file_keep_the_same_rows(tmp_path: Path) -> None:
                 assert numpy.array_equal(after[column], arrays[column][stays])
 
 
+def test_kept_rows_convert_to_tables_and_arrays(vectors: numpy.ndarray) -> None:
+    frame = polars.DataFrame({"id": range(len(vectors)), "v": vectors})
+    with adjoin.dedupe(frame, eps=0.3, exact=True) as deduped:
+        kept, removed = deduped.to_pandas(), deduped.removed().to_polars()
+        assert deduped.kept().to_polars()["id"].to_list() == list(kept["id"]) == deduped.to_arrow()["id"].to_pylist()
+        with pytest.raises(adjoin.InputError, match="is not an array; read that file itself, or take kept()"):
+            deduped.to_numpy()
+    assert len(removed) > 0 and set(kept["id"]) == set(range(len(vectors))) - set(removed["id"])
+    with adjoin.dedupe(vectors, eps=0.3, exact=True) as deduped:
+        assert numpy.array_equal(deduped.to_numpy(), vectors[list(kept["id"])])
+        with pytest.raises(adjoin.InputError, match=r"has no columns; take to_numpy\(\)"):
+            deduped.kept()
+
+
 def test_json_lines_give_the_pairs_of_a_table(tmp_path: Path) -> None:
     whole = table()
     pyarrow.parquet.write_table(whole, tmp_path / "a.parquet")
