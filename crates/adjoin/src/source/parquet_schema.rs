@@ -91,3 +91,57 @@ pub(super) fn leaves_at(schema: &Type, place: &ColumnPlace) -> Range<usize> {
 fn leaf_count(field: &Type) -> usize {
     if field.is_group() { field.get_fields().iter().map(|field| leaf_count(field)).sum() } else { 1 }
 }
+
+#[cfg(test)]
+mod tests {
+    use parquet::column::writer::ColumnWriter;
+    use parquet::file::writer::SerializedFileWriter;
+    use parquet::schema::parser::parse_message_type;
+
+    use super::*;
+    use crate::base::options::{Element, VectorType};
+    use crate::source::fixtures::{Folder, read_all};
+
+    /// Writes three lists of two floats, as a field `v` of some shape. In the list column, an element has `level` as its
+    /// definition level.
+    fn lists(field: &str, level: i16, values: &[f32]) -> Vec<u8> {
+        let schema = Arc::new(parse_message_type(&format!("message m {{ {field} }}")).unwrap());
+        let mut bytes = Vec::new();
+        let mut file = SerializedFileWriter::new(&mut bytes, schema, Arc::default()).unwrap();
+        let mut group = file.next_row_group().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        let ColumnWriter::FloatColumnWriter(elements) = column.untyped() else { unreachable!() };
+        elements.write_batch(values, Some(&[level; 6]), Some(&[0, 1, 0, 1, 0, 1])).unwrap();
+        column.close().unwrap();
+        group.close().unwrap();
+        file.close().unwrap();
+        bytes
+    }
+
+    /// The shapes of lists before the format had a rule for them:
+    /// <https://github.com/apache/parquet-format/blob/master/LogicalTypes.md#lists>.
+    #[test]
+    fn lists_of_old_writers_are_read() {
+        let folder = Folder::new();
+        let values = [0.5, 1.5, 2.5, 3.5, 4.5, 5.5];
+        for (writer, field, level) in [
+            ("the format", "optional group v (LIST) { repeated group list { optional float element; } }", 3),
+            (
+                "Hive and old Spark",
+                "optional group v (LIST) { repeated group bag { optional float array_element; } }",
+                3,
+            ),
+            ("old Spark, no nulls", "optional group v (LIST) { repeated float array; }", 2),
+            ("Avro", "required group v (LIST) { repeated float array; }", 1),
+            ("Thrift", "optional group v (LIST) { repeated float v_tuple; }", 2),
+            ("old pyarrow", "optional group v (LIST) { repeated group list { optional float item; } }", 3),
+            ("Protocol Buffers", "repeated float v;", 1),
+        ] {
+            folder.write("a.parquet", &lists(field, level, &values));
+            let source = folder.open(&["a.parquet"]).unwrap_or_else(|error| panic!("{writer}: {error}"));
+            assert_eq!(source.info().vectors, VectorType { element: Element::F32, dimensions: 2 }, "{writer}");
+            let all = read_all(source.as_ref(), 1 << 20);
+            assert_eq!((all.rows, all.bytes), (3, values.map(f32::to_le_bytes).concat()), "{writer}");
+        }
+    }
+}
