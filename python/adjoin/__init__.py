@@ -72,6 +72,7 @@ __all__ = [
     "append",
     "build",
     "build_index",
+    "copy",
     "dedupe",
     "explain",
     "join",
@@ -333,6 +334,29 @@ def append(
     opened._open()
     check_memory(done["memory"])
     return done
+
+
+def copy(
+    source: PathLike,
+    target: PathLike,
+    *,
+    force: bool = False,
+    memory: Union[str, int, None] = None,
+    progress: Optional[bool] = None,
+) -> dict[str, Any]:
+    """Copies the store, index or collection in the folder ``source`` to ``target``.
+
+    Both are paths, or URLs such as ``s3://bucket/vectors.store``. Every byte is verified, and the copy appears whole or
+    not at all. An existing folder of the same kind is replaced only with ``force``. A collection must not be open for
+    writing; :meth:`Collection.backup` copies one that is.
+
+    Returns the ``kind`` of the folder, and the number of ``files`` and ``bytes`` copied. Raises :class:`AdjoinError`.
+    """
+    names = _options.path("source", source), _options.path("target", target)
+    resources = _options.resources(memory, None)
+    with working(NONE, None, {}, progress) as (_, folder, shown), folder:
+        done = _engine.copy_folder(*names, _options.flag("force", force), {**resources, "temporary": None}, shown)
+    return dict(json.loads(done))
 
 
 def build_index(

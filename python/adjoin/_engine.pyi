@@ -71,6 +71,9 @@ def append(
     resources: dict[str, Any],
     progress: Optional[Progress],
 ) -> str: ...
+def copy_folder(
+    source: str, target: str, force: bool, resources: dict[str, Any], progress: Optional[Progress]
+) -> str: ...
 def build_index(
     sources: Sequence[str],
     index: str,

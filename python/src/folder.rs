@@ -51,6 +51,20 @@ impl SearchArguments {
     }
 }
 
+/// Copies a store, an index or a collection. Returns the size of the copy as JSON.
+#[pyfunction]
+pub(crate) fn copy_folder(
+    py: Python<'_>,
+    source: PathBuf,
+    target: PathBuf,
+    force: bool,
+    resources: Resources,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
+    running.run(py, |context| json(&adjoin::Folder::copy(context, &source, &target, force)?))
+}
+
 /// Returns the kind of a folder: `store`, `index` or `collection`.
 #[pyfunction]
 pub(crate) fn kind_of(py: Python<'_>, folder: PathBuf) -> PyResult<&'static str> {

@@ -137,6 +137,7 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(append, module)?)?;
     module.add_function(wrap_pyfunction!(build_index, module)?)?;
     module.add_function(wrap_pyfunction!(folder::kind_of, module)?)?;
+    module.add_function(wrap_pyfunction!(folder::copy_folder, module)?)?;
     module.add_function(wrap_pyfunction!(explain::explain, module)?)?;
     module.add_function(wrap_pyfunction!(explain::threshold_leaving, module)?)?;
     module.add_function(wrap_pyfunction!(join::join, module)?)?;

@@ -157,3 +157,16 @@ def test_what_is_no_folder_of_ours_is_refused(tmp_path):
             adjoin.open(path)
     with pytest.raises(adjoin.OptionTypeError, match="path is 3"):
         adjoin.open(3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_folders_are_copied(folders, kind, tmp_path):
+    target = tmp_path / "target"
+    done = adjoin.copy(folders / kind, f"file://{target}", progress=False)
+    files = [path for path in target.rglob("*") if path.is_file()]
+    size = sum(path.stat().st_size for path in files)
+    assert done == {"kind": kind, "files": len(files), "bytes": size}
+    assert len(adjoin.open(target, read_only=True)) == 1_000
+    with pytest.raises(adjoin.InputError, match="already; give force=True to replace it"):
+        adjoin.copy(folders / kind, target)
+    assert adjoin.copy(folders / kind, target, force=True) == done

@@ -26,7 +26,7 @@ pub(crate) use collection::{
     Collection, CollectionBackup, CollectionCreate, CollectionMerge, CollectionSnapshot, CollectionWrite,
 };
 pub(crate) use flash::{Flash, FlashCalibrate, FlashRun, FlashSweep, ModelOptions, PageMapping, SearchedSet, count};
-pub(crate) use folders::{Info, Verify};
+pub(crate) use folders::{Copy, Info, Verify};
 pub(crate) use generate::{Gen, Groundtruth, TruthFiles};
 pub(crate) use get::Get;
 pub(crate) use groups::{MemoryOption, Quiet, ReadInterface, Resources, SourceColumns, StoreOptions, TemporaryPlace};
@@ -85,6 +85,8 @@ pub(crate) enum Command {
     Info(Info),
     /// Read every byte of a store, an index or a collection, and list damage
     Verify(Verify),
+    /// Copy a store, an index or a collection to or from an object store, and verify every byte
+    Copy(Copy),
     /// Generate random vectors that are as hard to join as real ones
     Gen(Gen),
     /// Find the true pairs or neighbors by brute force

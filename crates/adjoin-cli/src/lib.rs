@@ -9,6 +9,7 @@ mod print;
 mod args;
 mod commands;
 mod progress;
+mod remote_results;
 mod report;
 mod resolve;
 mod signals;
@@ -21,6 +22,7 @@ pub use report::{Names, Page, PageNames, PageSources, write_page};
 use adjoin::{Argument, Error, ErrorKind, Mention};
 
 use args::{Arguments, Command};
+use remote_results::Uploads;
 
 /// Exit code of a run that did not keep a promise.
 const NOT_KEPT: u8 = 1;
@@ -38,7 +40,7 @@ enum Outcome {
 /// promise was not kept, 2 for wrong input or environment, 129, 130 or 143 if interrupted.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let words: Vec<OsString> = arguments.into_iter().collect();
-    let arguments = match usage::parse::<Arguments>(&words) {
+    let Arguments { mut command } = match usage::parse::<Arguments>(&words) {
         Ok(arguments) => arguments,
         Err(error) => return usage::refuse(error, words.get(1).and_then(|word| word.to_str())),
     };
@@ -47,36 +49,44 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Ok(stopped) => stopped,
         Err(error) => return say_error(&error, &signals::Stopped::default()),
     };
-    let result = match arguments.command {
-        Command::Build(arguments) => commands::build(&arguments, &stopped),
-        Command::Append(arguments) => commands::append(&arguments, &stopped),
-        Command::Join(arguments) => commands::join(&arguments, &stopped),
-        Command::Plan(arguments) => commands::plan(&arguments, &stopped),
-        Command::RunPart(arguments) => commands::run_part(&arguments, &stopped),
-        Command::Merge(arguments) => commands::merge(&arguments, &stopped),
-        Command::Dedupe(arguments) => commands::dedupe(&arguments, &stopped),
-        Command::Explain(arguments) => commands::explain(&arguments, &stopped),
-        Command::Info(arguments) => commands::info(&arguments),
-        Command::Verify(arguments) => commands::verify(&arguments, &stopped),
-        Command::Gen(arguments) => commands::generate(&arguments, &stopped),
-        Command::Search(arguments) => commands::search(&arguments, &stopped),
-        Command::Get(arguments) => commands::get(&arguments, &stopped),
-        Command::Index(arguments) => commands::index(&arguments, &stopped),
-        Command::Collection(arguments) => commands::collection(&arguments, &stopped),
-        #[cfg(feature = "serve")]
-        Command::Serve(arguments) => commands::serve(&arguments, &stopped),
-        #[cfg(feature = "serve")]
-        Command::BenchServe(arguments) => commands::bench_serve(&arguments, &stopped),
-        Command::Groundtruth(arguments) => commands::groundtruth(&arguments, &stopped),
-        Command::Report(arguments) => commands::report(&arguments, &stopped),
-        Command::Flash(arguments) => commands::flash(&arguments, &stopped),
-        Command::Man(arguments) => commands::man(&arguments),
-        Command::Completions(arguments) => commands::completions(&arguments),
-    };
+    let result = Uploads::begin(&mut command, &stopped).and_then(|uploads| {
+        let outcome = execute(command, &stopped)?;
+        uploads.map_or(Ok(()), |uploads| uploads.finish(&stopped)).map(|()| outcome)
+    });
     match result {
         Ok(Outcome::Done) => 0,
         Ok(Outcome::PromiseNotKept) => NOT_KEPT,
         Err(error) => say_error(&error, &stopped),
+    }
+}
+
+fn execute(command: Command, stopped: &signals::Stopped) -> Result<Outcome, Error> {
+    match command {
+        Command::Build(arguments) => commands::build(&arguments, stopped),
+        Command::Append(arguments) => commands::append(&arguments, stopped),
+        Command::Join(arguments) => commands::join(&arguments, stopped),
+        Command::Plan(arguments) => commands::plan(&arguments, stopped),
+        Command::RunPart(arguments) => commands::run_part(&arguments, stopped),
+        Command::Merge(arguments) => commands::merge(&arguments, stopped),
+        Command::Dedupe(arguments) => commands::dedupe(&arguments, stopped),
+        Command::Explain(arguments) => commands::explain(&arguments, stopped),
+        Command::Info(arguments) => commands::info(&arguments),
+        Command::Verify(arguments) => commands::verify(&arguments, stopped),
+        Command::Copy(arguments) => commands::copy(&arguments, stopped),
+        Command::Gen(arguments) => commands::generate(&arguments, stopped),
+        Command::Search(arguments) => commands::search(&arguments, stopped),
+        Command::Get(arguments) => commands::get(&arguments, stopped),
+        Command::Index(arguments) => commands::index(&arguments, stopped),
+        Command::Collection(arguments) => commands::collection(&arguments, stopped),
+        #[cfg(feature = "serve")]
+        Command::Serve(arguments) => commands::serve(&arguments, stopped),
+        #[cfg(feature = "serve")]
+        Command::BenchServe(arguments) => commands::bench_serve(&arguments, stopped),
+        Command::Groundtruth(arguments) => commands::groundtruth(&arguments, stopped),
+        Command::Report(arguments) => commands::report(&arguments, stopped),
+        Command::Flash(arguments) => commands::flash(&arguments, stopped),
+        Command::Man(arguments) => commands::man(&arguments),
+        Command::Completions(arguments) => commands::completions(&arguments),
     }
 }
 

@@ -122,6 +122,25 @@ pub trait Device: Send + Sync {
         Err(DeviceError::new(Operation::List, folder, io::ErrorKind::Unsupported.into()))
     }
 
+    /// Returns the bytes of memory that reads of a folder in an object store hold beyond the buffers of the caller.
+    fn object_reading_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Returns the least bytes of memory with which an object of `len` bytes is written.
+    fn object_writing_bytes(&self, _len: u64) -> u64 {
+        0
+    }
+
+    /// Starts to write a file in an object store. It appears when [`WriteFile::sync`] returns, whole, and never if the
+    /// returned file is dropped before. Nothing can be appended after that.
+    ///
+    /// # Errors
+    /// If the store refuses, or the device writes no object stores.
+    fn create_object(&self, path: &Path, _object: NewObject) -> Result<Box<dyn WriteFile>, DeviceError> {
+        Err(DeviceError::new(Operation::Create, path, io::ErrorKind::Unsupported.into()))
+    }
+
     /// Takes the lock of a file unless it is held; creates the file if it is missing. No other process or thread can
     /// take the lock until the returned value is dropped or the process has ended, in whatever way. The file names the
     /// holder of the lock. Only the holder may remove it.
@@ -135,6 +154,17 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// If the system provides no threads for it.
     fn read_queue(&self, depth: usize) -> Result<Box<dyn ReadQueue>, DeviceError>;
+}
+
+/// An object to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewObject {
+    /// Its exact length in bytes. Stores limit the number of parts of an object, so it decides on their length.
+    pub len: u64,
+    /// Bytes of memory for it, at least [`Device::object_writing_bytes`]. More of them allow more parts on their way.
+    pub memory_bytes: u64,
+    /// Whether an object of this name may be replaced.
+    pub replace: bool,
 }
 
 /// Kind of object at a path.

@@ -67,8 +67,8 @@ pub use budget::{BudgetExceeded, MemoryBudget, Reservation};
 pub use bytes_file::BytesFile;
 pub use creator::Creator;
 pub use device::{
-    Cause, Completion, Device, FileKind, FileStamp, HeldLock, Lock, READ_AHEAD_PIECE_BYTES, ReadFile, ReadQueue,
-    WriteFile,
+    Cause, Completion, Device, FileKind, FileStamp, HeldLock, Lock, NewObject, READ_AHEAD_PIECE_BYTES, ReadFile,
+    ReadQueue, WriteFile,
 };
 pub use error::{DeviceError, Operation};
 pub use file_system::FileSystem;

@@ -12,9 +12,9 @@ use crate::object::{ALIGNMENT, Object};
 /// Ranges in memory or on their way.
 const WINDOW: usize = 8;
 /// Bytes that a request buffers in addition to the range, for its connection and encryption.
-const REQUEST_BYTES: u64 = 512 << 10;
+pub(crate) const REQUEST_BYTES: u64 = 512 << 10;
 /// Bytes of the client itself: its threads, the certificates that it trusts, and idle connections.
-const CLIENT_BYTES: u64 = 8 << 20;
+pub(crate) const CLIENT_BYTES: u64 = 8 << 20;
 /// Most bytes that are held while an object is read ahead.
 pub(crate) const READ_AHEAD_BYTES: u64 = WINDOW as u64 * (READ_AHEAD_PIECE_BYTES + REQUEST_BYTES) + CLIENT_BYTES;
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use adjoin_device::{
-    Device, DeviceError, FileKind, Location, Lock, Operation, ReadFile, ReadQueue, RemoteName, WriteFile,
+    Device, DeviceError, FileKind, Location, Lock, NewObject, Operation, ReadFile, ReadQueue, RemoteName, WriteFile,
 };
 use futures_util::TryStreamExt;
 use object_store::path::{DELIMITER, Path as Key};
@@ -15,14 +15,15 @@ use object_store::{ObjectStore, ObjectStoreExt};
 
 use crate::file::ObjectFile;
 use crate::object::{Object, key_of};
-use crate::queue::ObjectQueue;
+use crate::queue::{ObjectQueue, READING_BYTES};
 use crate::refusal::refusal;
-use crate::stores::{StoreSettings, Stores};
+use crate::stores::{Purpose, StoreSettings, Stores};
+use crate::upload::{Upload, memory_bytes_min};
 
-/// Why nothing is written to a store.
-const READ_ONLY: &str = "object stores are only read; write to a folder, and copy it";
+/// Why files are not written to a store as to a disk.
+const READ_ONLY: &str = "object stores take whole objects only; write to a folder of this machine, and copy it";
 
-/// Reads objects by their URLs, and passes all other names on to another device.
+/// Reads and writes objects by their URLs, and passes all other names on to another device.
 pub struct ObjectDevice {
     files: Arc<dyn Device>,
     settings: StoreSettings,
@@ -52,7 +53,7 @@ impl ObjectDevice {
 
     fn bucket(&self, operation: Operation, name: RemoteName<'_>) -> Result<Bucket, DeviceError> {
         let stores = self.stores(operation, Path::new(name.url))?;
-        let store = stores.connect(name)?;
+        let store = stores.connect(name, Purpose::Reading)?;
         Ok(Bucket { stores, store })
     }
 }
@@ -130,7 +131,13 @@ impl Device for ObjectDevice {
     }
 
     fn remove(&self, path: &Path) -> Result<(), DeviceError> {
-        self.files.remove(&local(Operation::Remove, path)?)
+        let name = match Location::of(path) {
+            Location::Local(path) => return self.files.remove(&path),
+            Location::Remote(name) => name,
+        };
+        let (bucket, key) = (self.bucket(Operation::Remove, name)?, key_of(name, Operation::Remove)?);
+        let removed = bucket.stores.runtime().block_on(bucket.store.delete(&key));
+        removed.map_err(|error| DeviceError::new(Operation::Remove, path, refusal(name.scheme, &error)))
     }
 
     fn remove_folder(&self, path: &Path) -> Result<(), DeviceError> {
@@ -196,6 +203,21 @@ impl Device for ObjectDevice {
         let mut paths: Vec<PathBuf> = keys.into_iter().map(|key| PathBuf::from(format!("{root}{key}"))).collect();
         paths.sort_unstable_by(|a, b| a.as_os_str().as_encoded_bytes().cmp(b.as_os_str().as_encoded_bytes()));
         Ok(paths)
+    }
+
+    fn object_reading_bytes(&self) -> u64 {
+        READING_BYTES
+    }
+
+    fn object_writing_bytes(&self, len: u64) -> u64 {
+        memory_bytes_min(len)
+    }
+
+    fn create_object(&self, path: &Path, object: NewObject) -> Result<Box<dyn WriteFile>, DeviceError> {
+        match Location::of(path) {
+            Location::Local(path) => self.files.create_object(&path, object),
+            Location::Remote(name) => Ok(Box::new(Upload::new(self.stores(Operation::Create, path)?, name, object)?)),
+        }
     }
 
     fn lock(&self, path: &Path) -> Result<Lock, DeviceError> {

@@ -12,7 +12,7 @@ use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::refusal::refusal;
-use crate::stores::Stores;
+use crate::stores::{Purpose, Stores};
 
 /// The least alignment that readers know. Ranges need none, and rounding them transfers bytes in vain.
 pub(crate) const ALIGNMENT: usize = 512;
@@ -30,7 +30,7 @@ pub(crate) struct Object {
 impl Object {
     /// Asks for the length and the version of an object.
     pub(crate) fn open(stores: Arc<Stores>, name: RemoteName<'_>) -> Result<Self, DeviceError> {
-        let store = stores.connect(name)?;
+        let store = stores.connect(name, Purpose::Reading)?;
         let (key, url) = (key_of(name, Operation::Open)?, PathBuf::from(name.url));
         let meta = stores.runtime().block_on(store.head(&key));
         let meta = meta.map_err(|error| DeviceError::new(Operation::Open, &url, refusal(name.scheme, &error)))?;

@@ -30,6 +30,7 @@ pub(crate) fn refusal(scheme: &str, error: &Error) -> io::Error {
             is(io::ErrorKind::PermissionDenied, why)
         }
         (Error::Precondition { .. }, _) => changed(),
+        (Error::AlreadyExists { .. }, _) => is(io::ErrorKind::AlreadyExists, "it exists already".into()),
         _ if text.contains(METADATA_SERVICE) => {
             is(io::ErrorKind::PermissionDenied, format!("there are no credentials; {}", credentials(scheme)))
         }

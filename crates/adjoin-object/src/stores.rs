@@ -32,9 +32,21 @@ pub struct Retries {
     pub first_wait: Duration,
     /// No further try starts after this time.
     pub total_max: Duration,
-    /// An answer must arrive completely within this time.
+    /// An answer must arrive completely within this time; the answer to a write within ten times as long.
     pub answer_max: Duration,
 }
+
+/// Purpose of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Purpose {
+    /// Reading ranges.
+    Reading,
+    /// Writing parts. Each is longer than most ranges, and networks often send slower than they receive.
+    Writing,
+}
+
+/// Factor of the times of [`Retries`] for writes.
+const WRITES_TAKE: u32 = 10;
 
 impl Default for Retries {
     fn default() -> Self {
@@ -44,6 +56,12 @@ impl Default for Retries {
             total_max: Duration::from_secs(90),
             answer_max: Duration::from_secs(30),
         }
+    }
+}
+
+impl Retries {
+    fn of_writes(self) -> Self {
+        Self { total_max: self.total_max * WRITES_TAKE, answer_max: self.answer_max * WRITES_TAKE, ..self }
     }
 }
 
@@ -63,7 +81,7 @@ pub(crate) struct Stores {
     runtime: Option<Runtime>,
     settings: StoreSettings,
     /// By scheme and bucket.
-    connected: Mutex<HashMap<String, Arc<dyn ObjectStore>>>,
+    connected: Mutex<HashMap<(String, Purpose), Arc<dyn ObjectStore>>>,
 }
 
 impl Stores {
@@ -92,7 +110,7 @@ impl Stores {
     }
 
     /// Returns the store of a name, connected with credentials from the environment. No request is sent yet.
-    pub(crate) fn connect(&self, name: RemoteName<'_>) -> Result<Arc<dyn ObjectStore>, DeviceError> {
+    pub(crate) fn connect(&self, name: RemoteName<'_>, purpose: Purpose) -> Result<Arc<dyn ObjectStore>, DeviceError> {
         if name.may_hold_secret() {
             let why = "the URL holds a user name or a query, which may be secret; pass credentials in the environment";
             let why = io::Error::new(io::ErrorKind::InvalidInput, why);
@@ -100,19 +118,22 @@ impl Stores {
         }
         let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
         let root = format!("{}://{}", name.scheme, name.bucket);
-        if let Some(store) = connected.get(&root) {
+        if let Some(store) = connected.get(&(root.clone(), purpose)) {
             return Ok(store.clone());
         }
-        let store = self.build(name, &root).map_err(|error| {
+        let store = self.build(name, &root, purpose).map_err(|error| {
             DeviceError::new(Operation::Open, Path::new(&name.public_url()), refusal(name.scheme, &error))
         })?;
-        connected.insert(root, store.clone());
+        connected.insert((root, purpose), store.clone());
         Ok(store)
     }
 
-    fn build(&self, name: RemoteName<'_>, root: &str) -> object_store::Result<Arc<dyn ObjectStore>> {
+    fn build(&self, name: RemoteName<'_>, root: &str, purpose: Purpose) -> object_store::Result<Arc<dyn ObjectStore>> {
         let StoreSettings { retries, variables } = &self.settings;
-        let Retries { times_max, first_wait, total_max, answer_max } = *retries;
+        let Retries { times_max, first_wait, total_max, answer_max } = match purpose {
+            Purpose::Reading => *retries,
+            Purpose::Writing => retries.of_writes(),
+        };
         let backoff = BackoffConfig { init_backoff: first_wait, ..BackoffConfig::default() };
         let retry = RetryConfig { backoff, max_retries: times_max, retry_timeout: total_max };
         // The names of variables in lower case are the names of settings. Other variables are none of theirs.
@@ -126,6 +147,8 @@ impl Stores {
                     Err(_) => builder,
                 };
                 let builder = AmazonS3Builder::from_env().with_bucket_name(name.bucket).with_retry(retry);
+                // Objects are removed one by one, and not all servers know requests for many.
+                let builder = builder.with_disable_bulk_delete(true);
                 Arc::new(settings.into_iter().fold(builder, set).build()?)
             }
             "gs" => {

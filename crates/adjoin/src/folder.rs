@@ -1,5 +1,6 @@
 //! Opens and searches a store, an index or a collection through one type.
 
+mod copy;
 mod get;
 
 use std::path::{Path, PathBuf};
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use arrow_schema::{Schema, SchemaRef};
 use serde::Serialize;
 
+pub use self::copy::CopyReport;
 pub use self::get::OnMissing;
 use self::get::fetching_bytes;
 use crate::base::context::Context;

@@ -3,6 +3,7 @@
 mod append;
 mod build;
 mod collection;
+mod copy;
 mod damage;
 mod dedupe;
 mod explain;
@@ -33,6 +34,7 @@ mod words;
 pub(crate) use append::append;
 pub(crate) use build::build;
 pub(crate) use collection::collection;
+pub(crate) use copy::copy;
 pub(crate) use dedupe::dedupe;
 pub(crate) use explain::explain;
 pub(crate) use flash::flash;

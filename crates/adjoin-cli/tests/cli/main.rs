@@ -9,6 +9,8 @@ mod collection_copies;
 mod collection_ranges;
 mod collection_refused;
 mod columns;
+#[cfg(feature = "object")]
+mod copy;
 mod cross;
 mod dedupe;
 mod documents;

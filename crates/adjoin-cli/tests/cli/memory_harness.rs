@@ -93,6 +93,9 @@ const COMMANDS: &[Tried] = &[
     reads("verify store", "verify store"),
     reads("verify index", "verify index"),
     reads("verify live", "verify live"),
+    reads("copy store", "copy store out.store"),
+    reads("copy index", "copy index out.index"),
+    reads("copy live", "copy live out.live"),
     reads("report", "report pairs.parquet --names set.parquet --name-column text -o out.html"),
     reads("groundtruth pairs", "groundtruth set.parquet --eps {eps} -o out.{table}"),
     reads("groundtruth sample", "groundtruth set.parquet --eps {eps} --sample 100 -o out.{table}"),
@@ -200,7 +203,7 @@ impl Sets {
             ("{k_of_all}", k_of_all.to_string()),
         ];
         let line = said.iter().fold(command.line.to_owned(), |line, (word, said)| line.replace(word, said));
-        if line.starts_with("verify") || line.starts_with("report") {
+        if ["verify", "report", "copy"].iter().any(|name| line.starts_with(name)) {
             line
         } else {
             format!("{line} --threads {threads}")

@@ -52,7 +52,17 @@ fn failures_are_one_line_and_leave_nothing() {
             "build s3://bucket/set --metric l2 -o s3://bucket/store",
             "-o writes files, not s3://bucket/store; name a file",
         ),
-        ("join s3://bucket/set --eps 1 -o s3://bucket/p.csv", "-o writes files, not s3://bucket/p.csv; name a file"),
+        ("join s3://bucket/set --eps 1 -o s3://absent/p.csv", "s3://absent/p.csv: there is no such bucket"),
+        ("join s3://bucket/set --eps 1 -o s3://bucket/set", "s3://bucket/set is a folder; name a file for the result"),
+        ("join s3://bucket/set --eps 1 -o s3://bucket", "is no name of an object in a bucket"),
+        ("join s3://bucket/set --eps 1 -o s3://bucket/set/0.fbin", "set/0.fbin exists already; give --force to replace it"),
+        ("join s3://bucket/set --eps 1 -o s3://bucket/p.txt", "p.txt"),
+        ("join s3://bucket/set --eps 1 -o s3://bucket/p.csv --resume", "--resume saves its work next to the result"),
+        ("join s3://bucket/set --eps 1 -o s3://bucket/p.csv --memory 30MB", "uploading a result needs at least"),
+        (
+            "dedupe s3://bucket/set --eps 1 -o s3://bucket/clean",
+            "-o writes files, not s3://bucket/clean; name a file or folder, and copy it",
+        ),
         ("info s3://absent/store", "cannot find out what lies at s3://absent/store: there is no such bucket"),
         ("info s3://bucket/set/0.fbin", "s3://bucket/set/0.fbin"),
     ] {
@@ -93,4 +103,45 @@ fn stores_in_a_bucket_are_read_as_stores_on_disk_are() {
         };
         assert_eq!(sorted(&printed), sorted(&here.out), "{line}");
     }
+}
+
+#[test]
+fn results_are_written_to_a_bucket() {
+    let (place, server) = (Place::new(), server());
+    place.write("all.fbin", &fbin(2, &[0.0, 0.0, 5.0, 5.0, 0.5, 0.0, 5.0, 5.5]));
+    place.done("build all.fbin --metric l2 -o store --quiet");
+    place.write("ids", b"1\n3\n");
+    let before = place.listing();
+    for (line, object) in [
+        ("join s3://bucket/set --eps 1 -o s3://bucket/out/pairs.csv --stats s3://bucket/out/join.json", "pairs.csv"),
+        ("search store --queries store -k 1 --exact -o s3://bucket/out/hits.jsonl", "hits.jsonl"),
+        ("get store --ids ids -o s3://bucket/out/rows.jsonl", "rows.jsonl"),
+        ("groundtruth all.fbin --eps 1 -o s3://bucket/out/true.csv", "true.csv"),
+    ] {
+        let said = String::from_utf8(run(&place, &server, line).stderr).unwrap();
+        assert!(said.contains(&format!("s3://bucket/out/{object}: uploaded, ")), "{line}: {said}");
+        assert_eq!(place.listing(), before, "{line}");
+        let here = line.replace("s3://bucket/out/", "here-");
+        assert_eq!(run(&place, &server, &here).status.code(), Some(0), "{here}");
+        assert_eq!(server.objects()[&format!("out/{object}")], place.read(&format!("here-{object}")), "{line}");
+        place.names().iter().filter(|name| name.starts_with("here-")).for_each(|name| place.removed(name));
+    }
+    assert!(server.objects()["out/join.json"].starts_with(b"{"));
+    assert_eq!(server.unfinished(), 0);
+    let line = "join s3://bucket/set --eps 0.1 -o s3://bucket/out/pairs.csv --force --quiet";
+    assert_eq!(run(&place, &server, line).status.code(), Some(0));
+    assert_eq!(server.objects()["out/pairs.csv"], b"left_id,right_id,distance\n");
+}
+
+#[test]
+fn results_that_are_not_uploaded_are_kept() {
+    let (place, server) = (Place::new(), server());
+    server.set_faults(|request| (request.method == "PUT").then_some(Fault::Deny));
+    let ran = run(&place, &server, "join s3://bucket/set --eps 1 -o s3://bucket/pairs.csv --quiet");
+    let said = String::from_utf8(ran.stderr).unwrap();
+    assert_eq!((ran.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    assert!(said.contains("access is denied (403 ExpiredToken)") && said.contains("0-pairs.csv"), "{said}");
+    assert_eq!(place.names(), ["0-pairs.csv"]);
+    assert_eq!(place.text("0-pairs.csv"), "left_id,right_id,distance\n0,2,0.5\n1,3,0.5\n");
+    assert!(!server.objects().contains_key("pairs.csv"));
 }

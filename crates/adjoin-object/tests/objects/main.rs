@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use adjoin::device::{AlignedBuffer, Cause, Device, FileKind, FileSystem};
+use adjoin::device::{AlignedBuffer, Cause, Device, DeviceError, FileKind, FileSystem, NewObject};
 use adjoin::{Context, Error, SourceOptions, VectorSource, open_source};
 use adjoin_object::{ObjectDevice, Retries, StoreSettings};
 use server::{Fault, KEY_ID, Server};
@@ -283,13 +283,89 @@ fn a_queue_reads_objects_and_files() {
 }
 
 #[test]
-fn nothing_is_written_to_a_store() {
+fn files_are_not_written_to_a_store_as_to_a_disk() {
     let server = Server::start();
     let device = device(server.variables(), SHORT);
     let refused = device.create(Path::new("s3://bucket/out.parquet")).err().unwrap().to_string();
     assert_eq!(
         refused,
-        "cannot create s3://bucket/out.parquet: object stores are only read; write to a folder, and copy it"
+        "cannot create s3://bucket/out.parquet: object stores take whole objects only; write to a folder of this \
+         machine, and copy it"
     );
     assert!(server.take_requests().is_empty());
+}
+
+/// Writes an object in pieces that are no divisors of a part.
+fn write(device: &dyn Device, url: &str, bytes: &[u8], memory_bytes: u64, replace: bool) -> Result<(), DeviceError> {
+    let object = NewObject { len: bytes.len() as u64, memory_bytes, replace };
+    let mut file = device.create_object(Path::new(url), object)?;
+    bytes.chunks(777_777).try_for_each(|some| file.append(some))?;
+    file.sync()
+}
+
+#[test]
+fn objects_appear_whole_and_in_equal_parts() {
+    let server = Server::start();
+    let device = device(server.variables(), SHORT);
+    for len in [0, 1, 8 * MIB - 1, 8 * MIB, 8 * MIB + 1, 16 * MIB, 50 * MIB] {
+        let bytes = vectors(len);
+        for memory_bytes in [device.object_writing_bytes(len as u64), 1 << 30] {
+            write(&*device, "s3://bucket/a/b", &bytes, memory_bytes, true).unwrap();
+            assert!(server.objects()["a/b"] == bytes, "{len}");
+        }
+    }
+    assert_eq!(server.unfinished(), 0);
+}
+
+#[test]
+fn objects_that_are_not_synced_never_appear() {
+    let server = Server::start();
+    let device = device(server.variables(), SHORT);
+    let (bytes, url) = (vectors(30 * MIB), Path::new("s3://bucket/a"));
+    let object = NewObject { len: bytes.len() as u64, memory_bytes: 1 << 30, replace: true };
+    for appended in [0, 1, 9 * MIB, 30 * MIB] {
+        let mut file = device.create_object(url, object).unwrap();
+        file.append(&bytes[..appended]).unwrap();
+        drop(file);
+        assert!(server.objects().is_empty() && server.unfinished() == 0, "{appended}");
+    }
+    // Each request that writes is refused once, the last of them the one that completes.
+    for failing in 0..6 {
+        let mut writes = 0;
+        server.set_faults(move |request| {
+            let is_write = !["GET", "HEAD", "DELETE"].contains(&&*request.method);
+            writes += usize::from(is_write);
+            (is_write && writes == failing + 1).then_some(Fault::Deny)
+        });
+        let done = write(&*device, "s3://bucket/a", &bytes, 1 << 30, true);
+        server.set_faults(|_| None);
+        assert_eq!((done.is_ok(), server.objects().len(), server.unfinished()), (false, 0, 0), "{failing}");
+        let said = done.unwrap_err().to_string();
+        assert!(said.starts_with("cannot write s3://bucket/a: access is denied (403 ExpiredToken)"), "{said}");
+    }
+}
+
+#[test]
+fn writes_that_are_throttled_are_tried_again_and_objects_of_others_are_kept() {
+    let server = Server::start();
+    let device = device(server.variables(), SHORT);
+    let (bytes, mut k) = (vectors(20 * MIB), 0);
+    server.set_faults(move |_| {
+        k += 1;
+        (k % 2 == 0).then_some(Fault::SlowDown)
+    });
+    write(&*device, "s3://bucket/a", &bytes, 1 << 30, true).unwrap();
+    server.set_faults(|_| None);
+    assert!(server.objects()["a"] == bytes);
+    for other in [&b"other"[..], &vectors(9 * MIB)] {
+        let said = write(&*device, "s3://bucket/a", other, 1 << 30, false).unwrap_err();
+        assert_eq!(said.source.kind(), std::io::ErrorKind::AlreadyExists);
+        assert!(server.objects()["a"] == bytes && server.unfinished() == 0);
+    }
+    device.remove(Path::new("s3://bucket/a")).unwrap();
+    assert!(server.objects().is_empty());
+    // Another writer replaces the object at once.
+    server.set_faults(|request| (request.method == "PUT").then_some(Fault::ReplaceAfter));
+    let said = write(&*device, "s3://bucket/a", b"other", 1 << 30, true).unwrap_err().to_string();
+    assert!(said.ends_with("it has changed since it was opened; run again when nobody writes to it"), "{said}");
 }

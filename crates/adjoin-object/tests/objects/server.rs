@@ -1,4 +1,4 @@
-//! A server of objects for tests, with faults. It speaks as much of S3 as reading needs.
+//! A server of objects for tests, with faults. It speaks as much of S3 as reading and writing whole objects needs.
 
 #![allow(clippy::disallowed_methods)] // its threads end with the process of the tests
 
@@ -23,6 +23,10 @@ pub(crate) enum Fault {
     Drop,
     /// With the head and one byte of the body, and nothing more.
     Stall,
+    /// As if another writer had replaced the object just before.
+    Replace,
+    /// As always, and then another writer replaces the object.
+    ReplaceAfter,
 }
 
 /// A request, as the plan of faults sees it.
@@ -30,8 +34,9 @@ pub(crate) enum Fault {
 pub(crate) struct Request {
     pub(crate) method: String,
     pub(crate) path: String,
-    query: String,
+    pub(crate) query: String,
     headers: BTreeMap<String, String>,
+    body: Vec<u8>,
     /// Number of the request, from 0.
     pub(crate) number: usize,
     /// First byte and end of the range that is asked for.
@@ -40,9 +45,16 @@ pub(crate) struct Request {
 
 type Faults = Box<dyn FnMut(&Request) -> Option<Fault> + Send>;
 
+struct Object {
+    version: usize,
+    bytes: Vec<u8>,
+}
+
 struct State {
-    objects: BTreeMap<String, Vec<u8>>,
+    objects: BTreeMap<String, Object>,
     versions: usize,
+    /// Parts of unfinished objects by their numbers, by the id of the upload.
+    uploads: BTreeMap<String, BTreeMap<usize, Vec<u8>>>,
     requests: Vec<Request>,
     faults: Faults,
 }
@@ -57,7 +69,8 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let faults: Faults = Box::new(|_| None);
-        let state = State { objects: BTreeMap::new(), versions: 0, requests: Vec::new(), faults };
+        let (objects, uploads) = (BTreeMap::new(), BTreeMap::new());
+        let state = State { objects, versions: 0, uploads, requests: Vec::new(), faults };
         let state = Arc::new(Mutex::new(state));
         let shared = state.clone();
         std::thread::spawn(move || {
@@ -70,9 +83,22 @@ impl Server {
     }
 
     pub(crate) fn put(&self, key: &str, bytes: &[u8]) {
-        let mut state = self.state.lock().unwrap();
-        state.versions += 1;
-        state.objects.insert(key.to_owned(), bytes.to_owned());
+        self.state.lock().unwrap().put(key, bytes.to_owned());
+    }
+
+    /// Returns the bytes of all objects, by their keys.
+    pub(crate) fn objects(&self) -> BTreeMap<String, Vec<u8>> {
+        let state = self.state.lock().unwrap();
+        state.objects.iter().map(|(key, object)| (key.clone(), object.bytes.clone())).collect()
+    }
+
+    pub(crate) fn remove(&self, key: &str) {
+        self.state.lock().unwrap().objects.remove(key).unwrap();
+    }
+
+    /// Returns the number of objects that were begun and neither completed nor given up.
+    pub(crate) fn unfinished(&self) -> usize {
+        self.state.lock().unwrap().uploads.len()
     }
 
     pub(crate) fn set_faults(&self, faults: impl FnMut(&Request) -> Option<Fault> + Send + 'static) {
@@ -101,6 +127,12 @@ impl Server {
     }
 }
 
+impl Object {
+    fn tag(&self) -> String {
+        format!("\"{}-{}\"", self.version, self.bytes.len())
+    }
+}
+
 struct Answer {
     status: &'static str,
     headers: Vec<String>,
@@ -124,8 +156,17 @@ fn serve(stream: TcpStream, state: &Mutex<State>) {
             let mut state = state.lock().unwrap();
             request.number = state.requests.len();
             let fault = (state.faults)(&request);
-            state.requests.push(request.clone());
-            (state.answer(&request), fault)
+            state.requests.push(Request { body: Vec::new(), ..request.clone() });
+            // A refused request writes nothing.
+            let is_refused = matches!(fault, Some(Fault::SlowDown | Fault::Deny));
+            if fault == Some(Fault::Replace) {
+                state.replace(&request);
+            }
+            let answer = if is_refused { Answer::refused("", "") } else { state.answer(&request) };
+            if fault == Some(Fault::ReplaceAfter) {
+                state.replace(&request);
+            }
+            (answer, fault)
         };
         let answer = match fault {
             Some(Fault::SlowDown) => Answer::refused("503 Slow Down", "SlowDown"),
@@ -167,20 +208,95 @@ fn read_request(lines: &mut impl BufRead) -> Option<Request> {
     while let Some((name, value)) = read_line()?.split_once(": ") {
         headers.insert(name.to_ascii_lowercase(), value.to_owned());
     }
+    let length = headers.get("content-length").map_or(0, |length: &String| length.parse().unwrap());
+    let mut body = vec![0; length];
+    lines.read_exact(&mut body).ok()?;
     let (path, query) = target.split_once('?').unwrap_or((&target, ""));
     let range = headers.get("range").and_then(|range: &String| {
         let (start, last) = range.strip_prefix("bytes=")?.split_once('-')?;
         Some((start.parse().ok()?, last.parse::<usize>().ok()? + 1))
     });
-    Some(Request { method, path: decoded(path), query: decoded(query), headers, number: 0, range })
+    Some(Request { method, path: decoded(path), query: decoded(query), headers, body, number: 0, range })
 }
 
 fn decoded(text: &str) -> String {
     text.replace("%2F", "/").replace("%20", " ").replace("%3D", "=")
 }
 
+impl Request {
+    fn parameter(&self, name: &str) -> Option<String> {
+        let all = self.query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        all.filter(|(key, _)| *key == name).map(|(_, value)| value.to_owned()).next()
+    }
+}
+
 impl State {
-    fn answer(&self, request: &Request) -> Answer {
+    fn put(&mut self, key: &str, bytes: Vec<u8>) -> String {
+        self.versions += 1;
+        let object = Object { version: self.versions, bytes };
+        let tag = object.tag();
+        self.objects.insert(key.to_owned(), object);
+        tag
+    }
+
+    /// Gives an object another version with the same bytes.
+    fn replace(&mut self, request: &Request) {
+        let key = request.path.splitn(3, '/').nth(2).unwrap();
+        let bytes = self.objects[key].bytes.clone();
+        self.put(key, bytes);
+    }
+
+    /// Answers a request that writes.
+    fn written(&mut self, request: &Request, key: &str) -> Answer {
+        let ok = |headers: Vec<String>, body: String| Answer { status: "200 OK", headers, body: body.into_bytes() };
+        let xml = |text: &str| format!("<?xml version=\"1.0\"?>{text}");
+        let upload = request.parameter("uploadId");
+        match (&*request.method, upload) {
+            ("POST", None) => {
+                self.versions += 1;
+                let id = format!("upload-{}", self.versions);
+                self.uploads.insert(id.clone(), BTreeMap::new());
+                let started =
+                    format!("<InitiateMultipartUploadResult><UploadId>{id}</UploadId></InitiateMultipartUploadResult>");
+                ok(Vec::new(), xml(&started))
+            }
+            ("DELETE", None) => {
+                self.objects.remove(key);
+                Answer { status: "204 No Content", headers: Vec::new(), body: Vec::new() }
+            }
+            (_, None) => {
+                if request.headers.get("if-none-match").is_some() && self.objects.contains_key(key) {
+                    return Answer::refused("412 Precondition Failed", "PreconditionFailed");
+                }
+                let tag = self.put(key, request.body.clone());
+                ok(vec![format!("ETag: {tag}")], String::new())
+            }
+            (_, Some(id)) if !self.uploads.contains_key(&id) => Answer::refused("404 Not Found", "NoSuchUpload"),
+            ("PUT", Some(id)) => {
+                let number = request.parameter("partNumber").unwrap().parse().unwrap();
+                self.uploads.get_mut(&id).unwrap().insert(number, request.body.clone());
+                ok(vec![format!("ETag: \"{id}-{number}\"")], String::new())
+            }
+            ("DELETE", Some(id)) => {
+                self.uploads.remove(&id);
+                Answer { status: "204 No Content", headers: Vec::new(), body: Vec::new() }
+            }
+            (_, Some(id)) => {
+                let parts = self.uploads.remove(&id).unwrap();
+                let lengths: Vec<usize> = parts.values().map(Vec::len).collect();
+                // As a store refuses them: short parts before the last, and parts of different lengths.
+                let (last, others) = lengths.split_last().unwrap();
+                if others.iter().any(|len| *len < 5 << 20 || len != &others[0] || last > len) {
+                    return Answer::refused("400 Bad Request", "EntityTooSmall");
+                }
+                let tag = self.put(key, parts.into_values().flatten().collect());
+                let done = format!("<CompleteMultipartUploadResult><ETag>{tag}</ETag></CompleteMultipartUploadResult>");
+                ok(Vec::new(), xml(&done))
+            }
+        }
+    }
+
+    fn answer(&mut self, request: &Request) -> Answer {
         // Plain web requests are not signed.
         let signed = request.headers.get("authorization");
         if signed.is_some_and(|signed| !signed.contains(KEY_ID)) {
@@ -193,8 +309,11 @@ impl State {
         if request.query.contains("list-type=2") {
             return self.listing(request);
         }
-        let Some(bytes) = self.objects.get(key) else { return Answer::refused("404 Not Found", "NoSuchKey") };
-        let tag = format!("\"{}-{}\"", self.versions, bytes.len());
+        if !["GET", "HEAD"].contains(&&*request.method) {
+            return self.written(request, key);
+        }
+        let Some(object) = self.objects.get(key) else { return Answer::refused("404 Not Found", "NoSuchKey") };
+        let (tag, bytes) = (object.tag(), &object.bytes);
         if request.headers.get("if-match").is_some_and(|wanted| *wanted != tag) {
             return Answer::refused("412 Precondition Failed", "PreconditionFailed");
         }
@@ -212,14 +331,10 @@ impl State {
     }
 
     fn listing(&self, request: &Request) -> Answer {
-        let parameter = |name: &str| {
-            let all = request.query.split('&').filter_map(|pair| pair.split_once('='));
-            all.filter(|(key, _)| *key == name).map(|(_, value)| value.to_owned()).next()
-        };
-        let prefix = parameter("prefix").unwrap_or_default();
+        let prefix = request.parameter("prefix").unwrap_or_default();
         // Two names a page, so that clients have to ask for more.
-        let after = parameter("continuation-token").unwrap_or_default();
-        let is_flat = parameter("delimiter").is_some();
+        let after = request.parameter("continuation-token").unwrap_or_default();
+        let is_flat = request.parameter("delimiter").is_some();
         // A key, or the part of several keys up to the next slash after the prefix.
         let name_of = |key: &String| {
             let slash = key[prefix.len()..].find('/').filter(|_| is_flat);
@@ -236,7 +351,7 @@ impl State {
         for name in names.iter().take(2) {
             body += &match self.objects.get(name) {
                 None => format!("<CommonPrefixes><Prefix>{name}</Prefix></CommonPrefixes>"),
-                Some(bytes) => format!(
+                Some(Object { bytes, .. }) => format!(
                     "<Contents><Key>{name}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified><ETag>\"1\"</ETag>\
                      <Size>{}</Size></Contents>",
                     bytes.len()

@@ -19,7 +19,7 @@ const END_REMOVED: &str = ".removed";
 /// Lock file in an own folder, held by its owner.
 pub(crate) const OWNER_FILE: &str = "owner.lock";
 /// Lock file in any other folder, held by its writer.
-const WRITER_FILE: &str = "writer.lock";
+pub(crate) const WRITER_FILE: &str = "writer.lock";
 
 /// Refuses the use of `what` in a forked child of the process that created it, since threads and the right to write are
 /// not inherited.

@@ -19,4 +19,5 @@ pub(crate) mod report;
 pub(crate) mod row_numbers;
 pub(crate) mod sealed;
 pub(crate) mod sorter;
+mod upload;
 pub(crate) mod workers;

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin_device::{FileKind, ReadFile, WRITE_BUFFER_BYTES};
+use adjoin_device::{ReadFile, WRITE_BUFFER_BYTES};
 use serde::Serialize;
 
 use super::Collection;
@@ -20,18 +20,18 @@ use super::memory::{CollectionWork, collection_context};
 use super::segment::{Point, SegmentWriter};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
-use crate::base::locks::{OwnFolder, WriterLock};
+use crate::base::locks::OwnFolder;
 use crate::base::options::format_bytes;
 use crate::base::output::Target;
 use crate::index::file_names;
-use crate::store::{FolderKind, check_target, has_manifest, is_replaced};
+use crate::store::{FolderKind, ReplacedFolder, check_target, is_replaced};
 
 /// Bytes of a file that are copied at once.
 const PIECE_BYTES: usize = 1 << 20;
 /// Name of the copy in its draft folder.
 const COPY: &str = "live";
-/// File that marks a collection that a backup replaces, created before the collection is renamed.
-pub(super) const MARK: &str = "replaced.partial";
+/// What writes the copy, for names and messages.
+const BY: &str = "backup";
 /// Purpose of the memory, for error messages.
 const PURPOSE: &str = "copying a collection";
 
@@ -56,7 +56,8 @@ impl Collection {
     /// or disk space does not suffice. No part of the copy is left then.
     pub fn backup(context: &Context, source: &Path, target: &Path, force: bool) -> Result<BackupReport> {
         // A killed backup may have left the only old copy under its temporary name.
-        settle_replaced(context, target)?;
+        let replaced = ReplacedFolder { target, kind: FolderKind::Collection, by: BY };
+        replaced.settle(context)?;
         let context = &collection_context(context, source, CollectionWork::Verify); // the copy is verified in the end
         check(context, source, target, force)?;
         let parts = Parts::open(context, source)?;
@@ -70,7 +71,7 @@ impl Collection {
             )));
         }
         // Next to the target, so that the rename is within one file system.
-        let drafts = OwnFolder::create(&context.device, Target::parent_of(target), "backup")?;
+        let drafts = OwnFolder::create(&context.device, Target::parent_of(target), BY)?;
         let copy = drafts.path().join(COPY);
         let bytes = parts.copy(context, &copy)?;
         // Read back before it replaces anything: a damaged copy must not replace a sound backup.
@@ -81,7 +82,7 @@ impl Collection {
                 "{at} is damaged, or its disk: the copy is not sound; look at it with: adjoin verify"
             )));
         }
-        publish(context, drafts, target, force)?;
+        replaced.publish(context, drafts, COPY, force)?;
         Ok(BackupReport { rows: report.facts.rows, sequence: report.facts.sequence, bytes })
     }
 }
@@ -99,70 +100,6 @@ fn check(context: &Context, source: &Path, target: &Path, force: bool) -> Result
         return Err(Error::option(format!("{at} is no name of a folder; give the backup one")));
     }
     check_target(context, target, FolderKind::Collection, force)
-}
-
-/// Returns the temporary name of a collection that is replaced.
-fn aside_of(target: &Path) -> Option<PathBuf> {
-    let mut name = target.file_name()?.to_owned();
-    name.push(".replaced");
-    Some(target.with_file_name(name))
-}
-
-/// Cleans up after a backup that was killed while it replaced `target`: restores the old copy if it is the only one,
-/// else removes it. A folder of that name without a backup's mark is left alone.
-fn settle_replaced(context: &Context, target: &Path) -> Result<()> {
-    let device = &context.device;
-    let Some(aside) = aside_of(target) else { return Ok(()) };
-    if device.kind(&aside)? != Some(FileKind::Folder) || device.kind(&aside.join(MARK))?.is_none() {
-        return Ok(());
-    }
-    // Another backup may be about to replace it.
-    let Ok(lock) = WriterLock::take(device, &aside) else { return Ok(()) };
-    if device.kind(target)?.is_none() {
-        device.remove(&aside.join(MARK))?;
-        lock.release()?;
-        device.rename(&aside, target)?;
-    } else if has_manifest(context, target)? {
-        let drafts = OwnFolder::create(device, Target::parent_of(target), "backup")?;
-        device.rename(&aside, &drafts.path().join("replaced"))?;
-        drop(lock); // its file was moved with the folder
-    }
-    Ok(device.sync_folder(Target::parent_of(target))?)
-}
-
-/// Renames the copy to `target`.
-fn publish(context: &Context, drafts: OwnFolder, target: &Path, force: bool) -> Result<()> {
-    let (device, copy) = (&context.device, drafts.path().join(COPY));
-    // The name may have been taken in the meantime.
-    check_target(context, target, FolderKind::Collection, force)?;
-    if has_manifest(context, target)? {
-        let aside = aside_of(target).expect("the target has a file name, as checked before");
-        if device.kind(&aside)?.is_some() {
-            let (at, target) = (aside.display(), target.display());
-            return Err(Error::input(format!(
-                "{at} is there, by whose name a backup to {target} calls what it replaces; move it or remove it"
-            )));
-        }
-        // No other process may open the old collection for writing while its folder is renamed.
-        let lock = WriterLock::take(device, target)?;
-        // Marks the old collection, so that a later backup recognizes it if this process is killed before the end.
-        device.create(&target.join(MARK))?.sync()?;
-        device.sync_folder(target)?;
-        if let Err(error) = device.rename(target, &aside).and_then(|()| device.rename(&copy, target)) {
-            // Best effort: the original error is reported.
-            let _ = device.rename(&aside, target);
-            let _ = device.remove(&target.join(MARK));
-            return Err(error.into());
-        }
-        drop(lock); // its file was moved with the folder
-        // Before the old one is removed: until this sync, a loss of power may undo the renames.
-        device.sync_folder(Target::parent_of(target))?;
-        device.rename(&aside, &drafts.path().join("replaced"))?;
-    } else {
-        device.rename(&copy, target)?;
-    }
-    drop(drafts);
-    Ok(device.sync_folder(Target::parent_of(target))?)
 }
 
 /// The open files of a collection at one moment.

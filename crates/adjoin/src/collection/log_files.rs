@@ -2,6 +2,9 @@
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use adjoin_device::ReadFile;
 
 use super::segment::{
     End, Failure, FilePoint, Frame, LogRows, LogStart, Point, Segment, SegmentWriter, file_name, first_of, no_header,
@@ -73,6 +76,11 @@ impl Segments {
             return Err(Error::corrupt(format!("{} is missing; bring it back from a backup", missing.display())));
         }
         Ok(Self { whole, empty })
+    }
+
+    /// Iterates over the files that have records, with their names.
+    pub(super) fn files(&self) -> impl Iterator<Item = (String, &Arc<dyn ReadFile>)> {
+        self.whole.iter().map(|segment| (file_name(segment.start.next), segment.file()))
     }
 
     /// Returns whether one of the files begins with record `first`.

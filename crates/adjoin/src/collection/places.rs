@@ -16,7 +16,7 @@ use crate::base::error::{Error, Result};
 use crate::index::Index;
 use crate::source::{IdKind, Ids};
 
-const BLOCK_BYTES: usize = 4_096;
+pub(crate) const BLOCK_BYTES: usize = 4_096;
 const CHECKSUM_BYTES: usize = 8;
 const RECORD_BYTES: usize = 12;
 const RECORDS: usize = 340;

@@ -166,6 +166,11 @@ impl Segment {
         self.file.len()
     }
 
+    /// Returns the open file.
+    pub(super) fn file(&self) -> &Arc<dyn ReadFile> {
+        &self.file
+    }
+
     /// Returns the point before the first record.
     pub(super) fn begin(&self) -> FilePoint {
         FilePoint { point: self.start, offset: HEADER_BYTES as u64 }

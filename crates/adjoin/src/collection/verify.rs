@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use super::backup;
 use super::log_files::Segments;
 use super::long_term_index::{folder_name, is_of_merge, places_name};
 use super::manifest::{self, CollectionManifest};
@@ -13,6 +12,7 @@ use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::locks::{is_own_for, is_writer_file};
 use crate::index::{Index, IndexVerifyReport};
+use crate::store::REPLACED_MARK;
 use crate::store::format::MANIFEST_FILE;
 
 /// Leftovers that are listed at most, and strangers.
@@ -87,5 +87,5 @@ fn unnamed(context: &Context, folder: &Path, manifest: &CollectionManifest) -> R
 
 /// Returns whether it is the name of a log file, manifest or backup mark before completion.
 fn is_draft(name: &str) -> bool {
-    [segment::DRAFT, manifest::DRAFT, backup::MARK].contains(&name)
+    [segment::DRAFT, manifest::DRAFT, REPLACED_MARK].contains(&name)
 }

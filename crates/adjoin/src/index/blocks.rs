@@ -9,7 +9,7 @@ use super::drafting::{Draft, Drafted};
 use crate::base::error::Result;
 
 /// Bytes of a block.
-const BLOCK_BYTES: usize = 4_096;
+pub(super) const BLOCK_BYTES: usize = 4_096;
 const CHECKSUM_BYTES: usize = size_of::<u64>();
 /// Bytes of contents in a block.
 const HELD_BYTES: usize = BLOCK_BYTES - CHECKSUM_BYTES;

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::blocks::BLOCK_BYTES;
 use super::options::IndexOptions;
 use super::page::PageShape;
 use crate::base::context::Context;
@@ -90,6 +91,15 @@ impl IndexManifest {
     /// Returns the mean bytes of an id in the file of ids, with the end of its text.
     pub(crate) fn id_bytes(&self) -> u64 {
         self.files[Role::Ids].bytes.div_ceil(self.rows.max(1))
+    }
+
+    /// Returns the bytes of the parts of a file that have checksums of their own: pages, and blocks of ids.
+    pub(crate) fn part_bytes(&self, role: &str) -> Option<usize> {
+        match role {
+            _ if role == Role::Pages.name() => Some(self.shape().bytes()),
+            _ if role == Role::Ids.name() => Some(BLOCK_BYTES),
+            _ => None,
+        }
     }
 
     /// Returns the names of its files, including the manifest.

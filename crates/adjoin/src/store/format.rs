@@ -58,7 +58,7 @@ pub fn checksum(bytes: &[u8]) -> u64 {
 }
 
 /// Formats a checksum as manifests and file names spell it.
-pub(super) fn hexadecimal(checksum: u64) -> String {
+pub(crate) fn hexadecimal(checksum: u64) -> String {
     format!("{checksum:016x}")
 }
 

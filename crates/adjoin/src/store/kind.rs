@@ -63,9 +63,9 @@ pub(crate) fn has_manifest(context: &Context, folder: &Path) -> Result<bool> {
 /// Fails if the folder is remote.
 pub(crate) fn refuse_remote(kind: FolderKind, folder: &Path) -> Result<()> {
     let Location::Remote(name) = Location::of(folder) else { return Ok(()) };
+    let url = name.public_url();
     Err(Error::input(format!(
-        "{}: is {kind}, which is read in small pieces, each of which takes long in an object store; copy the folder to \
-         a disk, and name that",
-        name.public_url()
+        "{url} is {kind}, which is read in small pieces, each of which takes long in an object store; copy it to a disk \
+         with: adjoin copy {url} FOLDER"
     )))
 }

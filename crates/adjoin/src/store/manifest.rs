@@ -134,7 +134,7 @@ impl FolderKind {
     }
 
     /// Returns the remedy for a damaged folder, as part of a message.
-    pub(super) fn remedy(self) -> &'static str {
+    pub(crate) fn remedy(self) -> &'static str {
         match self {
             Self::Store => "build the store again",
             Self::Index => "build the index again",
@@ -311,6 +311,24 @@ pub(crate) fn read_manifest_bytes(context: &Context, folder: &Path) -> Result<Ve
 /// Reads the manifest of a store.
 pub(crate) fn read_manifest(context: &Context, folder: &Path) -> Result<StoreManifest> {
     StoreManifest::decode(folder, &read_manifest_bytes(context, folder)?)
+}
+
+/// Returns the names of the files of the manifest in force, including roles that only a later version knows.
+///
+/// # Errors
+/// Fails if the manifest cannot be read, or is damaged or newer.
+pub(crate) fn named_files(context: &Context, folder: &Path) -> Result<Vec<String>> {
+    let envelope = Envelope::parse(&read_manifest_bytes(context, folder)?);
+    let kind = envelope.as_ref().map_or(FolderKind::Store, |envelope| envelope.kind);
+    let files = envelope.and_then(|envelope| envelope.files());
+    let files = files.map_err(|unreadable| unreadable.in_folder(folder, kind))?;
+    Ok(files.iter().map(|(_, facts)| facts.name.clone()).collect())
+}
+
+/// Returns whether the folder has another manifest than this one by now, which can be read.
+pub(crate) fn is_other_manifest(context: &Context, folder: &Path, manifest: &[u8]) -> bool {
+    let digits = Envelope::parse(manifest).ok().and_then(|envelope| envelope.digits().map(str::to_owned));
+    digits.is_some_and(|digits| is_replaced(context, folder, &digits))
 }
 
 /// Returns whether another manifest has replaced the one with this checksum: the folder was rebuilt, and old files may

@@ -10,6 +10,7 @@ mod attributes;
 mod bad_rows;
 mod blocks;
 mod buckets;
+mod buckets_check;
 mod centers;
 mod checkpoint;
 mod draw;
@@ -29,6 +30,7 @@ mod partitions;
 mod publish;
 mod reader;
 mod records;
+mod replaced_folder;
 mod result_columns;
 mod sorting;
 mod tree;
@@ -43,6 +45,7 @@ pub(crate) use attribute_rows::AttributeRows;
 pub(crate) use attributes::Reordering;
 pub(crate) use bad_rows::fault_of_vector;
 pub(crate) use buckets::{extent_rows_max, row_bytes};
+pub(crate) use buckets_check::BucketsCheck;
 pub use centers::default_buckets;
 pub(crate) use centers::{TrainingSample, build_distances, coding_bytes, train, training_bytes};
 
@@ -60,12 +63,16 @@ pub(crate) use intake::{
 };
 pub(crate) use kind::{find_manifest, has_manifest, refuse_remote};
 pub use manifest::{FolderKind, StoreManifest};
-pub(crate) use manifest::{NO_CHECKSUM, is_longest, is_replaced, read_manifest, read_manifest_bytes, sealed, unsealed};
+pub(crate) use manifest::{
+    NO_CHECKSUM, is_longest, is_other_manifest, is_replaced, named_files, read_manifest, read_manifest_bytes, sealed,
+    unsealed,
+};
 pub(crate) use memory::{BuildInput, BuildMemory};
 pub use options::{BuildOptions, OnBad, OnDuplicateId};
 pub(crate) use partitions::{BLOCK_BYTES_MAX, PartitionSizes, Partitions, Records};
-pub(crate) use publish::{Drafts, check_target, is_ours};
+pub(crate) use publish::{Drafts, check_replaceable, check_target, is_file_of_ours, is_ours};
 pub use reader::Store;
+pub(crate) use replaced_folder::{REPLACED_MARK, ReplacedFolder};
 pub(crate) use result_columns::{ColumnNeeds, ResultColumns, kept_needs, places_of};
 pub use verify::{Damage, DamagedPart, StoreVerifyReport};
 pub(crate) use writer::NoUsableRow;

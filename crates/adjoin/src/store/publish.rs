@@ -13,7 +13,7 @@ use adjoin_device::FileKind;
 use super::files::{Files, Role};
 use super::format::{MANIFEST_FILE, tag_of};
 use super::kind::has_manifest;
-use super::manifest::{Envelope, FolderKind, read_manifest_bytes};
+use super::manifest::{FolderKind, named_files};
 use crate::base::context::Context;
 use crate::base::error::{self, Error, Result};
 use crate::base::locks::{OwnFolder, WriterLock, is_own_for, is_writer_file};
@@ -49,7 +49,10 @@ pub(crate) fn check_target(context: &Context, store: &Path, kind: FolderKind, fo
 }
 
 /// Refuses a folder with a manifest of another kind, or one that must not be replaced.
-fn check_replaceable(context: &Context, store: &Path, kind: FolderKind, force: bool) -> Result<()> {
+///
+/// # Errors
+/// Fails then, or if the device does not allow access.
+pub(crate) fn check_replaceable(context: &Context, store: &Path, kind: FolderKind, force: bool) -> Result<()> {
     match FolderKind::of(context, store) {
         Ok(Some(other)) if other != kind => {
             return Err(Error::input(format!("{} is {other}, not {kind}; choose another folder", store.display())));
@@ -71,7 +74,7 @@ pub(crate) fn is_ours(name: &str) -> bool {
 }
 
 /// Returns whether only a build creates files with this name.
-fn is_file_of_ours(name: &str) -> bool {
+pub(crate) fn is_file_of_ours(name: &str) -> bool {
     Role::STORE.iter().chain(&Role::INDEX).any(|role| tag_of(name, role.file()).is_some())
 }
 
@@ -178,7 +181,7 @@ impl<'a> Drafts<'a> {
         let old = match has_manifest(self.context, self.store)? {
             true => {
                 check_replaceable(self.context, self.store, self.kind, force)?;
-                self.named().or_else(|error| match error.kind() {
+                named_files(self.context, self.store).or_else(|error| match error.kind() {
                     // A damaged store may be replaced too; its files are then left in place.
                     error::ErrorKind::Corrupt | error::ErrorKind::Input => Ok(Vec::new()),
                     _ => Err(error),
@@ -197,17 +200,10 @@ impl<'a> Drafts<'a> {
         self.lock.take().map_or(Ok(()), WriterLock::release)
     }
 
-    /// Returns the names of the files of the manifest in force, including roles that only a later version knows.
-    fn named(&self) -> Result<Vec<String>> {
-        let bytes = read_manifest_bytes(self.context, self.store)?;
-        let files = Envelope::parse(&bytes).and_then(|envelope| envelope.files());
-        let files = files.map_err(|unreadable| unreadable.in_folder(self.store, self.kind))?;
-        Ok(files.iter().map(|(_, facts)| facts.name.clone()).collect())
-    }
-
     /// Removes those files that the manifest in force, ours or another build's, does not name.
     fn remove_unnamed(&self, files: Vec<String>) -> Result<()> {
-        let named = if has_manifest(self.context, self.store)? { self.named()? } else { Vec::new() };
+        let named =
+            if has_manifest(self.context, self.store)? { named_files(self.context, self.store)? } else { Vec::new() };
         for name in files.into_iter().filter(|name| !named.contains(name)) {
             let path = self.store.join(name);
             if self.context.device.kind(&path)? == Some(FileKind::File) {

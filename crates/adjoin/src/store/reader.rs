@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use adjoin_device::{ReadFile, Reservation};
+use adjoin_device::{Location, ReadFile, Reservation};
 use adjoin_kernels::Panel;
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
@@ -113,9 +113,10 @@ impl Store {
         let table = manifest.files[Role::Table].bytes;
         let (count, space) = (manifest.buckets as usize, manifest.space());
         let panel = with_coordinates!(space, T => Panel::<T>::bytes_for(count, space.dimensions()));
+        let client = if Location::is_remote(folder) { context.device.object_reading_bytes() } else { 0 };
         // Dropped at once: this only tests that the memory exists, and callers reserve what they hold.
-        drop(context.reserve(table + table.max(panel) + PIECE_BYTES as u64, "opening the store")?);
-        let memory = context.reserve(table, "opening the store")?;
+        drop(context.reserve(table + table.max(panel) + PIECE_BYTES as u64 + client, "opening the store")?);
+        let memory = context.reserve(table + client, "opening the store")?;
         let files = FolderFiles { folder, kind: FolderKind::Store, files: &manifest.files };
         let table = files.read(context, Role::Table)?;
         let centers = files.open(context, Role::Centers)?;

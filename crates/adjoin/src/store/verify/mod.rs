@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use adjoin_device::{ReadFile, Reservation};
+use adjoin_device::{Location, ReadFile, Reservation};
 use xxhash_rust::xxh3::Xxh3;
 use zerocopy::IntoBytes;
 
@@ -44,7 +44,8 @@ impl Store {
             )));
         }
         // A piece of the centers, one of the buckets, and the buffer through which the device reads an unaligned end.
-        let _memory = context.reserve(4 * PIECE_BYTES as u64, "verifying")?;
+        let client = if Location::is_remote(folder) { context.device.object_reading_bytes() } else { 0 };
+        let _memory = context.reserve(4 * PIECE_BYTES as u64 + client, "verifying")?;
         loop {
             let mut check = Check { context, folder, report: StoreVerifyReport::default() };
             let Some(manifest) = check.manifest()? else { return Ok(check.report) };

@@ -1,0 +1,165 @@
+//! Results in object stores. A command writes each to a temporary file, as it writes any file, and then it is uploaded.
+//!
+//! The number of parts of an object is limited, and their length must be chosen before the first is sent. So the length
+//! of a result must be known, and it is known at its end only.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use adjoin::device::Location;
+use adjoin::{Error, OwnFolder, Result, Target, format_bytes};
+
+use crate::args::{Collection, Command, MemoryOption, Quiet, Resources};
+use crate::resolve;
+use crate::signals::Stopped;
+
+/// Environment variable of the folder for temporary files.
+const TEMPORARY: &str = "ADJOIN_TEMPORARY";
+
+/// The name of a result, as it was typed.
+enum Name<'a> {
+    Text(&'a mut String),
+    Path(&'a mut PathBuf),
+}
+
+impl Name<'_> {
+    fn get(&self) -> &Path {
+        match self {
+            Self::Text(name) => name.as_ref(),
+            Self::Path(path) => path,
+        }
+    }
+
+    fn set(&mut self, path: &Path) {
+        match self {
+            Self::Text(name) => path.display().to_string().clone_into(name),
+            Self::Path(name) => path.clone_into(name),
+        }
+    }
+}
+
+/// Results of a command that may be in object stores, and the options that concern them.
+struct Results<'a> {
+    names: Vec<Name<'a>>,
+    temporary: Option<PathBuf>,
+    force: bool,
+    limit: MemoryOption,
+    quiet: Quiet,
+}
+
+/// Returns the results of a command; `None` if it writes none that can be uploaded.
+fn results(command: &mut Command) -> Result<Option<Results<'_>>> {
+    let (names, temporary, force, resources): (Vec<Name<'_>>, Option<PathBuf>, bool, &Resources) = match command {
+        Command::Join(join) => {
+            let output = &mut join.output;
+            let temporary = join.temporary.temporary.clone();
+            if output.resume && output.file.as_deref().is_some_and(|file| Location::is_remote(Path::new(file))) {
+                return Err(Error::option("--resume saves its work next to the result; name a file of this machine"));
+            }
+            let texts = [&mut output.file, &mut output.kept].into_iter().flatten().map(Name::Text);
+            let names = texts.chain(output.statistics.stats.iter_mut().map(Name::Path)).collect();
+            (names, temporary, output.replace.force, &join.resources)
+        }
+        Command::Dedupe(dedupe) => {
+            let texts = dedupe.removed.iter_mut().map(Name::Text);
+            let names = texts.chain(dedupe.statistics.stats.iter_mut().map(Name::Path)).collect();
+            (names, dedupe.temporary.temporary.clone(), dedupe.force, &dedupe.resources)
+        }
+        Command::Search(search) => {
+            let stats = search.statistics.stats.iter_mut().map(Name::Path);
+            let names = [Name::Text(&mut search.output)].into_iter().chain(stats).collect();
+            (names, None, search.replace.force, &search.resources)
+        }
+        Command::Get(get) => (vec![Name::Path(&mut get.output)], None, get.replace.force, &get.resources),
+        Command::Groundtruth(truth) => {
+            (truth.output.iter_mut().map(Name::Text).collect(), None, truth.replace.force, &truth.resources)
+        }
+        Command::Collection(Collection::Snapshot(snapshot)) => {
+            (vec![Name::Path(&mut snapshot.output)], None, snapshot.replace.force, &snapshot.resources)
+        }
+        _ => return Ok(None),
+    };
+    let (limit, quiet) = (resources.limit.clone(), resources.quiet.clone());
+    Ok(Some(Results { names, temporary, force, limit, quiet }))
+}
+
+/// Results that are uploaded when the command is done.
+pub(crate) struct Uploads {
+    /// Each temporary file, and its URL.
+    files: Vec<(PathBuf, PathBuf)>,
+    folder: OwnFolder,
+    force: bool,
+    limit: MemoryOption,
+    quiet: Quiet,
+}
+
+impl Uploads {
+    /// Replaces the URLs of results by temporary files. Returns `None` if there are none.
+    ///
+    /// # Errors
+    /// If a URL is taken, its bucket cannot be reached, or the budget cannot hold an upload.
+    pub(crate) fn begin(command: &mut Command, stopped: &Stopped) -> Result<Option<Self>> {
+        let Some(Results { mut names, temporary, force, limit, quiet }) = results(command)? else { return Ok(None) };
+        names.retain(|name| Location::is_remote(name.get()));
+        if names.is_empty() {
+            return Ok(None);
+        }
+        let context = resolve::limited_context(&limit, None, &quiet, stopped)?;
+        if !context.device.reads_object_stores() {
+            return Ok(None);
+        }
+        names.iter().try_for_each(|name| Target::check_object(&context, name.get(), force))?;
+        let place = temporary.or_else(|| std::env::var_os(TEMPORARY).map(PathBuf::from));
+        let folder = OwnFolder::create(&context.device, &place.unwrap_or_else(std::env::temp_dir), "upload")?;
+        let mut files = Vec::new();
+        for (number, name) in names.iter_mut().enumerate() {
+            // The extension of the name chooses the format, and two results may have one name.
+            let within = folder.path().join(number.to_string());
+            context.device.create_folder(&within)?;
+            let url = name.get().to_owned();
+            let file = within.join(url.file_name().unwrap_or_default());
+            name.set(&file);
+            files.push((file, url));
+        }
+        Ok(Some(Self { files, folder, force, limit, quiet }))
+    }
+
+    /// Uploads the results of a command that is done.
+    ///
+    /// # Errors
+    /// If a store refuses one. It is kept on this machine, and so are the results after it.
+    pub(crate) fn finish(self, stopped: &Stopped) -> Result<()> {
+        let context = resolve::limited_context(&self.limit, None, &self.quiet, stopped)?;
+        let mut done = Vec::new();
+        for (number, (file, url)) in self.files.iter().enumerate() {
+            // Written only for some options.
+            if context.device.kind(file)?.is_none() {
+                continue;
+            }
+            match Target::upload(&context, file, url, self.force) {
+                Ok(bytes) => done.push(format!("{}: uploaded, {}", url.display(), format_bytes(bytes))),
+                Err(error) => return Err(self.keep(number, &error)),
+            }
+        }
+        drop(context); // ends the progress bar
+        if !self.quiet.quiet {
+            done.iter().for_each(|line| eprintln!("{line}"));
+        }
+        Ok(())
+    }
+
+    /// Moves results out of the temporary folder, and returns the error of an upload with their paths.
+    fn keep(&self, from: usize, error: &Error) -> Error {
+        let place = Target::parent_of(self.folder.path());
+        let kept: Vec<String> = self.files[from..].iter().filter_map(|(file, _)| keep(file, place)).collect();
+        Error::device(format!("{error}; the result is kept as {}", kept.join(" and ")))
+    }
+}
+
+/// Moves a file to a folder, under a name that is free. Returns its path; `None` if it was not moved.
+fn keep(file: &Path, folder: &Path) -> Option<String> {
+    let name = file.file_name()?.to_str()?;
+    let path = (0..).map(|number| folder.join(format!("{number}-{name}"))).find(|path| !path.exists())?;
+    fs::rename(file, &path).ok()?;
+    Some(path.display().to_string())
+}
