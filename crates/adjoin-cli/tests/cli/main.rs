@@ -50,6 +50,7 @@ mod refused_options;
 mod remedies;
 mod replacing;
 mod report;
+mod report_kinds;
 mod resume;
 mod search;
 mod serve;
