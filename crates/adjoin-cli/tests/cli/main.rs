@@ -10,6 +10,7 @@ mod collection_ranges;
 mod collection_refused;
 mod columns;
 mod cross;
+mod decisions;
 mod dedupe;
 mod documents;
 mod end_to_end;
