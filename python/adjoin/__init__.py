@@ -215,8 +215,8 @@ class Deduped(Table, Temporary):
         return ArrowStream(_engine.rows([os.fspath(file) for file in files]))
 
     def removed(self) -> ArrowStream:
-        """Returns the removed rows: ``id``, ``kept_id``, their ``distance`` or ``similarity`` (null if their texts are
-        equal), the ``reason``, and the ``columns`` of both rows that were asked for."""
+        """Returns the removed rows: ``id``, ``kept_id`` (null if a row was removed by decision), their ``distance`` or
+        ``similarity`` (null without near rows), the ``reason``, and the ``columns`` of both rows that were asked for."""
         return ArrowStream(_engine.rows([os.fspath(self._removed)]))
 
     def to_numpy(self) -> Any:
@@ -623,6 +623,7 @@ def dedupe(
     exact: bool = False,
     keep_by: Optional[str] = None,
     exact_text: Optional[str] = None,
+    decisions: Optional[PathLike] = None,
     columns: Sequence[str] = (),
     memory: Union[str, int, None] = None,
     threads: Optional[int] = None,
@@ -645,6 +646,8 @@ def dedupe(
         keep_by: Order that selects the row to keep among near rows, the first one, such as ``"length(text) desc,
             date"``. By default the order of the source.
         exact_text: A column, or ``"normalize(text)"``. Rows with equal values count as one and are not compared.
+        decisions: A file of JSON lines such as ``{"id": "a", "decision": "keep"}``, as the page of ``adjoin report``
+            saves them. A row with ``"keep"`` is never removed, one with ``"remove"`` always.
         columns: Columns of both rows to add to :meth:`Deduped.removed`, such as ``["text"]`` for ``text`` and
             ``kept_text``.
         on_bad: With ``"skip"``, rows without a usable vector are kept.
@@ -660,6 +663,7 @@ def dedupe(
     staying: dict[str, Any] = {
         "keep_by": _options.text("keep_by", keep_by),
         "exact_text": _options.text("exact_text", exact_text),
+        "decisions": _options.optional_path("decisions", decisions),
         "columns": _options.texts("columns", columns),
         "force": _options.flag("force", force),
     }

@@ -21,6 +21,7 @@ use crate::run::{Running, raised};
 pub(crate) struct RowsToKeep {
     keep_by: Option<String>,
     exact_text: Option<String>,
+    decisions: Option<PathBuf>,
     output: PathBuf,
     removed: PathBuf,
     columns: Vec<String>,
@@ -40,7 +41,7 @@ pub(crate) fn dedupe(
 ) -> PyResult<String> {
     let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
     running.run(py, |context| {
-        let RowsToKeep { keep_by, exact_text, output, removed, columns, force } = &rows_to_keep;
+        let RowsToKeep { keep_by, exact_text, decisions, output, removed, columns, force } = &rows_to_keep;
         let join = target.join_options(store_options.seed())?;
         let what = Dedupe {
             inputs: &sources,
@@ -49,6 +50,7 @@ pub(crate) fn dedupe(
             join,
             keep_by: keep_by.as_deref().map(OrderBy::parse).transpose()?,
             exact_text: exact_text.as_deref().map(OrderBy::parse).transpose()?,
+            decisions: decisions.as_deref(),
             output,
             removed: Some(Target::File { path: removed.clone(), force: *force }),
             columns,

@@ -161,7 +161,7 @@ impl Joined {
             let stats = serde_json::from_str(&self.stats).map_err(|error| Error::corrupt(error.to_string()))?;
             let [first, second] = names.each_ref().map(|names| names.as_ref().map(NameTable::names));
             let names = first.map(|first| PageNames { first, second });
-            let written = write_page(context, PageSources { pairs: &pairs, stats: Some(stats), names }, &path, force);
+            let written = write_page(context, PageSources { result: &pairs, stats: Some(stats), names }, &path, force);
             drop(std::fs::remove_file(&pairs));
             written.map(drop)
         })

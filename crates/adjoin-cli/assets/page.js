@@ -41,11 +41,12 @@ const page = (() => {
 
   function chart(title, note, options, values) {
     const card = panel("charts", title);
-    const place = element("div");
+    const place = element("div", "chart");
     card.append(place, element("div", "note", note));
-    const width = () => Math.max(300, card.clientWidth - 34);
-    const drawn = new uPlot({ width: width(), height: 240, ...options }, values, place);
-    window.addEventListener("resize", () => drawn.setSize({ width: width(), height: 240 }));
+    const size = () => ({ width: Math.max(200, place.clientWidth), height: 240 });
+    const drawn = new uPlot({ ...size(), ...options }, values, place);
+    // A card becomes narrower when the next one is added to its row, and with the window.
+    new ResizeObserver(() => drawn.setSize(size())).observe(place);
   }
 
   const line = (label, extra) => ({ label, stroke: "#2f6fde", width: 2, fill: "rgba(47,111,222,.12)", ...extra });

@@ -1,44 +1,76 @@
 "use strict";
-// The pairs of a join.
+// The cards and charts of a result.
 (() => {
   const { data, byId, element, count, bytes, panel, track, chart, line } = page;
   const stats = data.stats;
-  const isSimilarity = data.value === "similarity";
+  const isSimilarity = data.value !== "distance";
+  const percent = (part, whole) => `${((100 * part) / whole).toFixed(1)} %`;
+  const plural = (number, unit, units = `${unit}s`) => `${count(number)} ${number === 1 ? unit : units}`;
 
   // Summary -------------------------------------------------------------------------------------------------------
 
+  // What the statistics of each command state about the threshold or the number of hits.
+  function target() {
+    const own = stats.join || stats.dedupe || {};
+    if (typeof own.eps === "number") return `at most ${own.eps} apart`;
+    if (typeof own.min_similarity === "number") return `at least ${own.min_similarity} alike`;
+    const { k } = stats.nearest || stats.search || {};
+    return k ? `${k} nearest` : "";
+  }
+
   function describe() {
-    byId("title").textContent = `${count(data.total)} pairs`;
+    const titles = {
+      pairs: () => plural(data.total, "pair"),
+      removed: () => plural(data.total, "removed row"),
+      clusters: () => `${plural(data.clusters_total, "cluster")} of ${plural(data.clustered_rows, "row")}`,
+      hits: () => `${plural(data.total, "hit")} of ${plural(data.queries, "query", "queries")}`,
+    };
+    byId("title").textContent = titles[data.kind]();
+    document.title = `${byId("title").textContent} – adjoin`;
     const parts = [data.source];
     if (stats) {
-      const { eps, min_similarity: similarity } = stats.join;
-      const threshold = eps !== null ? `at most ${eps} apart` : `at least ${similarity} alike`;
-      const others = stats.join.with_rows;
-      const rows = others === null ? count(stats.rows) : `${count(stats.rows)} with ${count(others)}`;
-      parts.push(`${rows} vectors of ${stats.dimensions} ${stats.element}`, threshold);
+      const others = stats.join && stats.join.with_rows;
+      const rows = typeof others === "number" ? `${count(stats.rows)} with ${count(others)}` : count(stats.rows);
+      parts.push(`${rows} vectors of ${stats.dimensions} ${stats.element}`, target());
     }
-    byId("subtitle").textContent = parts.join(" · ");
+    byId("subtitle").textContent = parts.filter(Boolean).join(" · ");
+  }
+
+  function removedCard() {
+    const { near, equal, decided } = data.causes;
+    const card = panel("cards", "Removed rows");
+    card.append(element("div", "big", count(data.total)));
+    const all = stats && stats.dedupe && stats.dedupe.source_rows;
+    if (all) card.append(element("div", "", `of ${plural(all, "row")}: ${percent(data.total, all)}`));
+    if (all) card.append(track([{ kind: "range", from: 0, to: data.total / all }]));
+    for (const [rows, why] of [[near, "near a kept row"], [equal, "equal in text to a kept row"], [decided, "by decision"]]) {
+      if (rows) card.append(element("div", "note", `${count(rows)} ${why}`));
+    }
   }
 
   function recallCard() {
     const recall = stats.recall;
+    const parts = [["of all pairs", recall.pair], ["of the average vector's", recall.per_vector], ["of the hits of queries", recall.at_k]];
+    const known = parts.filter(([, part]) => part);
+    if (!known.length) return;
     const card = panel("cards", "Recall");
     const verdict = recall.kept ? "promise kept" : "promise not kept";
-    card.append(element("div", "big", recall.pair.estimate.toFixed(4)));
+    card.append(element("div", "big", known[0][1].estimate.toFixed(4)));
     card.append(element("div", recall.kept ? "good" : "bad", `${recall.target} was asked: ${verdict}`));
     // A scale from a little below what is of interest.
-    const least = Math.max(0, Math.min(recall.target, recall.pair.low, recall.per_vector.low) - 0.02);
+    const least = Math.max(0, Math.min(recall.target, ...known.map(([, part]) => part.low)) - 0.02);
     const at = (value) => (value - least) / (1 - least || 1);
-    for (const [name, told] of [["of all pairs", recall.pair], ["of the average vector's", recall.per_vector]]) {
-      card.append(element("div", "note", `${name}: ${told.low.toFixed(4)} to ${told.high.toFixed(4)}`));
+    for (const [name, part] of known) {
+      card.append(element("div", "note", `${name}: ${part.low.toFixed(4)} to ${part.high.toFixed(4)}`));
       card.append(track([
-        { kind: "range", from: at(told.low), to: at(told.high) },
-        { kind: "point", from: at(told.estimate) },
+        { kind: "range", from: at(part.low), to: at(part.high) },
+        { kind: "point", from: at(part.estimate) },
         { kind: "target", from: at(recall.target), title: `asked: ${recall.target}` },
       ]));
     }
-    const vectors = recall.sample_vectors_with_neighbors;
-    card.append(element("div", "note", vectors === null ? "by proof" : `from ${count(vectors)} sampled vectors`));
+    const sampled = [[recall.sample_vectors_with_neighbors, "sampled vectors"], [recall.sample_queries, "sampled queries"]];
+    const from = sampled.find(([number]) => typeof number === "number");
+    card.append(element("div", "note", from ? `from ${count(from[0])} ${from[1]}` : "by proof"));
   }
 
   function memoryCard() {
@@ -82,19 +114,28 @@
     const { thresholds, pairs } = data.curve;
     if (thresholds.length < 2) return;
     const side = isSimilarity ? "at least that alike" : "at most that far apart";
-    chart("Pairs by threshold", `how many pairs are ${side}`, {
+    const [title, note] = {
+      pairs: ["Pairs by threshold", `how many pairs are ${side}`],
+      removed: ["Removed rows by threshold", `how many removed rows and their kept rows are ${side}`],
+      hits: ["Hits by threshold", `how many queries and hits are ${side}`],
+    }[data.kind];
+    chart(title, note, {
       scales: { x: { time: false } },
       axes: [{ label: data.value }, { size: 80, values: (_, all) => all.map(count) }],
-      series: [{ label: data.value, value: (_, v) => (v === null ? "" : v.toFixed(4)) }, line("pairs", { value: (_, v) => (v === null ? "" : count(v)) })],
+      series: [{ label: data.value, value: (_, v) => (v === null ? "" : v.toFixed(4)) }, line(data.kind === "removed" ? "rows" : data.kind, { value: (_, v) => (v === null ? "" : count(v)) })],
     }, [thresholds, pairs]);
   }
 
   function sizesChart() {
     if (!data.sizes.length) return;
-    const note = `${count(data.clusters_total)} clusters of ${count(data.clustered_rows)} rows, by their number of rows`;
+    const note = data.kind === "removed"
+      ? `${plural(data.clusters_total, "kept row")} with the rows removed for them, by the number of both`
+      : `${plural(data.clusters_total, "cluster")} of ${plural(data.clustered_rows, "row")}, by their number of rows`;
+    const most = Math.max(...data.sizes.map((one) => one[0]));
     chart("Cluster sizes", note, {
       scales: { x: { time: false, distr: 3 }, y: { distr: 3 } },
-      axes: [{ label: "rows of a cluster" }, { size: 80, values: (_, all) => all.map((v) => (v === null ? "" : count(v))) }],
+      // Only powers of ten have labels by default, which few clusters reach.
+      axes: [{ label: "rows of a cluster", ...(most < 30 ? { filter: (_, splits) => splits } : {}) }, { size: 80, values: (_, all) => all.map((v) => (v === null ? "" : count(v))) }],
       series: [{ label: "rows" }, line("clusters", { width: 0, fill: undefined, points: { show: true, size: 7, fill: "#2f6fde" } })],
     }, [data.sizes.map((one) => one[0]), data.sizes.map((one) => one[1])]);
   }
@@ -114,120 +155,42 @@
     }, [samples.map((one) => one[0]), samples.map((one) => one[1]), samples.map(() => budget)]);
   }
 
-  // Explorer ------------------------------------------------------------------------------------------------------
-
-  const ROW_HEIGHT = 76;
-  const { names, sides, pairs } = data;
-  const haystack = names.map(([id, text]) => `${id}\n${text}`.toLowerCase());
-  const view = { what: "pairs", words: [], closestFirst: true, rows: [] };
-
-  const matches = (name) => view.words.every((word) => haystack[name].includes(word));
-
-  // Pairs come closest first. A pair is shown where one of its two names has all words.
-  function pairRows() {
-    const rows = [];
-    for (let k = 0; k < pairs.left.length; k += 1) {
-      if (!view.words.length || matches(pairs.left[k]) || matches(pairs.right[k])) rows.push(k);
+  // How many lines have each value of a column with few values.
+  function sharesChart({ column, lines, rows }) {
+    const side = data.kind === "hits" ? 1 : 0;
+    const all = new Map();
+    for (const share of lines) {
+      const known = all.get(share[side]) || { lines: 0, across: 0 };
+      known.lines += share[2];
+      if (share[0] !== share[1]) known.across += share[2];
+      all.set(share[side], known);
     }
-    return view.closestFirst ? rows : rows.reverse();
-  }
-
-  // Each cluster is a head and its members, largest cluster first: pairs of [cluster, member or -1].
-  function clusterRows() {
-    const rows = [];
-    data.clusters.forEach((members, cluster) => {
-      if (view.words.length && !members.some(matches)) return;
-      rows.push([cluster, -1]);
-      members.forEach((member) => rows.push([cluster, member]));
-    });
-    return rows;
-  }
-
-  function named(name) {
-    const made = element("div");
-    const [id, text] = names[name];
-    made.append(element("div", "id", sides.length ? `${sides[name] ? "right" : "left"} ${id}` : id));
-    const shown = element("div", "text");
-    highlight(shown, text || id);
-    made.append(shown);
-    return made;
-  }
-
-  function highlight(place, text) {
-    const lower = text.toLowerCase();
-    // Where lower case has another length, places would be off.
-    const words = lower.length === text.length ? view.words : [];
-    let from = 0;
-    while (from < text.length) {
-      const found = words.map((word) => [lower.indexOf(word, from), word.length]).filter(([at]) => at >= 0);
-      if (!found.length) break;
-      const [at, length] = found.reduce((a, b) => (b[0] < a[0] ? b : a));
-      place.append(text.slice(from, at), element("mark", "", text.slice(at, at + length)));
-      from = at + length;
+    const sorted = [...all].sort((a, b) => b[1].lines - a[1].lines);
+    const totals = new Map(rows || []);
+    const unit = { pairs: "Pairs", removed: "Removed rows", clusters: "Rows of clusters", hits: "Hits" }[data.kind];
+    const card = panel("charts", `${unit} by ${column}`);
+    const most = sorted[0][1].lines;
+    for (const [value, { lines: number, across }] of sorted) {
+      const whole = totals.get(value);
+      const bar = element("div", "bar");
+      const label = element("span", "", value || "(none)");
+      label.title = value;
+      const range = { kind: "range", from: 0, to: whole ? Math.min(1, number / whole) : number / most };
+      const figures = whole ? `${count(number)} of ${count(whole)}: ${percent(number, whole)}` : `${count(number)}: ${percent(number, data.total)}`;
+      const note = element("span", "", figures);
+      if (across && ["pairs", "removed"].includes(data.kind)) note.title = `${count(across)} with a row of another ${column}`;
+      bar.append(label, track([range]), note);
+      card.append(bar);
     }
-    place.append(text.slice(from));
+    const across = sorted.reduce((sum, [, one]) => sum + one.across, 0);
+    const notes = [totals.size ? `fraction of the rows of each ${column} that is removed` : `fraction of all ${unit.toLowerCase()}`];
+    if (data.kind === "pairs") notes.push(`by the left row; ${count(across)} with a right row of another ${column}`);
+    if (data.kind === "removed") notes.push(`${count(across)} have a kept row of another ${column}`);
+    card.append(element("div", "note", notes.join("; ")));
   }
-
-  function rowOf(index) {
-    const row = view.rows[index];
-    if (view.what === "pairs") {
-      const made = element("div", "row");
-      made.append(element("div", "value", pairs.value[row].toFixed(4)), named(pairs.left[row]), named(pairs.right[row]));
-      return made;
-    }
-    const [cluster, member] = row;
-    if (member < 0) {
-      return element("div", "row member head", `${count(data.clusters[cluster].length)} rows`);
-    }
-    const made = element("div", "row member");
-    made.append(element("div"), named(member));
-    return made;
-  }
-
-  // Only the rows in sight are in the document.
-  function draw() {
-    const list = byId("list");
-    const first = Math.max(0, Math.floor(list.scrollTop / ROW_HEIGHT) - 4);
-    const last = Math.min(view.rows.length, Math.ceil((list.scrollTop + list.clientHeight) / ROW_HEIGHT) + 4);
-    const drawn = [];
-    for (let index = first; index < last; index += 1) {
-      const row = rowOf(index);
-      row.style.top = `${index * ROW_HEIGHT}px`;
-      drawn.push(row);
-    }
-    byId("space").replaceChildren(...drawn);
-  }
-
-  function refresh() {
-    view.rows = view.what === "pairs" ? pairRows() : clusterRows();
-    byId("space").style.height = `${view.rows.length * ROW_HEIGHT}px`;
-    byId("list").scrollTop = 0;
-    byId("order").hidden = view.what !== "pairs";
-    byId("order").textContent = view.closestFirst ? "closest first" : "farthest first";
-    const heads = view.rows.filter((row) => row[1] === -1).length;
-    byId("shown").textContent = view.what === "pairs"
-      ? `${count(view.rows.length)} of ${count(data.total)} pairs` + (pairs.left.length < data.total ? `, of the closest ${count(pairs.left.length)}` : "")
-      : `${count(heads)} of ${count(data.clusters_total)} clusters`;
-    for (const what of ["pairs", "clusters"]) byId(`show-${what}`).setAttribute("aria-pressed", view.what === what);
-    draw();
-  }
-
-  let waiting = 0;
-  byId("search").addEventListener("input", (event) => {
-    clearTimeout(waiting);
-    waiting = setTimeout(() => {
-      view.words = event.target.value.toLowerCase().split(/\s+/).filter(Boolean);
-      refresh();
-    }, 120);
-  });
-  byId("order").addEventListener("click", () => { view.closestFirst = !view.closestFirst; refresh(); });
-  for (const what of ["pairs", "clusters"]) {
-    byId(`show-${what}`).addEventListener("click", () => { view.what = what; refresh(); });
-  }
-  byId("list").addEventListener("scroll", draw);
-  window.addEventListener("resize", draw);
 
   describe();
+  if (data.kind === "removed") removedCard();
   if (stats) {
     if (stats.recall) recallCard();
     memoryCard();
@@ -235,6 +198,6 @@
   }
   curveChart();
   sizesChart();
+  data.shares.forEach(sharesChart);
   memoryChart();
-  refresh();
 })();

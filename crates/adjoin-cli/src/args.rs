@@ -91,7 +91,7 @@ pub(crate) enum Command {
     Gen(Gen),
     /// Find the true pairs or neighbors by brute force
     Groundtruth(Groundtruth),
-    /// Write an HTML page about the pairs of a join
+    /// Write an HTML page about a result: pairs, removed rows, clusters, neighbors or hits
     Report(Report),
     /// Model flash devices: estimate how long reads or searches would take on them
     #[command(subcommand)]

@@ -23,6 +23,7 @@ fn main() -> Result<()> {
         join: JoinOptions::exact(Predicate::l2(0.01)?),
         keep_by: None,    // keeps the first of similar rows
         exact_text: None, // compares no texts
+        decisions: None,  // obeys no decisions about single rows
         output: &output,
         removed: Some(Target::File { path: folder.path().join("removed.csv"), force: false }),
         columns: &[],

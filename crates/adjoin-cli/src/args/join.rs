@@ -163,6 +163,10 @@ pub(crate) struct Dedupe {
     /// Rows with equal values count as one and are not compared: a column, or normalize(COLUMN) for equal words
     #[arg(long, value_name = "SQL", value_parser = NonEmpty::new(), help_heading = TARGET)]
     pub(crate) exact_text: Option<String>,
+    /// Rows to keep or to remove whatever they are near, as saved from the page of `adjoin report`: JSON lines such as
+    /// {"id": "a", "decision": "keep"} or "remove"
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = TARGET)]
+    pub(crate) decisions: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) wanted: RecallOptions,
     #[command(flatten)]

@@ -8,19 +8,19 @@ use clap::{Args, ValueHint};
 use super::groups::{INPUT, MemoryOption, OUTPUT, Quiet, Replace};
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  adjoin report pairs.parquet --names embeddings/ --id-column name -o pairs.html\n  \
-    adjoin report leaks.parquet --names test.parquet --with-names train.parquet -o leaks.html"
-)]
+#[command(after_help = "Examples:\n  adjoin report removed.parquet --stats stats.json -o removed.html\n  \
+    adjoin report pairs.parquet --names embeddings/ --id-column name -o pairs.html\n  \
+    adjoin report leaks.parquet --names test.parquet --with-names train.parquet -o leaks.html")]
 pub(crate) struct Report {
-    /// Pairs from a join: .parquet, .csv or .jsonl
+    /// Pairs, removed rows, clusters or neighbors of a join, or hits of a search: .parquet, .csv or .jsonl. The page shows
+    /// the columns that they carry (--columns of join, dedupe and search)
     #[arg(value_name = "RESULT", value_hint = ValueHint::FilePath)]
     pub(crate) result: PathBuf,
-    /// Statistics of the join, from its --stats
+    /// Statistics of the run that wrote RESULT, from its --stats
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = INPUT)]
     pub(crate) stats: Option<PathBuf>,
-    /// Table of ids with names or texts: a .parquet, .csv or .jsonl file, a folder of shards or a glob; with two sets,
-    /// of the left rows
+    /// Table of ids with names or texts, for a RESULT without columns: a .parquet, .csv or .jsonl file, a folder of shards
+    /// or a glob; with two sets, of the left rows; with hits, of the queries
     #[arg(long, value_name = "NAMES", value_parser = NonEmpty::new(), value_hint = ValueHint::AnyPath, help_heading = INPUT)]
     pub(crate) names: Option<String>,
     /// Column of the ids in NAMES [default: `id`, if present, else row numbers]
@@ -29,7 +29,7 @@ pub(crate) struct Report {
     /// Column of the texts in NAMES [default: the first text column other than the ids]
     #[arg(long, value_name = "C", help_heading = INPUT)]
     pub(crate) name_column: Option<String>,
-    /// With pairs of `join --with`: the table of the right rows, which may be the same one
+    /// With a result of `join --with`, or with hits: the table of the right rows, which may be the same one
     #[arg(long, value_name = "NAMES", value_parser = NonEmpty::new(), value_hint = ValueHint::AnyPath, help_heading = INPUT, requires = "names")]
     pub(crate) with_names: Option<String>,
     /// Column of the ids in the table of --with-names; default as for --id-column

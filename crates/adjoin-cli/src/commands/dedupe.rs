@@ -26,6 +26,7 @@ pub(crate) fn dedupe(arguments: &args::Dedupe, stopped: &Stopped) -> Result<Outc
         join: JoinOptions { seed, ..JoinOptions::approximate(predicate, aim) },
         keep_by: arguments.keep_by.as_deref().map(OrderBy::parse).transpose()?,
         exact_text: arguments.exact_text.as_deref().map(OrderBy::parse).transpose()?,
+        decisions: arguments.decisions.as_deref(),
         output: &arguments.output,
         removed: arguments.removed.as_ref().map(|file| resolve::target(file, arguments.force, true)),
         columns: &arguments.removed_columns,
@@ -56,7 +57,9 @@ fn check_outputs(context: &adjoin::Context, arguments: &args::Dedupe) -> Result<
     let tables = [("--removed", removed), ("--stats", arguments.statistics.stats.as_deref())];
     let tables: Vec<(&str, &Path)> = tables.into_iter().filter_map(|(option, path)| Some((option, path?))).collect();
     let outputs: Vec<(&str, &Path)> = [("-o", arguments.output.as_path())].into_iter().chain(tables.clone()).collect();
-    resolve::check_files(context, &arguments.sources, &outputs)?;
+    let decisions = arguments.decisions.iter().map(|path| path.display().to_string());
+    let read: Vec<String> = arguments.sources.iter().cloned().chain(decisions).collect();
+    resolve::check_files(context, &read, &outputs)?;
     // Without this, an unknown extension would be found only after the whole run.
     removed.map_or(Ok(()), |path| TableFormat::of(path).map(drop))?;
     tables.iter().try_for_each(|(_, path)| Target::check_free(&*context.device, path, arguments.force))
@@ -72,7 +75,10 @@ fn summarize(done: &Deduped, arguments: &args::Dedupe) {
     let (common, dedupe) = (&done.statistics.common, &done.statistics.dedupe);
     let [equal, near, kept] = [dedupe.equal_rows, dedupe.near_rows, dedupe.kept_rows].map(format_number);
     let equal = if arguments.exact_text.is_some() { format!("{equal} equal another in text, ") } else { String::new() };
-    eprintln!("of {} {equal}{near} are near a kept row; {kept} are kept", format_count(dedupe.source_rows, "row"));
+    let decided = arguments.decisions.as_ref().map(|_| format_number(dedupe.decided_rows));
+    let decided = decided.map_or_else(String::new, |rows| format!(", {rows} are removed by decision"));
+    let all = format_count(dedupe.source_rows, "row");
+    eprintln!("of {all} {equal}{near} are near a kept row{decided}; {kept} are kept");
     let what = if common.metric == Metric::Cosine.to_string() { "similarity" } else { "distance" };
     for example in &done.examples {
         let [text, kept_text] = &example.texts;

@@ -22,12 +22,12 @@ pub(crate) fn report(arguments: &Report, stopped: &Stopped) -> Result<Outcome> {
     let first = names_in(&arguments.names, &arguments.id_column, &arguments.name_column);
     let second = names_in(&arguments.with_names, &arguments.with_id_column, &arguments.with_name_column);
     let names = first.map(|first| PageNames { first, second });
-    let page = write_page(&context, PageSources { pairs: result, stats, names }, output, replace.force)?;
+    let page = write_page(&context, PageSources { result, stats, names }, output, replace.force)?;
     let memory = context.memory();
     drop((context, stats_memory)); // ends the progress bar
     if !arguments.quiet.quiet {
-        let (pairs, shown) = (format_count(page.total(), "pair"), format_number(page.shown() as u64));
-        eprintln!("{pairs}, of which {shown} are on the page {}", output.display());
+        let (lines, shown) = (format_count(page.total(), page.unit()), format_number(page.shown() as u64));
+        eprintln!("{lines}, of which {shown} are on the page {}", output.display());
     }
     Ok(memory_verdict(&memory))
 }
@@ -53,7 +53,8 @@ fn read_statistics(context: &Context, path: &Path) -> Result<(serde_json::Value,
     let refused = || Error::input(format!("{at} is not what --stats of a join writes; name that file"));
     let statistics: serde_json::Value = serde_json::from_str(&text).map_err(|_| refused())?;
     // The values that the page uses.
-    let is_there = statistics["command"] == "join" && statistics["memory"]["budget_bytes"].is_u64();
+    let is_known = ["join", "dedupe", "search"].iter().any(|command| statistics["command"] == *command);
+    let is_there = is_known && statistics["memory"]["budget_bytes"].is_u64();
     if !is_there {
         return Err(refused());
     }

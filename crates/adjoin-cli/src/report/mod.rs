@@ -1,17 +1,18 @@
-//! HTML pages, each one file that needs no network. The page about the pairs of a join is here; the flash commands
-//! write others.
+//! HTML pages, each one file that needs no network. The page about a result is here; the flash commands write others.
 
 mod html;
+mod lines;
 mod needs;
 mod page;
-mod pairs;
+mod result;
+mod rows;
 mod table;
 
 use std::path::Path;
 
 use adjoin::{Argument, Context, Error, ErrorKind, Message, Result, Target};
 
-use pairs::PairFile;
+use result::{Kind, ResultFile};
 
 pub(crate) use html::{Drawn, write_html};
 pub use page::Page;
@@ -27,39 +28,39 @@ pub struct Names<'a> {
     pub name_column: Option<&'a str>,
 }
 
-/// Names of the rows on both sides of pairs.
+/// Names of the rows on both sides of the lines of a result.
 #[derive(Debug, Clone, Copy)]
 pub struct PageNames<'a> {
-    /// Names of the rows of the first set, or of the only one.
+    /// Names of the rows of the first set, or of the only one; of hits, names of the queries.
     pub first: Names<'a>,
-    /// Names of the rows of the set of `--with`.
+    /// Names of the rows of the set of `--with`; of hits, names of their rows.
     pub second: Option<Names<'a>>,
 }
 
 /// What a page is made of.
 #[derive(Debug, Clone)]
 pub struct PageSources<'a> {
-    /// File of the pairs.
-    pub pairs: &'a Path,
-    /// Statistics of the run that found them.
+    /// File of the result.
+    pub result: &'a Path,
+    /// Statistics of the run that wrote it.
     pub stats: Option<serde_json::Value>,
-    /// Names of their rows.
+    /// Names of its rows.
     pub names: Option<PageNames<'a>>,
 }
 
-/// Writes a page about the pairs in a file, with the statistics of the run and with names, if given. Replaces an
+/// Writes a page about the result in a file, with the statistics of the run and with names, if given. Replaces an
 /// existing page only if `force` is true.
 ///
 /// # Errors
 /// If an input cannot be read, is invalid, or does not fit into memory; if the page exists or cannot be written; if the
-/// pairs are of two sets and there are names of one only.
+/// lines are of two sets, carry no texts, and there are names of one set only.
 pub fn write_page(context: &Context, sources: PageSources<'_>, output: &Path, force: bool) -> Result<Page> {
-    let PageSources { pairs, stats, names } = sources;
+    let PageSources { result, stats, names } = sources;
     Target::check_free(&*context.device, output, force)?;
     let are_two_sets = stats.as_ref().is_some_and(is_of_two) || names.is_some_and(|names| names.second.is_some());
-    let page = read_page(context, (pairs, stats), names).map_err(|error| match error.kind() {
+    let page = read_page(context, (result, stats), names).map_err(|error| match error.kind() {
         // The step that failed has computed only its own needs, so its figure would be too small.
-        ErrorKind::Budget => needs::refusal(context, pairs, names, are_two_sets, error),
+        ErrorKind::Budget => needs::refusal(context, result, names, are_two_sets, error),
         _ => error,
     })?;
     Target::write_file(context, output, force, |out| page.write(out))?;
@@ -69,25 +70,36 @@ pub fn write_page(context: &Context, sources: PageSources<'_>, output: &Path, fo
 /// Reads everything that a page shows.
 fn read_page(
     context: &Context,
-    (pairs, stats): (&Path, Option<serde_json::Value>),
+    (result, stats): (&Path, Option<serde_json::Value>),
     names: Option<PageNames<'_>>,
 ) -> Result<Page> {
     let [first, second] = [names.map(|names| names.first), names.and_then(|names| names.second)];
-    let reading = needs::names_bytes(context, names)?;
-    // Refuses a budget that is much too small before files are read.
-    drop(context.reserve(pairs::LEAST_BYTES + reading, pairs::PURPOSE)?);
-    let file = PairFile::open(context, pairs)?;
+    let file = ResultFile::open(context, result)?;
+    let reading = needs::names_bytes(context, names, &file.counted())?;
+    // Refuses a budget that is much too small before lines are read.
+    drop(context.reserve(lines::LEAST_BYTES + reading, lines::PURPOSE)?);
     let of_two_sets = are_of_two_sets(&file, stats.as_ref(), second.is_some())?;
-    if of_two_sets && first.is_some() && second.is_none() {
-        return Err(names_of_one_set(pairs));
+    let lacks_names = first.is_some() && second.is_none() && !file.carries(1) && file.kind != Kind::Hits;
+    if of_two_sets && lacks_names {
+        return Err(names_of_one_set(result));
     }
-    let mut page = Page::read(context, file, of_two_sets, stats, reading)?;
-    for (side, names) in [first, second].into_iter().enumerate() {
-        let Some(names) = names else { continue };
+    let of_one_set = stats.as_ref().is_some_and(|stats| !is_of_two(stats));
+    let spare = reading.max(rows::counts_bytes(&file));
+    let mut page = Page::read(context, &file, of_two_sets, stats, spare)?;
+    if !file.carried.is_empty() {
+        let rows = rows::read(context, &file, [page.ids(0), page.ids(1)], page.has_sides())?;
+        page.give_columns(&file, rows);
+    }
+    if let Some(set) = first.filter(|_| file.kind == Kind::Removed && !of_two_sets) {
+        page.count_rows(context, set)?;
+    }
+    for side in 0..=usize::from(page.has_sides()) {
+        let Some(names) = (if of_two_sets { [first, second][side] } else { first }) else { continue };
         let texts = table::names_of(context, names, &page.ids(side))?;
-        // In pairs of one set, the left row number is the smaller one. Other pairs are of two sets.
-        if texts.by_number && !of_two_sets && !page.is_ordered() {
-            return Err(names_of_one_set(pairs));
+        // In lines of one set, one side has the smaller row numbers. Other lines may be of two sets.
+        let may_be_of_two = !of_two_sets && !of_one_set && !page.is_ordered();
+        if texts.by_number && may_be_of_two && lacks_names {
+            return Err(names_of_one_set(result));
         }
         page.give_names(side, texts);
     }
@@ -100,18 +112,21 @@ fn is_of_two(stats: &serde_json::Value) -> bool {
 }
 
 /// Returns whether left and right rows are of two sets: if their file or their statistics state so, or there are names
-/// of two.
-fn are_of_two_sets(file: &PairFile, stats: Option<&serde_json::Value>, names_of_two: bool) -> Result<bool> {
+/// of two. Hits are, unless statistics state that they are neighbors of rows.
+fn are_of_two_sets(file: &ResultFile, stats: Option<&serde_json::Value>, names_of_two: bool) -> Result<bool> {
+    if file.kind == Kind::Hits {
+        return Ok(names_of_two || stats.is_none_or(|stats| stats["nearest"].is_null()));
+    }
     let of_two = stats.map(is_of_two);
     if names_of_two && of_two == Some(false) {
         let before = "the statistics are of a join of one set; leave out ";
         return Err(refusal(before, ", or name the statistics of this result"));
     }
-    Ok(names_of_two || of_two == Some(true) || file.is_marked_of_two_sets())
+    Ok(file.kind != Kind::Clusters && (names_of_two || of_two == Some(true) || file.is_marked_of_two_sets()))
 }
 
-fn names_of_one_set(pairs: &Path) -> Error {
-    let before = format!("{} has pairs of two sets, and the names are of one; give ", pairs.display());
+fn names_of_one_set(result: &Path) -> Error {
+    let before = format!("{} has rows of two sets, and the names are of one; give ", result.display());
     refusal(before, " for the rows on the right: the same table again, if it has the ids of both")
 }
 

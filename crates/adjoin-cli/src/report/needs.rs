@@ -10,9 +10,11 @@ use std::path::Path;
 
 use adjoin::{Components, Context, Error, Result, TableFile, TableFormat};
 
+use super::lines::{IDS_BYTES_AT_ONCE, PURPOSE, SHOWN, SHOWN_BYTES, bytes_of_id};
 use super::page::CLUSTERED_ROWS_SHOWN;
-use super::pairs::{IDS_BYTES_AT_ONCE, PURPOSE, PairFile, SHOWN, SHOWN_BYTES, bytes_of_id};
-use super::table::{self, NAME_CHARACTERS_MAX, NAMES_BYTES_AT_ONCE, bytes_of_name};
+use super::result::{Kind, ResultFile};
+use super::rows;
+use super::table::{self, NAME_CHARACTERS_MAX, NAMES_BYTES_AT_ONCE, bytes_of_texts, shown_part};
 use super::{Names, PageNames};
 
 /// Most ids that are counted one by one. Of more ids, every second, fourth and so on is counted.
@@ -21,8 +23,8 @@ const COUNTED: usize = 28_000;
 const COUNTED_BYTES: u64 = (COUNTED * 8 / 7).next_power_of_two() as u64 * (size_of::<(u64, Sizes)>() as u64 + 1);
 /// Standard deviations that are added to an estimate.
 const DEVIATIONS: f64 = 5.0;
-/// Least bytes of a pair in a text: two ids, a value and what separates them.
-const PAIR_BYTES_MIN: u64 = 6;
+/// Least bytes of a line in a text: two ids and what separates them.
+const LINE_BYTES_MIN: u64 = 4;
 /// Bytes of a text that are read at once to count its lines.
 const LINES_BYTES: u64 = 64 << 10;
 /// Columns of a table whose header does not fit in memory.
@@ -30,11 +32,12 @@ const COLUMNS: usize = 16;
 /// Most ids on a page.
 const IDS_SHOWN: u64 = 2 * SHOWN as u64 + CLUSTERED_ROWS_SHOWN as u64;
 
-/// Bytes of the text of an id and of its name.
+/// Bytes of the text of an id, and the memory for its name and its columns.
 #[derive(Clone, Copy, Default)]
 struct Sizes {
     id: u32,
-    name: Option<u32>,
+    name: u32,
+    columns: u32,
 }
 
 /// Distinct ids of both sides, or a sample of them (adaptive sampling, Flajolet 1990).
@@ -62,7 +65,7 @@ impl Distinct {
         if hash.trailing_zeros() < self.level {
             return;
         }
-        self.counted.insert(hash, Sizes { id: id.len() as u32, name: None });
+        self.counted.insert(hash, Sizes { id: id.len() as u32, ..Sizes::default() });
         // Half of the ids are dropped before the table would grow beyond the reserved memory.
         while self.counted.len() == COUNTED {
             self.level += 1;
@@ -92,36 +95,47 @@ struct Needs {
 /// Returns the error of a report that does not fit into the budget, and was `refused` at some step.
 pub(super) fn refusal(
     context: &Context,
-    pairs: &Path,
+    result: &Path,
     names: Option<PageNames<'_>>,
     are_two_sets: bool,
     refused: Error,
 ) -> Error {
-    let least = least_bytes(context, pairs, names, are_two_sets);
+    let least = least_bytes(context, result, names, are_two_sets);
     // The budget is known to be too small, so this reservation fails with a message that names the sufficient figure.
     least.ok().and_then(|least| context.reserve(least, PURPOSE).err()).unwrap_or(refused)
 }
 
 /// Returns the least bytes of a report.
-fn least_bytes(context: &Context, pairs: &Path, names: Option<PageNames<'_>>, are_two_sets: bool) -> Result<u64> {
-    let (of_pairs, of_names) = (pairs_bytes(context, pairs)?, names_bytes(context, names)?);
-    let needs = counted(context, pairs, names, are_two_sets).or_else(|_| bounded(context, pairs, names))?;
+fn least_bytes(context: &Context, result: &Path, names: Option<PageNames<'_>>, are_two_sets: bool) -> Result<u64> {
+    let opened = ResultFile::open(context, result);
+    let of_lines = match &opened {
+        Ok(file) => file.reading_bytes().or_else(|error| TableFile::csv_bytes(result, COLUMNS).ok_or(error))?,
+        Err(_) => TableFile::csv_bytes(result, COLUMNS).map_or_else(|| Err(unknown_header(result)), Ok)?,
+    };
+    let counted_columns = opened.as_ref().map_or(Vec::new(), ResultFile::counted);
+    let of_names = names_bytes(context, names, &counted_columns)?;
+    let of_counts = match &opened {
+        Ok(file) => rows::counts_bytes(file),
+        Err(_) => carried_max(context, result)? as u64 * rows::COUNTS_BYTES,
+    };
+    let needs = counted(context, result, names, are_two_sets).or_else(|_| bounded(context, result, names))?;
+    let has_clusters = opened.as_ref().map_or(true, |file| file.kind != Kind::Hits);
+    let of_clusters = if has_clusters { Components::memory_bytes(needs.ids) } else { 0 };
     // Phases follow one another, so the largest of them counts.
-    let reading = of_pairs.max(of_names) + Components::memory_bytes(needs.ids);
-    let naming = of_names + needs.name_bytes;
+    let reading = of_lines.max(of_names).max(of_counts) + of_clusters;
+    let naming = of_names.max(of_lines) + of_counts + needs.name_bytes;
     Ok(SHOWN_BYTES + needs.id_bytes + reading.max(naming))
 }
 
-/// Returns the bytes that reading pairs takes.
-fn pairs_bytes(context: &Context, pairs: &Path) -> Result<u64> {
-    let opened = PairFile::open(context, pairs).and_then(|file| file.reading_bytes());
-    opened.or_else(|error| TableFile::csv_bytes(pairs, COLUMNS).ok_or(error))
+/// Returns the error for a result with an unreadable header. The refusal of the report itself replaces it.
+fn unknown_header(result: &Path) -> Error {
+    Error::input(format!("{}: its header cannot be read", result.display()))
 }
 
-/// Returns the most bytes that reading a table of names takes.
-pub(super) fn names_bytes(context: &Context, names: Option<PageNames<'_>>) -> Result<u64> {
+/// Returns the most bytes that reading a table of names takes, and reading its columns `counted`.
+pub(super) fn names_bytes(context: &Context, names: Option<PageNames<'_>>, counted: &[&str]) -> Result<u64> {
     sides_of(names)
-        .map(|names| table::reading_bytes(context, names, COLUMNS))
+        .map(|names| table::reading_bytes(context, names, counted, COLUMNS))
         .try_fold(0, |most, bytes| Ok(bytes?.max(most)))
 }
 
@@ -130,59 +144,110 @@ fn sides_of(names: Option<PageNames<'_>>) -> impl Iterator<Item = Names<'_>> {
     names.into_iter().flat_map(|names| [Some(names.first), names.second]).flatten()
 }
 
-/// Counts all ids and names, within the budget.
-fn counted(context: &Context, pairs: &Path, names: Option<PageNames<'_>>, are_two_sets: bool) -> Result<Needs> {
+/// Returns whether the page has the ids of a line. Of hits, it has only the first lines.
+fn has_ids(file: &ResultFile, line: u64) -> bool {
+    file.kind != Kind::Hits || line < SHOWN as u64
+}
+
+/// Counts all ids, names and columns, within the budget.
+fn counted(context: &Context, result: &Path, names: Option<PageNames<'_>>, are_two_sets: bool) -> Result<Needs> {
     let _counted = context.reserve(COUNTED_BYTES, PURPOSE)?;
     let mut distinct = Distinct::new();
-    let file = PairFile::open(context, pairs)?;
-    let right = usize::from(are_two_sets || file.is_marked_of_two_sets());
+    let file = ResultFile::open(context, result)?;
+    let are_apart = are_two_sets || file.is_marked_of_two_sets() || matches!(file.kind, Kind::Removed | Kind::Hits);
+    let right = usize::from(are_apart);
     // One column after the other takes less memory than both at once.
     for (column, side) in [(0, 0), (1, right)] {
-        file.each_id(context, column, |id| distinct.add(side, id))?;
+        file.each_id(context, column, |line, id| {
+            if has_ids(&file, line) {
+                distinct.add(side, id);
+            }
+        })?;
     }
-    let mut longest = 0;
+    let mut longest = [0; 2];
+    file.each_rows(context, |line, both, value| {
+        for (side, id) in both.into_iter().enumerate().filter(|&(side, _)| has_ids(&file, line) && file.carries(side)) {
+            if let Some(sizes) = distinct.counted.get_mut(&Distinct::hash(if side == 0 { 0 } else { right }, id)) {
+                let text = |column| Ok(shown_part(&value(column, side)?.unwrap_or_default()).len());
+                let bytes: usize = (0..file.carried.len()).map(text).sum::<Result<usize>>()?;
+                let bytes = bytes_of_texts(id.len(), bytes, file.carried.len());
+                longest[0] = bytes.max(longest[0]);
+                sizes.columns = sizes.columns.max(bytes as u32);
+            }
+        }
+        Ok(())
+    })?;
+    let is_of_one = !are_two_sets && file.kind == Kind::Removed;
     for (side, names) in sides_of(names).enumerate() {
         table::each_name(context, names, |id, name| {
             // The names of all other ids need not be read: the page does not show them, or the sample does not
             // contain them.
-            if let Some(sizes) = distinct.counted.get_mut(&Distinct::hash(side, id)) {
-                let bytes = name()?.len();
-                longest = longest.max(bytes_of_name(id.len(), bytes));
-                sizes.name = Some(sizes.name.unwrap_or(0).max(bytes as u32));
+            for side in if is_of_one { 0..2 } else { side..side + 1 } {
+                if let Some(sizes) = distinct.counted.get_mut(&Distinct::hash(side, id)) {
+                    let bytes = bytes_of_texts(id.len(), name()?.len(), 1);
+                    longest[1] = bytes.max(longest[1]);
+                    sizes.name = sizes.name.max(bytes as u32);
+                }
             }
             Ok(())
         })?;
     }
-    let named = |sizes: &Sizes| sizes.name.map_or(0, |name| bytes_of_name(sizes.id as usize, name as usize));
-    // Of many ids, the page shows some, whose names may be the longest.
-    let name_bytes = distinct.sum(named).min(IDS_SHOWN * longest);
+    // The page shows some of many ids, and their texts may be the longest.
+    let shown = |of: fn(&Sizes) -> u32, longest: u64| distinct.sum(|sizes| of(sizes).into()).min(IDS_SHOWN * longest);
+    let name_bytes = shown(|sizes| sizes.name, longest[1]) + shown(|sizes| sizes.columns, longest[0]);
+    let sources = sides_of(names).count() as u64 + if file.carried.is_empty() { 0 } else { 2 };
     Ok(Needs {
         ids: distinct.sum(|_| 1),
         id_bytes: distinct.sum(|sizes| bytes_of_id(sizes.id as usize)) + IDS_BYTES_AT_ONCE,
-        name_bytes: name_bytes + if names.is_some() { NAMES_BYTES_AT_ONCE } else { 0 },
+        name_bytes: name_bytes + sources * NAMES_BYTES_AT_ONCE,
     })
 }
 
-/// Bounds the ids and names by the number of pairs, or by the bytes of their file.
-fn bounded(context: &Context, pairs: &Path, names: Option<PageNames<'_>>) -> Result<Needs> {
+/// Bounds the ids and names by the number of lines, or by the bytes of their file.
+fn bounded(context: &Context, result: &Path, names: Option<PageNames<'_>>) -> Result<Needs> {
     let named_rows = sides_of(names).map(|names| table::rows_max(context, names)).fold(0, u64::saturating_add);
-    let bytes = context.device.open(pairs)?.len();
-    let opened = PairFile::open(context, pairs).and_then(|file| file.size());
-    let (most, text_bytes) = opened.unwrap_or((bytes / PAIR_BYTES_MIN, bytes));
-    let pairs = match TableFormat::of(pairs) {
-        Ok(TableFormat::Parquet) => most,
-        _ => most.min(lines_max(context, pairs)?),
+    let bytes = context.device.open(result)?.len();
+    let opened = ResultFile::open(context, result);
+    let is_text = !matches!(TableFormat::of(result), Ok(TableFormat::Parquet));
+    let columns = match &opened {
+        Ok(file) => file.carried.len(),
+        Err(_) => carried_max(context, result)?,
     };
-    // In the worst case, no id occurs in two pairs.
-    let ids = 2 * pairs;
+    let of_hits = opened.as_ref().is_ok_and(|file| file.kind == Kind::Hits);
+    let (most, text_bytes) = opened.and_then(|file| file.size()).unwrap_or((bytes / LINE_BYTES_MIN, bytes));
+    let lines = if is_text { most.min(lines_max(context, result)?) } else { most };
+    let lines = if of_hits { lines.min(SHOWN as u64) } else { lines };
+    // In the worst case, no id occurs in two lines.
+    let ids = 2 * lines;
+    let text = NAME_CHARACTERS_MAX * char::MAX.len_utf8();
     // A name is shown only if its id is on the page and has a row in a table of names.
-    let shown = ids.min(IDS_SHOWN).min(named_rows);
-    let name_bytes = bytes_of_name(0, NAME_CHARACTERS_MAX * char::MAX.len_utf8()) * shown + 2 * text_bytes;
+    let shown = ids.min(IDS_SHOWN);
+    let names = bytes_of_texts(0, text, 1) * shown.min(named_rows) + 2 * text_bytes;
+    // In a text, each value of a line has bytes of its own.
+    let texts = if is_text { 2 * bytes } else { 2 * shown * (columns * text) as u64 };
+    let columns = if columns == 0 { 0 } else { bytes_of_texts(0, 0, columns) * shown + texts + 2 * text_bytes };
     Ok(Needs {
         ids,
         id_bytes: ids * bytes_of_id(0) + 2 * text_bytes + IDS_BYTES_AT_ONCE,
-        name_bytes: if named_rows > 0 { name_bytes + NAMES_BYTES_AT_ONCE } else { 0 },
+        name_bytes: columns + if named_rows > 0 { names } else { 0 } + 4 * NAMES_BYTES_AT_ONCE,
     })
+}
+
+/// Returns a bound on the number of columns that the lines of a text carry, from its first line: it has a separator for
+/// each column.
+fn carried_max(context: &Context, result: &Path) -> Result<usize> {
+    let _memory = context.reserve(LINES_BYTES, PURPOSE)?;
+    let file = context.device.open(result)?;
+    let mut piece = vec![0; LINES_BYTES.min(file.len()) as usize];
+    file.read_at(0, &mut piece)?;
+    let separator = if matches!(TableFormat::of(result), Ok(TableFormat::Csv)) { b',' } else { b':' };
+    let line = piece.split(|byte| matches!(byte, b'\n' | b'\r')).next().unwrap_or_default();
+    if line.len() as u64 == LINES_BYTES {
+        return Ok(COLUMNS); // its end is not known
+    }
+    let columns = line.iter().filter(|&&byte| byte == separator).count() + 1;
+    // The ids and the value are not among them.
+    Ok(columns.saturating_sub(3).min(COLUMNS))
 }
 
 /// Returns a bound on the number of records of a text: a line break or a carriage return ends each but the last.

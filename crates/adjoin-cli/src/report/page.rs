@@ -6,19 +6,28 @@ use std::io::{self, Write};
 use adjoin::{Context, Result, device::Reservation};
 use serde::Serialize;
 
+use super::Names;
 use super::html::{Drawn, write_html};
-use super::pairs::{PairFile, Pairs};
+use super::lines::{Causes, Lines, ShownLine};
+use super::result::{Kind, ResultFile};
+use super::rows::{RowTexts, Shares};
 use super::table::Texts;
 
 /// Most rows of clusters on the page; the largest clusters that fit are shown.
 pub(super) const CLUSTERED_ROWS_SHOWN: usize = 100_000;
 
-/// The data of the page; `assets/report.js` uses these names.
+/// The data of the page; `assets/report.js` and `assets/explorer.js` use these names.
 #[derive(Serialize)]
 pub struct Page {
     source: String,
-    value: String,
+    kind: Kind,
+    /// Name of the values; null if the result has none.
+    value: Option<&'static str>,
     total: u64,
+    queries: u64,
+    causes: Causes,
+    /// Whether rows can be marked to be kept or removed: not the rows of two sets, or queries.
+    decidable: bool,
     stats: Option<serde_json::Value>,
     curve: CurveData,
     sizes: Vec<(u64, u64)>,
@@ -26,9 +35,13 @@ pub struct Page {
     clustered_rows: u64,
     /// Ids and texts.
     names: Vec<(String, String)>,
-    /// The side of each name, 0 or 1, if the pairs are of two sets; else empty.
+    /// The side of each name, 0 or 1, if the rows of both sides are kept apart; else empty.
     sides: Vec<u8>,
-    pairs: PairData,
+    /// Further columns of the rows, and their values for each name; empty if there is none.
+    columns: Vec<String>,
+    details: Vec<Vec<String>>,
+    shares: Vec<Shares>,
+    pairs: LineData,
     clusters: Vec<Vec<u32>>,
     #[serde(skip)]
     is_ordered: bool,
@@ -43,30 +56,33 @@ struct CurveData {
 }
 
 #[derive(Serialize, Default)]
-struct PairData {
+struct LineData {
     left: Vec<u32>,
-    right: Vec<u32>,
-    value: Vec<f32>,
+    right: Vec<Option<u32>>,
+    value: Vec<Option<f32>>,
 }
 
 impl Page {
-    /// Reads the pairs of a file, and leaves `spare_bytes` bytes of memory for inputs that are read afterwards.
+    /// Reads the lines of a file, and leaves `spare_bytes` bytes of memory for inputs that are read afterwards.
     ///
     /// # Errors
     /// If the file cannot be read, is not a result, or has more ids than memory holds.
     pub(super) fn read(
         context: &Context,
-        file: PairFile,
+        file: &ResultFile,
         of_two_sets: bool,
         stats: Option<serde_json::Value>,
         spare_bytes: u64,
     ) -> Result<Self> {
         let source = file.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let pairs = Pairs::read(context, file, of_two_sets, spare_bytes)?;
-        let Pairs { value, total, ids, sides, is_ordered, shown, curve, mut clusters, memory } = pairs;
-        let (clusters_total, clustered_rows) = (clusters.len() as u64, ids.len() as u64);
+        // A kept row is never removed, so both sides of removed rows are disjoint even in one set.
+        let are_apart = of_two_sets || file.kind == Kind::Removed;
+        let lines = Lines::read(context, file, are_apart, spare_bytes)?;
+        let Lines { total, queries, causes, ids, sides, is_ordered, shown, curve, mut clusters, memory } = lines;
+        let clusters_total = clusters.len() as u64;
         let mut sizes: BTreeMap<u64, u64> = BTreeMap::new();
         clusters.iter().for_each(|members| *sizes.entry(members.len() as u64).or_default() += 1);
+        let clustered_rows = sizes.iter().map(|(size, clusters)| size * clusters).sum();
         // The largest cluster is first. If it does not fit, smaller ones may still fit.
         let mut left = CLUSTERED_ROWS_SHOWN;
         clusters.retain(|members| {
@@ -74,11 +90,11 @@ impl Page {
             left -= if fits { members.len() } else { 0 };
             fits
         });
-        let mut names = Names::new(ids, sides);
-        let mut pairs = PairData::default();
-        for (left, right, value) in shown {
+        let mut names = IdsShown::new(ids, sides);
+        let mut pairs = LineData::default();
+        for ShownLine { left, right, value } in shown {
             pairs.left.push(names.place(left));
-            pairs.right.push(names.place(right));
+            pairs.right.push(right.map(|right| names.place(right)));
             pairs.value.push(value);
         }
         // Numbers of ids become positions on the page, which has only the ids that it shows.
@@ -88,8 +104,12 @@ impl Page {
         let names: Vec<(String, String)> = names.shown.into_iter().map(|id| (id, String::new())).collect();
         Ok(Self {
             source,
-            value,
+            kind: file.kind,
+            value: file.value(),
             total,
+            queries,
+            causes,
+            decidable: !of_two_sets && file.kind != Kind::Hits,
             stats,
             curve: CurveData {
                 thresholds: curve.iter().map(|point| point.0).collect(),
@@ -100,6 +120,9 @@ impl Page {
             clustered_rows,
             names,
             sides,
+            columns: Vec::new(),
+            details: Vec::new(),
+            shares: Vec::new(),
             pairs,
             clusters,
             is_ordered,
@@ -107,23 +130,41 @@ impl Page {
         })
     }
 
-    /// Returns the number of pairs of the result.
+    /// Returns the number of lines of the result.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// Returns the number of pairs on the page.
+    /// Returns the number of lines on the page.
     pub fn shown(&self) -> usize {
-        self.pairs.value.len()
+        match self.kind {
+            Kind::Clusters => self.clusters.iter().map(Vec::len).sum(),
+            Kind::Pairs | Kind::Removed | Kind::Hits => self.pairs.value.len(),
+        }
     }
 
-    /// Returns whether each left id is a number below the right one.
-    pub(crate) fn is_ordered(&self) -> bool {
+    /// Returns what a line of the result is, in the singular.
+    pub fn unit(&self) -> &'static str {
+        match self.kind {
+            Kind::Pairs => "pair",
+            Kind::Removed => "removed row",
+            Kind::Clusters => "row",
+            Kind::Hits => "hit",
+        }
+    }
+
+    /// Returns whether one side has the larger number in each line, as row numbers of one set do.
+    pub(super) fn is_ordered(&self) -> bool {
         self.is_ordered
     }
 
-    /// Returns the ids of a side on the page; with one set, all ids are on side 0.
-    pub(crate) fn ids(&self, side: usize) -> HashSet<&str> {
+    /// Returns whether the page keeps the ids of both sides apart.
+    pub(super) fn has_sides(&self) -> bool {
+        !self.sides.is_empty()
+    }
+
+    /// Returns the ids of a side on the page; if the sides are not kept apart, all ids are on side 0.
+    pub(super) fn ids(&self, side: usize) -> HashSet<&str> {
         let sides = sides_or_first(&self.sides);
         self.names.iter().zip(sides).filter(|&(_, of)| of == side).map(|((id, _), _)| id.as_str()).collect()
     }
@@ -133,10 +174,40 @@ impl Page {
         let Texts { mut of, memory, .. } = texts;
         self.memory.extend(memory);
         for ((id, text), _) in self.names.iter_mut().zip(sides_or_first(&self.sides)).filter(|&(_, of)| of == side) {
-            if let Some(given) = of.remove(id) {
+            if let Some(given) = of.remove(id).and_then(|mut texts| texts.pop()) {
                 *text = given;
             }
         }
+    }
+
+    /// Sets the texts and the further columns that lines carry.
+    pub(super) fn give_columns(&mut self, file: &ResultFile, rows: RowTexts) {
+        let RowTexts { by_side, shares, name } = rows;
+        self.shares = shares;
+        let columns = file.carried.iter().map(|column| column.name.clone());
+        self.columns = without(columns.collect(), name).0;
+        self.details = vec![Vec::new(); if self.columns.is_empty() { 0 } else { self.names.len() }];
+        for (side, texts) in by_side.into_iter().enumerate() {
+            let Texts { mut of, memory, .. } = texts;
+            self.memory.extend(memory);
+            let names = self.names.iter_mut().enumerate().zip(sides_or_first(&self.sides));
+            for ((k, (id, text)), _) in names.filter(|&(_, of)| of == side) {
+                let Some(texts) = of.remove(id) else { continue };
+                let (further, own) = without(texts, name);
+                *text = own.unwrap_or_default();
+                if let Some(details) = self.details.get_mut(k) {
+                    *details = further;
+                }
+            }
+        }
+    }
+
+    /// Counts the rows of the whole set by the values that lines are counted by, if tables of names have them.
+    ///
+    /// # Errors
+    /// If a table cannot be read, or memory does not suffice.
+    pub(super) fn count_rows(&mut self, context: &Context, set: Names<'_>) -> Result<()> {
+        self.shares.iter_mut().try_for_each(|shares| shares.count_rows(context, set))
     }
 
     /// Writes the page as one file.
@@ -144,29 +215,36 @@ impl Page {
     /// # Errors
     /// If `out` cannot be written.
     pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        let (section, script) = (include_str!("../../assets/report.html"), include_str!("../../assets/report.js"));
+        let section = include_str!("../../assets/report.html");
+        let script = concat!(include_str!("../../assets/report.js"), include_str!("../../assets/explorer.js"));
         write_html(out, &Drawn { section, script }, self)
     }
 }
 
-/// Returns the side of each name; 0 for all if there is one set.
+/// Takes out the text at a place, if any.
+fn without(mut texts: Vec<String>, place: Option<usize>) -> (Vec<String>, Option<String>) {
+    let taken = place.map(|place| texts.remove(place));
+    (texts, taken)
+}
+
+/// Returns the side of each name; 0 for all if the sides are not kept apart.
 fn sides_or_first(sides: &[u8]) -> impl Iterator<Item = usize> {
-    // Endless for one set, since it is zipped with the names.
+    // Endless for one side, since it is zipped with the names.
     let count = if sides.is_empty() { usize::MAX } else { sides.len() };
     (0..count).map(|k| sides.get(k).copied().map_or(0, usize::from))
 }
 
 /// All ids, and the ones on the page, which are numbered in order of first use.
-struct Names {
+struct IdsShown {
     all: Vec<String>,
-    /// The side of each id; empty if there is one set.
+    /// The side of each id; empty if the sides are not kept apart.
     sides: Vec<u8>,
     places: HashMap<u32, u32>,
     shown: Vec<String>,
     sides_shown: Vec<u8>,
 }
 
-impl Names {
+impl IdsShown {
     fn new(all: Vec<String>, sides: Vec<u8>) -> Self {
         Self { all, sides, places: HashMap::new(), shown: Vec::new(), sides_shown: Vec::new() }
     }

@@ -16,12 +16,13 @@ const NAMES_LISTED: usize = 20;
 pub(super) const NAME_CHARACTERS_MAX: usize = 400;
 /// Bytes that are reserved at once.
 pub(super) const NAMES_BYTES_AT_ONCE: u64 = 256 << 10;
-/// Bytes of a name in addition to its text and its id's text.
+/// Bytes of a name in addition to its text and its id's text, and of each further text of the same row.
 const BYTES_A_NAME: u64 = 160;
+const BYTES_A_TEXT: u64 = 64;
 
 /// Opens a table. `ids` names columns of ids, which a text file does not distinguish from numbers.
 pub(super) fn open(context: &Context, path: &Path, ids: &[&str]) -> Result<TableFile> {
-    TableFile::open(context, path, ids, &["distance", "similarity"])
+    TableFile::open(context, path, ids, &["distance", "similarity", "score"])
 }
 
 /// Returns the position of a column.
@@ -87,14 +88,19 @@ fn add_tables(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Returns the bytes of a name with a text of this length, and of its id.
-pub(super) fn bytes_of_name(id_bytes: usize, text_bytes: usize) -> u64 {
-    BYTES_A_NAME + 2 * (id_bytes + text_bytes) as u64
+/// Returns the bytes of the texts of a row with this length in all, and of its id.
+pub(super) fn bytes_of_texts(id_bytes: usize, text_bytes: usize, texts: usize) -> u64 {
+    BYTES_A_NAME + BYTES_A_TEXT * texts.saturating_sub(1) as u64 + 2 * (id_bytes + text_bytes) as u64
 }
 
-/// Returns the most bytes that reading names takes, without the names on the page. A text file whose header does not
-/// fit in memory is assumed to have `columns` columns.
-pub(super) fn reading_bytes(context: &Context, names: Names<'_>, columns: usize) -> Result<u64> {
+/// Returns the part of a text that a page shows.
+pub(super) fn shown_part(text: &str) -> String {
+    text.chars().take(NAME_CHARACTERS_MAX).collect()
+}
+
+/// Returns the most bytes that reading names takes, without the names on the page, and reading the columns `counted` of
+/// their tables one by one. A text file whose header does not fit in memory is assumed to have `columns` columns.
+pub(super) fn reading_bytes(context: &Context, names: Names<'_>, counted: &[&str], columns: usize) -> Result<u64> {
     let mut most = 0;
     for path in files_of(names.files)? {
         let bytes = match open(context, &path, &[names.id_column.unwrap_or("id")]) {
@@ -102,8 +108,12 @@ pub(super) fn reading_bytes(context: &Context, names: Names<'_>, columns: usize)
             Ok(table) if table.schema().fields().is_empty() => 0,
             Ok(table) => {
                 let (id, name) = columns_of(&table, &path, names)?;
-                let columns: Vec<usize> = std::iter::once(name).chain(id).collect();
-                table.reading_bytes(&columns)?
+                let own: Vec<usize> = std::iter::once(name).chain(id).collect();
+                let counted = counted.iter().filter_map(|name| table.schema().index_of(name).ok());
+                let counted = counted.map(|column| table.reading_bytes(&[column]));
+                counted
+                    .chain([table.reading_bytes(&own)])
+                    .try_fold(0, |most, bytes| Ok::<u64, Error>(bytes?.max(most)))?
             }
             Err(error) if error.kind() == ErrorKind::Budget => TableFile::csv_bytes(&path, columns).ok_or(error)?,
             Err(error) => return Err(error),
@@ -111,6 +121,25 @@ pub(super) fn reading_bytes(context: &Context, names: Names<'_>, columns: usize)
         most = most.max(bytes);
     }
     Ok(most)
+}
+
+/// Passes each value of a column of tables of names to `take`. Returns whether all tables have the column.
+///
+/// # Errors
+/// If a table cannot be read, or memory does not suffice.
+pub(super) fn each_value(context: &Context, names: Names<'_>, name: &str, mut take: impl FnMut(&str)) -> Result<bool> {
+    for path in files_of(names.files)? {
+        let table = open(context, &path, &[names.id_column.unwrap_or("id")])?;
+        if table.schema().fields().is_empty() {
+            continue;
+        }
+        let Ok(column) = table.schema().index_of(name) else { return Ok(false) };
+        table.each(context, &[column], |_, batch| {
+            let value = texts_of(batch.column(0))?;
+            (0..batch.num_rows()).try_for_each(|row| value(row).map(|value| take(&value)))
+        })?;
+    }
+    Ok(true)
 }
 
 /// Returns a bound on the number of rows that have names. If a table cannot be opened, there is none.
@@ -149,7 +178,7 @@ pub(super) fn each_name(
                     None => (before + first + k as u64).to_string(),
                 };
                 // A function, since most names are not on the page and need not be formatted.
-                take(&id, &|| Ok(name_of(k)?.chars().take(NAME_CHARACTERS_MAX).collect()))?;
+                take(&id, &|| Ok(shown_part(&name_of(k)?)))?;
             }
             rows = first + batch.num_rows() as u64;
             Ok(())
@@ -163,16 +192,17 @@ pub(super) fn each_name(
 pub(super) fn names_of(context: &Context, names: Names<'_>, ids: &HashSet<&str>) -> Result<Texts> {
     let mut texts = Texts::default();
     texts.by_number = each_name(context, names, |id, name| match ids.contains(id) {
-        true => texts.add(context, id.to_owned(), name()?),
+        true => texts.add(context, id.to_owned(), vec![name()?]),
         false => Ok(()),
     })?;
     Ok(texts)
 }
 
-/// Texts of ids, collected from one table after the other.
+/// Texts of rows by their ids, collected from one table after the other.
 #[derive(Default)]
 pub(super) struct Texts {
-    pub(super) of: HashMap<String, String>,
+    /// One text of each column that is read.
+    pub(super) of: HashMap<String, Vec<String>>,
     pub(super) memory: Vec<Reservation>,
     /// Whether a table had no column of ids, so that row numbers were used.
     pub(super) by_number: bool,
@@ -181,15 +211,19 @@ pub(super) struct Texts {
 }
 
 impl Texts {
-    fn add(&mut self, context: &Context, id: String, name: String) -> Result<()> {
-        let bytes = bytes_of_name(id.len(), name.len());
+    /// Adds the texts of a row, or replaces them.
+    ///
+    /// # Errors
+    /// If memory does not suffice.
+    pub(super) fn add(&mut self, context: &Context, id: String, texts: Vec<String>) -> Result<()> {
+        let bytes = bytes_of_texts(id.len(), texts.iter().map(String::len).sum(), texts.len());
         if bytes > self.granted_bytes {
             let granted = bytes.max(NAMES_BYTES_AT_ONCE);
             self.memory.push(context.reserve(granted, "the names on this report")?);
             self.granted_bytes = granted;
         }
         self.granted_bytes -= bytes;
-        self.of.insert(id, name);
+        self.of.insert(id, texts);
         Ok(())
     }
 }

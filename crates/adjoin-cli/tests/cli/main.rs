@@ -12,6 +12,7 @@ mod columns;
 #[cfg(feature = "object")]
 mod copy;
 mod cross;
+mod decisions;
 mod dedupe;
 mod documents;
 mod end_to_end;
@@ -52,6 +53,7 @@ mod refused_options;
 mod remedies;
 mod replacing;
 mod report;
+mod report_kinds;
 mod resume;
 mod search;
 mod serve;

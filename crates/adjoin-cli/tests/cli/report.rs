@@ -92,16 +92,15 @@ fn report_refuses_files_that_are_not_results() {
     place.write("stats.txt.json", b"{\"command\": \"build\"}");
     let old = place.text("stats.json").replace("\"version\": 2", "\"version\": 1");
     place.write("old.json", old.as_bytes());
-    place.write("removed.csv", b"id,kept_id,distance\n1,0,0.5\n");
+    place.write("counts.csv", b"id,count\n1,3\n");
+    place.write("pairs-alone.csv", b"left_id,right_id\n1,0\n");
     place.write("damaged.parquet", b"PAR1 and then nothing PAR1");
     place.write("there.html", b"of old");
     for (line, words) in [
         ("report missing.parquet -o page.html", &["missing.parquet"][..]),
         ("report names.csv -o page.html", &["names.csv", "distance or similarity"]),
-        (
-            "report removed.csv -o page.html",
-            &["removed.csv has removed rows", "the pairs of a join", "left_id, right_id"],
-        ),
+        ("report counts.csv -o page.html", &["counts.csv has counts of neighbors"]),
+        ("report pairs-alone.csv -o page.html", &["pairs-alone.csv has no column distance or similarity"]),
         ("report set.fbin -o page.html", &["set.fbin", ".parquet"]),
         ("report damaged.parquet -o page.html", &["damaged.parquet", "damaged"]),
         ("report pairs.csv --stats stats.txt.json -o page.html", &["stats.txt.json", "--stats"]),
@@ -303,7 +302,7 @@ fn report_refuses_names_of_one_set_for_pairs_of_two_sets() {
         ["pairs.parquet", "pairs.csv --stats csv.json", "pairs.jsonl --stats jsonl.json", "pairs.csv", "pairs.jsonl"]
     {
         let line = format!("report {result} --names first.csv -o page.html");
-        place.refused(&line, &["pairs of two sets", "give --with-names", "the same table again"]);
+        place.refused(&line, &["rows of two sets", "give --with-names", "the same table again"]);
     }
     // The pairs of another set have clusters of their own also without names.
     place.done("report pairs.parquet -o page.html");
@@ -338,21 +337,28 @@ fn report_selects_id_and_text_columns_for_each_side() {
     assert_eq!(texts("same.html", "--names both.csv --with-names both.csv"), ["A", "B", "B", "C"]);
 }
 
-#[test]
-fn a_browser_renders_the_report_without_errors() {
-    let Some(browser) = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| is_there(name))
-    else {
-        return skip("chromium", "no browser is installed");
+/// Returns the document that a browser makes of a page, if there is a browser. The page must cause no errors.
+pub(crate) fn browsed(place: &Place, page: &str) -> Option<String> {
+    let browsers = ["chromium", "chromium-browser", "google-chrome"];
+    let Some(browser) = browsers.into_iter().find(|name| is_there(name)) else {
+        skip("chromium", "no browser is installed");
+        return None;
     };
-    let place = joined();
-    place.done("report pairs.parquet --stats stats.json --names names.csv -o page.html");
-    let page = format!("file://{}", place.path("page.html").display());
+    let page = format!("file://{}", place.path(page).display());
     let profile = format!("--user-data-dir={}", place.path("profile").display());
     let options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--dump-dom"];
     let browsed = Command::new(browser).args(options).args(["--virtual-time-budget=5000", &profile, &page]).output();
     let browsed = browsed.unwrap();
     let (dom, said) = (String::from_utf8_lossy(&browsed.stdout), String::from_utf8_lossy(&browsed.stderr));
     assert!(!said.contains("CONSOLE"), "{said}");
+    Some(dom.into_owned())
+}
+
+#[test]
+fn a_browser_renders_the_report_without_errors() {
+    let place = joined();
+    place.done("report pairs.parquet --stats stats.json --names names.csv -o page.html");
+    let Some(dom) = browsed(&place, "page.html") else { return };
     let drawn = dom.matches("class=\"row\"").count();
     assert!((5..100).contains(&drawn), "{drawn} rows in the document");
     assert_eq!(dom.matches("<canvas").count(), 3, "a chart of thresholds, of sizes, of memory");

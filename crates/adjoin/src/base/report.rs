@@ -299,6 +299,8 @@ pub struct DedupeCounts {
     pub source_rows: u64,
     pub equal_rows: u64,
     pub near_rows: u64,
+    /// Rows removed by decision of a user.
+    pub decided_rows: u64,
     pub kept_rows: u64,
     #[serde(flatten)]
     pub join: JoinCounts,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use adjoin_device::Reservation;
 use xxhash_rust::xxh3::xxh3_128;
 
+use super::decisions::Decisions;
 use super::{SORTING_SHARE, Tables};
 use crate::base::error::Result;
 use crate::base::options::format_count;
@@ -35,15 +36,21 @@ pub(super) struct Equal {
 }
 
 /// Finds rows with equal texts. Of each group, the first row in the order is kept. Rows without a text are never equal.
+/// Rows that `decisions` mark to be kept are kept, and rows marked to be removed are not compared.
 ///
 /// # Errors
 /// If a file has no such column, or memory does not suffice.
-pub(super) fn rows(tables: &Tables<'_>, text: &OrderBy, places: Option<&RowNumbers>) -> Result<Equal> {
+pub(super) fn rows(
+    tables: &Tables<'_>,
+    text: &OrderBy,
+    places: Option<&RowNumbers>,
+    decisions: Option<&Decisions>,
+) -> Result<Equal> {
     let set_memory = tables.context.reserve(RowSet::memory_bytes(tables.rows), "rows with equal texts")?;
     let (mut sorter, _sorting) = tables.sorter(SORTING_SHARE)?;
     tables.each_key("texts", text, |row, key, is_null| {
-        // Rows without a text say nothing about each other.
-        if is_null {
+        // Rows without a text say nothing about each other, and a row that is removed anyway is kept for no other.
+        if is_null || decisions.is_some_and(|decisions| decisions.removed.contains(row)) {
             return Ok(());
         }
         let (first, rest) = hashed(key);
@@ -60,6 +67,9 @@ pub(super) fn rows(tables: &Tables<'_>, text: &OrderBy, places: Option<&RowNumbe
         let (text, row) = ((key, record[..HASH_REST_BYTES].to_vec()), number(&record[record.len() - 8..]));
         match &kept {
             Some((kept_text, kept)) if *kept_text == text => {
+                if decisions.is_some_and(|decisions| decisions.kept.contains(row)) {
+                    continue;
+                }
                 gone.insert(row);
                 by_kept.push((*kept, row), &[])?;
             }

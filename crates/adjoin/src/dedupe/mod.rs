@@ -1,10 +1,12 @@
 //! Writes a data set without its near-duplicates, shard by shard, with all columns unchanged.
 //!
-//! Rows with equal texts are removed first (`equal.rs`). The others are joined, and of near rows the first in the
+//! Rows that a user decided to remove are left out (`decisions.rs`). Rows with equal texts are removed first
+//! (`equal.rs`). The others are joined, and of near rows the first in the
 //! requested order (`order.rs`) is kept. Then each file of the source is written again without the removed rows
 //! ([`crate::source`]), to a file or folder that appears atomically (`place.rs`). The removed rows are listed with the
 //! reasons (`removed.rs`).
 
+mod decisions;
 mod equal;
 mod order;
 mod place;
@@ -17,6 +19,8 @@ use std::sync::Arc;
 use adjoin_device::Reservation;
 use serde::Serialize;
 
+use self::decisions::Decisions;
+use self::equal::Equal;
 use self::place::OutputPlace;
 use self::removed::Removed;
 use crate::base::context::Context;
@@ -29,7 +33,7 @@ use crate::base::row_numbers::{RowNumbers, RowSet};
 use crate::base::sorter::{SORTER_BYTES_MIN, Sorter};
 use crate::job::{Conditions, Job, Output, removals_bytes};
 use crate::join::JoinOptions;
-use crate::sink::{CarriedColumns, PairWriter, Removals, RemovedRows, RemovedTable};
+use crate::sink::{CarriedColumns, PairWriter, Reasons, Removals, RemovedRows, RemovedTable};
 use crate::source::{self, Attributes, IdChoice, IdKind, SourceFile, SourceOptions, VectorSource};
 use crate::sql::OrderBy;
 use crate::store::{BuildOptions, FolderKind, NoUsableRow, OnBad};
@@ -61,6 +65,9 @@ pub struct Dedupe<'a> {
     pub keep_by: Option<OrderBy>,
     /// Rows with equal values of this expression are duplicates, whatever their vectors.
     pub exact_text: Option<OrderBy>,
+    /// File with decisions about single rows, as JSON lines: a row with the decision `keep` is never removed, one with
+    /// `remove` always.
+    pub decisions: Option<&'a Path>,
     /// Output: a file if the source is one, else a folder.
     pub output: &'a Path,
     /// Output of the list of removed rows.
@@ -114,30 +121,38 @@ impl Dedupe<'_> {
         let writing = place.writing_bytes(&tables)?;
         let columns = self.carried(context, source.files())?;
         let carrying = columns.as_ref().map_or(0, CarriedColumns::bytes);
-        let context = &context.naming_at_least(self.least_bytes(&*source, writing, carrying));
+        let deciding = self.decisions.map(|path| decisions::reading_bytes(context, path)).transpose()?;
+        let others = writing.max(deciding.unwrap_or(0));
+        let context = &context.naming_at_least(self.least_bytes(&*source, others, carrying));
         let tables = Tables { context, carrying, ..tables };
         drop(context.reserve(writing, "writing the data set again")?); // refused before any work
         let metric = self.join.predicate.metric();
-        let table = |target| RemovedTable::create(context, target, [ids; 2], metric, true, columns);
+        let reasons = if self.decisions.is_some() { Reasons::WithDecisions } else { Reasons::NearOrEqual };
+        let table = |target| RemovedTable::create(context, target, [ids; 2], metric, reasons, columns);
         let table = self.removed.as_ref().map(table).transpose()?; // an invalid name is reported before any work
 
-        let (places, _places_memory) = self.places(&tables)?.unzip();
+        let read = |path| Decisions::read(&tables, &self.source, path);
+        let decisions = self.decisions.map(read).transpose()?;
+        let (places, _places_memory) = self.places(&tables, decisions.as_ref())?.unzip();
         let places = places.map(Arc::new);
-        let equal = self.exact_text.as_ref().map(|text| equal::rows(&tables, text, places.as_deref())).transpose()?;
+        let equal = |text| equal::rows(&tables, text, places.as_deref(), decisions.as_ref());
+        let equal = self.exact_text.as_ref().map(equal).transpose()?;
         // Its memory serves the join, which opens the files again.
         drop(source);
-        let left_out = equal.as_ref().map(|equal| equal.gone.clone());
-        let ((mut common, join), decided) = self.near(&tables, by_number, left_out, places)?;
+        let (left_out, _left_out_memory) = left_out(&tables, equal.as_ref(), decisions.as_ref())?;
+        let never_removed = decisions.as_ref().map_or(0, |decisions| decisions.kept.len());
+        let removals = Removals::new(places).never_removing(never_removed);
+        let ((mut common, join), decided) = self.near(&tables, by_number, left_out.clone(), removals)?;
         let equal_rows = equal.as_ref().map_or(0, |equal| equal.gone.len());
+        let decided_rows = decisions.as_ref().map_or(0, |decisions| decisions.removed.len());
         let near_rows = decided.gone.len();
         // The join counts left-out rows as skipped, but these had vectors.
-        common.skipped_rows -= equal_rows;
+        common.skipped_rows -= equal_rows + decided_rows;
 
         let (mut gone, memory) = (decided.gone, decided._memory);
-        if let Some(equal) = &equal {
-            gone.extend(&equal.gone);
-        }
-        let removed = Removed::new(&tables, metric, decided.pairs, equal)?;
+        left_out.iter().for_each(|left_out| gone.extend(left_out));
+        let by_decision = decisions.as_ref().map(|decisions| &*decisions.removed);
+        let removed = Removed::new(&tables, metric, decided.pairs, equal, by_decision)?;
         if let Some(target) = self.removed.as_ref().filter(|_| ids != IdKind::None) {
             common.duplicate_ids = Some(tables.note_duplicate_ids(&self.source, target)?);
         }
@@ -147,8 +162,9 @@ impl Dedupe<'_> {
         common.command = COMMAND;
         common.seconds.total = watch.seconds();
         common.memory = context.memory();
-        let kept_rows = tables.rows - equal_rows - near_rows;
-        let dedupe = DedupeCounts { source_rows: tables.rows, equal_rows, near_rows, kept_rows, join };
+        let kept_rows = tables.rows - equal_rows - near_rows - decided_rows;
+        let source_rows = tables.rows;
+        let dedupe = DedupeCounts { source_rows, equal_rows, near_rows, decided_rows, kept_rows, join };
         Ok(Deduped { statistics: DedupeStatistics { common, dedupe }, examples })
     }
 
@@ -161,17 +177,21 @@ impl Dedupe<'_> {
         Ok(Some(CarriedColumns::of_files(columns)))
     }
 
-    /// Returns a bound on the memory of all steps, of which `writing` bytes are for the last, and `carrying` bytes for
-    /// the columns of removed rows.
-    fn least_bytes(&self, source: &dyn VectorSource, writing: u64, carrying: u64) -> u64 {
+    /// Returns a bound on the memory of all steps, of which `others` bytes are for reading decisions and for writing the
+    /// data set, and `carrying` bytes for the columns of removed rows.
+    fn least_bytes(&self, source: &dyn VectorSource, others: u64, carrying: u64) -> u64 {
         let rows = source.info().rows;
-        let of_order = if self.keep_by.is_some() { RowNumbers::memory_bytes(rows) } else { 0 };
+        let has_order = self.keep_by.is_some() || self.decisions.is_some();
+        let of_order = if has_order { RowNumbers::memory_bytes(rows) } else { 0 };
+        // Rows that are left out for both reasons are a set of their own.
+        let of_decisions = Decisions::memory_bytes(rows) + RowSet::memory_bytes(rows);
+        let of_decisions = if self.decisions.is_some() { of_decisions } else { 0 };
         let of_equal =
             if self.exact_text.is_some() { 2 * RowSet::memory_bytes(rows) + 2 * SORTER_BYTES_MIN } else { 0 };
         let joining = removals_bytes(source, &self.build, &self.join);
         let listing = RowSet::memory_bytes(rows) + LISTING_SORTERS * SORTER_BYTES_MIN + PairWriter::memory_bytes(true);
         let listing = listing + carrying;
-        of_order + of_equal + joining.max(listing).max(writing)
+        of_order + of_decisions + of_equal + joining.max(listing).max(others)
     }
 
     fn refuse_stores(&self, context: &Context) -> Result<()> {
@@ -187,22 +207,27 @@ impl Dedupe<'_> {
         Ok(())
     }
 
-    /// Returns the position of each row in the requested order, and its memory reservation.
-    fn places(&self, tables: &Tables<'_>) -> Result<Option<(RowNumbers, Reservation)>> {
-        self.keep_by.as_ref().map(|order| order::places(tables, order)).transpose()
+    /// Returns the position of each row in the requested order, and its memory reservation. Rows that a user decided to
+    /// keep are first.
+    fn places(&self, tables: &Tables<'_>, decisions: Option<&Decisions>) -> Result<Option<(RowNumbers, Reservation)>> {
+        let first = decisions.map(|decisions| &decisions.kept).filter(|kept| kept.len() > 0);
+        match (self.keep_by.as_ref(), first) {
+            (None, None) => Ok(None),
+            (order, first) => order::places(tables, order, first).map(Some),
+        }
     }
 
     /// Determines which rows to remove, other than `left_out`, because a near row is kept. Rows are kept in the order
-    /// of `places`, if given.
+    /// of `removals`.
     fn near(
         &self,
         tables: &Tables<'_>,
         source: SourceOptions,
         left_out: Option<Arc<RowSet>>,
-        places: Option<Arc<RowNumbers>>,
+        removals: Removals,
     ) -> Result<(Joined, RemovedRows)> {
         let context = tables.context;
-        let removals = Removals::new(places);
+        let leaves_out = left_out.is_some();
         let job = Job {
             conditions: Conditions::default(),
             columns: &[],
@@ -218,7 +243,7 @@ impl Dedupe<'_> {
         };
         let opened = match job.open(context) {
             // If all rows are skipped, nothing is a duplicate, and all rows are copied.
-            Err(error) if is_for_want_of_rows(&error) && self.build.on_bad == OnBad::Skip => {
+            Err(error) if is_for_want_of_rows(&error) && (self.build.on_bad == OnBad::Skip || leaves_out) => {
                 return self.nothing_near(tables);
             }
             opened => opened?,
@@ -244,6 +269,25 @@ impl Dedupe<'_> {
         let join = JoinCounts { eps, min_similarity, ..JoinCounts::default() };
         Ok(((common, join), decided))
     }
+}
+
+/// Returns the rows that the join leaves out: rows with equal texts, and rows removed by decision.
+fn left_out(
+    tables: &Tables<'_>,
+    equal: Option<&Equal>,
+    decisions: Option<&Decisions>,
+) -> Result<(Option<Arc<RowSet>>, Option<Reservation>)> {
+    Ok(match (equal, decisions) {
+        (None, None) => (None, None),
+        (Some(equal), None) => (Some(equal.gone.clone()), None),
+        (None, Some(decisions)) => (Some(decisions.removed.clone()), None),
+        (Some(equal), Some(decisions)) => {
+            let memory = tables.context.reserve(RowSet::memory_bytes(tables.rows), "rows to leave out")?;
+            let mut both = RowSet::clone(&equal.gone);
+            both.extend(&decisions.removed);
+            (Some(Arc::new(both)), Some(memory))
+        }
+    })
 }
 
 /// Returns whether a build failed because no usable row was left.

@@ -8,7 +8,7 @@ use arrow_schema::DataType;
 
 use super::{BATCH_ROWS, SORTING_SHARE, Tables};
 use crate::base::error::{Error, Result};
-use crate::base::row_numbers::RowNumbers;
+use crate::base::row_numbers::{RowNumbers, RowSet};
 use crate::source::{ColumnPlace, SourceFile, slice_bytes};
 use crate::sql::{OrderBy, common};
 
@@ -17,16 +17,37 @@ const KEYED_BYTES: u64 = 1 << 20;
 /// Copies of its columns that a key takes: intermediate results of functions, and its bytes.
 const KEY_COPIES: u64 = 6;
 
-/// Computes the positions of all rows. Rows with equal keys keep the order of the source.
+/// Computes the positions of all rows: first the rows in `first`, if any, then the others. Both have the order of the
+/// columns; rows with equal keys, or all rows without `order`, keep the order of the source.
 ///
 /// # Errors
 /// If a file has no such columns, or memory does not suffice for a number per row.
-pub(super) fn places(tables: &Tables<'_>, order: &OrderBy) -> Result<(RowNumbers, Reservation)> {
+pub(super) fn places(
+    tables: &Tables<'_>,
+    order: Option<&OrderBy>,
+    first: Option<&RowSet>,
+) -> Result<(RowNumbers, Reservation)> {
     let bytes = RowNumbers::memory_bytes(tables.rows);
     let memory = tables.context.reserve(bytes, "the order of the rows")?;
     let mut places = RowNumbers::new(tables.rows, |row| row);
+    let is_first = |row| first.is_some_and(|first| first.contains(row));
+    let Some(order) = order else {
+        let (mut of_first, mut of_others) = (0, first.map_or(0, RowSet::len));
+        for row in 0..tables.rows {
+            let next = if is_first(row) { &mut of_first } else { &mut of_others };
+            places.set(row, *next);
+            *next += 1;
+        }
+        return Ok((places, memory));
+    };
     let (mut sorter, _sorting) = tables.sorter(SORTING_SHARE)?;
-    tables.each_key("order", order, |row, key, _| sorter.push_row(key, row))?;
+    let mut prefixed = Vec::new();
+    tables.each_key("order", order, |row, key, _| {
+        prefixed.clear();
+        prefixed.push(u8::from(!is_first(row)));
+        prefixed.extend_from_slice(key);
+        sorter.push_row(&prefixed, row)
+    })?;
     let (mut sorted, mut record, mut place) = (sorter.finish()?, Vec::new(), 0);
     while let Some(row) = sorted.next_row(&mut record)? {
         places.set(row, place);

@@ -7,8 +7,9 @@ use super::equal::Equal;
 use super::{BATCH_ROWS, SORTING_SHARE, Tables};
 use crate::base::error::{Error, Result};
 use crate::base::options::Metric;
+use crate::base::row_numbers::RowSet;
 use crate::base::sorter::{Records, Sorted};
-use crate::sink::{Ended, NamedRow, RemovedTable};
+use crate::sink::{Ended, NamedRow, Reason, RemovedTable};
 use crate::source::{IdColumn, IdKind, Ids, SourceOptions};
 
 /// Number of examples, and how many of them are the least near pairs.
@@ -28,7 +29,11 @@ pub struct Example {
     pub texts: [Option<String>; 2],
 }
 
-/// Removed rows by number, each with the kept row. The payload is their value, or empty if their texts are equal.
+/// Payload of a row that was removed by decision. Its kept row is the row itself.
+const BY_DECISION: [u8; 1] = [1];
+
+/// Removed rows by number, each with the kept row. The payload is their value, empty if their texts are equal, or
+/// `BY_DECISION`.
 pub(super) struct Removed {
     metric: Metric,
     pairs: Sorted,
@@ -45,9 +50,15 @@ impl Listed {
 }
 
 impl Removed {
-    /// Combines rows removed because a near row is kept and rows removed because of equal texts. If the row kept for
+    /// Combines rows removed because a near row is kept, because of equal texts, and by decision. If the row kept for
     /// equal texts was itself removed, the row kept for that one replaces it.
-    pub(super) fn new(tables: &Tables<'_>, metric: Metric, mut near: Sorted, equal: Option<Equal>) -> Result<Self> {
+    pub(super) fn new(
+        tables: &Tables<'_>,
+        metric: Metric,
+        mut near: Sorted,
+        equal: Option<Equal>,
+        decided: Option<&RowSet>,
+    ) -> Result<Self> {
         let (mut all, memory) = tables.sorter(SORTING_SHARE)?;
         let mut equal = equal.map(|equal| Records::new(equal.by_kept)).transpose()?;
         let mut value = Vec::new();
@@ -60,6 +71,9 @@ impl Removed {
         }
         if let Some(equal) = &mut equal {
             equal.each_before(tables.rows, |kept, row| all.push((row, kept), &[]))?;
+        }
+        for row in decided.into_iter().flat_map(RowSet::iter) {
+            all.push((row, row), &BY_DECISION)?;
         }
         Ok(Self { metric, pairs: all.finish()?, _memory: memory })
     }
@@ -86,7 +100,7 @@ impl Removed {
         let (mut by_row, _memory) = tables.sorter(SORTING_SHARE)?;
         tables.each_id(options, |kept, id| {
             by_kept.each_of(kept, |row, value| {
-                // The length comes first, since a row with an equal text has no value.
+                // The length comes first, since it depends on the reason.
                 let record = [&[value.len() as u8], value, id].concat();
                 by_row.push((row, kept), &record)
             })
@@ -96,7 +110,7 @@ impl Removed {
         tables.each_id(options, |row, id| {
             by_row.each_of(row, |kept, record| {
                 let (value, kept_id) = record[1..].split_at(usize::from(record[0]));
-                table.push(NamedRow { row, id }, NamedRow { row: kept, id: kept_id }, value_of(value))
+                table.push(NamedRow { row, id }, NamedRow { row: kept, id: kept_id }, reason_of(value))
             })
         })?;
         Ok((Some(Listed(table.end()?)), examples))
@@ -129,6 +143,14 @@ impl Removed {
 
 fn value_of(payload: &[u8]) -> Option<f32> {
     payload.first_chunk().map(|value| f32::from_le_bytes(*value))
+}
+
+fn reason_of(payload: &[u8]) -> Reason {
+    match value_of(payload) {
+        Some(value) => Reason::Near(value),
+        None if payload == BY_DECISION => Reason::Decision,
+        None => Reason::EqualText,
+    }
 }
 
 impl Tables<'_> {

@@ -4,7 +4,7 @@ use adjoin_device::WRITE_BUFFER_BYTES;
 
 use super::components::Components;
 use super::pair_table::CarriedColumns;
-use super::removed_table::{NamedRow, RemovedTable};
+use super::removed_table::{NamedRow, Reason, Reasons, RemovedTable};
 use super::row_ids::{IdColumn, Rows, SinkNeeds};
 use super::sink::{PairBatch, PairSink, Written};
 use super::table::{Ended, TableWriter};
@@ -109,7 +109,7 @@ impl<'a> Keep<'a> {
         };
         let ids = [sets.results_of().store(), sets.right()].map(|store| store.manifest().ids);
         let metric = store.manifest().metric;
-        let table = |target| RemovedTable::create(context, target, ids, metric, false, columns);
+        let table = |target| RemovedTable::create(context, target, ids, metric, Reasons::Near, columns);
         let removed = removed.map(table).transpose()?;
         let kept = kept.map(|target| KeptRows::create(&rows, target)).transpose()?;
         Ok(Self { rows, pairs, tables: Tables { removed, kept }, predicate: None })
@@ -310,7 +310,7 @@ fn name(rows: &Rows<'_>, removed_rows: &RowSet, by_kept: Sorted, tables: &mut Ta
         by_row.each_of(row, |kept, record| {
             let (value, kept_id) = value_in(record);
             let kept = NamedRow { row: rows.own_number(kept), id: kept_id };
-            table.push(NamedRow { row, id: &id }, kept, Some(value))
+            table.push(NamedRow { row, id: &id }, kept, Reason::Near(value))
         })?;
     }
     spilled += by_row.spilled();
@@ -366,7 +366,7 @@ fn first_of_each(
         beyond += u64::from(predicate.is_some_and(|predicate| predicate.decide(vectors, first, vector).is_none()));
         let value = value_of(metric, vectors, first, vector);
         if let Some(table) = &mut tables.removed {
-            table.push(NamedRow { row, id }, NamedRow { row: cluster, id: first_id }, Some(value))?;
+            table.push(NamedRow { row, id }, NamedRow { row: cluster, id: first_id }, Reason::Near(value))?;
         }
     }
     Ok(Removed { beyond_threshold: predicate.map(|_| beyond), spill_bytes: members.spilled(), ..done })

@@ -36,7 +36,7 @@ pub use pairs::PairWriter;
 use pairs::{PAIR_ID_COLUMNS, TWO_SETS};
 pub(crate) use part_records::{PairSorter, PartContent, PartRecords, PartSink};
 pub(crate) use removals::{Removals, RemovedRows};
-pub(crate) use removed_table::{NamedRow, RemovedTable};
+pub(crate) use removed_table::{NamedRow, Reason, Reasons, RemovedTable};
 pub(crate) use sink::Written;
 pub use sink::{Discard, PairBatch, PairSchema, PairSink};
 pub(crate) use spilled_pairs::{SpilledPairReader, SpilledPairs};

@@ -8,9 +8,10 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use adjoin_device::Reservation;
-use arrow_array::{ArrayRef, RecordBatch};
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch};
 use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
 use arrow_select::concat::concat_batches;
+use arrow_select::nullif::nullif;
 
 use super::table::{Ended, TableWriter, WIDE_ROWS_BYTES, add_columns};
 use crate::base::context::Context;
@@ -260,7 +261,8 @@ impl WrittenLines {
 }
 
 impl<'a> PairTable<'a> {
-    /// Creates the table. `schema` has the columns that lines arrive with. The columns that they carry, if any, follow:
+    /// Creates the table. `schema` has the columns that lines arrive with, the ids of both rows first. A line whose right
+    /// id is null names no right row. The columns that they carry, if any, follow:
     /// `names` returns the names of a column of the left row and of the right row. Of these, one with the name of an
     /// earlier column is called `columns.` and its name.
     ///
@@ -277,8 +279,13 @@ impl<'a> PairTable<'a> {
             return Ok(Self { table: TableWriter::create_of(context, target, schema)?, carrying: None });
         };
         drop(context.reserve(columns.bytes(), PURPOSE)?);
-        let mut fields = schema.fields().iter().map(|field| field.as_ref().clone()).collect();
-        add_columns(&mut fields, &Schema::new(columns.fields(names)));
+        let mut fields: Vec<Field> = schema.fields().iter().map(|field| field.as_ref().clone()).collect();
+        let mut carried = columns.fields(names);
+        // A line without a right row has no values on the right.
+        if fields[1].is_nullable() {
+            carried.iter_mut().skip(1).step_by(2).for_each(|right| right.set_nullable(true));
+        }
+        add_columns(&mut fields, &Schema::new(carried));
         let all = Schema::new_with_metadata(fields, schema.metadata().clone());
         let carrying = Carrying {
             context: context.clone(),
@@ -383,17 +390,29 @@ impl Carrying<'_> {
                 end += 1;
             }
             let mut columns = lines.slice(from, end - from).columns().to_vec();
+            let own = columns.len();
             let all = columns.len() + 2 * self.columns.schemas()[0].fields().len();
             let held = self.written.add((end - from) as u64, bytes, all as u64);
             if held > self.writing.bytes() {
                 self.context.grow(&mut self.writing, held, PURPOSE)?;
             }
             columns.extend(gathered.columns(self.columns.schemas(), from..end)?);
+            if columns[1].null_count() > 0 {
+                let has_none = null_mask(&columns[1]);
+                for right in columns[own..].iter_mut().skip(1).step_by(2) {
+                    *right = nullif(right, &has_none).map_err(refused)?;
+                }
+            }
             table.write(columns)?;
             from = end;
         }
         Ok(())
     }
+}
+
+/// Returns which values are null.
+fn null_mask(column: &ArrayRef) -> BooleanArray {
+    (0..column.len()).map(|row| Some(column.is_null(row))).collect()
 }
 
 fn refused(error: ArrowError) -> Error {

@@ -18,6 +18,8 @@ use crate::store::Store;
 pub struct Removals {
     /// Position of each row in the order; the order of rows if `None`.
     pub(crate) places: Option<Arc<RowNumbers>>,
+    /// How many rows at the first positions are never removed.
+    never_removed: u64,
     decided: Arc<Mutex<Option<RemovedRows>>>,
 }
 
@@ -33,7 +35,12 @@ pub struct RemovedRows {
 impl Removals {
     /// Creates an empty result.
     pub fn new(places: Option<Arc<RowNumbers>>) -> Self {
-        Self { places, decided: Arc::default() }
+        Self { places, never_removed: 0, decided: Arc::default() }
+    }
+
+    /// Never removes the rows at the first `rows` positions.
+    pub(crate) fn never_removing(self, rows: u64) -> Self {
+        Self { never_removed: rows, ..self }
     }
 
     /// Takes the rows to remove; `None` before the join has ended.
@@ -75,6 +82,9 @@ impl PairSink for Deciding<'_> {
             let (a, b) = ((self.place(left), left), (self.place(right), right));
             // Of a pair, the row later in the requested order may be removed, whatever its number.
             let (earlier, later) = if a.0 < b.0 { (a, b) } else { (b, a) };
+            if later.0 < self.asked.never_removed {
+                continue;
+            }
             // Keys are positions in the order, so the row numbers travel in the payload.
             let mut record = [0; size_of::<f32>() + 2 * ROW_BYTES];
             record[..4].copy_from_slice(&value.to_le_bytes());

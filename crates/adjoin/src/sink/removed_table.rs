@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Float32Array, StringArray};
+use arrow_array::{ArrayRef, BooleanArray, Float32Array, StringArray};
 use arrow_schema::{DataType, Field, Schema};
+use arrow_select::nullif::nullif;
 
 use super::pair_table::{CarriedColumns, PairTable};
 use super::row_ids::IdColumn;
 use super::table::Ended;
 use crate::base::context::Context;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::options::Metric;
 use crate::base::output::Target;
 use crate::source::IdKind;
@@ -20,8 +21,47 @@ pub(crate) struct RemovedTable<'a> {
     table: PairTable<'a>,
     ids: IdColumn,
     kept_ids: IdColumn,
-    values: Vec<Option<f32>>,
-    has_reasons: bool,
+    why: Vec<Reason>,
+    reasons: Reasons,
+}
+
+/// Why a row was removed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Reason {
+    /// It is near the kept row, at this distance or similarity.
+    Near(f32),
+    /// Its text equals the text of the kept row.
+    EqualText,
+    /// A user decided so. No row is kept for it.
+    Decision,
+}
+
+/// The reasons in a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reasons {
+    /// All rows are near the kept row, so reasons are not listed.
+    Near,
+    /// Rows are near the kept row or equal to it in text.
+    NearOrEqual,
+    /// Some rows may have been removed by decision, without a kept row.
+    WithDecisions,
+}
+
+impl Reason {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Near(_) => "similar",
+            Self::EqualText => "equal text",
+            Self::Decision => "decision",
+        }
+    }
+
+    fn value(self) -> Option<f32> {
+        match self {
+            Self::Near(value) => Some(value),
+            Self::EqualText | Self::Decision => None,
+        }
+    }
 }
 
 /// A row and its id.
@@ -31,8 +71,8 @@ pub(crate) struct NamedRow<'a> {
 }
 
 impl<'a> RemovedTable<'a> {
-    /// Creates the table; `kinds` are the kinds of ids of removed and kept rows. With reasons, rows without a near row
-    /// may be listed too: rows with equal texts. Lines carry `columns`, if any.
+    /// Creates the table; `kinds` are the kinds of ids of removed and kept rows. Rows may be listed for these `reasons`.
+    /// Lines carry `columns`, if any.
     ///
     /// # Errors
     /// As [`PairTable::create`].
@@ -41,37 +81,45 @@ impl<'a> RemovedTable<'a> {
         target: &Target,
         kinds: [IdKind; 2],
         metric: Metric,
-        has_reasons: bool,
+        reasons: Reasons,
         columns: Option<CarriedColumns<'a>>,
     ) -> Result<Self> {
+        let has_reasons = reasons != Reasons::Near;
         // Rows that were removed for an equal text have no value, so the column has nulls.
         let value = metric.value_field().with_nullable(has_reasons);
         let reason = has_reasons.then(|| Field::new("reason", DataType::Utf8, false));
-        let fields = [kinds[0].field("id"), kinds[1].field("kept_id"), value].into_iter().chain(reason);
+        let kept_id = kinds[1].field("kept_id").with_nullable(reasons == Reasons::WithDecisions);
+        let fields = [kinds[0].field("id"), kept_id, value].into_iter().chain(reason);
         let names = |column: &str| [column.to_owned(), format!("kept_{column}")];
         let table = PairTable::create(context, target, Schema::new(fields.collect::<Vec<_>>()), columns, names)?;
         let (ids, kept_ids) = (IdColumn::new(kinds[0]), IdColumn::new(kinds[1]));
-        Ok(Self { table, ids, kept_ids, values: Vec::new(), has_reasons })
+        Ok(Self { table, ids, kept_ids, why: Vec::new(), reasons })
     }
 
-    /// Appends a removed row and the row kept for it, with their value, which is `None` if their texts are equal.
+    /// Appends a removed row and the row kept for it. If it was removed by decision, `kept` is ignored.
     ///
     /// # Errors
     /// If the table cannot be written.
-    pub(crate) fn push(&mut self, removed: NamedRow<'_>, kept: NamedRow<'_>, value: Option<f32>) -> Result<()> {
+    pub(crate) fn push(&mut self, removed: NamedRow<'_>, kept: NamedRow<'_>, why: Reason) -> Result<()> {
         self.ids.push(removed.row, removed.id);
         self.kept_ids.push(kept.row, kept.id);
-        self.values.push(value);
+        self.why.push(why);
         if self.ids.is_full() || self.kept_ids.is_full() { self.write() } else { Ok(()) }
     }
 
     fn write(&mut self) -> Result<()> {
-        let values = std::mem::take(&mut self.values);
-        let reason = |value: &Option<f32>| Some(if value.is_some() { "similar" } else { "equal text" });
-        let reasons = self.has_reasons.then(|| values.iter().map(reason).collect::<StringArray>());
-        let values: ArrayRef = Arc::new(Float32Array::from(values));
-        let reasons = reasons.map(|reasons| Arc::new(reasons) as ArrayRef);
+        let why = std::mem::take(&mut self.why);
+        let names = || why.iter().map(|why| Some(why.name())).collect::<StringArray>();
+        let reasons = (self.reasons != Reasons::Near).then(|| Arc::new(names()) as ArrayRef);
+        let values: ArrayRef = Arc::new(why.iter().map(|why| why.value()).collect::<Float32Array>());
         let [(rows, ids), (kept_rows, kept_ids)] = [&mut self.ids, &mut self.kept_ids].map(IdColumn::take_with_rows);
+        let kept_ids = match self.reasons {
+            Reasons::WithDecisions => {
+                let has_none: BooleanArray = why.iter().map(|&why| Some(why == Reason::Decision)).collect();
+                nullif(&kept_ids, &has_none).map_err(|error| Error::input(error.to_string()))?
+            }
+            Reasons::Near | Reasons::NearOrEqual => kept_ids,
+        };
         self.table.write([ids, kept_ids, values].into_iter().chain(reasons).collect(), &rows, &kept_rows)
     }
 

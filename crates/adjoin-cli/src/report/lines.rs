@@ -1,0 +1,330 @@
+//! The lines of a result, read in two passes: one to collect the ids, one for the shown lines and the clusters.
+
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, HashMap};
+
+use adjoin::{Components, Context, Error, Result, device::Reservation};
+use serde::Serialize;
+
+use super::result::{Kind, Line, ResultFile};
+
+/// Purpose of the memory, for error messages.
+pub(super) const PURPOSE: &str = "this report";
+/// Most lines on the page.
+pub(super) const SHOWN: usize = 100_000;
+pub(super) const SHOWN_BYTES: u64 = (SHOWN * 2 * size_of::<Shown>()) as u64;
+/// Least bytes of a page: the lines on it, and the first ids.
+pub(super) const LEAST_BYTES: u64 = SHOWN_BYTES + IDS_BYTES_AT_ONCE;
+/// The right row of a line without one.
+const NO_ROW: u32 = u32::MAX;
+/// Number of thresholds on the curve.
+const STEPS: usize = 200;
+/// Bytes that are reserved at once.
+pub(super) const IDS_BYTES_AT_ONCE: u64 = 1 << 20;
+/// Bytes of an id in addition to its text: in the map, in its cluster, and on the page.
+const BYTES_AN_ID: u64 = 144;
+
+/// Result of both passes.
+pub(super) struct Lines {
+    pub(super) total: u64,
+    /// Distinct queries of hits; else 0.
+    pub(super) queries: u64,
+    pub(super) causes: Causes,
+    pub(super) ids: Vec<String>,
+    /// The side of each id, 0 or 1, if the rows of both sides are kept apart; else empty.
+    pub(super) sides: Vec<u8>,
+    /// Whether one side has the larger number in each line, as row numbers of one set do.
+    pub(super) is_ordered: bool,
+    /// The lines on the page, the most important first.
+    pub(super) shown: Vec<ShownLine>,
+    /// Number of lines at each threshold.
+    pub(super) curve: Vec<(f64, u64)>,
+    /// Members of each cluster as positions in `ids`, the largest cluster first.
+    pub(super) clusters: Vec<Vec<u32>>,
+    /// Memory of the ids and of the lines that are shown.
+    pub(super) memory: Vec<Reservation>,
+}
+
+/// A line on the page: positions of its rows in the ids, and its value.
+pub(super) struct ShownLine {
+    pub(super) left: u32,
+    pub(super) right: Option<u32>,
+    pub(super) value: Option<f32>,
+}
+
+/// Number of removed rows by the reason of their removal.
+#[derive(Default, Serialize)]
+pub(super) struct Causes {
+    near: u64,
+    equal: u64,
+    decided: u64,
+}
+
+impl Causes {
+    fn add(&mut self, line: &Line) {
+        *match line {
+            Line { right: None, .. } => &mut self.decided,
+            Line { value: None, .. } => &mut self.equal,
+            _ => &mut self.near,
+        } += 1;
+    }
+}
+
+/// Returns the bytes of an id with a text of this length.
+pub(super) fn bytes_of_id(text_bytes: usize) -> u64 {
+    2 * text_bytes as u64 + BYTES_AN_ID
+}
+
+/// A line, ordered by its rank: a max-heap of these returns the least important one first.
+struct Shown {
+    rank: f32,
+    /// The right row is `NO_ROW` if there is none.
+    pair: (u32, u32),
+    /// NaN if there is none.
+    value: f32,
+}
+
+impl Shown {
+    fn line(self) -> ShownLine {
+        let Self { pair: (left, right), value, .. } = self;
+        ShownLine {
+            left,
+            right: Some(right).filter(|&right| right != NO_ROW),
+            value: Some(value).filter(|value| value.is_finite()),
+        }
+    }
+}
+
+impl Ord for Shown {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.rank.total_cmp(&other.rank).then(self.pair.cmp(&other.pair))
+    }
+}
+
+impl PartialOrd for Shown {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Shown {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Shown {}
+
+/// What the first pass collects.
+struct Collected {
+    interned: Interned,
+    is_ordered: bool,
+    total: u64,
+    queries: u64,
+    low: f32,
+    high: f32,
+    causes: Causes,
+}
+
+impl Lines {
+    /// Reads the lines of a file. If its rows are of two sets, left and right ids are kept apart. Leaves `spare_bytes`
+    /// bytes of memory for inputs that are read afterwards.
+    pub(super) fn read(context: &Context, file: &ResultFile, of_two_sets: bool, spare_bytes: u64) -> Result<Self> {
+        let reading = file.reading_bytes()?;
+        drop(context.reserve(LEAST_BYTES + reading.max(spare_bytes), PURPOSE)?);
+        let shown_memory = context.reserve(SHOWN_BYTES, PURPOSE)?;
+        // Held during both passes, so that ids do not take the memory of inputs that are read later.
+        let spare = context.reserve(spare_bytes.saturating_sub(reading), PURPOSE)?;
+        let right = usize::from(of_two_sets);
+        let Collected { mut interned, is_ordered, total, queries, low, high, causes } =
+            Self::collect(context, file, right)?;
+        let rows = interned.len() as u64;
+        let components_bytes = if file.kind == Kind::Hits { 0 } else { Components::memory_bytes(rows) };
+        let of_components = context.reserve(components_bytes, PURPOSE)?;
+        let _memory = (spare, of_components);
+        let mut components = Components::new(if file.kind == Kind::Hits { 0 } else { rows });
+        let (mut shown, mut curve) = (BinaryHeap::new(), Curve::new(low, high, file.is_similarity()));
+        let mut number = 0;
+        // Second pass: only the most important lines are kept, since memory may not hold all of them.
+        file.each(context, |Line { left, right: right_id, value }| {
+            value.iter().for_each(|&value| curve.add(value));
+            number += 1;
+            if file.kind == Kind::Hits && number > SHOWN {
+                return Ok(());
+            }
+            let left = interned.place(context, 0, left)?;
+            let right = right_id.map_or(Ok(NO_ROW), |id| interned.place(context, right, id))?;
+            match (file.kind, right) {
+                (Kind::Hits, _) | (_, NO_ROW) => (),
+                _ => components.join(left.into(), right.into()),
+            }
+            if file.kind != Kind::Clusters {
+                let rank = rank(file, number, value);
+                shown.push(Shown { rank, pair: (left, right), value: value.unwrap_or(f32::NAN) });
+            }
+            if shown.len() > SHOWN {
+                shown.pop();
+            }
+            Ok(())
+        })?;
+        let (ids, sides, mut memory) = interned.into_ids(of_two_sets);
+        memory.push(shown_memory);
+        let clusters = if file.kind == Kind::Hits { Vec::new() } else { clusters_of(&mut components, rows) };
+        let shown = shown.into_sorted_vec().into_iter().map(Shown::line).collect();
+        Ok(Self { total, queries, causes, shown, curve: curve.points(), clusters, ids, sides, is_ordered, memory })
+    }
+
+    /// Reads the lines a first time, since the second pass needs the number of ids and the range of the values.
+    fn collect(context: &Context, file: &ResultFile, right: usize) -> Result<Collected> {
+        let (low, high) = (f32::INFINITY, f32::NEG_INFINITY);
+        let interned = Interned::default();
+        let causes = Causes::default();
+        let mut all = Collected { interned, is_ordered: true, total: 0, queries: 0, low, high, causes };
+        let mut query = None;
+        file.each(context, |line| {
+            all.total += 1;
+            all.causes.add(&line);
+            let Line { left, right: right_id, value } = line;
+            if let Some(value) = value {
+                (all.low, all.high) = (all.low.min(value), all.high.max(value));
+            }
+            if file.kind == Kind::Hits {
+                // The hits of a query are next to each other.
+                if query.as_ref() != Some(&left) {
+                    all.queries += 1;
+                    query = Some(left.clone());
+                }
+                // Other ids are in no cluster and on no page.
+                if all.total > SHOWN as u64 {
+                    return Ok(());
+                }
+            }
+            all.is_ordered = all.is_ordered
+                && right_id.as_ref().is_none_or(|right| match file.kind {
+                    Kind::Removed => is_before(right, &left),
+                    Kind::Clusters => true,
+                    Kind::Pairs | Kind::Hits => is_before(&left, right),
+                });
+            all.interned.place(context, 0, left)?;
+            right_id.map_or(Ok(()), |id| all.interned.place(context, right, id).map(drop))
+        })?;
+        Ok(all)
+    }
+}
+
+/// Returns the rank of a line: the smallest is shown first. Of pairs these are the closest, of removed rows the
+/// farthest, which are the doubtful ones. Hits keep their order.
+fn rank(file: &ResultFile, number: usize, value: Option<f32>) -> f32 {
+    let farness = value.map(|value| if file.is_similarity() { -value } else { value });
+    match file.kind {
+        Kind::Removed => farness.map_or(f32::INFINITY, |farness| -farness),
+        Kind::Pairs | Kind::Clusters => farness.unwrap_or(f32::NEG_INFINITY),
+        // All numbers up to the last shown line are exact in f32.
+        Kind::Hits => number as f32,
+    }
+}
+
+/// Returns whether one id is a number below another.
+fn is_before(left: &str, right: &str) -> bool {
+    matches!((left.parse::<u64>(), right.parse::<u64>()), (Ok(left), Ok(right)) if left < right)
+}
+
+fn clusters_of(components: &mut Components, rows: u64) -> Vec<Vec<u32>> {
+    let mut members: HashMap<u64, Vec<u32>> = HashMap::new();
+    // Rows that were removed without a kept row are in no cluster.
+    for row in 0..rows {
+        if components.is_paired(row) {
+            members.entry(components.first(row)).or_default().push(row as u32);
+        }
+    }
+    let mut clusters: Vec<Vec<u32>> = members.into_values().collect();
+    // Ties are broken by the first member, so that the page does not depend on the order in the hash map.
+    clusters.sort_by(|a, b| b.len().cmp(&a.len()).then(a[0].cmp(&b[0])));
+    clusters
+}
+
+/// Ids of each side with their numbers, in order of first use; with one set, all are on the first side.
+#[derive(Default)]
+struct Interned {
+    places: [HashMap<String, u32>; 2],
+    /// Bytes that may be added before more memory is reserved.
+    granted_bytes: u64,
+    memory: Vec<Reservation>,
+}
+
+impl Interned {
+    fn len(&self) -> usize {
+        self.places.iter().map(HashMap::len).sum()
+    }
+
+    fn place(&mut self, context: &Context, side: usize, id: String) -> Result<u32> {
+        let next = self.len();
+        if let Some(&place) = self.places[side].get(&id) {
+            return Ok(place);
+        }
+        let bytes = bytes_of_id(id.len());
+        // A reservation for each id would be slow, so a larger one is taken and used up.
+        if bytes > self.granted_bytes {
+            let granted = bytes.max(IDS_BYTES_AT_ONCE);
+            self.memory.push(context.reserve(granted, PURPOSE)?);
+            self.granted_bytes = granted;
+        }
+        self.granted_bytes -= bytes;
+        let place = u32::try_from(next).map_err(|_| Error::input("more ids than a page can have"))?;
+        self.places[side].insert(id, place);
+        Ok(place)
+    }
+
+    fn into_ids(self, of_two_sets: bool) -> (Vec<String>, Vec<u8>, Vec<Reservation>) {
+        let mut sides = vec![0; if of_two_sets { self.len() } else { 0 }];
+        self.places[1].values().for_each(|&place| sides[place as usize] = 1);
+        let places = self.places.into_iter().flatten();
+        let mut ids: Vec<(u32, String)> = places.map(|(id, place)| (place, id)).collect();
+        // Numbers follow the order of first use, which a hash map does not keep.
+        ids.sort_unstable();
+        (ids.into_iter().map(|(_, id)| id).collect(), sides, self.memory)
+    }
+}
+
+/// Number of pairs at each of several thresholds.
+struct Curve {
+    low: f64,
+    width: f64,
+    is_similarity: bool,
+    steps: Vec<u64>,
+}
+
+impl Curve {
+    fn new(low: f32, high: f32, is_similarity: bool) -> Self {
+        let (low, high) = (f64::from(low), f64::from(high));
+        Self { low, width: (high - low) / STEPS as f64, is_similarity, steps: vec![0; STEPS] }
+    }
+
+    fn add(&mut self, value: f32) {
+        // The range is empty if all values are equal.
+        let step = if self.width > 0.0 { ((f64::from(value) - self.low) / self.width) as usize } else { 0 };
+        // The largest value is the end of the last step.
+        self.steps[step.min(STEPS - 1)] += 1;
+    }
+
+    /// Returns thresholds in ascending order, with the number of pairs within each.
+    fn points(self) -> Vec<(f64, u64)> {
+        let edge = |k: usize| self.low + self.width * k as f64;
+        if self.steps.iter().all(|&pairs| pairs == 0) {
+            return Vec::new(); // no pairs, no range of thresholds
+        }
+        let mut sum = 0;
+        let mut add = |pairs: u64| {
+            sum += pairs;
+            sum
+        };
+        // A lower similarity includes more pairs, so the sum starts at the high end.
+        if self.is_similarity {
+            let mut points: Vec<_> = (0..STEPS).rev().map(|k| (edge(k), add(self.steps[k]))).collect();
+            points.reverse();
+            points
+        } else {
+            (0..STEPS).map(|k| (edge(k + 1), add(self.steps[k]))).collect()
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! The file of a result: which kind it is of, and how its lines are read.
+
+use std::path::{Path, PathBuf};
+
+use adjoin::{Context, Error, PairSchema, Result, TableFile};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Float32Type, Float64Type, Int64Type};
+use arrow_array::{Array, RecordBatch};
+use arrow_schema::{DataType, Schema};
+use serde::Serialize;
+
+use super::table::{column, open, texts_of};
+
+/// Columns of ids of any result, which text files do not distinguish from numbers.
+const ID_COLUMNS: [&str; 6] = ["left_id", "right_id", "id", "kept_id", "cluster", "query"];
+/// Columns of values; a result has at most one.
+const VALUES: [&str; 3] = ["distance", "similarity", "score"];
+/// Prefix of a column if its own name is taken in a result.
+const RENAMED: &str = "columns.";
+/// Most columns that a page shows.
+const CARRIED_MAX: usize = 16;
+
+/// Kind of a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Kind {
+    Pairs,
+    /// Removed rows, each with the row kept for it.
+    Removed,
+    Clusters,
+    /// Hits of queries, or neighbors of rows.
+    Hits,
+}
+
+impl Kind {
+    /// Pairs are first, since a table with both columns of ids is one of pairs whatever else it has.
+    const ALL: [Self; 4] = [Self::Pairs, Self::Removed, Self::Clusters, Self::Hits];
+
+    /// Returns the columns of the ids on the left and on the right.
+    fn id_columns(self) -> [&'static str; 2] {
+        match self {
+            Self::Pairs => PairSchema::ID_COLUMNS,
+            Self::Removed => ["id", "kept_id"],
+            Self::Clusters => ["id", "cluster"],
+            Self::Hits => ["query", "id"],
+        }
+    }
+
+    /// Returns the columns of the result itself other than its ids and its value.
+    fn further_columns(self) -> &'static [&'static str] {
+        match self {
+            Self::Pairs | Self::Clusters => &[],
+            Self::Removed => &["reason"],
+            Self::Hits => &["rank"],
+        }
+    }
+
+    fn of(schema: &Schema) -> Option<Self> {
+        let has = |name: &str| schema.index_of(name).is_ok();
+        let is_kind = |kind: &Self| kind.id_columns().into_iter().all(has) && (*kind != Self::Hits || has("rank"));
+        Self::ALL.into_iter().find(is_kind)
+    }
+
+    /// Returns the names in a result of a column of the left and of the right rows.
+    fn carried_names(self, name: &str) -> [Option<String>; 2] {
+        match self {
+            Self::Pairs => ["left", "right"].map(|side| Some(format!("{side}_{name}"))),
+            Self::Removed => [Some(name.to_owned()), Some(format!("kept_{name}"))],
+            Self::Clusters => [Some(name.to_owned()), None],
+            Self::Hits => [None, Some(name.to_owned())],
+        }
+    }
+}
+
+/// A column of the rows that lines carry.
+pub(super) struct Carried {
+    pub(super) name: String,
+    /// Its places in the table, for the left and the right row.
+    places: [Option<usize>; 2],
+    pub(super) is_text: bool,
+}
+
+/// A line of a result.
+pub(super) struct Line {
+    pub(super) left: String,
+    /// `None` if a row was removed without a row that is kept for it.
+    pub(super) right: Option<String>,
+    /// `None` if the result has no values, or the texts of both rows are equal.
+    pub(super) value: Option<f32>,
+}
+
+/// The file of a result.
+pub(super) struct ResultFile {
+    path: PathBuf,
+    table: TableFile,
+    pub(super) kind: Kind,
+    /// Column of the value; clusters have none.
+    value: Option<&'static str>,
+    ids: [usize; 2],
+    pub(super) carried: Vec<Carried>,
+}
+
+impl ResultFile {
+    /// Opens a result of any kind.
+    ///
+    /// # Errors
+    /// If the file cannot be read or is not a result, or memory does not suffice for its header.
+    pub(super) fn open(context: &Context, path: &Path) -> Result<Self> {
+        let table = open(context, path, &ID_COLUMNS)?;
+        let (schema, path) = (table.schema(), path.to_owned());
+        if schema.fields().is_empty() {
+            // A JSON file without lines states no kind.
+            return Ok(Self {
+                path,
+                table,
+                kind: Kind::Pairs,
+                value: Some(VALUES[0]),
+                ids: [0; 2],
+                carried: Vec::new(),
+            });
+        }
+        let kind = Kind::of(schema).ok_or_else(|| no_result(&path, schema))?;
+        let value = VALUES.into_iter().find(|name| schema.index_of(name).is_ok());
+        if kind != Kind::Clusters && value.is_none() {
+            let at = path.display();
+            return Err(Error::input(format!(
+                "{at} has no column distance or similarity; name a result as adjoin wrote it"
+            )));
+        }
+        let [left, right] = kind.id_columns();
+        let ids = [column(&table, &path, left)?, column(&table, &path, right)?];
+        let carried = carried(kind, value, schema);
+        Ok(Self { path, kind, value: value.filter(|_| kind != Kind::Clusters), ids, carried, table })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the name of the values, such as `distance`; `None` for clusters.
+    pub(super) fn value(&self) -> Option<&'static str> {
+        self.value
+    }
+
+    /// Returns whether larger values are nearer.
+    pub(super) fn is_similarity(&self) -> bool {
+        self.value.is_some_and(|value| value != "distance")
+    }
+
+    /// Returns whether the file states that left and right rows are of two sets; CSV and JSON lines never do.
+    pub(super) fn is_marked_of_two_sets(&self) -> bool {
+        let (key, value) = PairSchema::TWO_SETS;
+        self.table.schema().metadata().get(key).is_some_and(|sets| sets == value)
+    }
+
+    /// Returns whether lines carry columns of the rows of a side.
+    pub(super) fn carries(&self, side: usize) -> bool {
+        self.carried.iter().any(|column| column.places[side].is_some())
+    }
+
+    /// Returns the columns to count in the tables of names too, if they have them.
+    pub(super) fn counted(&self) -> Vec<&str> {
+        let carried = self.carried.iter().filter(|_| self.kind == Kind::Removed);
+        carried.map(|column| column.name.as_str()).collect()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.table.schema().fields().is_empty()
+    }
+
+    /// Returns the places of the ids, and of the value if there is one.
+    fn columns(&self) -> Result<Vec<usize>> {
+        let value = self.value.map(|value| column(&self.table, &self.path, value)).transpose()?;
+        Ok(self.ids.into_iter().chain(value).collect())
+    }
+
+    /// Returns the places of the ids and of all columns that lines carry.
+    fn columns_of_rows(&self) -> Vec<usize> {
+        let carried = self.carried.iter().flat_map(|column| column.places).flatten();
+        self.ids.into_iter().chain(carried).collect()
+    }
+
+    /// Returns the bytes that reading lines takes, and reading the columns of their rows.
+    pub(super) fn reading_bytes(&self) -> Result<u64> {
+        if self.is_empty() {
+            return Ok(0);
+        }
+        let lines = self.table.reading_bytes(&self.columns()?)?;
+        if self.carried.is_empty() {
+            Ok(lines)
+        } else {
+            Ok(lines.max(self.table.reading_bytes(&self.columns_of_rows())?))
+        }
+    }
+
+    /// Returns bounds on the number of lines and on the bytes of their ids as texts.
+    pub(super) fn size(&self) -> Result<(u64, u64)> {
+        if self.is_empty() { Ok((0, 0)) } else { self.table.size(&self.ids) }
+    }
+
+    /// Passes the ids of one side to `take`, each with the number of its line, which takes less memory than reading
+    /// lines. A missing id is empty.
+    ///
+    /// # Errors
+    /// If the file cannot be read, memory does not suffice, or `take` fails.
+    pub(super) fn each_id(&self, context: &Context, side: usize, mut take: impl FnMut(u64, &str)) -> Result<()> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        self.table.each(context, &self.ids[side..=side], |first, batch| {
+            let id = texts_of(batch.column(0))?;
+            (0..batch.num_rows()).try_for_each(|row| id(row).map(|id| take(first + row as u64, &id)))
+        })
+    }
+
+    /// Passes each line to `take`.
+    ///
+    /// # Errors
+    /// If the file cannot be read, memory does not suffice, or `take` fails.
+    pub(super) fn each(&self, context: &Context, mut take: impl FnMut(Line) -> Result<()>) -> Result<()> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        self.table.each(context, &self.columns()?, |first, batch| {
+            let values = self.value.map(|name| self.values(first, batch, name)).transpose()?;
+            let (left, right) = (texts_of(batch.column(0))?, texts_of(batch.column(1))?);
+            (0..batch.num_rows()).try_for_each(|k| {
+                let right = Some(right(k)?).filter(|id| self.kind != Kind::Removed || !id.is_empty());
+                take(Line { left: left(k)?, right, value: values.as_ref().and_then(|values| values[k]) })
+            })
+        })
+    }
+
+    /// Passes the rows that each line names to `take`, with the number of the line: both ids, and a function that
+    /// returns the value of a carried column on a side, `None` if the side has none.
+    ///
+    /// # Errors
+    /// If the file cannot be read, memory does not suffice, or `take` fails.
+    pub(super) fn each_rows(
+        &self,
+        context: &Context,
+        mut take: impl FnMut(u64, [&str; 2], &dyn Fn(usize, usize) -> Result<Option<String>>) -> Result<()>,
+    ) -> Result<()> {
+        if self.carried.is_empty() {
+            return Ok(());
+        }
+        self.table.each(context, &self.columns_of_rows(), |first, batch| {
+            let (left, right) = (texts_of(batch.column(0))?, texts_of(batch.column(1))?);
+            // The columns of a batch have the order of `columns_of_rows`.
+            let columns = batch.columns()[2..].iter().map(|column| texts_of(column)).collect::<Result<Vec<_>>>()?;
+            let mut places = 0..;
+            let place = |place: &Option<usize>| place.and_then(|_| places.next());
+            let places: Vec<Option<usize>> = self.carried.iter().flat_map(|column| &column.places).map(place).collect();
+            for k in 0..batch.num_rows() {
+                let value = |column: usize, side: usize| places[2 * column + side].map(|at| columns[at](k)).transpose();
+                take(first + k as u64, [&left(k)?, &right(k)?], &value)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn values(&self, first: u64, batch: &RecordBatch, name: &str) -> Result<Vec<Option<f32>>> {
+        let values = batch.column(2);
+        let floats: Vec<Option<f32>> = match values.data_type() {
+            DataType::Float32 => values.as_primitive::<Float32Type>().iter().collect(),
+            DataType::Float64 => values.as_primitive::<Float64Type>().iter().map(|x| x.map(|x| x as f32)).collect(),
+            DataType::Int64 => values.as_primitive::<Int64Type>().iter().map(|x| x.map(|x| x as f32)).collect(),
+            DataType::Null => vec![None; batch.num_rows()],
+            _ => Vec::new(),
+        };
+        // Rows that were removed for an equal text have no value.
+        let is_good = |value: &Option<f32>| value.map_or(self.kind == Kind::Removed, f32::is_finite);
+        match floats.iter().position(|value| !is_good(value)) {
+            None if floats.len() == batch.num_rows() => Ok(floats),
+            bad => {
+                let (at, row) = (self.path.display(), first + bad.unwrap_or(0) as u64);
+                Err(Error::input(format!("{at}: row {row} has no number as its {name}; write the result again")))
+            }
+        }
+    }
+}
+
+/// Returns the columns of rows in a result of this kind, in the order of the table.
+fn carried(kind: Kind, value: Option<&str>, schema: &Schema) -> Vec<Carried> {
+    let own = |name: &str| {
+        kind.id_columns().contains(&name)
+            || kind.further_columns().contains(&name)
+            || value.is_some_and(|own| own == name)
+    };
+    let place = |name: &str| {
+        // A column of a row has a prefix if its name is taken.
+        let renamed = schema.index_of(&format!("{RENAMED}{name}"));
+        renamed.ok().or_else(|| schema.index_of(name).ok().filter(|_| !own(name)))
+    };
+    let mut carried: Vec<Carried> = Vec::new();
+    for field in schema.fields().iter().filter(|field| !own(field.name())) {
+        let name = field.name().strip_prefix(RENAMED).unwrap_or(field.name());
+        let name = if kind == Kind::Pairs { name.strip_prefix("left_") } else { Some(name) };
+        let Some(name) = name.filter(|_| is_shown(field.data_type())) else { continue };
+        let names = kind.carried_names(name);
+        let places = names.each_ref().map(|name| name.as_deref().and_then(place));
+        // A column of both rows is carried only with its partner.
+        let is_whole = names.iter().zip(places).all(|(name, place)| name.is_none() || place.is_some());
+        if is_whole && carried.len() < CARRIED_MAX {
+            let is_text = matches!(field.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+            carried.push(Carried { name: name.to_owned(), places, is_text });
+        }
+    }
+    carried
+}
+
+/// Returns whether values of a type can be read by a person.
+fn is_shown(data: &DataType) -> bool {
+    !data.is_nested() && !data.is_binary() && *data != DataType::Null
+}
+
+/// Refuses a table that is no result, or a result without rows to show.
+fn no_result(path: &Path, schema: &Schema) -> Error {
+    let at = path.display();
+    if schema.index_of("count").is_ok() {
+        return Error::input(format!(
+            "{at} has counts of neighbors, which no page shows; name pairs or another result"
+        ));
+    }
+    Error::input(format!(
+        "{at} is no result that a page shows; name pairs (left_id, right_id, distance or similarity), removed rows (id, \
+         kept_id), clusters (id, cluster) or hits (query, rank, id)"
+    ))
+}
