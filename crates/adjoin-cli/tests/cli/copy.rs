@@ -47,7 +47,9 @@ fn refused(place: &Place, server: &Server, line: &str, expected: &str) {
     let ran = run(place, server, line);
     let said = String::from_utf8(ran.stderr).unwrap();
     assert!(matches!(ran.status.code(), Some(2 | 4)), "{line}: {:?} {said}", ran.status.code());
-    let errors: Vec<&str> = said.lines().filter(|line| line.starts_with("adjoin: ")).collect();
+    // A note says which objects are left.
+    let is_error = |line: &&str| line.starts_with("adjoin: ") && !line.contains(" are left without a manifest");
+    let errors: Vec<&str> = said.lines().filter(is_error).collect();
     assert!(errors.len() == 1 && errors[0].contains(expected), "{line}: {said}");
     assert_eq!(place.listing(), before, "{line}");
     assert_eq!(server.unfinished(), 0, "{line}");
@@ -210,7 +212,8 @@ fn throttled_copies_succeed_and_others_are_refused_in_one_line() {
 fn damaged_folders_are_not_copied() {
     let (place, server, context) = (place(), Server::start(), Context::default());
     for kind in KINDS {
-        for (path, bytes) in place.tree(kind) {
+        // The lock file of a collection is empty.
+        for (path, bytes) in place.tree(kind).into_iter().filter(|(_, bytes)| !bytes.is_empty()) {
             // Also of the headers and ends of buckets, pages and blocks.
             let places = [0, 9, bytes.len() / 2, bytes.len() - 1].into_iter().filter(|at| *at < bytes.len());
             for at in places {
@@ -246,8 +249,9 @@ fn damaged_folders_are_not_copied() {
         refused(&place, &server, &format!("copy s3://bucket/store {to}"), "s3://bucket/store is damaged, so no copy");
         assert!(!server.objects().contains_key("back/manifest.json"));
     }
-    server.remove(&vectors);
-    refused(&place, &server, "copy s3://bucket/store back", "there is no such");
+    let without = Server::start();
+    server.objects().iter().filter(|(key, _)| **key != vectors).for_each(|(key, bytes)| without.put(key, bytes));
+    refused(&place, &without, "copy s3://bucket/store back", "there is no such");
 }
 
 #[test]

@@ -92,10 +92,6 @@ impl Server {
         state.objects.iter().map(|(key, object)| (key.clone(), object.bytes.clone())).collect()
     }
 
-    pub(crate) fn remove(&self, key: &str) {
-        self.state.lock().unwrap().objects.remove(key).unwrap();
-    }
-
     /// Returns the number of objects that were begun and neither completed nor given up.
     pub(crate) fn unfinished(&self) -> usize {
         self.state.lock().unwrap().uploads.len()
