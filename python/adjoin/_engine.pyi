@@ -18,6 +18,7 @@ __all__ = [
     "build_index",
     "columns",
     "condition_columns",
+    "copy_folder",
     "create_live",
     "dedupe",
     "explain",

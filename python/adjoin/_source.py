@@ -7,6 +7,7 @@ folder.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -170,8 +171,7 @@ def _array(source: Any) -> Any:
     import numpy
 
     if str(getattr(source, "dtype", "")) == "torch.bfloat16":  # numpy has no such type, so PyTorch refuses to convert it
-        import torch
-
+        torch = sys.modules["torch"]  # there is a tensor of it
         return source.detach().cpu().view(torch.int16).numpy().view("V2")
     is_dlpack = not hasattr(source, "__array__") and hasattr(source, "__dlpack__")
     return numpy.from_dlpack(source) if is_dlpack and not hasattr(source, "__array_interface__") else numpy.asarray(source)
@@ -179,7 +179,7 @@ def _array(source: Any) -> Any:
 
 def _is_bfloat16(array: Any) -> bool:
     """Returns whether elements are of the type bfloat16 of ml_dtypes, or the two bytes as which numpy loads it."""
-    return array.dtype.name == "bfloat16" or array.dtype.str[1:] == "V2"
+    return bool(array.dtype.name == "bfloat16" or array.dtype.str[1:] == "V2")
 
 
 def _floats(array: Any) -> Any:

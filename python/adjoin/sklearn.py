@@ -82,7 +82,7 @@ class _NeighborsTransformer(TransformerMixin, BaseEstimator):  # type: ignore[mi
         if self.metric not in METRICS:
             raise ValueError(f"metric is {self.metric!r}; give 'euclidean' or 'cosine'")
         rows = validate_data(self, X, dtype=numpy.float32)
-        options = {"memory": self.memory, "threads": self.threads, "temporary": self.temporary}
+        options: dict[str, Any] = {"memory": self.memory, "threads": self.threads, "temporary": self.temporary}
         self._rows = _StoredRows(rows, METRICS[self.metric], options)
         self.n_samples_fit_ = len(rows)
         return self
@@ -92,7 +92,7 @@ class _NeighborsTransformer(TransformerMixin, BaseEstimator):  # type: ignore[mi
         check_is_fitted(self)
         queries = validate_data(self, X, dtype=numpy.float32, reset=False)
         effort: dict[str, Any] = {"exact": True} if self.recall is None else {"recall": self.recall}
-        options = {"memory": self.memory, "threads": self.threads, "temporary": self.temporary}
+        options: dict[str, Any] = {"memory": self.memory, "threads": self.threads, "temporary": self.temporary}
         with self._rows.store.search(queries, progress=False, **target, **effort, **options) as hits:
             ids, offsets = hits.ids.ravel().astype(numpy.int64), hits.offsets
             data = self._distances(hits) if self.mode == "distance" else numpy.ones(len(ids))
@@ -233,7 +233,7 @@ class NearDuplicates(ClusterMixin, BaseEstimator):  # type: ignore[misc, unused-
         rows = validate_data(self, X, dtype=numpy.float32)
         within: dict[str, Any] = {"min_similarity": 1.0 - self.eps} if self.metric == "cosine" else {"eps": self.eps}
         effort: dict[str, Any] = {"exact": True} if self.recall is None else {"recall": self.recall}
-        options = {"memory": self.memory, "threads": self.threads, "temporary": self.temporary}
+        options: dict[str, Any] = {"memory": self.memory, "threads": self.threads, "temporary": self.temporary}
         first = numpy.arange(len(rows))
         with join(rows, progress=False, **within, **effort, **options) as result:
             grouped = result.clusters().to_arrow()
