@@ -261,7 +261,7 @@ impl State {
                 Answer { status: "204 No Content", headers: Vec::new(), body: Vec::new() }
             }
             (_, None) => {
-                if request.headers.get("if-none-match").is_some() && self.objects.contains_key(key) {
+                if request.headers.contains_key("if-none-match") && self.objects.contains_key(key) {
                     return Answer::refused("412 Precondition Failed", "PreconditionFailed");
                 }
                 let tag = self.put(key, request.body.clone());
