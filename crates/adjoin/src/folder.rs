@@ -9,7 +9,6 @@ use std::sync::Arc;
 use arrow_schema::{Schema, SchemaRef};
 use serde::Serialize;
 
-pub use self::copy::CopyReport;
 pub use self::get::OnMissing;
 use self::get::fetching_bytes;
 use crate::base::context::Context;

@@ -122,7 +122,7 @@ pub use collection::{
     Attribute, AttributeKind, Collection, CollectionManifest, CollectionOptions, CollectionStatistics, Durability,
     Merger, Write, WriteReport,
 };
-pub use folder::{ClosedFolder, CopyReport, Folder, FolderFacts, OnMissing};
+pub use folder::{ClosedFolder, Folder, FolderFacts, OnMissing};
 pub use graph::GraphOptions;
 pub use index::{BuiltIndex, Index, IndexOptions, RelayoutReport};
 pub use store::{Append, AppendReport, BuildOptions, BuildReport, FolderKind, OnBad, OnDuplicateId, Store};
