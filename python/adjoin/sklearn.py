@@ -32,6 +32,21 @@ GraphMetric = Literal["euclidean", "cosine"]
 METRICS: dict[str, Literal["l2", "cosine"]] = {"euclidean": "l2", "cosine": "cosine"}
 
 
+def _metric(estimator: Any) -> Literal["l2", "cosine"]:
+    """Returns the metric of an estimator as the engine calls it."""
+    if estimator.metric not in METRICS:
+        raise ValueError(f"metric is {estimator.metric!r}; give 'euclidean' or 'cosine'")
+    return METRICS[estimator.metric]
+
+
+def _effort(estimator: Any) -> dict[str, Any]:
+    return {"exact": True} if estimator.recall is None else {"recall": estimator.recall}
+
+
+def _resources(estimator: Any) -> dict[str, Any]:
+    return {"memory": estimator.memory, "threads": estimator.threads, "temporary": estimator.temporary}
+
+
 class _StoredRows:
     """A store in a temporary folder, removed with this object. A pickle holds its files."""
 
@@ -79,11 +94,9 @@ class _NeighborsTransformer(TransformerMixin, BaseEstimator):  # type: ignore[mi
         """Stores the rows of ``X``, an array of numbers with a row for each vector. ``y`` is ignored."""
         if self.mode not in ("distance", "connectivity"):
             raise ValueError(f"mode is {self.mode!r}; give 'distance' or 'connectivity'")
-        if self.metric not in METRICS:
-            raise ValueError(f"metric is {self.metric!r}; give 'euclidean' or 'cosine'")
+        metric = _metric(self)
         rows = validate_data(self, X, dtype=numpy.float32)
-        options: dict[str, Any] = {"memory": self.memory, "threads": self.threads, "temporary": self.temporary}
-        self._rows = _StoredRows(rows, METRICS[self.metric], options)
+        self._rows = _StoredRows(rows, metric, _resources(self))
         self.n_samples_fit_ = len(rows)
         return self
 
@@ -91,9 +104,7 @@ class _NeighborsTransformer(TransformerMixin, BaseEstimator):  # type: ignore[mi
         """Returns the graph from the rows of ``X`` to stored rows, each row in ascending order of distances."""
         check_is_fitted(self)
         queries = validate_data(self, X, dtype=numpy.float32, reset=False)
-        effort: dict[str, Any] = {"exact": True} if self.recall is None else {"recall": self.recall}
-        options: dict[str, Any] = {"memory": self.memory, "threads": self.threads, "temporary": self.temporary}
-        with self._rows.store.search(queries, progress=False, **target, **effort, **options) as hits:
+        with self._rows.store.search(queries, progress=False, **target, **_effort(self), **_resources(self)) as hits:
             ids, offsets = hits.ids.ravel().astype(numpy.int64), hits.offsets
             data = self._distances(hits) if self.mode == "distance" else numpy.ones(len(ids))
         return sparse.csr_matrix((data, ids, offsets), shape=(len(queries), self.n_samples_fit_))
@@ -228,14 +239,11 @@ class NearDuplicates(ClusterMixin, BaseEstimator):  # type: ignore[misc, unused-
 
     def fit(self, X: Any, y: Any = None) -> NearDuplicates:
         """Groups the rows of ``X``, an array of numbers with a row for each vector. ``y`` is ignored."""
-        if self.metric not in METRICS:
-            raise ValueError(f"metric is {self.metric!r}; give 'euclidean' or 'cosine'")
+        metric = _metric(self)
         rows = validate_data(self, X, dtype=numpy.float32)
-        within: dict[str, Any] = {"min_similarity": 1.0 - self.eps} if self.metric == "cosine" else {"eps": self.eps}
-        effort: dict[str, Any] = {"exact": True} if self.recall is None else {"recall": self.recall}
-        options: dict[str, Any] = {"memory": self.memory, "threads": self.threads, "temporary": self.temporary}
+        within: dict[str, Any] = {"min_similarity": 1.0 - self.eps} if metric == "cosine" else {"eps": self.eps}
         first = numpy.arange(len(rows))
-        with join(rows, progress=False, **within, **effort, **options) as result:
+        with join(rows, progress=False, **within, **_effort(self), **_resources(self)) as result:
             grouped = result.clusters().to_arrow()
         first[grouped["id"].to_numpy()] = grouped["cluster"].to_numpy()
         self.labels_ = numpy.unique(first, return_inverse=True)[1]
