@@ -154,7 +154,7 @@ class Folder:
     def collection(self) -> Collection: ...
     def search(
         self,
-        sources: Sequence[str],
+        queries: Union[Sequence[str], tuple[bytes, str, int]],
         asked: tuple[dict[str, Any], dict[str, Any]],
         resources: dict[str, Any],
         folder: str,

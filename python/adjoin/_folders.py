@@ -12,6 +12,7 @@ from . import _engine
 from . import _options
 from ._options import PathLike
 from ._results import Hits, Rows
+from ._source import small_array
 from ._work import NONE, check_memory, check_recall, working
 
 Element = Literal["f32", "f16", "u8", "i8"]
@@ -37,7 +38,11 @@ class OpenFolder:
         read_only: bool = False,
         merge_at: Union[str, int, None] = None,
     ) -> None:
-        """Opens the folder ``path``. ``memory`` limits the part of the folder that is held in memory."""
+        """Opens the folder ``path``.
+
+        ``memory`` limits the memory of the open folder and of all its searches together, half of the machine's by
+        default. What no search needs keeps pages of an index or a collection that earlier searches have read.
+        """
         self.path = Path(_options.path("path", path))
         at = merge_at if merge_at is None or isinstance(merge_at, str) else str(_options.integer("merge_at", merge_at, _options.U64_MAX))
         self._opening = {"kind": self._kind, "read_only": _options.flag("read_only", read_only), "merge_at": at}
@@ -107,7 +112,9 @@ class OpenFolder:
                 rows that pass are found. If a store itself is searched, only these rows are queries.
             columns: Columns that the hits carry, of those that the folder keeps. In tables of hits they follow the other
                 columns, and one with the name of an earlier column, such as ``rank``, is called ``columns.rank``.
-            memory: Limit for the memory that the search uses in addition to the memory held before the call.
+            memory: Limit for the memory that the search uses in addition to the memory held before the call. By default,
+                the search shares the memory of the open folder. With a limit or with ``threads`` of its own, it takes
+                longer to start.
 
         Raises a subclass of :class:`AdjoinError` that names the kind of error. Warns with :class:`PromiseWarning` if
         the search exceeded ``memory``, or if no reasonable search supports the recall. Ctrl-C stops it and removes
@@ -123,10 +130,12 @@ class OpenFolder:
         wanted["columns"] = _options.texts("columns", columns)
         wanted["calibrate_with"] = _options.optional_path("calibrate_with", calibrate_with)
         options = _options.store_options(seed, None, vector_column, id_column, ids, split, "error", "keep")
-        resources = _options.resources(memory, threads)
-        with working(NONE if queries is self else queries, temporary, options, progress) as (files, folder, shown):
-            resources["temporary"] = folder.name
-            hits = Hits(self._folder.search(files, (wanted, options), resources, folder.name, shown), folder)
+        resources = {**_options.resources(memory, threads), "temporary": None}
+        array = None if queries is self else small_array(queries, options)
+        source = NONE if queries is self or array is not None else queries
+        with working(source, temporary, options, progress) as (files, folder, shown):
+            given = files if array is None else array
+            hits = Hits(self._folder.search(given, (wanted, options), resources, folder.name, shown), folder)
         check_memory(hits.stats["memory"], hits)
         check_recall(hits.stats["recall"], hits)
         return hits

@@ -21,6 +21,13 @@ from ._streams import split_of, streamed
 #: Rows of an array that are copied at once if its rows are not contiguous.
 ROWS_AT_ONCE = 4096
 
+#: Size up to which an array is passed in memory.
+SMALL_BYTES = 1 << 20
+#: Element types of arrays that are passed in memory, by the types of NumPy.
+SMALL_ELEMENTS = {"<f2": "f16", "<f4": "f32", "|u1": "u8", "|i1": "i8"}
+#: Options that name parts of a table or a data set, which an array does not have.
+NAMING = ("vector_column", "id_column", "split")
+
 ARRAY = "the array given"
 COLUMNS = "the columns given"
 #: Element types by their NumPy names.
@@ -53,6 +60,21 @@ def files_of(
             if os.fspath(file) not in str(error):
                 raise
             raise type(error)(str(error).replace(os.fspath(file), shown_as)) from None
+
+
+def small_array(source: Any, options: dict[str, Any]) -> Optional[tuple[bytes, str, int]]:
+    """Returns the vectors of a small array, their element type, and the number of dimensions.
+
+    Returns None for all that needs a file: other sources, large arrays, types that the engine converts, and arrays that
+    it refuses.
+    """
+    numpy = sys.modules.get("numpy")  # it is imported if there is an array
+    if numpy is None or type(source) is not numpy.ndarray or any(options[name] is not None for name in NAMING):
+        return None
+    element = SMALL_ELEMENTS.get(source.dtype.str)
+    if element is None or source.ndim != 2 or source.size == 0 or source.nbytes > SMALL_BYTES:
+        return None
+    return source.tobytes(), element, source.shape[1]
 
 
 def _is_paths(source: Any, name: str) -> bool:

@@ -13,9 +13,10 @@ use serde_json::{Value, json as object};
 use crate::collection::{Collection, SomeIds};
 use crate::open_folder::{OpenFolder, Opening};
 use crate::options::{Resources, StoreOptions, json, plain_context};
+use crate::queries::GivenQueries;
 use crate::rows::Rows;
 use crate::run::{Running, raised};
-use crate::search::{Found, into_file};
+use crate::search::{Found, into_memory_or_file};
 
 /// Target and effort of a search.
 #[derive(FromPyObject)]
@@ -83,7 +84,8 @@ impl Folder {
         let running = Running::new(&resources, None).map_err(|error| raised(py, &error))?;
         let counted = running.counted();
         let (folder, merger) = running.run(py, |context| opening.open(context, &path))?;
-        Ok(Self(Arc::new(OpenFolder::new(path, folder, merger.map(|merger| (merger, counted))))))
+        let merger = merger.map(|merger| (merger, counted));
+        Ok(Self(Arc::new(OpenFolder::new(path, running.context().clone(), folder, merger))))
     }
 
     /// Returns a handle for writes to a collection.
@@ -114,27 +116,29 @@ impl Folder {
         Ok(named.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// Searches for queries from sources, or for the rows of a store if there are no sources, and writes the hits to a
-    /// file in `folder`.
+    /// Searches for queries, or for the rows of a store if there are none. Hits that are many are written to a file in
+    /// `temporary`.
     fn search(
         &self,
         py: Python<'_>,
-        sources: Vec<String>,
+        queries: GivenQueries,
         asked: (SearchArguments, StoreOptions),
         resources: Resources,
-        folder: PathBuf,
+        temporary: PathBuf,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Found> {
         let (wanted, store_options) = asked;
-        let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
-        let file = folder.join("hits.parquet");
+        let running = Running::sharing(self.0.context(), &resources, progress).map_err(|error| raised(py, &error))?;
         running.run(py, |context| {
+            let context = &context.clone().or_temporary(&temporary);
             let options = wanted.options(store_options.seed())?;
-            let source = if sources.is_empty() { None } else { Some(store_options.open(context, &sources)?) };
+            let _of_queries = context.reserve(queries.memory_bytes(), "the queries")?;
+            let source = queries.open(context, &store_options)?;
             let calibrate_with = wanted.calibrate_with(context, &store_options)?;
             let queries = SearchQueries { source: source.as_deref(), calibrate_with: calibrate_with.as_deref() };
             self.0.with(|folder| {
-                into_file(context, &file, folder.hit_schema(queries, &options)?, |sink| {
+                let file = &temporary.join("hits.parquet");
+                into_memory_or_file(context, file, folder.hit_schema(queries, &options)?, |sink| {
                     folder.search(context, queries, &options, sink)
                 })
             })

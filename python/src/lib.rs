@@ -12,6 +12,7 @@ mod open_folder;
 mod options;
 mod pair_file;
 mod parts;
+mod queries;
 mod rows;
 mod run;
 mod search;

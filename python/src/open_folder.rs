@@ -47,6 +47,8 @@ pub(crate) struct OpenFolder {
     creator: Creator,
     path: PathBuf,
     kind: FolderKind,
+    /// Holds what is open, pages that searches keep, and searches without resources of their own.
+    context: Context,
     open: RwLock<Option<Open>>,
 }
 
@@ -70,10 +72,15 @@ impl Open {
 }
 
 impl OpenFolder {
-    /// Wraps a folder that was opened by this process, with the automatic merges of a collection.
-    pub(crate) fn new(path: PathBuf, folder: Opened, merger: Option<(Merger, Counted)>) -> Self {
+    /// Wraps a folder that was opened by this process in `context`, with the automatic merges of a collection.
+    pub(crate) fn new(path: PathBuf, context: Context, folder: Opened, merger: Option<(Merger, Counted)>) -> Self {
         let (kind, open) = (folder.kind(), RwLock::new(Some(Open { folder, merger })));
-        Self { creator: Creator::this_process(), path, kind, open }
+        Self { creator: Creator::this_process(), path, kind, context: context.keeping_caches(), open }
+    }
+
+    /// Returns the context in which the folder was opened.
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
     }
 
     pub(crate) fn path(&self) -> &Path {

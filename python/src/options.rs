@@ -32,6 +32,16 @@ pub(crate) struct Resources {
 }
 
 impl Resources {
+    /// Returns whether the work takes the resources of an open folder: the caller set no others.
+    pub(crate) fn are_of_folder(&self) -> bool {
+        self.memory.is_none() && self.threads.is_none()
+    }
+
+    /// Returns the bytes that the process held before the work.
+    pub(crate) fn before_bytes(&self) -> u64 {
+        self.before_bytes
+    }
+
     /// Creates a context with this memory limit, in addition to the memory that the process held at the call and to the
     /// budgets of other runs.
     pub(crate) fn context(&self, others_bytes: Arc<AtomicU64>) -> Result<Context> {

@@ -105,6 +105,24 @@ impl Running {
         Ok(Self { creator: Creator::this_process(), context, others_bytes, progress, told })
     }
 
+    /// Prepares a run on an open folder. It shares the memory of the folder's `context` with other runs, unless the caller
+    /// set other resources. A forked child of the process that opened the folder has memory of its own.
+    pub(crate) fn sharing(context: &Context, resources: &Resources, progress: Option<Py<PyAny>>) -> Result<Self> {
+        let creator = Creator::this_process();
+        if !resources.are_of_folder() || context.budget().creator() != creator {
+            return Self::new(resources, progress);
+        }
+        let (told, others_bytes) = (Arc::new(Told::default()), Arc::default());
+        let mut context = context.clone().beside(resources.before_bytes(), Arc::clone(&others_bytes));
+        context.progress = told.clone();
+        Ok(Self { creator, context, others_bytes, progress, told })
+    }
+
+    /// Returns the context of the run.
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
     /// Disables progress callbacks.
     pub(crate) fn silent(self) -> Self {
         Self { progress: None, ..self }

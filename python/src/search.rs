@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use adjoin::{Context, Error, HitBatch, HitSchema, HitSink, HitWriter, Result, Target, Written};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Int64Type, UInt64Type};
-use arrow_array::{Array, ArrayRef};
-use arrow_schema::{ArrowError, DataType};
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchIterator};
+use arrow_schema::{ArrowError, DataType, Schema, SchemaRef};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use pyo3_arrow::PyRecordBatchReader;
@@ -16,13 +16,52 @@ use crate::join::{parquet_columns, stream};
 use crate::options::json;
 use crate::run::{lock, raised};
 
-/// The result of a search, with its hits in a temporary file.
+/// The result of a search.
 #[pyclass(frozen)]
 pub(crate) struct Found {
     stats: String,
-    file: PathBuf,
+    hits: StoredHits,
     queries: Queries,
 }
+
+/// Where the hits of a search are.
+enum StoredHits {
+    Memory(SchemaRef, Vec<RecordBatch>),
+    /// In a temporary file.
+    File(PathBuf),
+}
+
+impl StoredHits {
+    /// Streams the hits.
+    fn stream(&self) -> Result<PyRecordBatchReader> {
+        match self {
+            Self::Memory(schema, batches) => {
+                let batches = batches.clone().into_iter().map(Ok);
+                Ok(PyRecordBatchReader::new(Box::new(RecordBatchIterator::new(batches, schema.clone()))))
+            }
+            Self::File(file) => stream(file),
+        }
+    }
+
+    /// Returns the columns of ids and of values, batch by batch.
+    fn columns(&self) -> Result<(Vec<ArrayRef>, Vec<ArrayRef>)> {
+        match self {
+            Self::Memory(schema, batches) if batches.is_empty() => {
+                let empty = RecordBatch::new_empty(schema.clone());
+                Ok((vec![empty.column(IDS).clone()], vec![empty.column(VALUES).clone()]))
+            }
+            Self::Memory(_, batches) => {
+                let column = |place: usize| batches.iter().map(|batch| batch.column(place).clone()).collect();
+                Ok((column(IDS), column(VALUES)))
+            }
+            Self::File(file) => columns_of(file),
+        }
+    }
+}
+
+/// Places of the columns of ids and of values in a table of hits.
+const IDS: usize = 2;
+const VALUES: usize = 3;
 
 /// Data about the answered queries, in their order.
 #[derive(Default)]
@@ -73,6 +112,24 @@ impl HitSink for Counted<'_> {
     }
 }
 
+/// Runs a search, and keeps its hits in memory if they are few. Otherwise they are written to a file.
+pub(crate) fn into_memory_or_file<S: serde::Serialize>(
+    context: &Context,
+    file: &Path,
+    schema: HitSchema,
+    search: impl FnOnce(Box<dyn HitSink + '_>) -> Result<S>,
+) -> Result<Found> {
+    let target = Target::File { path: file.to_owned(), force: false };
+    let (small, fields) = (Arc::new(Mutex::new(None)), schema.fields());
+    let writer = HitWriter::new(context, &target, schema).keeping_small(small.clone());
+    let (stats, queries) = counted(writer, search)?;
+    let hits = match lock(&small).take() {
+        Some(batches) => StoredHits::Memory(Arc::new(Schema::new(fields)), batches),
+        None => StoredHits::File(file.to_owned()),
+    };
+    Ok(Found { stats, hits, queries })
+}
+
 /// Runs a search and writes its hits to a file.
 pub(crate) fn into_file<S: serde::Serialize>(
     context: &Context,
@@ -81,11 +138,19 @@ pub(crate) fn into_file<S: serde::Serialize>(
     search: impl FnOnce(Box<dyn HitSink + '_>) -> Result<S>,
 ) -> Result<Found> {
     let target = Target::File { path: file.to_owned(), force: false };
+    let (stats, queries) = counted(HitWriter::new(context, &target, schema), search)?;
+    Ok(Found { stats, hits: StoredHits::File(file.to_owned()), queries })
+}
+
+/// Runs a search into `writer`. Returns its statistics as JSON, and the queries that it answered.
+fn counted<S: serde::Serialize>(
+    writer: HitWriter<'_>,
+    search: impl FnOnce(Box<dyn HitSink + '_>) -> Result<S>,
+) -> Result<(String, Queries)> {
     let queries = Arc::default();
-    let writer = HitWriter::new(context, &target, schema);
     let statistics = search(Box::new(Counted { writer, queries: Arc::clone(&queries) }))?;
     let queries = std::mem::take(&mut *lock(&queries));
-    Ok(Found { stats: json(&statistics)?, file: file.to_owned(), queries })
+    Ok((json(&statistics)?, queries))
 }
 
 #[pymethods]
@@ -97,7 +162,7 @@ impl Found {
 
     /// Streams the hits in the Arrow format.
     fn hits(&self, py: Python<'_>) -> PyResult<PyRecordBatchReader> {
-        stream(&self.file).map_err(|error| raised(py, &error))
+        self.hits.stream().map_err(|error| raised(py, &error))
     }
 
     /// Returns the number of hits per query, as little-endian u64.
@@ -112,7 +177,7 @@ impl Found {
 
     /// Returns the ids of all hits, and their type: `u8`, `i8` (of eight bytes) or `text`; and their values as f32.
     fn columns<'py>(&self, py: Python<'py>) -> PyResult<(IdColumn<'py>, Bound<'py, PyBytes>)> {
-        let (ids, values) = py.detach(|| columns_of(&self.file)).map_err(|error| raised(py, &error))?;
+        let (ids, values) = py.detach(|| self.hits.columns()).map_err(|error| raised(py, &error))?;
         let values: Vec<u8> = values
             .iter()
             .flat_map(|values| values.as_primitive::<Float32Type>().values().iter().flat_map(|x| x.to_le_bytes()))
@@ -154,7 +219,7 @@ fn columns_of(path: &Path) -> Result<(Vec<ArrayRef>, Vec<ArrayRef>)> {
     let cannot = |error: ArrowError| Error::device(format!("cannot read {}: {error}", path.display()));
     let (mut ids, mut values) = (Vec::new(), Vec::new());
     // Columns that hits carry may be much larger than ids and values.
-    for batch in parquet_columns(path, Some(&[2, 3]))? {
+    for batch in parquet_columns(path, Some(&[IDS, VALUES]))? {
         let batch = batch.map_err(&cannot)?;
         ids.push(batch.column(0).clone());
         values.push(batch.column(1).clone());

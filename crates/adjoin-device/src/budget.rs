@@ -1,13 +1,19 @@
 //! One memory budget for the whole process: every buffer is reserved from it. A run holds one reservation for all its
 //! work, and divides it as a budget of its own.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::creator::Creator;
 
 /// How often a waiting thread checks whether it was cancelled.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// A cache whose memory other work may take.
+pub trait Reclaimable: Send + Sync {
+    /// Releases the cache. Its reservation returns to the budget once no thread uses the cache anymore.
+    fn release(&self);
+}
 
 /// Bytes that may be held at once. Clones share one count.
 #[derive(Clone)]
@@ -25,8 +31,10 @@ struct State {
     total: u64,
     /// Bytes reserved.
     held: u64,
-    /// Bytes reserved by runs. Runs end, so it makes sense to wait for them.
+    /// Bytes reserved by runs and caches. Runs end and caches are released, so it makes sense to wait for them.
     held_by_runs: u64,
+    /// Caches that are released when a reservation does not fit.
+    caches: Vec<Weak<dyn Reclaimable>>,
     /// The reservation that this budget divides, if any.
     within: Option<Reservation>,
 }
@@ -69,7 +77,7 @@ impl MemoryBudget {
     }
 
     fn of(total: u64, within: Option<Reservation>) -> Self {
-        let state = Mutex::new(State { total, held: 0, held_by_runs: 0, within });
+        let state = Mutex::new(State { total, held: 0, held_by_runs: 0, caches: Vec::new(), within });
         let creator = Creator::this_process();
         Self { shared: Arc::new(Shared { creator, state, released: Condvar::new() }) }
     }
@@ -102,23 +110,52 @@ impl MemoryBudget {
         self.lock().held
     }
 
-    /// Returns the bytes that will be free once all runs have ended.
+    /// Returns the bytes that will be free once all runs have ended and all caches are released.
     pub fn free_between_runs(&self) -> u64 {
         let state = self.lock();
         state.free() + state.held_by_runs
     }
 
-    /// Reserves `bytes`.
+    /// Reserves `bytes`. Releases caches if they do not fit otherwise.
     ///
     /// # Errors
     /// [`BudgetExceeded`] if fewer bytes are free.
     pub fn reserve(&self, bytes: u64) -> Result<Reservation, BudgetExceeded> {
+        let refused = match self.reserve_of_free(bytes, false) {
+            Err(refused) => refused,
+            reserved => return reserved,
+        };
+        if self.release_caches() { self.reserve_of_free(bytes, false) } else { Err(refused) }
+    }
+
+    /// Reserves `bytes` for a cache, which is released when another reservation does not fit. No other cache is released
+    /// for it.
+    ///
+    /// # Errors
+    /// [`BudgetExceeded`] if fewer bytes are free.
+    pub fn reserve_for_cache(&self, bytes: u64, cache: Weak<dyn Reclaimable>) -> Result<Reservation, BudgetExceeded> {
+        let reserved = self.reserve_of_free(bytes, true)?;
+        let caches = &mut self.lock().caches;
+        // A cache may reserve memory several times.
+        caches.retain(|other| other.strong_count() > 0 && !Weak::ptr_eq(other, &cache));
+        caches.push(cache);
+        Ok(reserved)
+    }
+
+    /// Releases all caches. Returns whether there were any.
+    fn release_caches(&self) -> bool {
+        // Without the lock, which the reservation of a released cache takes.
+        let caches = std::mem::take(&mut self.lock().caches);
+        caches.iter().filter_map(Weak::upgrade).map(|cache| cache.release()).count() > 0
+    }
+
+    fn reserve_of_free(&self, bytes: u64, by_run: bool) -> Result<Reservation, BudgetExceeded> {
         let mut state = self.lock();
         let (free, total) = (state.free(), state.total);
         if bytes > free {
             return Err(BudgetExceeded { wanted: bytes, free, total });
         }
-        Ok(self.take(&mut state, bytes, false))
+        Ok(self.take(&mut state, bytes, by_run))
     }
 
     /// Reserves `bytes`, and waits until enough is free.
@@ -132,14 +169,20 @@ impl MemoryBudget {
             if bytes > total {
                 return Err(BudgetExceeded { wanted: bytes, free: total, total });
             }
+            if !state.caches.is_empty() {
+                drop(state);
+                self.release_caches();
+                state = self.lock();
+                continue;
+            }
             state = self.shared.released.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         Ok(self.take(&mut state, bytes, false))
     }
 
-    /// Reserves all free bytes for a run once at least `least` are free. Waits for other runs only, not for other
-    /// reservations, and stops when `cancelled` returns true. Calls `waiting` once if it has to wait. Returns `None` if
-    /// it was cancelled.
+    /// Reserves all free bytes for a run once at least `least` are free. Releases caches if fewer are free. Waits for
+    /// other runs only, not for other reservations, and stops when `cancelled` returns true. Calls `waiting` once if it
+    /// has to wait. Returns `None` if it was cancelled.
     ///
     /// # Errors
     /// [`BudgetExceeded`] if `least` would not be free even after all runs have ended.
@@ -161,6 +204,12 @@ impl MemoryBudget {
             }
             if cancelled() {
                 return Ok(None);
+            }
+            if !state.caches.is_empty() {
+                drop(state);
+                self.release_caches();
+                state = self.lock();
+                continue;
             }
             waiting.take().into_iter().for_each(|waiting| waiting());
             (state, _) = self.shared.released.wait_timeout(state, LOOK_EVERY).unwrap_or_else(PoisonError::into_inner);
@@ -300,6 +349,68 @@ mod tests {
             assert_eq!(waiter.join().unwrap(), 70);
         });
         drop(kept);
+    }
+
+    /// A cache that holds its reservation until it is released.
+    #[derive(Default)]
+    struct Cache(Mutex<Option<Arc<Reservation>>>);
+
+    impl Cache {
+        fn new(budget: &MemoryBudget, bytes: u64) -> Arc<Self> {
+            let cache = Arc::new(Self::default());
+            let owner: Arc<dyn Reclaimable> = cache.clone();
+            *cache.0.lock().unwrap() = Some(Arc::new(budget.reserve_for_cache(bytes, Arc::downgrade(&owner)).unwrap()));
+            cache
+        }
+    }
+
+    impl Reclaimable for Cache {
+        fn release(&self) {
+            self.0.lock().unwrap().take();
+        }
+    }
+
+    #[test]
+    fn a_cache_is_released_when_a_reservation_does_not_fit() {
+        let budget = MemoryBudget::new(100);
+        let reserve = |bytes| budget.reserve(bytes).map(|held| held.bytes());
+        let cache = Cache::new(&budget, 60);
+        assert_eq!((budget.free(), budget.free_between_runs()), (40, 100));
+        assert_eq!(reserve(40), Ok(40));
+        assert!(cache.0.lock().unwrap().is_some(), "what fits leaves the cache alone");
+        assert_eq!(reserve(41), Ok(41));
+        assert!(cache.0.lock().unwrap().is_none());
+        assert_eq!(reserve(101).unwrap_err().free, 100);
+
+        let cache = Cache::new(&budget, 60);
+        assert_eq!(for_run(&budget, 40).unwrap().unwrap().bytes(), 40);
+        assert_eq!(for_run(&budget, 100).unwrap().unwrap().bytes(), 100);
+        assert!(cache.0.lock().unwrap().is_none());
+
+        let _cache = Cache::new(&budget, 60);
+        assert_eq!(budget.reserve_when_free(80).unwrap().bytes(), 80);
+        let _cache = Cache::new(&budget, 60);
+        let owner: Arc<dyn Reclaimable> = Arc::new(Cache::default());
+        assert!(budget.reserve_for_cache(41, Arc::downgrade(&owner)).is_err(), "a cache releases no other cache");
+    }
+
+    #[test]
+    fn a_run_waits_for_a_released_cache_that_is_in_use() {
+        let budget = MemoryBudget::new(100);
+        let cache = Cache::new(&budget, 60);
+        let in_use = cache.0.lock().unwrap().clone();
+        assert!(budget.reserve(41).is_err());
+        let (told, was_told) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let budget = &budget;
+            let waiter = scope.spawn(move || {
+                let run = budget.reserve_for_run(70, || false, || told.send(()).unwrap());
+                run.unwrap().unwrap().bytes()
+            });
+            was_told.recv().unwrap();
+            drop(in_use);
+            assert_eq!(waiter.join().unwrap(), 100);
+        });
     }
 
     #[test]

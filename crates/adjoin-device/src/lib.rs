@@ -63,7 +63,7 @@ mod uring;
 mod write_file;
 
 pub use aligned::{AlignedBuffer, BLOCK_BYTES};
-pub use budget::{BudgetExceeded, MemoryBudget, Reservation};
+pub use budget::{BudgetExceeded, MemoryBudget, Reclaimable, Reservation};
 pub use bytes_file::BytesFile;
 pub use creator::Creator;
 pub use device::{

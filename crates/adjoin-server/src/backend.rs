@@ -104,7 +104,7 @@ impl Backend {
         let backend = Self {
             folder: folder.to_owned(),
             context: context.clone(),
-            search,
+            search: search.keeping_caches(),
             turn: RwLock::default(),
             cached: Mutex::new(cached),
             clients,

@@ -84,6 +84,8 @@ pub struct Context {
     /// Error messages name a budget with room for at least this many bytes.
     named_bytes_min: u64,
     budget: MemoryBudget,
+    /// Whether caches may hold free memory between runs.
+    keeps_caches: bool,
     /// Folder for temporary files, if the caller set one.
     temporary: Option<PathBuf>,
 }
@@ -105,6 +107,7 @@ impl Default for Context {
             others_bytes: Arc::default(),
             named_bytes_min: 0,
             budget,
+            keeps_caches: false,
             temporary: None,
         }
     }
@@ -158,6 +161,23 @@ impl Context {
     /// suffices for both.
     pub(crate) fn naming_more(&self, bytes: u64) -> Self {
         self.naming_at_least(self.budget.reserved().saturating_add(bytes))
+    }
+
+    /// Lets searches on this context keep pages in the free memory for later searches. Other work takes that memory when
+    /// it needs it.
+    #[must_use]
+    pub fn keeping_caches(self) -> Self {
+        Self { keeps_caches: true, ..self }
+    }
+
+    /// Returns whether caches may hold free memory between runs.
+    pub(crate) fn keeps_caches(&self) -> bool {
+        self.keeps_caches
+    }
+
+    /// Returns a context that divides a reservation. It ends with a run, so it keeps no caches for later ones.
+    fn within(&self, reservation: Reservation) -> Self {
+        Self { budget: MemoryBudget::within(reservation), keeps_caches: false, ..self.clone() }
     }
 
     /// Returns a context with another number of threads.
@@ -264,7 +284,7 @@ impl Context {
         self.check_creator()?;
         let waiting = || self.progress.note("waiting for memory that another run holds");
         match self.budget.reserve_for_run(least, || self.cancel.check().is_err(), waiting) {
-            Ok(Some(reservation)) => Ok(Self { budget: MemoryBudget::within(reservation), ..self.clone() }),
+            Ok(Some(reservation)) => Ok(self.within(reservation)),
             Ok(None) => Err(self.cancel.check().err().unwrap_or_else(Error::cancelled)),
             Err(BudgetExceeded { wanted, free, total }) => Err(self.too_small(wanted + total - free, purpose)),
         }
@@ -275,7 +295,7 @@ impl Context {
     /// # Errors
     /// If they are not free: names the least budget that suffices.
     pub fn with_reserved(&self, bytes: u64, purpose: &str) -> Result<Self> {
-        Ok(Self { budget: MemoryBudget::within(self.reserve(bytes, purpose)?), ..self.clone() })
+        Ok(self.within(self.reserve(bytes, purpose)?))
     }
 
     /// Returns a context with three quarters of the free memory, for long work next to other runs, or with `enough` bytes

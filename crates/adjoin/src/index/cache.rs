@@ -4,9 +4,9 @@
 //! visit, and evicts the first other page. The contents of the cache do not affect the hits of a walk.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
-use adjoin_device::{AlignedBuffer, Reservation};
+use adjoin_device::{AlignedBuffer, Reclaimable, Reservation};
 
 use super::{Index, PURPOSE_SEARCH};
 use crate::base::context::Context;
@@ -29,7 +29,7 @@ pub(super) struct PageCache {
     page_bytes: usize,
     /// Largest number of pages of a part.
     pages_max: usize,
-    _memory: Reservation,
+    memory: Reservation,
 }
 
 #[derive(Default)]
@@ -53,19 +53,24 @@ impl PageCache {
     /// # Errors
     /// If other threads take the memory first.
     pub(super) fn leaving(context: &Context, index: &Index, left_bytes: u64) -> Result<Self> {
+        let bytes = Self::useful_bytes(index, context.budget().free().saturating_sub(left_bytes));
+        Ok(Self::new(context.reserve(bytes, PURPOSE_SEARCH)?, index.facts().shape().bytes()))
+    }
+
+    /// Returns the bytes of the largest cache of pages of an index within `bytes`: a number of slabs for each part.
+    fn useful_bytes(index: &Index, bytes: u64) -> u64 {
         let shape = index.facts().shape();
-        // All pages, and the unused remainder of each part.
-        let pages = shape.pages(index.facts().vertices) + (PARTS * SLAB_PAGES) as u64;
-        let free = context.budget().free().saturating_sub(left_bytes);
-        let bytes = free.min(pages * Self::bytes_of(shape.bytes()));
-        Ok(Self::new(context.reserve(bytes, PURPOSE_SEARCH)?, shape.bytes()))
+        let slabs_bytes = (PARTS * SLAB_PAGES) as u64 * Self::bytes_of(shape.bytes());
+        // All pages fit, although parts may have different numbers of them.
+        let slabs_max = shape.pages(index.facts().vertices) / (PARTS * SLAB_PAGES) as u64 + 1;
+        (bytes / slabs_bytes).min(slabs_max) * slabs_bytes
     }
 
     /// Creates a cache within a reservation, for pages of `page_bytes` bytes.
     fn new(memory: Reservation, page_bytes: usize) -> Self {
         let slabs = (memory.bytes() / Self::bytes_of(page_bytes)) as usize / PARTS / SLAB_PAGES;
         let parts = (0..PARTS).map(|_| Mutex::default()).collect();
-        Self { parts, page_bytes, pages_max: slabs * SLAB_PAGES, _memory: memory }
+        Self { parts, page_bytes, pages_max: slabs * SLAB_PAGES, memory }
     }
 
     /// Returns the bytes of a cached page.
@@ -134,6 +139,38 @@ impl PageCache {
         // Not marked as requested: a page that is needed only once is evicted at the next visit of the hand.
         part.held[place] = Held { number, requested: false };
         part.page(place, self.page_bytes).copy_from_slice(page);
+    }
+}
+
+/// Pages that searches of an open index keep for later searches, if their context lets them
+/// ([`Context::keeping_caches`]).
+#[derive(Default)]
+pub(super) struct KeptPages(Mutex<Option<Arc<PageCache>>>);
+
+impl KeptPages {
+    /// Returns the cache of earlier searches. If there is none, or if twice as many pages would fit, creates one in all
+    /// free memory of `context` but `left_bytes`.
+    pub(super) fn cache(self: &Arc<Self>, context: &Context, index: &Index, left_bytes: u64) -> Arc<PageCache> {
+        let kept = &mut *lock(&self.0);
+        let bytes = PageCache::useful_bytes(index, context.budget().free().saturating_sub(left_bytes));
+        if let Some(cache) = kept
+            && bytes <= cache.memory.bytes()
+        {
+            return cache.clone();
+        }
+        let owner: Arc<dyn Reclaimable> = self.clone();
+        let reserve = |bytes| context.budget().reserve_for_cache(bytes, Arc::downgrade(&owner));
+        // If other threads take the memory first, this search caches nothing.
+        let memory = reserve(bytes).or_else(|_| reserve(0)).expect("zero bytes can always be reserved");
+        let cache = Arc::new(PageCache::new(memory, index.facts().shape().bytes()));
+        *kept = Some(cache.clone());
+        cache
+    }
+}
+
+impl Reclaimable for KeptPages {
+    fn release(&self) {
+        lock(&self.0).take();
     }
 }
 

@@ -45,6 +45,7 @@ mod within;
 
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 pub(crate) use self::build::building_bytes_of;
 use self::build::writing::inserted_bytes;
@@ -82,6 +83,8 @@ const PURPOSE_BUILD: &str = "building the index";
 const PURPOSE_SEARCH: &str = "this search";
 /// Columns that hits carry get one part in this number of the free memory instead of the cache of pages.
 const COLUMNS_PART: u64 = 4;
+/// Pages that are kept between searches leave at least one part in this number of the memory free.
+const LEFT_PART: u64 = 2;
 
 /// Result of building an index.
 #[derive(Debug, Clone)]
@@ -269,14 +272,12 @@ fn find(
         };
         let admitted = admitted.as_ref();
         let plan = decide::decide::<T>(context, index, queries, options, admitted, &running)?;
-        let context = &context.for_run(running(plan.method), PURPOSE_SEARCH)?;
+        let (outer, context) = (context, &context.for_run(running(plan.method), PURPOSE_SEARCH)?);
         let needs = SearchNeeds { context, ..needs };
         let enough = IndexSearch::<T>::enough_bytes(&needs, plan.method);
-        // Memory that queries do not need caches pages, unless queries must not share them. The more columns fit, the
-        // fewer times their file is read.
+        // The more columns fit into memory, the fewer times their file is read.
         let of_columns = if columns.is_some() { context.budget().free() / COLUMNS_PART } else { 0 };
-        let keep = if strategy.shares { enough.saturating_add(of_columns) } else { u64::MAX };
-        let cache = &PageCache::leaving(context, index, keep)?;
+        let cache = &page_cache(outer, context, index, strategy, enough.saturating_add(of_columns))?;
         let planning = watch.seconds();
         let queries = SourceQueries { source: queries.queries, space };
         let _reading = context.reserve(queries.reading_bytes(), PURPOSE_SEARCH)?;
@@ -288,6 +289,30 @@ fn find(
         let ran = run.run(&mut search, query_bytes, read, sink)?;
         Ok(search.statistics(options.target, &plan, planning, &ran))
     })
+}
+
+/// Returns the cache of pages for a run that needs `needed` bytes. Memory that the run does not need caches pages, unless
+/// queries must not share them: for later searches if `outer`, the context of the run, keeps caches, or else for this run.
+///
+/// # Errors
+/// If other threads take the memory first.
+fn page_cache(
+    outer: &Context,
+    run: &Context,
+    index: &Index,
+    strategy: WalkStrategy,
+    needed: u64,
+) -> Result<Arc<PageCache>> {
+    if !strategy.shares {
+        return Ok(Arc::new(PageCache::leaving(run, index, u64::MAX)?));
+    }
+    if !outer.keeps_caches() {
+        return Ok(Arc::new(PageCache::leaving(run, index, needed)?));
+    }
+    let all = run.budget().free();
+    run.budget().shrink(needed);
+    // Left for searches that run at the same time, and for larger ones.
+    Ok(index.kept_pages.cache(outer, index, needed.max(all / LEFT_PART)))
 }
 
 /// Returns the bytes that suffice for a search of an open index, as far as its manifest and the options allow to

@@ -9,6 +9,7 @@ use adjoin_kernels::Panel;
 use arrow_schema::{Schema, SchemaRef};
 
 use super::blocks::Unreadable;
+use super::cache::KeptPages;
 use super::calibration::Calibration;
 use super::manifest::IndexManifest;
 use super::navigation::{self, Navigation};
@@ -100,6 +101,8 @@ pub struct Index {
     pub(super) duplicates: Duplicates,
     /// Calibration of its walks, if it was published with one.
     pub(super) calibration: Option<Calibration>,
+    /// Pages that searches have read.
+    pub(super) kept_pages: Arc<KeptPages>,
     /// How promises are kept, derived from the calibration since the index was opened.
     pub(super) promises: Promises,
     /// How searches walk it.
@@ -242,6 +245,7 @@ impl Index {
             navigation,
             duplicates,
             calibration,
+            kept_pages: Arc::default(),
             promises: Promises::default(),
             strategy: WalkStrategy::default(),
             _memory: memory,

@@ -109,8 +109,11 @@ impl<'a, T: Coordinate> Walks<'a, T> {
     ) -> Result<Option<Vec<WalkHits>>> {
         let Context { threads, cancel, .. } = self.context;
         let order = self.order(queries, range)?;
+        // Few queries start neither threads nor walks that would have nothing to do.
+        let threads = order.len().clamp(1, *threads);
         let shared = Shared {
             order: &order,
+            at_once: order.len().div_ceil(threads).clamp(1, self.at_once),
             next: AtomicUsize::new(0),
             room: self.aim.wanted.room(self.context),
             held: AtomicU64::new(0),
@@ -118,7 +121,7 @@ impl<'a, T: Coordinate> Walks<'a, T> {
         };
         let work = |(): &mut (), _: usize| Worker::new(self, queries, hidden, &shared)?.run();
         // One item per thread: a worker takes queries from the shared order until none is left.
-        let found = map_items(*threads, *threads, cancel, || (), work)?;
+        let found = map_items(threads, threads, cancel, || (), work)?;
         if shared.full.into_inner() {
             return Ok(None);
         }
@@ -165,6 +168,8 @@ struct Shared<'a> {
     /// Order in which queries start, and the position of the first that has not started.
     order: &'a [u32],
     next: AtomicUsize,
+    /// Number of walks that each thread has in progress.
+    at_once: usize,
     /// Number of hits that memory has room for, number of hits held, and whether memory is full.
     room: u64,
     held: AtomicU64,
@@ -246,8 +251,9 @@ impl<'a, T: Coordinate> Worker<'a, T> {
             admitted: run.admitted,
             strategy: run.strategy,
         };
-        let queue = context.device.read_queue(run.at_once * run.strategy.beam + READS_AT_ONCE)?;
-        let memory = context.reserve(run.working_bytes() / context.threads as u64, PURPOSE_SEARCH)?;
+        let queue = context.device.read_queue(shared.at_once * run.strategy.beam + READS_AT_ONCE)?;
+        let of_walk = Walks::<T>::walk_bytes(facts, run.aim, run.strategy);
+        let memory = context.reserve(Walks::<T>::worker_bytes(facts, of_walk, shared.at_once), PURPOSE_SEARCH)?;
         Ok(Self {
             run,
             queries,
@@ -268,7 +274,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
 
     /// Answers queries until none is left.
     fn run(mut self) -> Result<Vec<WalkHits>> {
-        for slot in 0..self.run.at_once {
+        for slot in 0..self.shared.at_once {
             let (walk, begun) = (Walk::new(&self.searched), Stopwatch::start());
             let (needed, asked) = (Vec::new(), Vec::new());
             self.walks.push(UnderWay { walk, query: 0, needed, asked, pages_read: 0, begun });

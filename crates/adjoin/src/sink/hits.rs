@@ -1,14 +1,15 @@
 //! Hits of queries, and sinks for them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use arrow_array::{Float32Array, RecordBatch, UInt32Array};
+use arrow_array::{ArrayRef, Float32Array, RecordBatch, UInt32Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
 use super::sink::{Discard, Written};
 use super::table::{TableWriter, add_columns};
 use crate::base::context::Context;
 use crate::base::error::Result;
+use crate::base::mutex::lock;
 use crate::base::options::Metric;
 use crate::base::output::Target;
 use crate::source::{IdKind, Ids};
@@ -16,6 +17,8 @@ use crate::source::{IdKind, Ids};
 /// Hits written at once, and bytes of their ids and their queries' ids.
 const BATCH_HITS: usize = 8 << 10;
 const BATCH_ID_BYTES: u64 = 128 << 10;
+/// Most bytes of a result that stays in memory.
+const SMALL_BYTES: usize = 1 << 20;
 
 /// Hits of consecutive queries: per query, nearest first, ties in the order of rows.
 #[derive(Debug, Clone, PartialEq)]
@@ -106,13 +109,30 @@ pub struct HitWriter<'a> {
     hits: HitSchema,
     /// Hits of the last query so far.
     hits_of_query: u32,
+    small: Option<SmallResult>,
     table: Option<TableWriter>,
+}
+
+/// A result that stays in memory while it is small.
+struct SmallResult {
+    schema: SchemaRef,
+    batches: Vec<RecordBatch>,
+    bytes: usize,
+    /// Receives the batches at the end.
+    to: Arc<Mutex<Option<Vec<RecordBatch>>>>,
 }
 
 impl<'a> HitWriter<'a> {
     /// Creates a writer; the table is created later.
     pub fn new(context: &'a Context, target: &'a Target, hits: HitSchema) -> Self {
-        Self { context, target, hits, hits_of_query: 0, table: None }
+        Self { context, target, hits, hits_of_query: 0, small: None, table: None }
+    }
+
+    /// Writes no table if the result is small. `to` receives the result instead, in memory.
+    #[must_use]
+    pub fn keeping_small(self, to: Arc<Mutex<Option<Vec<RecordBatch>>>>) -> Self {
+        let schema = Arc::new(Schema::new(self.hits.fields()));
+        Self { small: Some(SmallResult { schema, batches: Vec::new(), bytes: 0, to }), ..self }
     }
 
     /// Returns the table, and creates it if necessary.
@@ -144,7 +164,22 @@ impl<'a> HitWriter<'a> {
         } else {
             columns.extend(RecordBatch::new_empty(self.hits.columns.clone()).columns().iter().cloned());
         }
-        self.table()?.write(columns)
+        self.write_columns(columns)
+    }
+
+    /// Keeps or writes some rows of the table. Once the result is not small anymore, all rows are written.
+    fn write_columns(&mut self, columns: Vec<ArrayRef>) -> Result<()> {
+        let Some(small) = &mut self.small else { return self.table()?.write(columns) };
+        let batch =
+            RecordBatch::try_new(small.schema.clone(), columns).expect("the columns have the types of the fields");
+        small.bytes += batch.get_array_memory_size();
+        small.batches.push(batch);
+        if small.bytes <= SMALL_BYTES {
+            return Ok(());
+        }
+        let batches = self.small.take().map_or_else(Vec::new, |small| small.batches);
+        let table = self.table()?;
+        batches.into_iter().try_for_each(|batch| table.write(batch.columns().to_vec()))
     }
 }
 
@@ -158,8 +193,10 @@ impl HitSink for HitWriter<'_> {
         // Texts need the most memory, so they decide if any column has them. Other columns are counted as texts are.
         let has_texts = [*query_ids, *ids].contains(&IdKind::Utf8) || !columns.fields().is_empty();
         let ids = if has_texts { IdKind::Utf8 } else { *ids };
+        // A batch that makes the result too large has the bytes of a batch of the search in addition.
+        let small = if self.small.is_some() { 2 * SMALL_BYTES as u64 } else { 0 };
         // If the extension is unknown, creating the table fails later.
-        TableWriter::memory_bytes(self.target, ids).map_or(0, |bytes| bytes.written)
+        TableWriter::memory_bytes(self.target, ids).map_or(0, |bytes| bytes.written) + small
     }
 
     fn accept(&mut self, batch: &HitBatch) -> Result<()> {
@@ -186,6 +223,10 @@ impl HitSink for HitWriter<'_> {
     }
 
     fn finish(mut self: Box<Self>) -> Result<Written> {
+        if let Some(SmallResult { batches, to, .. }) = self.small {
+            *lock(&to) = Some(batches);
+            return Ok(Written::default());
+        }
         // Creates the table even if there were no hits, so that a result always exists.
         self.table()?;
         self.table.map_or_else(|| Ok(Written::default()), TableWriter::finish)
