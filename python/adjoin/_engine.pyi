@@ -125,10 +125,12 @@ def join(
 
 @final
 class Found:
-    """The result of a search, with its hits in a temporary file."""
+    """The result of a search, with its hits in memory or in a temporary file."""
 
     @property
     def stats(self) -> str: ...
+    @property
+    def in_memory(self) -> bool: ...
     def hits(self) -> Batches: ...
     def counts(self) -> bytes: ...
     def rows(self) -> bytes: ...
@@ -157,7 +159,7 @@ class Folder:
         queries: Union[Sequence[str], tuple[bytes, str, int]],
         asked: tuple[dict[str, Any], dict[str, Any]],
         resources: dict[str, Any],
-        folder: str,
+        file: str,
         progress: Optional[Progress],
     ) -> Found: ...
     def get(

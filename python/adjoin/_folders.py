@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -12,8 +13,8 @@ from . import _engine
 from . import _options
 from ._options import PathLike
 from ._results import Hits, Rows
-from ._source import small_array
-from ._work import NONE, check_memory, check_recall, working
+from ._source import SmallArray, small_array
+from ._work import NONE, File, Folder, check_memory, check_recall, folder_in, showing, working
 
 Element = Literal["f32", "f16", "u8", "i8"]
 IdKind = Literal["int64", "text"]
@@ -45,6 +46,9 @@ class OpenFolder:
         """
         self.path = Path(_options.path("path", path))
         at = merge_at if merge_at is None or isinstance(merge_at, str) else str(_options.integer("merge_at", merge_at, _options.U64_MAX))
+        #: Folder of large results of small searches, by process, and the numbers of such results.
+        self._results: dict[int, Folder] = {}
+        self._numbers = itertools.count()
         self._opening = {"kind": self._kind, "read_only": _options.flag("read_only", read_only), "merge_at": at}
         self._open(memory, threads)
 
@@ -131,14 +135,27 @@ class OpenFolder:
         wanted["calibrate_with"] = _options.optional_path("calibrate_with", calibrate_with)
         options = _options.store_options(seed, None, vector_column, id_column, ids, split, "error", "keep")
         resources = {**_options.resources(memory, threads), "temporary": None}
-        array = None if queries is self else small_array(queries, options)
-        source = NONE if queries is self or array is not None else queries
-        with working(source, temporary, options, progress) as (files, folder, shown):
-            given = files if array is None else array
-            hits = Hits(self._folder.search(given, (wanted, options), resources, folder.name, shown), folder)
+        array = None if queries is self or temporary is not None else small_array(queries, options)
+        if array is not None:
+            hits = self._search_array(array, (wanted, options), resources, progress)
+        else:
+            with working(NONE if queries is self else queries, temporary, options, progress) as (files, folder, shown):
+                file = os.path.join(folder.name, "hits.parquet")
+                hits = Hits(self._folder.search(files, (wanted, options), resources, file, shown), folder)
         check_memory(hits.stats["memory"], hits)
         check_recall(hits.stats["recall"], hits)
         return hits
+
+    def _search_array(
+        self, array: SmallArray, asked: tuple[dict[str, Any], dict[str, Any]], resources: dict[str, Any], progress: Any
+    ) -> Hits:
+        """Searches for a small array. Only a large result is written to a file."""
+        process = os.getpid()  # a forked child has a folder of its own
+        folder = self._results.get(process) or self._results.setdefault(process, folder_in(None))
+        file = os.path.join(folder.name, f"{next(self._numbers)}.parquet")
+        with showing(progress) as shown:
+            found = self._folder.search(array, asked, resources, file, shown)
+        return Hits(found, File(None if found.in_memory else file))
 
     def get(
         self,

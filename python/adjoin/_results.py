@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from . import _engine
-from ._work import ArrowStream, Folder, Table, Temporary
+from ._work import ArrowStream, File, Folder, Table, Temporary
 
 
 def _ids(column: Any) -> Any:
@@ -54,9 +54,9 @@ class Rows(Table):
 
 
 class Hits(Table, Temporary):
-    """Result of a search. The hits are in a temporary folder until :meth:`close` or the end of a ``with`` block."""
+    """Result of a search. Many hits are in a temporary file until :meth:`close` or the end of a ``with`` block."""
 
-    def __init__(self, found: _engine.Found, folder: Folder) -> None:
+    def __init__(self, found: _engine.Found, folder: Union[Folder, File]) -> None:
         super().__init__(folder)
         self._found = found
         #: Statistics of the run, as written by ``--stats`` of the command.

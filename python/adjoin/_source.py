@@ -28,6 +28,9 @@ SMALL_ELEMENTS = {"<f2": "f16", "<f4": "f32", "|u1": "u8", "|i1": "i8"}
 #: Options that name parts of a table or a data set, which an array does not have.
 NAMING = ("vector_column", "id_column", "split")
 
+#: Vectors in memory, their element type, and the number of dimensions.
+SmallArray = tuple[bytes, str, int]
+
 ARRAY = "the array given"
 COLUMNS = "the columns given"
 #: Element types by their NumPy names.
@@ -62,8 +65,8 @@ def files_of(
             raise type(error)(str(error).replace(os.fspath(file), shown_as)) from None
 
 
-def small_array(source: Any, options: dict[str, Any]) -> Optional[tuple[bytes, str, int]]:
-    """Returns the vectors of a small array, their element type, and the number of dimensions.
+def small_array(source: Any, options: dict[str, Any]) -> Optional[SmallArray]:
+    """Returns the vectors of a small array.
 
     Returns None for all that needs a file: other sources, large arrays, types that the engine converts, and arrays that
     it refuses.

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional, TypeVar, Union
 
 from . import _options
 from ._errors import DeviceError, PromiseWarning
@@ -60,6 +60,23 @@ def _remove_folder(name: str, creator: int) -> None:
         shutil.rmtree(name, ignore_errors=True)
 
 
+class File:
+    """A temporary file of a result, or None. It is removed as a :class:`Folder` is."""
+
+    def __init__(self, name: Optional[str]) -> None:
+        self._remove = None if name is None else weakref.finalize(self, _remove_file, name, os.getpid())
+
+    def cleanup(self) -> None:
+        """Removes the file."""
+        if self._remove is not None:
+            self._remove()
+
+
+def _remove_file(name: str, creator: int) -> None:
+    if os.getpid() == creator:
+        Path(name).unlink(missing_ok=True)
+
+
 class Work(NamedTuple):
     """Arguments of a call of the engine."""
 
@@ -77,17 +94,25 @@ def working(
 
     There are no files if ``source`` is :data:`NONE`. The folder is removed if the work fails.
     """
-    at, shown = _options.optional_path("temporary", temporary), bar(_options.optional_flag("progress", progress))
-    folder = _folder_in(at)
+    folder = folder_in(_options.optional_path("temporary", temporary))
     try:
-        if source is NONE:
-            yield Work([], folder, shown)
-        else:
-            with files_of(source, Path(folder.name), options, whole, name) as files:
-                yield Work(files, folder, shown)
+        with showing(progress) as shown:
+            if source is NONE:
+                yield Work([], folder, shown)
+            else:
+                with files_of(source, Path(folder.name), options, whole, name) as files:
+                    yield Work(files, folder, shown)
     except BaseException:
         folder.cleanup()
         raise
+
+
+@contextmanager
+def showing(progress: Any) -> Iterator[Optional[Progress]]:
+    """Yields a progress callback, if progress is to be shown."""
+    shown = bar(_options.optional_flag("progress", progress))
+    try:
+        yield shown
     finally:
         if shown:
             shown.close()
@@ -96,7 +121,7 @@ def working(
 class Temporary:
     """A result in a temporary folder, kept until :meth:`close` or the end of a ``with`` block."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Union[Folder, File]) -> None:
         self._folder = folder
 
     def close(self) -> None:
@@ -185,7 +210,8 @@ def _warn(said: str, result: Optional[Temporary]) -> None:
         raise
 
 
-def _folder_in(temporary: Optional[str]) -> Folder:
+def folder_in(temporary: Optional[str]) -> Folder:
+    """Makes a folder for temporary files."""
     try:
         return Folder(temporary)
     except OSError as error:

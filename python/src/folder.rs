@@ -116,29 +116,27 @@ impl Folder {
         Ok(named.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// Searches for queries, or for the rows of a store if there are none. Hits that are many are written to a file in
-    /// `temporary`.
+    /// Searches for queries, or for the rows of a store if there are none. A large result is written to `file`.
     fn search(
         &self,
         py: Python<'_>,
         queries: GivenQueries,
         asked: (SearchArguments, StoreOptions),
         resources: Resources,
-        temporary: PathBuf,
+        file: PathBuf,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Found> {
-        let (wanted, store_options) = asked;
-        let running = Running::sharing(self.0.context(), &resources, progress).map_err(|error| raised(py, &error))?;
-        running.run(py, |context| {
-            let context = &context.clone().or_temporary(&temporary);
+        let ((wanted, store_options), open) = (asked, self.0.clone());
+        let running = Running::sharing(open.context(), &resources, progress).map_err(|error| raised(py, &error))?;
+        running.run_short(py, move |context| {
+            let context = &file.parent().map_or_else(|| context.clone(), |folder| context.clone().or_temporary(folder));
             let options = wanted.options(store_options.seed())?;
             let _of_queries = context.reserve(queries.memory_bytes(), "the queries")?;
             let source = queries.open(context, &store_options)?;
             let calibrate_with = wanted.calibrate_with(context, &store_options)?;
             let queries = SearchQueries { source: source.as_deref(), calibrate_with: calibrate_with.as_deref() };
-            self.0.with(|folder| {
-                let file = &temporary.join("hits.parquet");
-                into_memory_or_file(context, file, folder.hit_schema(queries, &options)?, |sink| {
+            open.with(|folder| {
+                into_memory_or_file(context, &file, folder.hit_schema(queries, &options)?, |sink| {
                     folder.search(context, queries, &options, sink)
                 })
             })

@@ -1,7 +1,8 @@
 //! Runs the engine on its own thread, while Python shows progress, handles Ctrl-C and raises errors.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -48,6 +49,51 @@ impl Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         lock(&RUNS).retain(|run| !Arc::ptr_eq(&run.others_bytes, &self.0));
+    }
+}
+
+/// Threads that wait for work. Locked like [`RUNS`].
+static WAITING: Mutex<Vec<WaitingThread>> = Mutex::new(Vec::new());
+/// Most threads that wait for work.
+const WAITING_MAX: usize = 8;
+
+/// Work of a waiting thread.
+type Job = Box<dyn FnOnce() + Send>;
+
+/// A thread that runs one job after another.
+struct WaitingThread {
+    /// Process of the thread. Forked children do not have it.
+    creator: Creator,
+    jobs: SyncSender<Job>,
+}
+
+impl WaitingThread {
+    /// Returns a thread that waits for work; a new one if there is none.
+    fn take() -> std::io::Result<Self> {
+        let creator = Creator::this_process();
+        let mut waiting = lock(&WAITING);
+        waiting.retain(|thread| thread.creator == creator);
+        if let Some(thread) = waiting.pop() {
+            return Ok(thread);
+        }
+        let (jobs, receiver) = sync_channel::<Job>(1);
+        let thread = std::thread::Builder::new().name("adjoin".to_owned());
+        // A job that panics drops the sender of its result, which its caller reports. The thread takes the next job.
+        thread.spawn(move || receiver.into_iter().for_each(|job| drop(catch_unwind(AssertUnwindSafe(job)))))?;
+        Ok(Self { creator, jobs })
+    }
+
+    /// Starts a job. If the thread has ended, the job is dropped.
+    fn begin(&self, job: impl FnOnce() + Send + 'static) {
+        let _ = self.jobs.send(Box::new(job)); // the receiver of the job's result then reports that
+    }
+
+    /// Lets the thread wait for other work. It ends if enough others wait.
+    fn give_back(self) {
+        let mut waiting = lock(&WAITING);
+        if waiting.len() < WAITING_MAX {
+            waiting.push(self);
+        }
     }
 }
 
@@ -140,41 +186,75 @@ impl Running {
 
     /// Runs `work` on its own thread, without the interpreter's lock.
     pub(crate) fn run<R: Send>(&self, py: Python<'_>, work: impl FnOnce(&Context) -> Result<R> + Send) -> PyResult<R> {
-        self.check_creator().map_err(|error| raised(py, &error))?;
-        let _counted = self.counted();
-        // A cancelled run does not cancel later ones.
-        let mut context = self.context.clone();
-        context.cancel = Cancel::default();
-        let context = &context;
-        let (result, stopped) = py.detach(|| {
+        let context = &self.uncanceled();
+        self.run_by(py, || {
             let (sender, receiver) = sync_channel(1);
             std::thread::scope(|scope| {
                 let thread = std::thread::Builder::new().name("adjoin".to_owned());
-                if let Err(error) = thread.spawn_scoped(scope, move || sender.send(work(context))) {
-                    return (Err(Error::no_thread(error)), None);
-                }
-                let mut stopped = None;
-                loop {
-                    match receiver.recv_timeout(EVERY) {
-                        Ok(result) => return (result, stopped),
-                        Err(RecvTimeoutError::Disconnected) => {
-                            return (Err(Error::device("the engine ended without a result")), stopped);
-                        }
-                        Err(RecvTimeoutError::Timeout) => {}
-                    }
-                    if stopped.is_none()
-                        && let Err(error) = Python::attach(|py| self.look_after(py))
-                    {
-                        stopped = Some(error);
-                        context.cancel.cancel();
-                    }
+                match thread.spawn_scoped(scope, move || sender.send(work(context))) {
+                    Ok(_) => self.wait(&receiver, &context.cancel),
+                    Err(error) => (Err(Error::no_thread(error)), None),
                 }
             })
+        })
+    }
+
+    /// Runs `work` like [`Self::run`], on a thread that waits for work. Starting a thread would take longer than many
+    /// searches.
+    pub(crate) fn run_short<R: Send + 'static>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&Context) -> Result<R> + Send + 'static,
+    ) -> PyResult<R> {
+        let context = self.uncanceled();
+        let cancel = context.cancel.clone();
+        let thread = WaitingThread::take().map_err(|error| raised(py, &Error::no_thread(error)))?;
+        let result = self.run_by(py, || {
+            let (sender, receiver) = sync_channel(1);
+            thread.begin(move || drop(sender.send(work(&context))));
+            self.wait(&receiver, &cancel)
         });
+        thread.give_back();
+        result
+    }
+
+    /// Returns the context of one run: a cancelled run does not cancel later ones.
+    fn uncanceled(&self) -> Context {
+        let mut context = self.context.clone();
+        context.cancel = Cancel::default();
+        context
+    }
+
+    /// Calls `run` without the interpreter's lock.
+    fn run_by<R: Send>(&self, py: Python<'_>, run: impl FnOnce() -> (Result<R>, Option<PyErr>) + Send) -> PyResult<R> {
+        self.check_creator().map_err(|error| raised(py, &error))?;
+        let _counted = self.counted();
+        let (result, stopped) = py.detach(run);
         self.pass_notes_on(py)?;
         match stopped {
             Some(error) => Err(error),
             None => result.map_err(|error| raised(py, &error)),
+        }
+    }
+
+    /// Waits for the result of the engine, and cancels its work if Python has a pending signal. Also returns the error of
+    /// the signal.
+    fn wait<R>(&self, receiver: &Receiver<Result<R>>, cancel: &Cancel) -> (Result<R>, Option<PyErr>) {
+        let mut stopped = None;
+        loop {
+            match receiver.recv_timeout(EVERY) {
+                Ok(result) => return (result, stopped),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return (Err(Error::device("the engine ended without a result")), stopped);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if stopped.is_none()
+                && let Err(error) = Python::attach(|py| self.look_after(py))
+            {
+                stopped = Some(error);
+                cancel.cancel();
+            }
         }
     }
 

@@ -155,6 +155,12 @@ fn counted<S: serde::Serialize>(
 
 #[pymethods]
 impl Found {
+    /// Whether the hits are in memory, and not in a file.
+    #[getter]
+    fn in_memory(&self) -> bool {
+        matches!(self.hits, StoredHits::Memory(..))
+    }
+
     #[getter]
     fn stats(&self) -> &str {
         &self.stats

@@ -106,7 +106,7 @@ impl<T: Coordinate> StoreSearch<'_, T> {
         let at_once = searcher.queries_at_once(query_bytes) as usize;
         let read = |answer: &mut dyn FnMut(_) -> Result<()>| queries.each(searcher, at_once, answer);
         let mut probing = Probing { searcher, target: options.target, probes: plan.probes, carried: self.carried };
-        let ran = run.run(&mut probing, query_bytes, read, sink)?;
+        let ran = run.run(&mut probing, count, query_bytes, read, sink)?;
 
         let (manifest, reads) = (self.store.manifest(), buckets.read_counts());
         let work = work_of(&searcher.counts.take(reads), &calibration);

@@ -108,7 +108,7 @@ impl Collection {
             carried,
             latencies_ms: Vec::new(),
         };
-        let ran = run.run(&mut scan, query_bytes, read, sink)?;
+        let ran = run.run(&mut scan, queries.source.info().rows, query_bytes, read, sink)?;
         let common = manifest.statistics(context, rows, COMMAND);
         Ok(scan.statistics(options, common, &ran))
     }

@@ -286,7 +286,7 @@ fn find(
         let mut search = search.carrying(columns.as_ref());
         let (at_once, query_bytes) = (search.queries_at_once(), IndexSearch::<T>::query_bytes(facts, sought));
         let read = |answer: &mut dyn FnMut(_) -> Result<()>| queries.each(context, at_once, answer);
-        let ran = run.run(&mut search, query_bytes, read, sink)?;
+        let ran = run.run(&mut search, queries.source.info().rows, query_bytes, read, sink)?;
         Ok(search.statistics(options.target, &plan, planning, &ran))
     })
 }

@@ -1,5 +1,6 @@
 //! Delivers hits from stores, indexes and collections to a sink.
 
+use std::cell::RefCell;
 use std::ops::Range;
 use std::panic::resume_unwind;
 use std::sync::Mutex;
@@ -30,6 +31,10 @@ const BATCH_QUERIES: usize = 1 << 10;
 const BATCH_ID_BYTES: u64 = 96 << 10;
 /// Bytes of all batches in flight: one is filled, one waits, one is consumed by the sink.
 const BATCHES_BYTES: u64 = 1 << 20;
+
+/// Number of queries up to which the searching thread itself passes hits to the sink. Starting a thread would take longer
+/// than it saves.
+const FEW_QUERIES: u64 = 64;
 
 /// Number of queries and hits delivered so far.
 #[derive(Debug, Clone, Copy, Default)]
@@ -67,17 +72,35 @@ impl<'a> HitDelivery<'a> {
         sink_bytes + BATCHES_BYTES + columns.map_or(0, |columns| SENT_COPIES * columns.row_bytes)
     }
 
-    /// Runs `work`, which searches, on its own thread, while this thread passes the resulting batches to `sink`.
+    /// Runs `work`, which searches for `queries` queries, on its own thread, while this thread passes the resulting batches
+    /// to `sink`. If there are few queries, this thread does both.
     ///
     /// # Errors
     /// The first error of `work` or the sink.
     pub(crate) fn run(
         &self,
         sink: &mut (dyn HitSink + '_),
+        queries: u64,
         writing: &SharedSeconds,
         work: impl FnOnce(&DeliverHits<'_>) -> Result<()> + Send,
     ) -> Result<Delivered> {
         let mut delivered = Delivered::default();
+        let mut accept = |batch: &HitBatch| {
+            let HitBatch { query_rows, hits_before, rows, .. } = batch;
+            // A query that continues from the previous batch was counted there.
+            delivered.queries += query_rows.len() as u64 - u64::from(*hits_before > 0);
+            delivered.hits += rows.len() as u64;
+            writing.measure(|| sink.accept(batch))
+        };
+        if queries <= FEW_QUERIES {
+            let accept = RefCell::new(accept);
+            work(&|batch| {
+                let _memory = memory_beyond(self.context, &batch)?;
+                self.reserve_long_row(&batch)?;
+                (accept.borrow_mut())(&batch)
+            })?;
+            return Ok(delivered);
+        }
         let context = self.context;
         std::thread::scope(|scope| {
             // Only this thread owns the receiver: when it stops, sending fails and the search thread ends.
@@ -91,16 +114,12 @@ impl<'a> HitDelivery<'a> {
                 })
             })?;
             for (batch, memory) in batches {
-                let HitBatch { query_rows, hits_before, rows, .. } = &batch;
-                // A query that continues from the previous batch was counted there.
-                delivered.queries += query_rows.len() as u64 - u64::from(*hits_before > 0);
-                delivered.hits += rows.len() as u64;
-                writing.measure(|| sink.accept(&batch))?;
+                accept(&batch)?;
                 drop(memory);
             }
-            searching.join().unwrap_or_else(|panic| resume_unwind(panic))?;
-            Ok(delivered)
-        })
+            searching.join().unwrap_or_else(|panic| resume_unwind(panic))
+        })?;
+        Ok(delivered)
     }
 }
 

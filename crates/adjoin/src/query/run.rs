@@ -140,20 +140,21 @@ impl<'a> SearchRun<'a> {
         HitDelivery::bytes_with(sink_bytes, lookup.columns.as_ref()) + IdMemory::least_bytes(lookup)
     }
 
-    /// Answers all queries that `read` passes on, batch by batch, and delivers their hits to `sink`. Each query takes
-    /// `query_bytes` while its batch is answered.
+    /// Answers all `queries` queries that `read` passes on, batch by batch, and delivers their hits to `sink`. Each query
+    /// takes `query_bytes` while its batch is answered.
     ///
     /// # Errors
     /// The first error of `read`, `searched` or `sink`, or if the budget is too small.
     pub(crate) fn run<S: BatchSearch + Send>(
         &self,
         searched: &mut S,
+        queries: u64,
         query_bytes: u64,
         read: impl FnOnce(&mut dyn FnMut(QueryBatch) -> Result<()>) -> Result<()> + Send,
         mut sink: Box<dyn HitSink + '_>,
     ) -> Result<RanSearch> {
         let (watch, writing) = (Stopwatch::start(), SharedSeconds::default());
-        let delivered = self.delivery.run(&mut *sink, &writing, |deliver| {
+        let delivered = self.delivery.run(&mut *sink, queries, &writing, |deliver| {
             read(&mut |batch| self.answer(searched, query_bytes, batch, deliver))
         })?;
         let execute = watch.seconds();

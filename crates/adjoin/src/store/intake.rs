@@ -117,8 +117,11 @@ impl Intake<'_> {
         if rows > ROWS_MAX {
             return Err(Error::input(format!("{rows} rows are more than the {ROWS_MAX} that a store can hold")));
         }
-        let waited = SharedSeconds::default();
         let mut scanned = Scanned::default();
+        if rows * self.source.info().vectors.bytes() as u64 <= self.batch_bytes {
+            return self.scan_few(scanned, take);
+        }
+        let waited = SharedSeconds::default();
         std::thread::scope(|scope| {
             // One batch waits, one is consumed and one is read: `BATCHES` counts them.
             let (sender, batches) = bounded::<Result<(UsableRows, u64)>>(1);
@@ -138,6 +141,20 @@ impl Intake<'_> {
         })?;
         scanned.skipped_rows = rows - scanned.usable_rows;
         Ok(Scanned { waited: waited.seconds(), ..scanned })
+    }
+
+    /// Scans a source of one batch or so on this thread: starting a thread would take longer than it saves.
+    fn scan_few(&self, mut scanned: Scanned, take: &mut dyn FnMut(UsableRows) -> Result<()>) -> Result<Scanned> {
+        let mut taken = Ok(());
+        self.read(&mut |(usable, seen)| {
+            scanned.usable_rows += usable.rows.len() as u64;
+            taken = take(usable);
+            self.context.progress.advance(seen);
+            taken.is_ok()
+        })?;
+        taken?;
+        scanned.skipped_rows = self.source.info().rows - scanned.usable_rows;
+        Ok(scanned)
     }
 
     /// Reads and checks batches until `send` returns false. Each batch is sent with the number of rows seen up to its

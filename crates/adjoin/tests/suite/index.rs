@@ -2,6 +2,7 @@
 //! and number of threads?
 
 mod built;
+mod kept_pages;
 mod recall;
 mod strategies;
 mod within;
@@ -67,10 +68,13 @@ pub(crate) struct Found {
 }
 
 fn search_in(context: &Context, folder: &Path, queries: &Set, k: u64, list: usize) -> Result<Found> {
-    let index = Index::open(context, folder)?;
+    search_open(context, &Index::open(context, folder)?, queries, k, list)
+}
+
+fn search_open(context: &Context, index: &Index, queries: &Set, k: u64, list: usize) -> Result<Found> {
     let sink = Collect::default();
     let options = SearchOptions::new(QueryTarget::Nearest(k), SearchEffort::List(list), 1);
-    let statistics = index::search(context, &index, QuerySources::new(queries), &options, Box::new(sink.clone()))?;
+    let statistics = index::search(context, index, QuerySources::new(queries), &options, Box::new(sink.clone()))?;
     let (batches, hits) = (sink.batches(), sink.hits());
     assert_eq!(statistics.search.queries, hits.len() as u64, "the statistics count what the sink got");
     assert_eq!(statistics.search.hits, hits.iter().map(Vec::len).sum::<usize>() as u64);
