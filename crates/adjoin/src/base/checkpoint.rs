@@ -76,7 +76,7 @@ impl<S: Serialize + DeserializeOwned + Default> Checkpoint<S> {
     ///
     /// # Errors
     /// If the facts differ or the state is damaged, unless `force` is given, which discards the checkpoint. If another
-    /// run is working there, or the device refuses.
+    /// run is working there, or a file cannot be written.
     pub(crate) fn open(context: &Context, result: &Path, facts: Vec<Fact>, force: bool) -> Result<Self> {
         let device = context.device.clone();
         let folder = folder_beside(result)?;
@@ -137,7 +137,7 @@ impl<S: Serialize + DeserializeOwned + Default> Checkpoint<S> {
     /// Changes and saves the state. When this returns, the state is durable, as are files that were finished before.
     ///
     /// # Errors
-    /// If the device refuses; the previous state then remains in force.
+    /// If a file cannot be written; the previous state then remains in force.
     pub(crate) fn keep(&mut self, change: impl FnOnce(&mut S)) -> Result<()> {
         change(&mut self.envelope.state);
         self.write_state()?;
@@ -186,7 +186,7 @@ impl<S> Checkpoint<S> {
     /// Creates a file; an existing one is replaced.
     ///
     /// # Errors
-    /// If the device refuses.
+    /// If a file cannot be written.
     pub(crate) fn create(&self, name: &str) -> Result<FrameWriter> {
         FrameWriter::create(&*self.device, &self.path(name))
     }
@@ -194,7 +194,7 @@ impl<S> Checkpoint<S> {
     /// Reads the first `bytes` of a file.
     ///
     /// # Errors
-    /// If it is shorter, or the device refuses.
+    /// If it is shorter, or a file cannot be written.
     pub(crate) fn read(&self, name: &str, bytes: u64) -> Result<FrameReader> {
         let (file, path) = (self.open_whole(name, bytes)?, self.path(name));
         Ok(FrameReader { path, frames: Frames::new(file, 0..bytes, usize::MAX) })
@@ -225,7 +225,7 @@ impl<S> Checkpoint<S> {
     /// Removes the checkpoint after the work is done.
     ///
     /// # Errors
-    /// If the device refuses.
+    /// If a file cannot be written.
     pub(crate) fn finish(mut self) -> Result<()> {
         self.is_of_use = false;
         self.remove()
@@ -349,7 +349,7 @@ impl FrameWriter {
     /// Creates a file.
     ///
     /// # Errors
-    /// If the device refuses.
+    /// If a file cannot be written.
     pub(crate) fn create(device: &dyn Device, path: &Path) -> Result<Self> {
         Ok(Self { file: device.create(path)?, bytes: 0 })
     }
@@ -357,7 +357,7 @@ impl FrameWriter {
     /// Appends a frame.
     ///
     /// # Errors
-    /// If the device refuses.
+    /// If a file cannot be written.
     pub(crate) fn append(&mut self, frame: &[u8]) -> Result<()> {
         let length = u32::try_from(frame.len()).expect("frames are short");
         self.file.append(&frame_head(length, xxh3_64(frame)))?;
@@ -369,7 +369,7 @@ impl FrameWriter {
     /// Makes the file durable; returns its length in bytes.
     ///
     /// # Errors
-    /// If the device refuses.
+    /// If a file cannot be written.
     pub(crate) fn finish(mut self) -> Result<u64> {
         self.file.sync()?;
         Ok(self.bytes)
@@ -386,7 +386,7 @@ impl FrameReader {
     /// Returns the next frame; `None` after the last.
     ///
     /// # Errors
-    /// If the frame differs from what was written, or the device refuses.
+    /// If the frame differs from what was written, or a file cannot be written.
     pub(crate) fn next(&mut self) -> Result<Option<&[u8]>> {
         if self.frames.is_at_end() {
             return Ok(None);

@@ -54,7 +54,7 @@ impl OwnFolder {
     /// Creates a folder in `parent`, for a purpose that becomes part of its name.
     ///
     /// # Errors
-    /// If `parent` is missing, or the device refuses.
+    /// If `parent` is missing, or a file cannot be written.
     pub fn create(device: &Arc<dyn Device>, parent: &Path, purpose: &str) -> Result<Self> {
         // Several own folders of one process may exist in one place.
         for attempt in 0.. {
@@ -165,7 +165,7 @@ impl WriterLock {
     /// Takes the lock. On a file system without locks, everyone gets it.
     ///
     /// # Errors
-    /// If another process holds it (the message names it), the folder is missing, or the device refuses.
+    /// If another process holds it (the message names it), the folder is missing, or a file cannot be written.
     pub(crate) fn take(device: &Arc<dyn Device>, folder: &Path) -> Result<Self> {
         Self::take_for(device, folder, "written")
     }

@@ -83,7 +83,7 @@ impl Target {
     /// Writes a file that appears completely or not at all.
     ///
     /// # Errors
-    /// As [`Self::check_free`], or if the disk refuses.
+    /// As [`Self::check_free`], or if a file cannot be written.
     pub fn write_file(
         context: &Context,
         path: &Path,
@@ -105,7 +105,7 @@ impl LaterFile {
     /// Creates the file.
     ///
     /// # Errors
-    /// As [`Target::check_free`], or if the disk refuses.
+    /// As [`Target::check_free`], or if a file cannot be written.
     pub fn begin(context: &Context, path: &Path, force: bool) -> Result<Self> {
         let (draft, output) = Draft::create(context, path, force)?;
         Ok(Self { draft, output })
@@ -114,7 +114,7 @@ impl LaterFile {
     /// Writes the file, and makes it appear.
     ///
     /// # Errors
-    /// If the name was taken in the meantime, or the disk refuses.
+    /// If the name was taken in the meantime, or a file cannot be written.
     pub fn finish(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
         let Self { draft, mut output } = self;
         let failed = |error: io::Error| {

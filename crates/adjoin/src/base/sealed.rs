@@ -66,7 +66,7 @@ impl SealedWriter {
     /// Starts a file, which appears at `path` when it is finished.
     ///
     /// # Errors
-    /// If the name is taken and `force` is false, or the device refuses.
+    /// If the name is taken and `force` is false, or a file cannot be written.
     pub(crate) fn create(context: &Context, path: &Path, force: bool, kind: SealedKind) -> Result<Self> {
         let (draft, output) = Draft::create(context, path, force)?;
         let head = kind.head();
@@ -85,7 +85,7 @@ impl SealedWriter {
     /// Appends a frame.
     ///
     /// # Errors
-    /// If the device refuses.
+    /// If a file cannot be written.
     pub(crate) fn append(&mut self, frame: &[u8]) -> Result<()> {
         let length = u32::try_from(frame.len()).ok().filter(|_| frame.len() <= FRAME_BYTES_MAX);
         let head = frame_head(length.expect("frames are short"), xxh3_64(frame));
@@ -104,7 +104,7 @@ impl SealedWriter {
     /// Seals the file and makes it appear. Returns its bytes.
     ///
     /// # Errors
-    /// If the name was taken in the meantime, or the device refuses.
+    /// If the name was taken in the meantime, or a file cannot be written.
     pub(crate) fn finish(mut self) -> Result<u64> {
         let seal = frame_head(SEAL, self.seal);
         self.write(&seal)?;

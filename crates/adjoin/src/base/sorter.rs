@@ -118,7 +118,7 @@ impl Sorter {
     /// Adds a record.
     ///
     /// # Errors
-    /// If the disk refuses.
+    /// If a file cannot be written.
     pub(crate) fn push(&mut self, key: Key, payload: &[u8]) -> Result<()> {
         // At least one record is held, however large it is.
         if self.held.bytes_with(payload.len()) > self.memory && !self.held.entries.is_empty() {
@@ -168,7 +168,7 @@ impl Sorter {
     /// Completes the input. Records that were written to disk take no memory until the first is requested.
     ///
     /// # Errors
-    /// If the disk refuses.
+    /// If a file cannot be written.
     pub(crate) fn finish(mut self) -> Result<Sorted> {
         // Everything fit in memory: no file is written.
         if self.runs.is_empty() {

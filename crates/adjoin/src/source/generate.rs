@@ -32,7 +32,7 @@ impl Generated {
     /// the bytes written.
     ///
     /// # Errors
-    /// Fails if the sizes or the file's extension are invalid, the file exists, or the disk refuses.
+    /// Fails if the sizes or the file's extension are invalid, the file exists, or a file cannot be written.
     pub fn write(&self, context: &Context, target: &Target) -> Result<u64> {
         let Target::File { path, force } = target else {
             return Err(Error::option("vectors are written to a file, not to standard output"));

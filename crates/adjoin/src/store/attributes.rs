@@ -166,7 +166,7 @@ impl<'a> Reordering<'a> {
     /// Adds the rows of a table. `place` returns the position of a row, or `None` to leave the row out.
     ///
     /// # Errors
-    /// Fails if the disk refuses or memory does not suffice.
+    /// Fails if a file cannot be written or memory does not suffice.
     pub(crate) fn add(
         &mut self,
         table: &RecordBatch,
@@ -201,7 +201,7 @@ impl<'a> Reordering<'a> {
     /// bytes that did not fit in memory.
     ///
     /// # Errors
-    /// Fails if a position has no row, the disk refuses, or memory does not suffice.
+    /// Fails if a position has no row, a file cannot be written, or memory does not suffice.
     pub(crate) fn write(self, drafts: &Drafts<'_>) -> Result<(FileFacts, u64)> {
         let Self { context, schema, converter, sizes, placed, rows, _memory } = self;
         let records = placed.finish()?;
@@ -418,7 +418,7 @@ impl RowPlaces {
     /// Records the rows at the next positions.
     ///
     /// # Errors
-    /// Fails if the disk refuses.
+    /// Fails if a file cannot be written.
     pub(super) fn add(&mut self, rows: &[u64]) -> Result<()> {
         for row in rows {
             // Old rows of an append also have positions, but their columns are read from the store.

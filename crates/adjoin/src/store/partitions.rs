@@ -206,7 +206,7 @@ impl Partitions {
     /// there are no such records.
     ///
     /// # Errors
-    /// Fails if the device refuses.
+    /// Fails if a file cannot be written.
     pub(crate) fn persist<S>(&mut self, kept: &Checkpoint<S>, number: usize) -> Result<Option<BlocksCheckpoint>> {
         // This also writes blocks that are not full, since the next run starts with nothing in memory.
         while self.blocks_held > 0 {
@@ -232,7 +232,7 @@ impl Partitions {
     /// Appends a record, given in pieces, to a partition.
     ///
     /// # Errors
-    /// Fails if the disk refuses.
+    /// Fails if a file cannot be written.
     pub(crate) fn push(&mut self, partition: usize, pieces: &[&[u8]]) -> Result<()> {
         let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
         let fits = |block: &Vec<u8>| block.len() + bytes <= self.sizes.block as usize;
@@ -307,7 +307,7 @@ impl Partitions {
     /// Completes the partitions and returns the records.
     ///
     /// # Errors
-    /// Fails if the disk refuses.
+    /// Fails if a file cannot be written.
     pub(crate) fn finish(mut self) -> Result<Records> {
         if let Some(mut file) = self.writer.take() {
             file.sync()?; // later reads bypass the page cache
