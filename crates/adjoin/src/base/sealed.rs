@@ -85,7 +85,7 @@ impl SealedWriter {
     /// Appends a frame.
     ///
     /// # Errors
-    /// If a file cannot be written.
+    /// Fails if a file cannot be written.
     pub(crate) fn append(&mut self, frame: &[u8]) -> Result<()> {
         let length = u32::try_from(frame.len()).ok().filter(|_| frame.len() <= FRAME_BYTES_MAX);
         let head = frame_head(length.expect("frames are short"), xxh3_64(frame));

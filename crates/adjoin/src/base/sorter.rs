@@ -121,7 +121,7 @@ impl Sorter {
     /// Adds a record.
     ///
     /// # Errors
-    /// If a file cannot be written.
+    /// Fails if a file cannot be written.
     pub(crate) fn push(&mut self, key: Key, payload: &[u8]) -> Result<()> {
         // At least one record is held, even if it is larger than the memory.
         if self.held.bytes_with(payload.len()) > self.memory && !self.held.entries.is_empty() {
@@ -172,7 +172,7 @@ impl Sorter {
     /// is requested.
     ///
     /// # Errors
-    /// If a file cannot be written.
+    /// Fails if a file cannot be written.
     pub(crate) fn finish(mut self) -> Result<Sorted> {
         // If all records fit in memory, no file is written.
         if self.runs.is_empty() {
