@@ -199,8 +199,8 @@ impl Threshold {
         let (distance, squared) = match predicate {
             // The f64 sum of the predicate has a relative error of at most `roundings`.
             Predicate::L2 { eps } => (eps * (1.0 + roundings), eps * eps),
-            // It holds that |x/|x| - y/|y||^2 = 2 - 2 cos. The rounding of each unit vector is at most one f32 roundoff.
-            // The bound allows for two.
+            // The formula is |x/|x| - y/|y||^2 = 2 - 2 cos. The rounding of each unit vector is at most one f32
+            // roundoff. The bound allows for two.
             Predicate::Cosine { min_similarity } => of_cosine(min_similarity, roundings),
             // For lifted vectors, the same formula holds. The last coordinate of a query is 0, so only the square of
             // its error matters. Both lengths and the sum of the predicate each have a relative error of at most
