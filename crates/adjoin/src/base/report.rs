@@ -78,7 +78,7 @@ impl Progress for Silent {
     fn note(&self, _line: &str) {}
 }
 
-/// Measures the time since it was started.
+/// Stopwatch that measures the time since its start.
 #[derive(Debug, Clone, Copy)]
 pub struct Stopwatch(Instant);
 

@@ -1,6 +1,6 @@
 //! The random model of generated vectors.
 //!
-//! A row is a mix of a core, which other rows share, and a random vector of its own:
+//! A row is a mix of a core, which other rows share, and its own random draw:
 //!
 //! ```text
 //! row = sqrt(1 - s^2) * core + s * draw

@@ -44,7 +44,7 @@ pub(super) fn inspect(
     let columns = TableColumns::choose(path, &facts.schema, options);
     let columns = columns.map_err(|error| conflict_of(path, &facts, options).unwrap_or(error))?;
     let elements = seen.element_count(columns.vector().0.way());
-    // `facts` contains everything that is needed. The tree of all names takes more memory.
+    // The tree of all names is not needed any more, since `facts` has everything for reading.
     drop(seen);
     let facts = Arc::new(facts);
     let memory = ScanMemory::claimed(facts.held_bytes(), 0);

@@ -385,7 +385,7 @@ impl Keys {
     }
 }
 
-/// Reads the name of a field and returns the index of the field. Returns `None` if the field is left out.
+/// Visitor of the name of a field. It returns the index of the field, or `None` if the field is left out.
 struct Key<'a> {
     keys: &'a mut Keys,
     count: &'a mut Count,

@@ -181,7 +181,8 @@ impl Arrays {
         self.arrays.iter().any(is_vectors)
     }
 
-    /// If an array that the options choose cannot be a column, returns the error for it.
+    /// Returns the error for an array that the options choose although it cannot be a column. Returns `None` if there
+    /// is no such array.
     pub(super) fn no_column(&self, path: &Path, options: &SourceOptions) -> Option<Error> {
         let named = |name: &str| self.arrays.iter().find(|array| array.name == name && array.data_type() == NO_COLUMN);
         let id = match &options.ids {

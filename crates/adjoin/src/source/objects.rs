@@ -53,7 +53,7 @@ pub(crate) fn is_glob(name: RemoteName<'_>) -> bool {
 /// Finds the objects of a remote name. The name may be an object, a glob or a prefix.
 ///
 /// # Errors
-/// Fails if nothing matches, the store denies access, or the objects belong to a table with a log.
+/// Fails if nothing matches, if the object store denies access, or if the objects belong to a table with a log.
 pub(super) fn find(device: &dyn Device, source: &str, name: RemoteName<'_>, split: Option<&str>) -> Result<Objects> {
     check_remote(device, name)?;
     if is_glob(name) {

@@ -281,7 +281,7 @@ impl Footer {
         Self { file: self.file.with_page_bytes_max(bytes), ..self }
     }
 
-    /// If the file is remote, reads the chunks of some columns ahead.
+    /// Reads the chunks of some columns ahead if the file is remote.
     fn reading_ahead(self, places: &[ColumnPlace]) -> Self {
         let groups = self.metadata.metadata().row_groups().iter();
         let ranges = || groups.map(|group| self.leaves(places).map(|leaf| chunk_range(group.column(leaf))).collect());

@@ -71,7 +71,7 @@ pub(crate) fn least_bytes(rows: u64, columns: usize, reading: u64) -> u64 {
 }
 
 /// Returns an upper bound on the memory for reading a file of columns that is still to be written, in bytes. The file
-/// has `rows` rows with at most `row_bytes` bytes each.
+/// has `rows` rows, and the columns of a row take `row_bytes` bytes.
 pub(super) fn foreseen_reading_bytes(rows: u64, columns: usize, row_bytes: u64) -> u64 {
     let (columns, at_once) = (columns as u64, rows.min(READ_ROWS));
     let group = (ROW_GROUP_BYTES + BATCH_BYTES) as u64;

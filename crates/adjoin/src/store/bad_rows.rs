@@ -101,8 +101,9 @@ impl BadRows {
     }
 }
 
-/// Counts the lengths of the lists of a scan. The expected length is the length of the first list that is not empty,
-/// so it depends on the data alone. If another length is more frequent, that first list is reported as the wrong one.
+/// Numbers of lists by length, counted during a scan. The expected length is the length of the first list that is not
+/// empty, so it depends on the data alone. If another length is more frequent, that first list is reported as the
+/// wrong one.
 pub(super) struct Lengths {
     dimensions: usize,
     rows: u64,

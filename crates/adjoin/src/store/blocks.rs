@@ -12,7 +12,7 @@ use super::format::{BLOCK_BYTES, checksum};
 use crate::base::context::Context;
 use crate::base::error::Result;
 
-/// Computes the checksum of each block from bytes that arrive in pieces.
+/// Hasher that computes the checksum of each block, from bytes that arrive in pieces.
 #[derive(Default)]
 pub(super) struct BlockHasher {
     block: Xxh3,

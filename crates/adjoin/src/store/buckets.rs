@@ -141,7 +141,7 @@ struct Arranged {
     ids: Vec<Ids>,
 }
 
-/// Assigns each row that arrives to a position in the load.
+/// Positions of rows in a load. Each row gets its position when it arrives.
 struct Places<'a> {
     parts: &'a [BucketPart],
     extent_rows_max: u64,

@@ -68,7 +68,7 @@ impl FilterBitmap {
         2 * RankedSet::memory_bytes(rows) + PIECE_BYTES as u64 + READING_BYTES
     }
 
-    /// Returns the rows from 0 to `rows`, except those in `left_out`.
+    /// Returns all rows below `rows`, except those in `left_out`.
     ///
     /// # Errors
     /// Fails if memory does not suffice. `purpose` is named in the message.

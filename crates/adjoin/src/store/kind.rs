@@ -45,8 +45,8 @@ pub(crate) fn has_manifest(context: &Context, folder: &Path) -> Result<bool> {
         return Ok(false);
     }
     match context.device.kind(&manifest) {
-        // An object store may also deny access to a missing object if the user must not list objects. So a denied
-        // manifest is an error only if access to the folder itself fails, too.
+        // Some object stores also deny access to a missing object, unless the user is allowed to list objects. So a
+        // denied manifest is an error only if access to the folder itself fails, too.
         Err(error) if matches!(error.source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound) => {
             context.device.kind(folder)?;
             Ok(false)

@@ -68,7 +68,7 @@ fn header(format: DenseFormat, request: &Without<'_>, file: &dyn ReadFile, layou
         }
         DenseFormat::CountedRows(_) => Vec::new(),
         DenseFormat::CountedFile(_) => {
-            // The result has at most as many rows as the source, so this fails only if the file is damaged.
+            // The result has at most as many rows as the source, and the source states their number in 32 bits.
             let rows = u32::try_from(rows).map_err(|_| Error::input("more than 2^32 - 1 rows in one file"))?;
             [rows.to_le_bytes(), (dimensions as u32).to_le_bytes()].concat()
         }
