@@ -21,7 +21,8 @@
 //! Hardness h multiplies s, `BEND` and `FALL`. At 0, all rows are copies of cores. Beyond 1, groups dissolve and the
 //! spectrum becomes flat, until rows are normally distributed in all directions.
 //!
-//! All operations have exact results according to IEEE 754, so a seed gives the same bytes on every machine.
+//! IEEE 754 defines the results of all operations here to the last bit, so a seed gives the same bytes on every
+//! machine.
 
 use half::f16;
 

@@ -111,7 +111,8 @@ impl Header {
             .map_err(|fault| format!("its NumPy header cannot be parsed ({fault}); write it again with np.save"))
     }
 
-    /// Returns the size of an element in bytes. Returns `None` if the dtype does not state it, as `<f4` and `<U3` do.
+    /// Returns the size of an element in bytes. The dtype states it in forms such as `<f4` and `<U3`. Returns `None`
+    /// for other dtypes.
     pub(super) fn element_bytes(&self) -> Option<u64> {
         let (kind, number) = (self.descr.get(..2)?, self.descr.get(2..)?);
         let number: u64 = number.parse().ok()?;

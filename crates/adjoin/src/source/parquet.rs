@@ -398,8 +398,8 @@ impl Footer {
 
     /// Creates a reader of the columns at `places` from row `first_row` on.
     fn reader(&self, places: &[ColumnPlace], rows: usize, first_row: u64) -> Result<ParquetRecordBatchReader> {
-        // To skip rows, the reader reads the header of each page. So row groups before the first row are left out
-        // instead.
+        // The Parquet crate skips rows by reading the header of each page. So whole row groups before the first row
+        // are left out instead.
         let groups = self.metadata.metadata().row_groups();
         let (mut group, mut skipped) = (0, first_row);
         while let Some(rows) = groups.get(group).map(|group| group.num_rows().unsigned_abs()).filter(|&n| n <= skipped)

@@ -27,7 +27,8 @@ const SAMPLE_ROWS_MIN: u64 = 1 << 16;
 /// buckets would leave fewer pairs to compare but more edges, which cost more time (decision 0010).
 pub fn default_buckets(rows: u64) -> u32 {
     let wanted = u128::from(rows).pow(2);
-    // A search in integers, since a cube root in floats may differ between platforms, and the store with it.
+    // Searches in integers, since a cube root in floats could differ between platforms, and the store would differ,
+    // too.
     let (mut low, mut high) = (1u64, (rows / 50).max(1));
     while low < high {
         let middle = (low + high).div_ceil(2);
@@ -63,7 +64,7 @@ const CODING_BYTES: u64 = 4 << 20;
 /// floats.
 fn coding_rows(vectors: VectorType) -> (u64, u64) {
     let a_row = vectors.bytes() as u64 + Panel::<f32>::bytes_for(1, vectors.dimensions);
-    // Two rows at least, since the choice depends on distances between rows.
+    // At least two rows are needed, since the choice depends on distances between rows.
     let rows = CODING_ROWS.min(CODING_BYTES / a_row).max(2);
     (rows, rows * a_row)
 }

@@ -109,7 +109,7 @@ pub(crate) fn columns_bytes(rows: u64, columns: usize, row_bytes: u64, reading: 
 /// The columns of an open store or index.
 pub(crate) struct AttributeFile {
     file: Arc<dyn ReadFile>,
-    /// Set once the whole file has been verified, which the first request for single rows triggers.
+    /// Set after the whole file was verified. The first request for single rows verifies it.
     is_sound: OnceLock<()>,
 }
 

@@ -247,7 +247,7 @@ pub(crate) fn encode_bucket(
     out: &mut Vec<u8>,
 ) -> (u64, u64) {
     let start = out.len();
-    // Space for the header, which is written last because it has the checksums of the other parts.
+    // Leaves space for the header, which is written last because it has the checksums of the other parts.
     out.resize(start + HEADER_BYTES, 0);
     out.extend_from_slice(stored);
     out.resize(start + HEADER_BYTES + vector_section_bytes(rows.len() as u32, vectors) as usize, 0);

@@ -215,8 +215,8 @@ impl Store {
         columns.schema()
     }
 
-    /// Passes the columns of the rows at `places` (ascending positions in bucket order) to `take`: tables, each with
-    /// the position of its first row. Call [`Self::attribute_schema`] first, which verifies the file.
+    /// Passes columns of all rows to `take`: tables, each with the position of its first row in bucket order. `places`
+    /// are the indexes of the columns, which ascend. Call [`Self::attribute_schema`] first, which verifies the file.
     ///
     /// # Errors
     /// Fails if the store has no columns, their file cannot be read, memory does not suffice, or `take` fails.
@@ -230,7 +230,8 @@ impl Store {
         self.required_columns(argument)?.each_table(context, places, take)
     }
 
-    /// Returns the columns of the rows at these positions in bucket order, in the order of `places`.
+    /// Returns the columns of the rows at the positions `places` in bucket order. The rows are in the order of
+    /// `places`.
     ///
     /// # Errors
     /// Fails if their file is damaged or cannot be read, or memory does not suffice.

@@ -413,7 +413,7 @@ impl Build<'_> {
         if scanned.usable_rows != usable_rows {
             return Err(Error::input("the source changed while it was read; build again when nobody writes to it"));
         }
-        // The last checkpoint of this phase: a later run skips the scan of the source.
+        // This is the last checkpoint of this phase. With it, a later run skips the scan of the source.
         sorting.keep(self.info.rows, true)?;
         Ok((sorting, scanned.waited))
     }
