@@ -341,8 +341,8 @@ impl Records {
     /// Passes the records of a partition to `take`, in the order in which they were pushed. Each call passes many
     /// complete records.
     ///
+    /// # Errors
     /// Fails if a file cannot be read, if `take` fails, or if a checkpoint is damaged.
-    /// Fails if the disk or `take` fails, or a checkpoint is damaged.
     pub(crate) fn read(&self, partition: usize, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let Partition { written, held } = &self.partitions[partition];
         let mut block = Vec::new();
