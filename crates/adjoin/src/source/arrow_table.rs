@@ -12,8 +12,7 @@ use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::options::{VectorType, format_bytes};
 
-/// The vectors of an Arrow file or stream in memory. They are in its only column of lists. If there are several such
-/// columns, they are in the one with the name `embedding` or `vector`.
+/// The vectors of an Arrow file or stream in memory. They are in its only column of lists of numbers.
 pub struct ArrowTable {
     name: PathBuf,
     file: Arc<dyn ReadFile>,
