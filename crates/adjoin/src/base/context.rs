@@ -31,8 +31,8 @@ const KEPT_SHARE: u64 = 8;
 const KEPT_BYTES_MAX: u64 = 32 << 20;
 /// Memory that the program itself needs, in addition to the memory that was resident before its work.
 const RUNTIME_GROWTH_BYTES: u64 = 6 << 20;
-/// Difference between the resident memory of two processes at their start, since more pages of the code may be
-/// resident. A budget that an error names must be sufficient despite this difference.
+/// Maximum difference between the resident memory of two processes at their start, in bytes, since different pages of
+/// the code may be resident. A budget that an error names must be sufficient despite this difference.
 const RUNTIME_VARIES_BYTES: u64 = 1 << 20;
 /// Budget if the caller sets none, in bytes.
 pub(crate) const DEFAULT_MEMORY_BYTES: u64 = 2 << 30;

@@ -16,8 +16,9 @@ pub(super) const MESSAGE_BYTES_MIN: u64 = 8;
 /// Maximum compression ratio of a buffer: a zstd block can grow from 4 bytes to 128 KiB, an LZ4 block much less.
 pub(super) const GROWTH_MAX: u64 = 40_000;
 
-/// The C library requests zeroed memory from the system if it is at least this large. Then only written pages become
-/// resident. Smaller zeroed memory may be reused memory that is filled with zeros, and is fully resident.
+/// Size from which the C library requests zeroed memory from the system, in bytes. Only the written pages of such
+/// memory become resident. Smaller zeroed memory may be reused memory that is filled with zeros, and is fully
+/// resident.
 const MAPPED_BYTES_MAX: u64 = 32 << 20;
 const SYSTEM_PAGE_BYTES: u64 = 4 << 10;
 

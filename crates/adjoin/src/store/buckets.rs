@@ -163,8 +163,8 @@ impl<'a> Places<'a> {
     }
 
     /// Returns the extent and the position within the load for the next row of a center. Returns `None` if the row
-    /// belongs to another load. If rows are sorted by a column, `ordinal` returns the row's rank within its center. If
-    /// it returns `None`, rows keep the order in which they arrive.
+    /// belongs to another load. If rows are sorted by a column, `ordinal` returns the row's rank within its center.
+    /// Otherwise it returns `None`, and rows keep the order in which they arrive.
     fn next(&mut self, center: u32, ordinal: impl FnOnce() -> Option<u64>) -> Option<(usize, usize)> {
         let (seen, first_part, start) = self.of_center.get_mut(&center)?;
         let ordinal = ordinal().unwrap_or(*seen);

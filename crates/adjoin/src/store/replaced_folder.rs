@@ -38,7 +38,8 @@ impl ReplacedFolder<'_> {
     }
 
     /// Cleans up after a process that was killed while it replaced the folder. If the target is missing, restores the
-    /// old folder. Otherwise removes it. A folder with the temporary name but without the mark is left alone.
+    /// old folder. If the target has a manifest, removes the old folder. A folder with the temporary name but without
+    /// the mark is left alone.
     pub(crate) fn settle(self, context: &Context) -> Result<()> {
         let (device, target) = (&context.device, self.target);
         let Some(aside) = self.aside() else { return Ok(()) };
