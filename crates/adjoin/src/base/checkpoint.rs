@@ -1,8 +1,8 @@
-//! Checkpoints of a run, from which another run of the same command continues. They are in a folder next to the result,
-//! which is removed with the last step of the work.
+//! Checkpoints of a run, from which another run of the same command can continue. They are in a folder next to the
+//! result. The last step of the work removes this folder.
 //!
-//! The file `state` in the folder is authoritative, and is replaced atomically by a rename. Of every other file, only
-//! the length recorded in the state counts, so partial writes of a killed run are never used.
+//! The file `state` in the folder determines which other data are valid. It is replaced atomically by a rename. It
+//! records the valid length of every other file, so partial writes of a killed run are never used.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -20,23 +20,24 @@ use crate::base::locks::OWNER_FILE;
 use crate::base::message::{Argument, Message, message};
 use crate::base::output::Target;
 
-/// Prefix and suffix of the names of such folders. They differ from names of own folders, which the next run removes.
+/// Start and end of the names of checkpoint folders. They differ from the names of private folders, which the next run
+/// would remove.
 const START: &str = ".adjoin-";
 const END: &str = ".resume";
 const STATE_FILE: &str = "state";
 const NEW_STATE_FILE: &str = "state.new";
-/// Version of the checkpoint. It includes the program's version, since other versions may store other data.
+/// Version of the format. It includes the version of the program, since other versions may store other data.
 const VERSION: &str = concat!("1 of ", env!("CARGO_PKG_VERSION"));
-/// Bytes of the hexadecimal checksum at the start of a state, and its line end.
+/// Length of the hexadecimal checksum at the start of a state, including its line end.
 const SEAL_BYTES: usize = 17;
-/// Upper limit for the size of a state, far above real sizes.
+/// Maximum length of a state, in bytes. Real states are much shorter.
 const STATE_BYTES_MAX: u64 = 256 << 20;
-/// Most characters of a value in a message.
+/// Maximum length of a value in a message, in characters.
 const VALUE_CHARACTERS_MAX: usize = 80;
-/// Bytes needed to write or read checkpoint files, including frames of up to one mebibyte.
+/// Memory for writing or reading checkpoint files, in bytes. It is sufficient for frames of up to 1 MiB.
 pub(crate) const KEPT_BYTES: u64 = 2 * WRITE_BUFFER_BYTES as u64;
 
-/// A parameter that determines the work, and its value.
+/// A parameter of the work and its value. A checkpoint is valid only for work with the same facts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Fact {
     what: String,
@@ -54,38 +55,39 @@ impl Fact {
 struct Envelope<S> {
     version: String,
     facts: Vec<Fact>,
-    /// Number of runs that have begun.
+    /// Number of runs that have started.
     runs: u64,
-    /// Whether a run found damaged bytes.
+    /// Whether a run found damage in the files of the checkpoint.
     is_damaged: bool,
     state: S,
 }
 
-/// The checkpoint folder of a run, which owns it exclusively, and the state in it.
+/// The checkpoint folder of a run and the state in it. The run has exclusive access to the folder.
 pub(crate) struct Checkpoint<S> {
     device: Arc<dyn Device>,
     folder: PathBuf,
     _owned: Option<HeldLock>,
     envelope: Envelope<S>,
-    /// Whether another run could continue from it.
+    /// Whether another run could continue from this checkpoint.
     is_of_use: bool,
 }
 
 impl<S: Serialize + DeserializeOwned + Default> Checkpoint<S> {
-    /// Opens the checkpoint that an earlier run with the same `facts` left for `result`, or creates an empty one.
+    /// Opens the checkpoint for `result` that an earlier run with the same `facts` left. If there is none, creates an
+    /// empty one.
     ///
     /// # Errors
-    /// If the facts differ or the state is damaged, unless `force` is given, which discards the checkpoint. If another
-    /// run is working there, or the device refuses.
+    /// Fails if the facts differ or the state is damaged. With `force`, such a checkpoint is discarded instead. Also
+    /// fails if another run uses the checkpoint, or if a file cannot be written.
     pub(crate) fn open(context: &Context, result: &Path, facts: Vec<Fact>, force: bool) -> Result<Self> {
         let device = context.device.clone();
         let folder = folder_beside(result)?;
-        // The folder of an earlier run is the normal case of a run that continues.
+        // If the run continues an earlier one, the folder exists.
         match device.create_folder(&folder) {
             Err(error) if error.source.kind() == ErrorKind::AlreadyExists => {}
             made => made?,
         }
-        // Before anything is read: another run may be replacing the state right now.
+        // The lock is taken before anything is read, since another run may be replacing the state at this moment.
         let owned = match device.lock(&folder.join(OWNER_FILE))? {
             Lock::Ours(lock) => Some(lock),
             Lock::Unsupported => None,
@@ -112,14 +114,14 @@ impl<S: Serialize + DeserializeOwned + Default> Checkpoint<S> {
             Err(error) => return Err(error),
         };
         let mut kept = Self { device, folder, _owned: owned, envelope, is_of_use };
-        // Leftovers without a valid state are unknown, so they must not mix with new files.
+        // If there is no valid state, the other files in the folder are unknown. They must not mix with new files.
         if !kept.is_of_use {
             kept.clear()?;
         }
-        // Counted before any work, so that the work of a run that is killed counts as possibly repeated.
+        // The run is counted before any work. If it is killed, its work counts as possibly repeated.
         kept.envelope.runs += 1;
         kept.write_state()?;
-        // The folder itself must survive a loss of power, not only the files in it.
+        // The sync makes the folder itself durable. The files in it are durable already.
         kept.device.sync_folder(Target::parent_of(&kept.folder))?;
         Ok(kept)
     }
@@ -129,25 +131,26 @@ impl<S: Serialize + DeserializeOwned + Default> Checkpoint<S> {
         &self.envelope.state
     }
 
-    /// Returns the number of runs that have begun, including this one.
+    /// Returns the number of runs that have started, including this one.
     pub(crate) fn runs(&self) -> u64 {
         self.envelope.runs
     }
 
-    /// Changes and saves the state. When this returns, the state is durable, as are files that were finished before.
+    /// Changes the state and saves it. After this call, the state is durable, as are all files that were finished
+    /// before.
     ///
     /// # Errors
-    /// If the device refuses; the previous state then remains in force.
+    /// Fails if a file cannot be written. The previous state is then still valid.
     pub(crate) fn keep(&mut self, change: impl FnOnce(&mut S)) -> Result<()> {
         change(&mut self.envelope.state);
         self.write_state()?;
-        // Set only now: without durable progress, the folder is removed when the run ends.
+        // The folder is worth keeping from now on. Without saved progress, it is removed when the run ends.
         self.is_of_use = true;
         Ok(())
     }
 
-    /// Adds advice to an error for a user who repeats the command. After an error about damaged bytes, no run continues
-    /// from this checkpoint.
+    /// Adds advice for a user who repeats the command to an error. After an error about damaged bytes, records that no
+    /// run may continue from this checkpoint.
     pub(crate) fn explain(&mut self, error: Error) -> Error {
         match error.kind() {
             error::ErrorKind::Cancelled if self.is_of_use => {
@@ -155,7 +158,7 @@ impl<S: Serialize + DeserializeOwned + Default> Checkpoint<S> {
                 Error::stopped(format!("{at} keeps what was done; give the same command again to go on"))
             }
             error::ErrorKind::Corrupt => {
-                // Kept in the state, so that later runs are refused without reading the damaged bytes again.
+                // This is saved in the state, so that later runs fail without reading the damaged bytes again.
                 self.envelope.is_damaged = true;
                 let _ = self.write_state(); // the earlier error is the one to report
                 error
@@ -166,13 +169,13 @@ impl<S: Serialize + DeserializeOwned + Default> Checkpoint<S> {
 
     fn write_state(&self) -> Result<()> {
         let text = serde_json::to_string(&self.envelope).expect("a state has no map with other keys than text");
-        // Written under another name first: a torn write must not damage the state in force.
+        // The state is written under another name first, so that an incomplete write cannot damage the current state.
         let mut file = self.device.create(&self.path(NEW_STATE_FILE))?;
         file.append(format!("{:016x}\n{text}", xxh3_64(text.as_bytes())).as_bytes())?;
         file.sync()?;
         drop(file);
         self.device.rename(&self.path(NEW_STATE_FILE), &self.path(STATE_FILE))?;
-        // The rename itself is durable only once the folder is.
+        // The rename becomes durable only with the sync of the folder.
         Ok(self.device.sync_folder(&self.folder)?)
     }
 }
@@ -183,65 +186,66 @@ impl<S> Checkpoint<S> {
         self.folder.join(name)
     }
 
-    /// Creates a file; an existing one is replaced.
+    /// Creates a file. If it exists, replaces it.
     ///
     /// # Errors
-    /// If the device refuses.
+    /// Fails if the file cannot be created.
     pub(crate) fn create(&self, name: &str) -> Result<FrameWriter> {
         FrameWriter::create(&*self.device, &self.path(name))
     }
 
-    /// Reads the first `bytes` of a file.
+    /// Opens a reader of the frames in the first `bytes` bytes of a file.
     ///
     /// # Errors
-    /// If it is shorter, or the device refuses.
+    /// Fails if the file is shorter, or if it cannot be opened.
     pub(crate) fn read(&self, name: &str, bytes: u64) -> Result<FrameReader> {
         let (file, path) = (self.open_whole(name, bytes)?, self.path(name));
         Ok(FrameReader { path, frames: Frames::new(file, 0..bytes, usize::MAX) })
     }
 
-    /// Opens a file of at least `bytes` bytes.
+    /// Opens a file that must have at least `bytes` bytes.
     ///
     /// # Errors
-    /// As [`Checkpoint::read`].
+    /// Fails as [`Checkpoint::read`] does.
     pub(crate) fn open_whole(&self, name: &str, bytes: u64) -> Result<Arc<dyn ReadFile>> {
         let path = self.path(name);
         let file = match self.device.open(&path) {
             Err(error) if error.source.kind() == ErrorKind::NotFound => return Err(damaged(&path, "it is missing")),
             opened => opened?,
         };
-        // A longer file is expected: a killed run may have written more than its last state names.
+        // The file may be longer, since a killed run may have written more than its last state names.
         if file.len() < bytes {
             return Err(damaged(&path, "it is too short"));
         }
         Ok(file)
     }
 
-    /// Preserves the folder even if no state is saved, because it contains something useful.
+    /// Keeps the folder when the run ends even if no state was saved, because it contains something useful.
     pub(crate) fn hold(&mut self) {
         self.is_of_use = true;
     }
 
-    /// Removes the checkpoint after the work is done.
+    /// Removes the checkpoint. Called when the work is complete.
     ///
     /// # Errors
-    /// If the device refuses.
+    /// Fails if a file cannot be removed.
     pub(crate) fn finish(mut self) -> Result<()> {
         self.is_of_use = false;
         self.remove()
     }
 
-    /// Removes the folder, starting with the state: without it, the rest is ignored.
+    /// Removes the folder. The state is removed first, since without it the other files are ignored.
     fn remove(&self) -> Result<()> {
         self.clear()?;
         Ok(self.device.remove_folder(&self.folder)?)
     }
 
-    /// Removes the contents of the folder except the lock.
+    /// Removes the contents of the folder, except for the lock file.
     fn clear(&self) -> Result<()> {
         if self.device.kind(&self.path(STATE_FILE))?.is_some() {
             self.device.remove(&self.path(STATE_FILE))?;
-            // Until the removal is durable, the state may return and name files that no longer exist.
+            // Until its removal is durable, the state could reappear after a power failure and name files that no
+            // longer exist.
             self.device.sync_folder(&self.folder)?;
         }
         for name in self.device.list_only(&self.folder, &|name| name != OWNER_FILE)? {
@@ -264,9 +268,9 @@ impl<S> Drop for Checkpoint<S> {
 }
 
 impl<S> Envelope<S> {
-    /// Describes the first difference from `now`.
+    /// Describes the first difference between this envelope and `now`. Returns `None` if there is none.
     fn differing(&self, now: &Self) -> Option<String> {
-        // First, since only the first difference is named and another version may explain all others.
+        // The version is compared first, since another version may be the reason for all other differences.
         let version = |of: &Self| Fact::new("the version", &of.version);
         let then = [&[version(self)], &self.facts[..]].concat();
         let now = [&[version(now)], &now.facts[..]].concat();
@@ -303,7 +307,7 @@ fn read_envelope<S: DeserializeOwned>(device: &dyn Device, folder: &Path) -> Res
         return Ok(None);
     }
     let file = device.open(&path)?;
-    // Checked before the buffer is allocated, since a damaged file may have any length.
+    // The length is checked before the buffer is allocated, since a damaged file may have any length.
     if !(SEAL_BYTES as u64..=STATE_BYTES_MAX).contains(&file.len()) {
         return Err(damaged(&path, "it has an impossible length"));
     }
@@ -313,7 +317,7 @@ fn read_envelope<S: DeserializeOwned>(device: &dyn Device, folder: &Path) -> Res
     if seal != format!("{:016x}\n", xxh3_64(text)).as_bytes() {
         return Err(damaged(&path, "its checksum is wrong"));
     }
-    // The bytes are as written, but possibly by another version, which `differing` detects.
+    // The bytes are intact, but another version may have written them. `differing` detects that.
     let versioned: Envelope<serde_json::Value> =
         serde_json::from_slice(text).map_err(|error| damaged(&path, &error.to_string()))?;
     let state = match serde_json::from_value(versioned.state) {
@@ -324,7 +328,7 @@ fn read_envelope<S: DeserializeOwned>(device: &dyn Device, folder: &Path) -> Res
     Ok(Some(Envelope { version, facts, runs, is_damaged, state }))
 }
 
-/// Returns the error of a checkpoint file that differs from what was written.
+/// Returns the error for a damaged file of a checkpoint.
 pub(crate) fn damaged(path: &Path, why: &str) -> Error {
     let at = path.display();
     let words = format!("{at}, kept by an earlier run, is damaged ({}); give ", shortened(why));
@@ -339,7 +343,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// Writes a file of frames, each with a checksum.
+/// Writer of a file of frames. Each frame has a checksum.
 pub(crate) struct FrameWriter {
     file: Box<dyn WriteFile>,
     bytes: u64,
@@ -349,7 +353,7 @@ impl FrameWriter {
     /// Creates a file.
     ///
     /// # Errors
-    /// If the device refuses.
+    /// Fails if the file cannot be created.
     pub(crate) fn create(device: &dyn Device, path: &Path) -> Result<Self> {
         Ok(Self { file: device.create(path)?, bytes: 0 })
     }
@@ -357,7 +361,7 @@ impl FrameWriter {
     /// Appends a frame.
     ///
     /// # Errors
-    /// If the device refuses.
+    /// Fails if the file cannot be written.
     pub(crate) fn append(&mut self, frame: &[u8]) -> Result<()> {
         let length = u32::try_from(frame.len()).expect("frames are short");
         self.file.append(&frame_head(length, xxh3_64(frame)))?;
@@ -366,27 +370,27 @@ impl FrameWriter {
         Ok(())
     }
 
-    /// Makes the file durable; returns its length in bytes.
+    /// Makes the file durable. Returns its length in bytes.
     ///
     /// # Errors
-    /// If the device refuses.
+    /// Fails if the file cannot be written.
     pub(crate) fn finish(mut self) -> Result<u64> {
         self.file.sync()?;
         Ok(self.bytes)
     }
 }
 
-/// Reads a file of frames.
+/// Reader of a file of frames.
 pub(crate) struct FrameReader {
     path: PathBuf,
     frames: Frames,
 }
 
 impl FrameReader {
-    /// Returns the next frame; `None` after the last.
+    /// Returns the next frame. Returns `None` after the last frame.
     ///
     /// # Errors
-    /// If the frame differs from what was written, or the device refuses.
+    /// Fails if the frame is damaged or the file cannot be read.
     pub(crate) fn next(&mut self) -> Result<Option<&[u8]>> {
         if self.frames.is_at_end() {
             return Ok(None);
@@ -397,7 +401,7 @@ impl FrameReader {
         }
     }
 
-    /// Returns the error of an invalid frame.
+    /// Returns the error for a damaged frame.
     pub(crate) fn damaged(&self) -> Error {
         damaged(&self.path, &format!("before byte {}", self.frames.offset()))
     }

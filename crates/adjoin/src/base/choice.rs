@@ -1,4 +1,4 @@
-//! Closed sets of option values. The command line, Python and HTTP derive their lists of names from these.
+//! Closed sets of option values. The command line, Python and HTTP derive their lists of names from them.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -20,10 +20,10 @@ pub trait Choice: Copy + Eq + Display + FromStr<Err = Error> + Send + Sync + 'st
     }
 }
 
-/// Returns the value called `name`.
+/// Returns the value with the name `name`.
 ///
 /// # Errors
-/// If there is none; the message names the option `subject` and the values that it takes.
+/// Fails if there is no such value. The message names the option `subject` and lists the values that it accepts.
 pub(crate) fn find<C: Choice>(subject: impl Into<Message>, name: &str) -> Result<C> {
     let found = C::ALL.iter().copied().find(|value| value.name() == name);
     found.ok_or_else(|| {
@@ -35,7 +35,7 @@ pub(crate) fn find<C: Choice>(subject: impl Into<Message>, name: &str) -> Result
 }
 
 /// Implements [`Choice`], `Display` and `FromStr` for an enum without fields: `choices! { Argument::OnBad => OnBad {
-/// Error = "error", Skip = "skip" } }`. Messages begin with the part before the arrow.
+/// Error = "error", Skip = "skip" } }`. The part before the arrow is the start of error messages.
 macro_rules! choices {
     ($subject:expr => $Type:ident { $($Value:ident = $name:literal),+ $(,)? }) => {
         impl $crate::base::choice::Choice for $Type {

@@ -1,4 +1,5 @@
-//! The resources of a run: device, memory, threads, kernel and progress. Passed as an argument, never global.
+//! The resources of a run: device, memory, threads, kernel and progress. They are passed as an argument and are never
+//! global.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -20,39 +21,39 @@ use crate::base::report::{
 };
 use crate::base::workers::default_threads;
 
-/// Bytes that every budget sets aside for the program itself: code, stacks, library tables, and freed memory that the
+/// Bytes that every budget leaves for the program itself: code, stacks, library tables, and freed memory that the
 /// allocator keeps.
 pub const RUNTIME_BYTES: u64 = 18_000_000;
-/// A budget of more than `KEPT_BEYOND` bytes sets aside a further fraction, one `KEPT_SHARE`th of the part beyond, for
-/// freed memory, up to a limit.
+/// A budget of more than this many bytes leaves more memory for freed blocks: the fraction 1 / `KEPT_SHARE` of the
+/// excess, up to `KEPT_BYTES_MAX` bytes.
 const KEPT_BEYOND: u64 = 32 << 20;
 const KEPT_SHARE: u64 = 8;
 const KEPT_BYTES_MAX: u64 = 32 << 20;
-/// Growth of the program itself beyond the memory that was resident before its work.
+/// Memory that the program itself needs, in addition to the memory that was resident before its work.
 const RUNTIME_GROWTH_BYTES: u64 = 6 << 20;
-/// How much larger a process can be at its start than the one before, as more pages of its code are resident. A budget
-/// that an error names must suffice for that too.
+/// Maximum difference between the resident memory of two processes at their start, in bytes, since different pages of
+/// the code may be resident. A budget that an error names must be sufficient despite this difference.
 const RUNTIME_VARIES_BYTES: u64 = 1 << 20;
-/// Budget of a context if the caller sets none.
+/// Budget if the caller sets none, in bytes.
 pub(crate) const DEFAULT_MEMORY_BYTES: u64 = 2 << 30;
-/// Fraction of the machine's or cgroup's memory that is the default budget.
+/// Default budget, as a fraction of the memory of the machine or cgroup.
 pub(crate) const DEFAULT_MEMORY_SHARE: f64 = 0.5;
 
-/// Most threads: more than any current machine runs at once.
+/// Maximum number of threads. It is more than any current machine can run at the same time.
 const THREADS_MAX: usize = 4_096;
 
 impl Context {
-    /// Returns the resident memory of the process, and restarts the measurement of its peak. Each of several concurrent
-    /// runs counts the memory of the others too.
+    /// Returns the resident memory of the process, in bytes, and starts a new measurement of its peak. If several runs
+    /// are concurrent, each of them also counts the memory of the others.
     pub fn resident_from_now_on() -> u64 {
         forget_peak_resident_bytes();
         current_resident_bytes()
     }
 
-    /// Refuses the use of `what` in a forked child of the process that created it.
+    /// Fails in a forked child of the process that created `what`.
     ///
     /// # Errors
-    /// In any process other than the creator.
+    /// Fails in every process except the creator.
     pub fn check_opened_here(creator: Creator, what: impl Display) -> Result<()> {
         check_opened_here(creator, what)
     }
@@ -61,7 +62,8 @@ impl Context {
 /// The resources of a run.
 #[derive(Clone)]
 pub struct Context {
-    /// File access: the machine's file system, through io_uring if allowed, unless the caller sets another device.
+    /// File access. Unless the caller sets another device, it is the file system of the machine, through io_uring if
+    /// allowed.
     pub device: Arc<dyn Device>,
     /// Number of compute threads.
     pub threads: usize,
@@ -72,21 +74,21 @@ pub struct Context {
     /// Receives progress.
     pub progress: Arc<dyn Progress>,
     memory_bytes: u64,
-    /// The fraction and the limit that `memory_bytes` was computed from, if it was.
+    /// The fraction and the limit from which `memory_bytes` was computed, if it was.
     share: Option<(f64, MemoryLimit)>,
     runtime_bytes: u64,
-    /// How much larger `runtime_bytes` can be in the next process like this one.
+    /// By how much `runtime_bytes` may be larger in another process like this one.
     runtime_varies_bytes: u64,
-    /// Resident bytes before the run, if the budget is for the growth only.
+    /// Resident bytes before the run, if the budget applies only to the growth of the process.
     before_bytes: Option<u64>,
-    /// Bytes that other work in the process may take in the meantime.
+    /// Bytes that other work in this process takes.
     others_bytes: Arc<AtomicU64>,
-    /// Error messages name a budget with room for at least this many bytes.
+    /// Minimum number of bytes for buffers in a budget that an error message names.
     named_bytes_min: u64,
     budget: MemoryBudget,
     /// Whether caches may hold free memory between runs.
     keeps_caches: bool,
-    /// Folder for temporary files, if the caller set one.
+    /// Folder for temporary files, if the caller has set one.
     temporary: Option<PathBuf>,
 }
 
@@ -118,8 +120,8 @@ impl Context {
     #[must_use]
     pub fn with_memory(self, memory_bytes: u64) -> Self {
         let beyond = memory_bytes.saturating_sub(KEPT_BEYOND);
-        // The allocator keeps freed blocks for reuse. They are resident without a reservation, so the budget leaves
-        // room for them.
+        // The allocator keeps freed blocks for reuse. They are resident without a reservation, so the budget must
+        // include them.
         let kept = (beyond / KEPT_SHARE).clamp(MappedBlocks::KEPT_AT_FIRST, KEPT_BYTES_MAX);
         MappedBlocks::keep(kept);
         let runtime = self.runtime_bytes + (kept - MappedBlocks::KEPT_AT_FIRST);
@@ -127,20 +129,20 @@ impl Context {
         Self { memory_bytes, share: None, budget, ..self }
     }
 
-    /// Accounts for the `resident_bytes` that the process holds already, in a budget that is set afterwards. A command
-    /// that an interpreter runs starts with more than a process of its own.
+    /// Accounts for the `resident_bytes` that the process already holds. Must be called before the budget is set. A
+    /// command in the process of an interpreter starts with more resident memory than a command in its own process.
     #[must_use]
     pub fn in_process_of(self, resident_bytes: u64) -> Self {
         let runtime_bytes = RUNTIME_BYTES.max(resident_bytes + RUNTIME_GROWTH_BYTES);
         Self { runtime_bytes, runtime_varies_bytes: RUNTIME_VARIES_BYTES, ..self }
     }
 
-    /// Sets the budget and the number of threads from user input. The budget is a size, or a fraction of the machine's
-    /// or cgroup's memory (by default [`Self::DEFAULT_MEMORY_SHARE`]). By default, there are as many threads as can run at
-    /// once.
+    /// Sets the budget and the number of threads from user input. The budget is a size or a fraction of the memory of
+    /// the machine or cgroup. The default is the fraction [`Self::DEFAULT_MEMORY_SHARE`]. By default, there are as
+    /// many threads as can run at the same time.
     ///
     /// # Errors
-    /// If the budget is invalid or too small to start, or the number of threads is out of range.
+    /// Fails if the budget is invalid or too small to start, or if the number of threads is out of range.
     pub fn with_resources(self, memory: Option<&str>, threads: Option<usize>) -> Result<Self> {
         let (bytes, share) = budget_of(memory, memory_limit(), self.runtime_bytes)?;
         let threads = threads.unwrap_or(self.threads);
@@ -150,15 +152,15 @@ impl Context {
         Ok(Self { threads, share, ..self.with_memory(bytes) })
     }
 
-    /// Returns a context for work that is followed by other work, which needs `bytes` in addition. The budget that an
-    /// error names suffices for both.
+    /// Returns a context for work that is one part of a larger task. All of the task needs at least `bytes` bytes for
+    /// buffers. Budgets that errors name are sufficient for all of it.
     #[must_use]
     pub fn naming_at_least(&self, bytes: u64) -> Self {
         Self { named_bytes_min: self.named_bytes_min.max(bytes), ..self.clone() }
     }
 
-    /// Returns a context for work that needs `bytes` beyond those that are reserved now. The budget that an error names
-    /// suffices for both.
+    /// Returns a context for work that is one part of a larger task. All of the task needs `bytes` bytes in addition
+    /// to those that are reserved now. Budgets that errors name are sufficient for all of it.
     pub(crate) fn naming_more(&self, bytes: u64) -> Self {
         self.naming_at_least(self.budget.reserved().saturating_add(bytes))
     }
@@ -185,22 +187,23 @@ impl Context {
         Self { threads, ..self.clone() }
     }
 
-    /// Returns a context with another cancel.
+    /// Returns a context that `cancel` cancels.
     pub(crate) fn with_cancel(&self, cancel: &Cancel) -> Self {
         Self { cancel: cancel.clone(), ..self.clone() }
     }
 
-    /// Makes the budget apply to the growth beyond `before_bytes`, as returned by [`Self::resident_from_now_on`], and beyond
-    /// the bytes of other work in the same process.
+    /// Applies the budget only to the growth of the process beyond `before_bytes` and beyond `others_bytes`, the bytes
+    /// of other work in the process. `before_bytes` is a result of [`Self::resident_from_now_on`].
     #[must_use]
     pub fn beside(self, before_bytes: u64, others_bytes: Arc<AtomicU64>) -> Self {
         Self { before_bytes: Some(before_bytes), others_bytes, ..self }
     }
 
-    /// Sets the folder for temporary files: stores that are built for one join, and data that does not fit into memory.
+    /// Sets the folder for temporary files. They are stores that are built for one join, and data that does not fit in
+    /// memory.
     ///
     /// # Errors
-    /// If the folder does not exist or cannot be written.
+    /// Fails if the folder does not exist or cannot be written.
     pub fn with_temporary(self, folder: &Path) -> Result<Self> {
         let named = || Argument::Temporary.with(folder.display());
         match self.device.kind(folder)? {
@@ -208,7 +211,7 @@ impl Context {
             Some(_) => return Err(Error::device(message![named(), " is not a folder; name one"])),
             None => return Err(Error::device(message![named(), " is missing; make that folder first"])),
         }
-        // A trial, since permissions alone do not say whether the disk accepts files.
+        // Tries to write to the folder, since permissions alone do not show whether the disk accepts files.
         if let Err(error) = OwnFolder::create(&self.device, folder, "trial") {
             let refused = message![named(), format!(" cannot be written; name another folder ({error})")];
             return Err(Error::device(refused).caused_by(error));
@@ -216,24 +219,25 @@ impl Context {
         Ok(Self { temporary: Some(folder.to_owned()), ..self })
     }
 
-    /// Sets the folder for temporary files unless one was set before.
+    /// Sets the folder for temporary files, unless one is set already.
     #[must_use]
     pub fn or_temporary(mut self, folder: &Path) -> Self {
         self.temporary.get_or_insert_with(|| folder.to_owned());
         self
     }
 
-    /// Returns the folder for temporary files of work on files in `folder`: the folder that the caller set, else
-    /// `folder`, since that disk must have room anyway, else the system's temporary folder.
+    /// Returns the folder for temporary files of work on files in `folder`. It is the folder that the caller set.
+    /// Otherwise it is `folder`, since the disk of the result must have free space in any case. Without `folder`, it
+    /// is the system's temporary folder.
     pub fn temporary(&self, folder: Option<&Path>) -> PathBuf {
         self.temporary.as_deref().or(folder).map_or_else(std::env::temp_dir, Path::to_owned)
     }
 
-    /// Returns the peak resident memory so far, and the budget.
+    /// Returns the peak resident memory so far and the budget.
     pub fn memory(&self) -> MemoryStatistics {
         let (budget_bytes, peak_bytes) = (self.memory_bytes, peak_resident_bytes());
         let before_bytes = self.before_bytes.map(|before| before + self.others_bytes.load(Ordering::Relaxed));
-        // Memory that the process held before, such as an interpreter's, does not count.
+        // Memory that the process held before the run, such as that of an interpreter, does not count.
         let kept = peak_bytes.map(|peak| peak.saturating_sub(before_bytes.unwrap_or(0)) <= budget_bytes);
         let limit = self.share.map(|(_, limit)| limit);
         MemoryStatistics {
@@ -251,7 +255,7 @@ impl Context {
         }
     }
 
-    /// Returns the statistics that every command reports; the caller adds the statistics of its input.
+    /// Returns the statistics that every command reports. The caller adds those of its input.
     pub(crate) fn statistics(&self, command: &'static str) -> CommonStatistics {
         CommonStatistics {
             version: STATISTICS_VERSION,
@@ -269,17 +273,19 @@ impl Context {
         self.memory_bytes
     }
 
-    /// Returns the part of the budget that is for buffers.
+    /// Returns the budget for buffers, which is a part of the budget of the process.
     pub fn budget(&self) -> &MemoryBudget {
         &self.budget
     }
 
-    /// Returns a context for a separate run, with all free memory, once at least `least` bytes are free. Waits for
-    /// other runs on this context to end if their memory is needed. The run's budget holds the memory until it is
-    /// dropped. A run that begins inside another one of this context would wait for itself: give it its own context.
+    /// Returns a context for a separate run with all memory that is free, but at least `least` bytes. If necessary,
+    /// waits until other runs on this context have ended. The memory is returned when the budget of the run is
+    /// dropped. A run must not begin inside another run on this context, since it would wait for itself. It must use
+    /// the context of that other run.
     ///
     /// # Errors
-    /// If `least` bytes would not be free even then: names the least budget that suffices. If the work is cancelled.
+    /// Fails if `least` bytes would not even be free after other runs end. The error then names the minimum budget.
+    /// Also fails if the work is cancelled.
     pub fn for_run(&self, least: u64, purpose: &str) -> Result<Self> {
         self.check_creator()?;
         let waiting = || self.progress.note("waiting for memory that another run holds");
@@ -290,22 +296,22 @@ impl Context {
         }
     }
 
-    /// Returns a context with `bytes` of the free memory, without waiting for other runs.
+    /// Returns a context with `bytes` bytes of the free memory. Does not wait for other runs.
     ///
     /// # Errors
-    /// If they are not free: names the least budget that suffices.
+    /// Fails if `bytes` bytes are not free. The error names the minimum budget.
     pub fn with_reserved(&self, bytes: u64, purpose: &str) -> Result<Self> {
         Ok(self.within(self.reserve(bytes, purpose)?))
     }
 
-    /// Returns a context with three quarters of the free memory, for long work next to other runs, or with `enough` bytes
-    /// if these are more. The memory is returned with the last clone of the context.
+    /// Returns a context for long work next to other runs. It has three quarters of the free memory, but at least
+    /// `enough` bytes. The memory is returned when the last clone of the context is dropped.
     ///
     /// # Errors
-    /// As [`Context::for_run`].
+    /// Fails as [`Context::for_run`] does.
     pub(crate) fn for_long_run(&self, enough: u64, purpose: &str) -> Result<Self> {
         let run = self.for_run(enough, purpose)?;
-        // Taken in full first, since only then is it known how much is free.
+        // All free memory is reserved first, since only then is it known how much is free.
         run.budget.shrink((run.budget.total() / 4 * 3).max(enough));
         Ok(run)
     }
@@ -313,30 +319,29 @@ impl Context {
     /// Reserves `bytes` for `purpose`.
     ///
     /// # Errors
-    /// If they are not free: names the least budget that suffices.
+    /// Fails if `bytes` bytes are not free. The error names the minimum budget.
     pub fn reserve(&self, bytes: u64, purpose: &str) -> Result<Reservation> {
         self.check_creator()?;
         let reserved = self.budget.reserve(bytes);
         reserved.map_err(|BudgetExceeded { wanted, free, total }| self.too_small(wanted + total - free, purpose))
     }
 
-    /// Reserves `bytes` for `purpose`. Waits for other runs on this context to end if their memory is needed.
+    /// Reserves `bytes` for `purpose`. If necessary, waits until other runs on this context have ended.
     ///
     /// # Errors
-    /// As [`Context::for_run`].
+    /// Fails as [`Context::for_run`] does.
     pub(crate) fn reserve_between_runs(&self, bytes: u64, purpose: &str) -> Result<Reservation> {
         self.check_creator()?;
         loop {
             if let Ok(reserved) = self.budget.reserve(bytes) {
                 return Ok(reserved);
             }
-            // Waits until other runs have ended. Another thread may take the memory first, so the reservation is
-            // tried again.
+            // Waits until other runs have ended. Another thread may reserve the memory first, so the loop tries again.
             drop(self.for_run(bytes, purpose)?);
         }
     }
 
-    /// Refuses to reserve in a forked child, in which a lock of the budget may never be released.
+    /// Fails in a forked child. There, a lock of the budget might never be released.
     fn check_creator(&self) -> Result<()> {
         check_opened_here(self.budget.creator(), "the memory budget of this work")
     }
@@ -344,17 +349,17 @@ impl Context {
     /// Grows a reservation to `bytes`, for `purpose`.
     ///
     /// # Errors
-    /// As [`Context::reserve`].
+    /// Fails as [`Context::reserve`] does.
     pub(crate) fn grow(&self, reservation: &mut Reservation, bytes: u64, purpose: &str) -> Result<()> {
         let more = self.reserve(bytes.saturating_sub(reservation.bytes()), purpose)?;
         reservation.join(more);
         Ok(())
     }
 
-    /// Returns the error of a buffer budget that needs `least` bytes. The budget that it names includes the memory
-    /// outside of the buffers: the program itself, and other work.
+    /// Returns the error for a budget that does not leave `least` bytes for buffers. The budget that it names also
+    /// includes the program itself and other work.
     pub(crate) fn too_small(&self, least: u64, purpose: &str) -> Error {
-        // Users set the budget of the whole process, so the part for buffers would mislead them.
+        // Users set the budget of the whole process, so the message must not name the part for buffers.
         let least = self.whole_budget(least);
         let (needed, budget) = (format_bytes(least), format_bytes(self.memory_bytes));
         Error::budget(message![
@@ -364,22 +369,22 @@ impl Context {
         ])
     }
 
-    /// Names the option that sets a budget of `bytes`.
+    /// Returns a mention of the option that sets a budget of `bytes` bytes.
     pub(crate) fn memory_of(bytes: u64) -> Mention {
         Argument::Memory.with(format!("{}MB", bytes.div_ceil(1_000_000)))
     }
 
-    /// Returns the budget of the whole process that leaves `least` bytes for buffers.
+    /// Returns the minimum budget of the whole process that leaves `least` bytes for buffers.
     pub(crate) fn whole_budget(&self, least: u64) -> u64 {
         let least = least + (self.memory_bytes - self.budget.total().min(self.memory_bytes)).max(self.runtime_bytes);
         let least = least.max(self.named_bytes_min.saturating_add(self.runtime_bytes)) + self.runtime_varies_bytes;
-        // A larger budget sets more memory aside.
+        // A larger budget leaves more memory for freed blocks.
         least + least.saturating_sub(self.memory_bytes.max(KEPT_BEYOND)) / (KEPT_SHARE - 1)
     }
 }
 
-/// Parses the budget of a process that needs `runtime_bytes` for itself. Also returns the fraction and the limit that
-/// it was computed from, if it was.
+/// Parses the budget of a process that needs `runtime_bytes` bytes for itself. Returns the budget, and the fraction
+/// and the limit from which it was computed, if it was.
 fn budget_of(
     memory: Option<&str>,
     limit: Option<MemoryLimit>,
@@ -390,7 +395,7 @@ fn budget_of(
     let Some(text) = memory else {
         let Some(limit) = limit else { return Ok((DEFAULT_MEMORY_BYTES, None)) };
         let bytes = share_of(DEFAULT_MEMORY_SHARE, limit);
-        // On a machine with little memory, half of it may not even hold the program.
+        // On a machine with little memory, half of it may be too small for the program itself.
         let starts = bytes > runtime_bytes;
         return Ok(if starts { (bytes, Some((DEFAULT_MEMORY_SHARE, limit))) } else { (least * 1_000_000, None) });
     };
@@ -403,7 +408,8 @@ fn budget_of(
             return Err(Error::option(message![named, why, Argument::Memory, " as a size, such as 2GiB"]));
         }
     };
-    // More than the least, but less than this process takes: the first reservation names what all of the command needs.
+    // The budget may still be too small for this process. In that case, the first reservation fails, and its error
+    // names the memory that the whole command needs.
     if bytes <= RUNTIME_BYTES {
         return Err(Error::budget(message![
             Argument::Memory.with(text),
@@ -416,7 +422,7 @@ fn budget_of(
 }
 
 impl Context {
-    /// Fraction of the machine's or cgroup's memory that is the default budget.
+    /// Default budget, as a fraction of the memory of the machine or cgroup.
     pub const DEFAULT_MEMORY_SHARE: f64 = DEFAULT_MEMORY_SHARE;
 }
 

@@ -12,26 +12,26 @@ use crate::base::message::{Mention, Message, message};
 pub enum ErrorKind {
     /// The given vectors, ids or files are invalid.
     Input,
-    /// An option is invalid, by itself or in combination with another.
+    /// An option is invalid, either by itself or in combination with another option.
     Option,
-    /// The memory budget is too small; the message states the least that suffices.
+    /// The memory budget is too small. The message states the minimum.
     Budget,
-    /// The system refused: no such file, no permission, a full disk, a failing device.
+    /// The system reported a failure: a missing file, a missing permission, a full disk, or a failing device.
     Device,
-    /// Bytes written by this engine were changed since.
+    /// Bytes that this engine wrote were changed afterwards.
     Corrupt,
-    /// The caller cancelled.
+    /// The caller cancelled the work.
     Cancelled,
     /// The reader of standard output closed it before the end of the result.
     ReaderGone,
-    /// Too many requests at this time; the caller may retry.
+    /// There are too many requests at this time. The caller may retry.
     Overloaded,
     /// The deadline passed before the answer was ready.
     Late,
 }
 
-/// An error with a self-contained message: file, row, value and remedy. Options named in the message are data, which
-/// the command line and Python each spell in their own way.
+/// An error with a message that needs no context: it names the file, the row, the value and the remedy. Options in the
+/// message are data, so that the command line and Python can each spell them in their own way.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
@@ -40,10 +40,10 @@ pub struct Error {
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
-/// Message of cancelled work that left no checkpoint.
+/// Message for cancelled work that left no checkpoint.
 const CANCELLED: &str = "cancelled";
 
-/// A result with an [`Error`].
+/// A result whose error is an [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
@@ -66,7 +66,7 @@ impl Error {
         Self::new(ErrorKind::Budget, message)
     }
 
-    /// Creates an error of kind [`ErrorKind::Device`] that does not stem from a single operation.
+    /// Creates an error of kind [`ErrorKind::Device`] that is not caused by a single operation.
     pub fn device(message: impl Into<Message>) -> Self {
         Self::new(ErrorKind::Device, message)
     }
@@ -76,17 +76,17 @@ impl Error {
         Self::new(ErrorKind::Corrupt, message)
     }
 
-    /// Creates the error of work that the caller cancelled.
+    /// Creates the error for work that the caller cancelled.
     pub fn cancelled() -> Self {
         Self::new(ErrorKind::Cancelled, CANCELLED)
     }
 
-    /// Creates the error of cancelled work, with advice on how to continue.
+    /// Creates the error for cancelled work that left a checkpoint. The message states how to continue.
     pub(crate) fn stopped(message: impl Into<Message>) -> Self {
         Self::new(ErrorKind::Cancelled, message)
     }
 
-    /// Creates the error of a result without a reader.
+    /// Creates the error for a result whose reader closed standard output.
     pub fn reader_gone() -> Self {
         Self::new(ErrorKind::ReaderGone, "standard output was closed before the result ended")
     }
@@ -101,7 +101,7 @@ impl Error {
         Self::new(ErrorKind::Late, message)
     }
 
-    /// Adds the cause of the error, for logs of the whole chain.
+    /// Adds the cause of the error, so that a log can show the whole chain.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
@@ -114,12 +114,12 @@ impl Error {
         Self { message: message![words, self.message], ..self }
     }
 
-    /// Returns the message, with each option spelled by `spell`.
+    /// Returns the message. `spell` formats each option in it.
     pub fn spelled(&self, spell: impl Fn(&Mention) -> String) -> String {
         self.message.spelled(spell)
     }
 
-    /// Returns whether the error is of cancelled work that left a checkpoint.
+    /// Returns whether the error is about cancelled work that left a checkpoint.
     pub fn says_what_is_kept(&self) -> bool {
         self.kind == ErrorKind::Cancelled && self.message.to_string() != CANCELLED
     }
@@ -150,15 +150,16 @@ fn with_remedy(error: &DeviceError) -> String {
     format!("{error}{remedy}")
 }
 
-/// Finds the error of a device operation that failed under a library; returns `None` if something else went wrong.
-/// Libraries repeat the text of an error that they pass on, so their own text is not quoted.
+/// Finds the error of the device among the causes of a library's error. Returns `None` if the device did not fail.
+/// Libraries repeat the text of their cause, so their own text is not quoted.
 pub(crate) fn device_failure(error: &(dyn std::error::Error + 'static)) -> Option<Error> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(failure) = error.downcast_ref::<DeviceError>() {
             return Some(Error::device(with_remedy(failure)));
         }
-        // The source of an `io::Error` is the source of the inner error, not the inner error itself.
+        // `source` of an `io::Error` skips the inner error and returns the source of that error. So the inner error is
+        // checked separately.
         let within = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         next = within.map(|within| within as &(dyn std::error::Error + 'static)).or_else(|| error.source());
     }

@@ -1,4 +1,4 @@
-//! Frames in files: each has its length, its checksum, and its bytes.
+//! Frames in files. A frame has a head, with its length and its checksum, and bytes.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::base::error::Result;
 
-/// Bytes of the head of a frame: its length and its checksum.
+/// Size of the head of a frame in bytes: a length and a checksum.
 pub(crate) const FRAME_HEAD_BYTES: usize = 4 + 8;
 
 /// The head of a frame.
@@ -28,7 +28,7 @@ pub(crate) fn split_head(head: &FrameHead) -> (u32, u64) {
     (length, u64::from_le_bytes(checksum.try_into().expect("eight bytes")))
 }
 
-/// Reads frames one after the other.
+/// Reader of frames, one after the other.
 pub(crate) struct Frames {
     file: Arc<dyn ReadFile>,
     offset: u64,
@@ -38,12 +38,13 @@ pub(crate) struct Frames {
 }
 
 impl Frames {
-    /// Reads the frames in a part of a file. A frame of more than `longest` bytes counts as damaged.
+    /// Creates a reader of the frames in the range `part` of a file. A frame of more than `longest` bytes counts as
+    /// damaged.
     pub(crate) fn new(file: Arc<dyn ReadFile>, part: std::ops::Range<u64>, longest: usize) -> Self {
         Self { file, offset: part.start, end: part.end, longest, frame: Vec::new() }
     }
 
-    /// Returns the offset in the file of what is read next.
+    /// Returns the offset in the file of the next read.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
@@ -53,22 +54,22 @@ impl Frames {
         self.offset == self.end
     }
 
-    /// Returns the bytes of the frame that was read last.
+    /// Returns the bytes of the last frame that was read.
     pub(crate) fn last(&self) -> &[u8] {
         &self.frame
     }
 
-    /// Reads the next frame and returns its head; `None` if it differs from what was written.
+    /// Reads the next frame and returns its head. Returns `None` if the frame is damaged or incomplete.
     ///
     /// # Errors
-    /// If the device fails.
+    /// Fails if the device fails.
     pub(crate) fn read_next(&mut self) -> Result<Option<FrameHead>> {
         let mut head = [0; FRAME_HEAD_BYTES];
         if !self.read(&mut head)? {
             return Ok(None);
         }
         let (length, checksum) = split_head(&head);
-        // Compared before the buffer grows, since a damaged length may be any number.
+        // The length is checked before the buffer grows, since a damaged length may be any number.
         if u64::from(length) > self.end - self.offset || length as usize > self.longest {
             return Ok(None);
         }
@@ -79,7 +80,7 @@ impl Frames {
         Ok((is_whole && xxh3_64(&self.frame) == checksum).then_some(head))
     }
 
-    /// Reads bytes; returns whether there are as many.
+    /// Fills `bytes` from the file. Returns false if too few bytes are left.
     fn read(&mut self, bytes: &mut [u8]) -> Result<bool> {
         if bytes.len() as u64 > self.end - self.offset {
             return Ok(false);

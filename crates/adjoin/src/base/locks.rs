@@ -1,5 +1,5 @@
-//! Locks that distinguish a running process from a killed one: a process holds its lock as long as it lives. Process
-//! ids do not suffice, since they are reused, and processes of two containers may have equal ids.
+//! Locks that show whether a process is alive: it holds its lock until it ends. Process ids are not sufficient, since
+//! they are reused, and processes in two containers may have the same id.
 
 use std::ffi::OsStr;
 use std::fmt::Display;
@@ -11,21 +11,21 @@ use adjoin_device::{Creator, Device, DeviceError, FileKind, HeldLock, Lock};
 
 use crate::base::error::{Error, Result};
 
-/// Prefix and suffix of the names of own folders.
+/// Start and end of the names of private folders.
 const START: &str = ".adjoin-";
 const END: &str = ".partial";
-/// Suffix while the folder is being removed.
+/// End of the name of a private folder that is being removed.
 const END_REMOVED: &str = ".removed";
-/// Lock file in an own folder, held by its owner.
+/// Lock file in a private folder. The owner holds its lock.
 pub(crate) const OWNER_FILE: &str = "owner.lock";
-/// Lock file in any other folder, held by its writer.
+/// Lock file in all other folders. The writer holds its lock.
 pub(crate) const WRITER_FILE: &str = "writer.lock";
 
-/// Refuses the use of `what` in a forked child of the process that created it, since threads and the right to write are
-/// not inherited.
+/// Fails in a forked child of the process that created `what`. A child inherits neither threads nor the right to
+/// write.
 ///
 /// # Errors
-/// In any process other than the creator.
+/// Fails in every process except the creator.
 pub(crate) fn check_opened_here(creator: Creator, what: impl Display) -> Result<()> {
     if creator.is_this_process() {
         return Ok(());
@@ -37,11 +37,11 @@ pub(crate) fn check_opened_here(creator: Creator, what: impl Display) -> Result<
     )))
 }
 
-/// A folder owned exclusively by one run; removed with its contents when dropped.
+/// A private folder of one run. Dropping it removes it with its contents.
 ///
-/// Its name is `.adjoin-WHAT-PROCESS-NUMBER.partial`, and it contains a file whose lock the owner holds. Creating one
-/// removes the leftovers of killed runs next to it: folders with such names whose locks are free. On a file system
-/// without locks, nothing is removed.
+/// The name of the folder is `.adjoin-WHAT-PROCESS-NUMBER.partial`. It contains a file whose lock the owner holds.
+/// When a private folder is created, leftovers of killed runs next to it are removed. These are folders with such
+/// names and with locks that no process holds. On a file system without locks, nothing is removed.
 pub struct OwnFolder {
     device: Arc<dyn Device>,
     path: PathBuf,
@@ -51,24 +51,24 @@ pub struct OwnFolder {
 }
 
 impl OwnFolder {
-    /// Creates a folder in `parent`, for a purpose that becomes part of its name.
+    /// Creates a private folder in `parent`. Its name contains `purpose`.
     ///
     /// # Errors
-    /// If `parent` is missing, or the device refuses.
+    /// Fails if `parent` is missing, or if a file cannot be written.
     pub fn create(device: &Arc<dyn Device>, parent: &Path, purpose: &str) -> Result<Self> {
-        // Several own folders of one process may exist in one place.
+        // A process may have several private folders in the same place.
         for attempt in 0.. {
             let path = parent.join(format!("{START}{purpose}-{}-{attempt}{END}", std::process::id()));
             match device.create_folder(&path) {
                 Err(error) if error.source.kind() == ErrorKind::AlreadyExists => continue,
                 made => made?,
             }
-            // The folder is ours once we hold its lock. Until then, another run may consider it abandoned, and remove
-            // it.
+            // The folder belongs to this run as soon as it holds the lock. Until then, another run may consider the
+            // folder abandoned and remove it.
             let owned = match device.lock(&path.join(OWNER_FILE)) {
                 Ok(Lock::Ours(lock)) => Some(lock),
                 Ok(Lock::Unsupported) => None,
-                // Another run took the folder for an abandoned one, and is about to remove it.
+                // Another run considers the folder abandoned and is about to remove it.
                 Ok(Lock::Others(_)) => continue,
                 Err(error) if error.source.kind() == ErrorKind::NotFound => continue,
                 Err(error) => {
@@ -77,7 +77,7 @@ impl OwnFolder {
                 }
             };
             let folder = Self { device: device.clone(), path, creator: Creator::this_process(), owned };
-            // Without locks, a living run cannot be distinguished from a killed one, so nothing is removed.
+            // Without locks, a live run cannot be distinguished from a killed run. So nothing is removed.
             if folder.owned.is_some() {
                 remove_abandoned(&**device, parent, &folder.path)?;
             }
@@ -94,15 +94,15 @@ impl OwnFolder {
 
 impl Drop for OwnFolder {
     fn drop(&mut self) {
-        // In a forked child, the folder still belongs to the parent.
+        // In a forked child, the folder belongs to the parent process.
         if self.creator.is_this_process() {
             let _ = remove(&*self.device, &self.path); // at worst it is left over, and nothing depends on it
         }
     }
 }
 
-/// Removes a folder whose lock we hold. It is renamed first: an interrupted removal may leave files without the lock,
-/// and then no run could know that the folder is abandoned.
+/// Removes a folder. The caller holds its lock. The folder is renamed first, because an interrupted removal might
+/// leave files without the lock file. In that case no run could know that the folder is abandoned.
 fn remove(device: &dyn Device, path: &Path) -> std::result::Result<(), DeviceError> {
     let removed = path.with_extension(&END_REMOVED[1..]);
     match device.rename(path, &removed) {
@@ -111,22 +111,23 @@ fn remove(device: &dyn Device, path: &Path) -> std::result::Result<(), DeviceErr
     }
 }
 
-/// Removes the abandoned own folders in `parent`, except `ours`. Folders that cannot be removed are ignored.
+/// Removes all abandoned private folders in `parent`, except `ours`. Folders that cannot be removed are left in place.
 fn remove_abandoned(device: &dyn Device, parent: &Path, ours: &Path) -> Result<()> {
     let is_another = |name: &OsStr| is_own_for("", name) && ours.file_name() != Some(name);
     let names = match device.list_only(parent, &is_another) {
-        // The folder may allow files but no listing. Leftovers of others are then kept, which is harmless.
+        // The user may be allowed to create files in the folder but not to list it. Leftovers of other runs then
+        // remain, which is harmless.
         Err(error) if error.source.kind() == ErrorKind::PermissionDenied => return Ok(()),
         listed => listed?,
     };
     for path in names.into_iter().map(|name| parent.join(name)) {
-        // Renamed for removal already, so no run uses it.
+        // This folder was renamed for removal, so no run uses it.
         if path.as_os_str().as_encoded_bytes().ends_with(END_REMOVED.as_bytes()) {
             let _ = device.remove_folder(&path);
             continue;
         }
         // A folder without a lock file is removed only if it is empty, since its owner may run on a system without
-        // locks. A run that has just created it and has no lock yet creates another one.
+        // locks. If a run has just created the folder and does not have its lock yet, it creates another folder.
         let owner = path.join(OWNER_FILE);
         if device.remove_empty_folder(&path).is_err()
             && matches!(device.kind(&owner), Ok(Some(FileKind::File)))
@@ -138,7 +139,8 @@ fn remove_abandoned(device: &dyn Device, parent: &Path, ours: &Path) -> Result<(
     Ok(())
 }
 
-/// Returns whether only [`OwnFolder`] creates such names, for a purpose that begins with `purpose`.
+/// Returns whether `name` is a name that only [`OwnFolder`] gives to folders, for a purpose that starts with
+/// `purpose`.
 pub(crate) fn is_own_for(purpose: &str, name: &OsStr) -> bool {
     let numbers = || {
         let name = name.to_str()?.strip_prefix(START)?.strip_prefix(purpose)?;
@@ -147,13 +149,13 @@ pub(crate) fn is_own_for(purpose: &str, name: &OsStr) -> bool {
         let process = rest.rsplit_once('-').map_or(rest, |(_, process)| process);
         Some([process, attempt])
     };
-    // The whole name is checked: a user's folder with a similar name must never be removed.
+    // The whole name is checked, since a user's folder with a similar name must never be removed.
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     numbers().is_some_and(|numbers| numbers.into_iter().all(is_number))
 }
 
-/// The exclusive right to write into a shared folder. While it is held, or after its process was killed, the folder
-/// contains a file of one line that names the holder.
+/// The exclusive right to write to a shared folder. While the lock is held, the folder contains a file with one line
+/// that names the holder. The file is left in the folder if the process is killed.
 pub(crate) struct WriterLock {
     device: Arc<dyn Device>,
     path: PathBuf,
@@ -162,18 +164,19 @@ pub(crate) struct WriterLock {
 }
 
 impl WriterLock {
-    /// Takes the lock. On a file system without locks, everyone gets it.
+    /// Takes the lock. On a file system without locks, every process gets it.
     ///
     /// # Errors
-    /// If another process holds it (the message names it), the folder is missing, or the device refuses.
+    /// Fails if another process holds the lock (the message names it), if the folder is missing, or if a file cannot
+    /// be written.
     pub(crate) fn take(device: &Arc<dyn Device>, folder: &Path) -> Result<Self> {
         Self::take_for(device, folder, "written")
     }
 
-    /// Takes the lock for work that messages call by a participle, such as "merged".
+    /// Takes the lock for a kind of work. `participle` describes the work in messages, such as "merged".
     ///
     /// # Errors
-    /// As [`WriterLock::take`].
+    /// Fails as [`WriterLock::take`] does.
     pub(crate) fn take_for(device: &Arc<dyn Device>, folder: &Path, participle: &str) -> Result<Self> {
         let path = folder.join(WRITER_FILE);
         let held = match device.lock(&path)? {
@@ -189,7 +192,8 @@ impl WriterLock {
         Ok(Self { device: device.clone(), path, creator: Creator::this_process(), held })
     }
 
-    /// Returns whether no other process can hold the lock.
+    /// Returns whether this process is certainly the only one with the lock. It is not if the file system has no
+    /// locks.
     pub(crate) fn is_exclusive(&self) -> bool {
         self.held.is_some()
     }
@@ -197,11 +201,11 @@ impl WriterLock {
     /// Releases the lock.
     ///
     /// # Errors
-    /// If its file cannot be removed, which does not prevent others from taking the lock.
+    /// Fails if the lock file cannot be removed. Other processes can take the lock even then.
     pub(crate) fn release(mut self) -> Result<()> {
         check_opened_here(self.creator, self.path.display())?;
-        // The lock is held until after the file is removed; otherwise another process could lock the file that is
-        // removed.
+        // The lock is released after the file is removed. Otherwise another process could take the lock of the file
+        // that is then removed.
         let Some(_held) = self.held.take() else { return Ok(()) };
         match self.device.remove(&self.path) {
             Err(error) if error.source.kind() != ErrorKind::NotFound => Err(error.into()),
@@ -212,7 +216,7 @@ impl WriterLock {
 
 impl Drop for WriterLock {
     fn drop(&mut self) {
-        // In a forked child, the parent still holds the lock, under the name of its file.
+        // In a forked child, the lock and its file belong to the parent process.
         if self.is_exclusive() && self.creator.is_this_process() {
             let _ = self.device.remove(&self.path); // at worst it is left over, and prevents nothing
         }

@@ -1,4 +1,5 @@
-//! Messages to users: text in which options are data, since a flag of the command line is an argument in Python.
+//! Messages to users. Options in their text are data, since an option is a flag on the command line and an argument in
+//! Python.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -26,7 +27,7 @@ pub enum Argument {
     SortBy,
     /// The set to join with.
     With,
-    /// The names of the rows of the set that another is joined with.
+    /// The names of the rows of the set given as `With`.
     WithNames,
     /// New rows to join with a set.
     New,
@@ -42,11 +43,11 @@ pub enum Argument {
     DeleteWhere,
     /// The number of buckets.
     Buckets,
-    /// The treatment of rows without a usable vector.
+    /// How rows without a usable vector are handled.
     OnBad,
-    /// The treatment of duplicate ids.
+    /// How duplicate ids are handled.
     OnDuplicateId,
-    /// The treatment of ids that no row has.
+    /// How ids that no row has are handled.
     OnMissing,
     /// Whether an existing output is replaced.
     Force,
@@ -54,11 +55,11 @@ pub enum Argument {
     Resume,
     /// The metric of a store.
     Metric,
-    /// The bytes of a vector's code.
+    /// The size of a vector's code, in bytes.
     CodeBytes,
-    /// The vectors of the navigation graph.
+    /// The number of vectors in the navigation graph.
     Navigation,
-    /// The bytes of a page.
+    /// The size of a page, in bytes.
     Page,
     /// The order of vectors on pages.
     Layout,
@@ -66,35 +67,35 @@ pub enum Argument {
     Graph,
     /// The number of candidates that a graph search keeps.
     List,
-    /// The number of nearest vectors per query.
+    /// The number of nearest vectors to find for each query.
     K,
-    /// The largest distance between a query and a hit.
+    /// The maximum distance between a query and a hit.
     Radius,
-    /// The threshold of nearest neighbors.
+    /// The maximum distance between a row and its nearest neighbors.
     Within,
     /// The number of buckets that a query probes.
     Nprobe,
     /// The query vectors.
     Queries,
-    /// The largest distance of a pair.
+    /// The maximum distance of a pair.
     Eps,
-    /// The least similarity of a pair.
+    /// The minimum similarity of a pair.
     MinSimilarity,
     /// The target recall of pairs.
     Recall,
     /// Whether every pair must be found.
     Exact,
-    /// The largest out-degree of a vertex.
+    /// The maximum out-degree of a vertex.
     Degree,
     /// The number of candidates that a search keeps while a graph is built.
     BuildList,
-    /// The factor by which a detour must be shorter to replace an edge.
+    /// The factor by which a detour must be shorter than an edge to replace it.
     Alpha,
     /// The number of parts of a join.
     Parts,
     /// The part of a join to run.
     Part,
-    /// Whether to try a result for which disk space seems insufficient.
+    /// Whether to write a result even if disk space seems insufficient.
     Yes,
 }
 
@@ -161,7 +162,7 @@ impl Argument {
     }
 }
 
-/// An option mentioned in a message, optionally with a value.
+/// An option in a message, optionally with a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mention {
     /// The option.
@@ -170,7 +171,7 @@ pub struct Mention {
     pub value: Option<String>,
 }
 
-/// Formats the mention as words of a sentence: `on-bad skip`.
+/// Formats the mention as words of a sentence, such as `on-bad skip`.
 impl Display for Mention {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.argument.name())?;
@@ -185,7 +186,7 @@ enum Piece {
     Mention(Mention),
 }
 
-/// One line in which options are data.
+/// A message of one line, in which options are data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message(Vec<Piece>);
 
@@ -220,7 +221,7 @@ impl FromIterator<Self> for Message {
 }
 
 impl Message {
-    /// Returns the line, with each option spelled by `spell`.
+    /// Returns the message. `spell` formats each option in it.
     pub fn spelled(&self, spell: impl Fn(&Mention) -> String) -> String {
         let piece = |piece: &Piece| match piece {
             Piece::Text(text) => text.clone(),
@@ -236,7 +237,8 @@ impl Display for Message {
     }
 }
 
-/// Joins text and options to a [`Message`]: `message!["give ", Argument::OnBad.with("skip"), " to leave them out"]`.
+/// Builds a [`Message`] from texts and options: `message!["give ", Argument::OnBad.with("skip"), " to leave them
+/// out"]`.
 macro_rules! message {
     ($($part:expr),+ $(,)?) => {
         [$($crate::base::message::Message::from($part)),+].into_iter().collect::<$crate::base::message::Message>()
@@ -245,7 +247,8 @@ macro_rules! message {
 pub(crate) use message;
 
 impl Message {
-    /// Returns text as one line without control characters, since names of columns, files and ids are untrusted.
+    /// Replaces control characters, so that the text has one line. Names of columns and files and ids may contain any
+    /// character.
     pub fn one_line(message: String) -> String {
         if !message.contains(char::is_control) {
             return message;

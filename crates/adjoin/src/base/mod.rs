@@ -1,4 +1,5 @@
-//! The vocabulary that every module may use: resources of a run, errors, options, and structures within any memory.
+//! The vocabulary that every module may use: resources of a run, errors, options, and data structures that work within
+//! any memory.
 
 #[cfg(test)]
 pub(crate) mod allocated;

@@ -1,4 +1,4 @@
-//! Common options: element types, metrics, and the notation of sizes and numbers.
+//! Common options: element types, metrics, and the formats of sizes and numbers.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ use crate::base::choice::choices;
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
 
-/// Most dimensions of a vector.
+/// Maximum number of dimensions of a vector.
 pub(crate) const DIMENSIONS_MAX: usize = 8_192;
-/// Most rows of a set.
+/// Maximum number of rows of a set.
 pub(crate) const ROWS_MAX: u64 = 1 << 40;
 
 /// Type of a vector's elements, as stored.
@@ -26,7 +26,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// Returns the bytes of one element.
+    /// Returns the size of an element in bytes.
     pub fn bytes(self) -> usize {
         match self {
             Self::F32 => 4,
@@ -45,7 +45,7 @@ impl Element {
         }
     }
 
-    /// Returns whether elements are integers, for which L2 distances are exact.
+    /// Returns whether elements are integers. L2 distances between integers are exact.
     pub fn is_integer(self) -> bool {
         matches!(self, Self::U8 | Self::I8)
     }
@@ -63,27 +63,27 @@ pub(crate) fn f16_values(bytes: &[u8]) -> impl Iterator<Item = f64> {
 
 choices! { "the element type" => Element { F32 = "f32", F16 = "f16", U8 = "u8", I8 = "i8" } }
 
-/// Measure of the distance between two vectors.
+/// Measure of how near two vectors are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Metric {
     /// Euclidean distance.
     L2,
-    /// Cosine of the angle; larger is nearer.
+    /// Cosine of the angle. A larger value means nearer.
     Cosine,
-    /// Inner product of a query and a row; larger is nearer. Only for searches, since it is not a distance between
-    /// rows.
+    /// Inner product of a query and a row. A larger value means nearer. It is only for searches, since it is not a
+    /// distance between rows.
     Ip,
 }
 
 impl Metric {
-    /// Metrics of joins, which are distances between rows.
+    /// Metrics that joins support. They are distances between rows.
     pub const OF_JOINS: &'static [Self] = &[Self::L2, Self::Cosine];
 
-    /// Refuses to join if the metric is not a distance; `vectors` names the vectors in the message.
+    /// Refuses a join if the metric is not a distance. The message calls the vectors `vectors`.
     ///
     /// # Errors
-    /// For inner products.
+    /// Fails for inner products.
     pub(crate) fn check_joins(self, vectors: impl fmt::Display) -> Result<()> {
         if self != Self::Ip {
             return Ok(());
@@ -106,24 +106,24 @@ choices! { Argument::Metric => Metric { L2 = "l2", Cosine = "cosine", Ip = "ip" 
 pub struct VectorType {
     /// Type of the elements.
     pub element: Element,
-    /// Elements of a vector, 1 to [`Self::DIMENSIONS_MAX`].
+    /// Number of elements of a vector, from 1 to [`Self::DIMENSIONS_MAX`].
     pub dimensions: usize,
 }
 
 impl VectorType {
-    /// Most dimensions of a vector.
+    /// Maximum number of dimensions of a vector.
     pub const DIMENSIONS_MAX: usize = DIMENSIONS_MAX;
 
-    /// Returns the bytes of one vector as stored.
+    /// Returns the size of a stored vector in bytes.
     pub fn bytes(self) -> usize {
         self.dimensions * self.element.bytes()
     }
 }
 
-/// Parses a size such as `51MB`, `512MiB`, `2GiB` or `4096`, in bytes.
+/// Parses a size in bytes, such as `51MB`, `512MiB`, `2GiB` or `4096`.
 ///
 /// # Errors
-/// If the text is not a size.
+/// Fails if the text is not a size.
 pub fn parse_bytes(text: &str) -> Result<u64> {
     let wrong = || Error::option(format!("{text} is not a size; write it like 51MB, 512MiB or 2GiB"));
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -141,38 +141,38 @@ pub fn parse_bytes(text: &str) -> Result<u64> {
         _ => return Err(wrong()),
     };
     let bytes = number.parse::<f64>().map_err(|_| wrong())? * factor as f64;
-    // The limit keeps sums of sizes within 64 bits.
+    // With this limit, sums of sizes fit in 64 bits.
     if bytes < 1.0 || bytes > (1u64 << 60) as f64 {
         return Err(wrong());
     }
     Ok(bytes as u64)
 }
 
-/// Memory for a run.
+/// Memory budget of a run, as given by the user.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum MemorySize {
     /// A number of bytes.
     Bytes(u64),
-    /// A fraction of the memory of the machine or cgroup, above 0 and at most 1.
+    /// A fraction of the memory of the machine or cgroup. It is above 0 and at most 1.
     Share(f64),
 }
 
-/// Parses the memory for a run: a size as accepted by [`parse_bytes`], or a percentage such as `80%`.
+/// Parses the memory budget of a run: a size that [`parse_bytes`] accepts, or a percentage such as `80%`.
 ///
 /// # Errors
-/// If the text is neither.
+/// Fails if the text is neither a size nor a percentage.
 pub(crate) fn parse_memory(text: &str) -> Result<MemorySize> {
     let Some(number) = text.strip_suffix('%') else { return parse_bytes(text).map(MemorySize::Bytes) };
     let wrong =
         || Error::option(format!("{text} is no share of the memory; write it like 80%, above 0% and up to 100%"));
-    // `parse` accepts more than users mean, such as `inf` and exponents.
+    // `parse` also accepts texts that users would not write as a percentage, such as `inf` and numbers with exponents.
     let is_plain = |number: &&str| number.chars().all(|c| c.is_ascii_digit() || c == '.');
     let percent: Option<f64> = Some(number.trim_end()).filter(is_plain).and_then(|number| number.parse().ok());
     let percent = percent.filter(|percent| *percent > 0.0 && *percent <= 100.0);
     percent.map(|percent| MemorySize::Share(percent / 100.0)).ok_or_else(wrong)
 }
 
-/// Formats a number of bytes for people, in a form that [`parse_bytes`] accepts: `51.2 MB`.
+/// Formats a number of bytes for people, such as `51.2 MB`. [`parse_bytes`] accepts this form.
 pub fn format_bytes(bytes: u64) -> String {
     let units = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
     match units.iter().find(|(factor, _)| bytes as f64 >= *factor) {
@@ -181,7 +181,7 @@ pub fn format_bytes(bytes: u64) -> String {
     }
 }
 
-/// Formats a number for people: `5,568`.
+/// Formats a number for people, such as `5,568`.
 pub fn format_number(number: u64) -> String {
     let digits = number.to_string();
     let groups: Vec<&str> =
@@ -189,7 +189,7 @@ pub fn format_number(number: u64) -> String {
     groups.join(",")
 }
 
-/// Formats a number and its noun: `1 pair`, `5,568 pairs`.
+/// Formats a number with its noun, such as `1 pair` or `5,568 pairs`.
 pub fn format_count(count: u64, one: &str) -> String {
     format!("{} {one}{}", format_number(count), if count == 1 { "" } else { "s" })
 }

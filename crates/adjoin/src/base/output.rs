@@ -1,4 +1,4 @@
-//! Output of results: to a file that appears completely or not at all, or to standard output.
+//! Writes results to standard output, or to a file that appears completely or not at all.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -16,22 +16,23 @@ use crate::base::report::Progress;
 /// Destination of a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// A file with this name, which is replaced only with `force`.
+    /// A file with this path.
     File {
-        /// Its path.
+        /// Path of the file.
         path: PathBuf,
         /// Whether an existing file may be replaced.
         force: bool,
     },
     /// Standard output.
     Standard {
-        /// Whether the run continues if its reader leaves, as with `| head`, because it has other outputs too.
+        /// Whether the run continues after the reader of the output has left, as in `| head`. It does if there are
+        /// other outputs.
         outlives_reader: bool,
     },
 }
 
 impl Target {
-    /// Returns the path, if it is a file.
+    /// Returns the path if the target is a file.
     pub fn path(&self) -> Option<&Path> {
         match self {
             Self::File { path, .. } => Some(path),
@@ -40,7 +41,7 @@ impl Target {
     }
 }
 
-/// A file in a folder of its own until it is complete; removed if it never is.
+/// A file in a private folder until it is published. Dropping the draft removes the file.
 pub(crate) struct Draft {
     device: Arc<dyn Device>,
     folder: OwnFolder,
@@ -49,15 +50,15 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// Starts a file; its bytes are written to the returned writer.
+    /// Creates a draft of the file `path`. Returns it with a writer for the contents of the file.
     pub(crate) fn create(context: &Context, path: &Path, force: bool) -> Result<(Self, OutputWriter)> {
-        // Refused now if possible; publishing checks again.
+        // If the name is taken, this fails early. Publishing checks again.
         Target::check_free(&*context.device, path, force)?;
         if path.file_name().is_none() {
             let at = path.display();
             return Err(Error::option(format!("{at} is not a file name; name a file for the result")));
         }
-        // In the same folder as the result, so that the rename does not cross file systems.
+        // The private folder is next to the result, so that the rename does not cross file systems.
         let folder = OwnFolder::create(&context.device, Target::parent_of(path), "result")?;
         let draft = Self { device: context.device.clone(), folder, path: path.to_owned(), force };
         let file = context.device.create(&draft.partial())?;
@@ -68,12 +69,12 @@ impl Draft {
         self.folder.path().join("result")
     }
 
-    /// Gives the file its name, unless the name was taken in the meantime.
+    /// Publishes the file under its name. Fails if the name was taken in the meantime and must not be replaced.
     pub(crate) fn publish(self) -> Result<()> {
         Target::check_free(&*self.device, &self.path, self.force)?;
         self.device.rename(&self.partial(), &self.path)?;
         let Self { device, folder, path, .. } = self;
-        // Removed before the sync, so that the sync makes the removal durable too.
+        // The folder is removed before the sync, so that its removal becomes durable, too.
         drop(folder);
         Ok(device.sync_folder(Target::parent_of(&path))?)
     }
@@ -83,7 +84,7 @@ impl Target {
     /// Writes a file that appears completely or not at all.
     ///
     /// # Errors
-    /// As [`Self::check_free`], or if the disk refuses.
+    /// Fails as [`Self::check_free`] does, or if a file cannot be written.
     pub fn write_file(
         context: &Context,
         path: &Path,
@@ -94,27 +95,27 @@ impl Target {
     }
 }
 
-/// A file that is written at the end of a run. It is created before the run, so that an unwritable location is reported
-/// before any work.
+/// A file that is written at the end of a run. It is created before the run, so that a location that cannot be written
+/// is reported before any work is done.
 pub struct LaterFile {
     draft: Draft,
     output: OutputWriter,
 }
 
 impl LaterFile {
-    /// Creates the file.
+    /// Creates the file as a draft.
     ///
     /// # Errors
-    /// As [`Target::check_free`], or if the disk refuses.
+    /// Fails as [`Target::check_free`] does, or if a file cannot be written.
     pub fn begin(context: &Context, path: &Path, force: bool) -> Result<Self> {
         let (draft, output) = Draft::create(context, path, force)?;
         Ok(Self { draft, output })
     }
 
-    /// Writes the file, and makes it appear.
+    /// Writes the contents of the file and publishes it.
     ///
     /// # Errors
-    /// If the name was taken in the meantime, or the disk refuses.
+    /// Fails if the name was taken in the meantime, or if a file cannot be written.
     pub fn finish(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
         let Self { draft, mut output } = self;
         let failed = |error: io::Error| {
@@ -128,11 +129,11 @@ impl LaterFile {
 }
 
 impl Target {
-    /// Refuses a name that is taken, or a missing folder.
+    /// Checks that a file can be created at `path`.
     ///
     /// # Errors
-    /// If something exists at `path` and `force` is false, it is a folder, its parent is missing, or the device does not
-    /// permit the check.
+    /// Fails if a file exists at `path` and `force` is false, if a folder exists at `path`, if its parent folder is
+    /// missing, if the path is remote, or if the device denies access.
     pub fn check_free(device: &dyn Device, path: &Path, force: bool) -> Result<()> {
         if let Location::Remote(name) = Location::of(path) {
             let url = name.public_url();
@@ -154,7 +155,7 @@ impl Target {
     }
 }
 
-/// Refuses a path in a missing folder.
+/// Fails if the folder that contains `path` is missing.
 pub(crate) fn check_parent(device: &dyn Device, path: &Path) -> Result<()> {
     let at = Target::parent_of(path).display();
     match device.kind(Target::parent_of(path))? {
@@ -173,14 +174,14 @@ enum Sink {
     File(Box<dyn WriteFile>),
     Standard {
         out: io::Stdout,
-        /// Notified if the reader leaves and the run continues without it.
+        /// Receives a note if the reader leaves and the run continues. `None` if the run ends instead.
         goes_on: Option<Arc<dyn Progress>>,
     },
-    /// Standard output after its reader left, in a run that continues.
+    /// Replaces `Standard` after the reader of standard output has left, in a run that continues.
     Nobody,
 }
 
-/// Counts and forwards bytes.
+/// Writer that counts the bytes and passes them on.
 pub(crate) struct OutputWriter {
     sink: Sink,
     written: Arc<AtomicU64>,
@@ -192,23 +193,24 @@ impl OutputWriter {
         Self { sink, written: Arc::default(), reader_gone: Arc::default() }
     }
 
-    /// Creates a writer to a file in progress.
+    /// Creates a writer for an open file.
     pub(crate) fn file(file: Box<dyn WriteFile>) -> Self {
         Self::new(Sink::File(file))
     }
 
-    /// Creates a writer to standard output; `outlives_reader` as in [`Target::Standard`].
+    /// Creates a writer for standard output. [`Target::Standard`] explains `outlives_reader`.
     pub(crate) fn standard(context: &Context, outlives_reader: bool) -> Self {
         let goes_on = outlives_reader.then(|| context.progress.clone());
         Self::new(Sink::Standard { out: io::stdout(), goes_on })
     }
 
-    /// Returns the counter of bytes written, which stays readable while the writer is in use.
+    /// Returns the counter of written bytes. It can be read while the writer is in use.
     pub(crate) fn written(&self) -> Arc<AtomicU64> {
         self.written.clone()
     }
 
-    /// Returns the flag that is set once the reader has left, which stays readable while the writer is in use.
+    /// Returns the flag that is set when the reader leaves and the run ends. It can be read while the writer is in
+    /// use.
     pub(crate) fn reader_gone(&self) -> Arc<AtomicBool> {
         self.reader_gone.clone()
     }
@@ -226,7 +228,8 @@ impl OutputWriter {
         })
     }
 
-    /// Discards further output after the reader left, if the run continues.
+    /// Handles a write that failed because the reader left. If the run continues, discards all further output and
+    /// succeeds.
     fn unless_reader_left(&mut self, done: io::Result<()>) -> io::Result<()> {
         if !done.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
             return done;
@@ -236,7 +239,7 @@ impl OutputWriter {
             self.sink = Sink::Nobody;
             return Ok(());
         }
-        // Callers see only a failed write; with the flag, they end quietly.
+        // Callers see only a failed write. With this flag, they can end without an error message.
         self.reader_gone.store(true, Ordering::Relaxed);
         done
     }

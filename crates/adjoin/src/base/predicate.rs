@@ -1,7 +1,7 @@
-//! Predicates: decide which pairs belong to the result, from the stored elements. No other module decides this.
+//! Predicates decide, from the stored elements, which pairs belong to the result. No other module decides this.
 //!
-//! Fast kernels work on the coordinates of [`crate::base::geometry`], and only leave out pairs that are certainly too far
-//! apart. Every remaining pair is decided here.
+//! Fast kernels compute with the coordinates of [`crate::base::geometry`]. They only exclude pairs that are certainly
+//! too far apart. All other pairs are decided here.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,13 +9,13 @@ use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
 use crate::base::options::{Element, Metric, VectorType, f16_values, f32_values};
 
-/// Predicate of the pairs to find.
+/// Condition that pairs of the result must meet.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Predicate {
     /// `sum_i (x_i - y_i)^2 <= eps * eps`.
     L2 {
-        /// The threshold, a true distance (not squared).
+        /// The threshold. It is a distance, not a squared distance.
         eps: f64,
     },
     /// `dot / sqrt(xx * yy) >= min_similarity`.
@@ -23,8 +23,8 @@ pub enum Predicate {
         /// The threshold, from -1 to 1.
         min_similarity: f64,
     },
-    /// `dot >= min_score`: the score that a hit must reach once a query has enough hits. It is never a user's
-    /// threshold.
+    /// `dot >= min_score`. The threshold is the score that a further hit must reach after a query has found enough
+    /// hits. Users cannot set it.
     #[serde(skip)]
     InnerProduct {
         /// The threshold.
@@ -32,19 +32,19 @@ pub enum Predicate {
     },
 }
 
-/// A value of a pair, computed with rounding.
+/// A value of a pair that was computed with rounding.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Estimate {
     pub(crate) value: f64,
-    /// Bound on the distance from the exact value.
+    /// Upper bound on the difference from the exact value.
     pub(crate) error: f64,
 }
 
 impl Predicate {
-    /// Accepts pairs at most `eps` apart.
+    /// Creates a predicate that accepts pairs with a distance of at most `eps`.
     ///
     /// # Errors
-    /// If `eps` is negative, infinite or NaN.
+    /// Fails if `eps` is negative, infinite or NaN.
     pub fn l2(eps: f64) -> Result<Self> {
         if !eps.is_finite() || eps < 0.0 {
             return Err(Error::option(format!("eps is {eps}; it must be a finite distance of at least 0")));
@@ -52,10 +52,10 @@ impl Predicate {
         Ok(Self::L2 { eps })
     }
 
-    /// Accepts pairs with a cosine similarity of at least `min_similarity`.
+    /// Creates a predicate that accepts pairs with a cosine similarity of at least `min_similarity`.
     ///
     /// # Errors
-    /// If it is not between -1 and 1.
+    /// Fails if `min_similarity` is not between -1 and 1.
     pub fn cosine(min_similarity: f64) -> Result<Self> {
         if !(-1.0..=1.0).contains(&min_similarity) {
             return Err(Error::option(format!(
@@ -65,7 +65,7 @@ impl Predicate {
         Ok(Self::Cosine { min_similarity })
     }
 
-    /// Accepts all pairs, however far apart.
+    /// Creates a predicate that accepts all pairs.
     pub(crate) fn all(metric: Metric) -> Self {
         match metric {
             Metric::L2 => Self::L2 { eps: f64::INFINITY },
@@ -74,10 +74,10 @@ impl Predicate {
         }
     }
 
-    /// Creates the predicate from exactly one of the two thresholds.
+    /// Creates a predicate from a distance or a similarity. Exactly one of them must be given.
     ///
     /// # Errors
-    /// If none or both are given, or as [`Predicate::l2`] and [`Predicate::cosine`].
+    /// Fails if none or both are given, or if [`Predicate::l2`] or [`Predicate::cosine`] fails.
     pub fn of(eps: Option<f64>, min_similarity: Option<f64>) -> Result<Self> {
         match (eps, min_similarity) {
             (Some(eps), None) => Self::l2(eps),
@@ -91,7 +91,7 @@ impl Predicate {
         }
     }
 
-    /// Returns the threshold, as a distance or as a similarity.
+    /// Returns the distance and the similarity that are the threshold. At most one of them is present.
     pub fn thresholds(&self) -> (Option<f64>, Option<f64>) {
         match *self {
             Self::L2 { eps } => (Some(eps), None),
@@ -100,8 +100,8 @@ impl Predicate {
         }
     }
 
-    /// Returns the squared distance of pairs at the threshold, in coordinates. Under cosine, vectors have length 1.
-    /// Inner products have no such threshold, so their distance is infinite.
+    /// Returns the squared distance of pairs at the threshold, in coordinates. Under cosine, vectors are scaled to
+    /// length 1. For inner products, no distance corresponds to the threshold, so this is infinite.
     pub(crate) fn squared_distance(&self) -> f64 {
         match *self {
             Self::L2 { eps } => eps * eps,
@@ -119,8 +119,8 @@ impl Predicate {
         }
     }
 
-    /// Returns the distance (L2, not squared), similarity or inner product of a pair of the result, and `None` for any
-    /// other pair.
+    /// Returns the value of a pair if it belongs to the result: its L2 distance (not squared), similarity or inner
+    /// product. Returns `None` for other pairs.
     ///
     /// `x` and `y` are stored vectors: little-endian elements of `vectors.element`.
     pub fn decide(&self, vectors: VectorType, x: &[u8], y: &[u8]) -> Option<f32> {
@@ -131,8 +131,8 @@ impl Predicate {
         })
     }
 
-    /// Decides as [`Predicate::decide`] does, given the squared distance (L2), the cosine or the inner product
-    /// of the pair.
+    /// Decides like [`Predicate::decide`]. `value` is the squared L2 distance, the cosine or the inner product of the
+    /// pair.
     pub fn accept(&self, value: f64) -> Option<f32> {
         match *self {
             Self::L2 { eps } => (value <= eps * eps).then(|| value.sqrt() as f32),
@@ -141,19 +141,20 @@ impl Predicate {
         }
     }
 
-    /// Decides as [`Predicate::accept`] does, given an estimate of the value. It calls `exactly` only if the exact
-    /// value could change the result, which is rare: near the threshold, and near the boundary between two f32.
+    /// Decides like [`Predicate::accept`], but from an estimate of the value. Calls `exactly` only if the exact value
+    /// could change the result. This is rare: it happens only near the threshold and near the boundary between two
+    /// f32.
     pub(crate) fn accept_near(&self, estimate: Estimate, exactly: impl FnOnce() -> f64) -> Option<f32> {
         let Estimate { value, error } = estimate;
-        // If both ends of the interval give the same f32, so does every value between them.
+        // If both ends of the interval give the same f32, all values in between give it, too.
         let low = self.accept(value - error);
         if low == self.accept(value + error) { low } else { self.accept(exactly()) }
     }
 
-    /// Returns a predicate that accepts all pairs up to a nearness, and a few more. A *nearness* orders pairs, and is
-    /// smaller for nearer ones: the squared distance under L2, else the negated cosine or inner product. It is derived
-    /// from the reported value, rounded to f32, so pairs with equal reported values have equal nearness; squared
-    /// distances of integers are exact.
+    /// Returns a predicate that accepts all pairs up to a nearness, and a few more. The *nearness* of a pair is
+    /// smaller for nearer pairs: it is the squared distance under L2, otherwise the negated cosine or inner product.
+    /// It is computed from the reported value, which is rounded to f32, so pairs with equal reported values have equal
+    /// nearness. Only squared distances of integers are not rounded.
     pub(crate) fn up_to(nearness: f64, metric: Metric, element: Element) -> Self {
         match metric {
             Metric::L2 if element.is_integer() => Self::L2 { eps: nearness.sqrt().next_up() }, // its square is at least `nearness`
@@ -163,17 +164,17 @@ impl Predicate {
         }
     }
 
-    /// Returns the nearness of a pair, given the value of [`Predicate::accept`]. There is one zero: -0 and 0 are
-    /// equally near.
+    /// Returns the nearness of a pair from the value that [`Predicate::accept`] returned. The values -0 and 0 have the
+    /// same nearness.
     pub(crate) fn nearness_of(&self, value: f32) -> f64 {
         match self {
             Self::L2 { .. } => f64::from(value) * f64::from(value),
-            // Subtracting from zero turns -0 into 0, so both are equally near.
+            // The subtraction from zero turns -0 into 0, so both values have the same nearness.
             Self::Cosine { .. } | Self::InnerProduct { .. } => 0.0 - f64::from(value),
         }
     }
 
-    /// Returns the reported value of a pair; the reverse of [`Predicate::nearness_of`].
+    /// Returns the reported value of a pair from its nearness. This is the inverse of [`Predicate::nearness_of`].
     pub(crate) fn value_of(metric: Metric, nearness: f64) -> f32 {
         match metric {
             Metric::L2 => nearness.sqrt() as f32,
@@ -190,18 +191,18 @@ impl Predicate {
         }
     }
 
-    /// Returns whether a pair belongs to the result, given an estimate of its value; `None` if that is not enough to
-    /// decide.
+    /// Returns whether a pair belongs to the result, based on an estimate of its value. Returns `None` if the estimate
+    /// is not precise enough to decide.
     pub(crate) fn accepts_near(&self, estimate: Estimate) -> Option<bool> {
         let Estimate { value, error } = estimate;
         let belongs = self.accept(value - error).is_some();
-        // A NaN would be refused at both ends, which is no decision.
+        // NaN is not accepted at either end, but that must not count as a decision.
         (value.is_finite() && belongs == self.accept(value + error).is_some()).then_some(belongs)
     }
 }
 
-/// Returns the squared L2 distance of two stored vectors: in integers for u8 and i8, else in f64, summed in index
-/// order.
+/// Returns the squared L2 distance of two stored vectors. For u8 and i8 the sum is an integer. For other elements it
+/// is an f64, and terms are added in index order.
 pub(crate) fn squared_distance(element: Element, x: &[u8], y: &[u8]) -> f64 {
     match element {
         Element::U8 => squared_integers(x, y, i32::from) as f64,
@@ -211,29 +212,29 @@ pub(crate) fn squared_distance(element: Element, x: &[u8], y: &[u8]) -> f64 {
     }
 }
 
-/// Returns the squared length of a stored vector, summed as in `squared_distance`.
+/// Returns the squared length of a stored vector. It is summed like [`squared_distance`].
 pub(crate) fn squared_norm(element: Element, x: &[u8]) -> f64 {
     dot(element, x, x)
 }
 
-/// Returns `dot / sqrt(xx * yy)` of two stored vectors, with the three sums in f64 (in integers for u8 and i8) in index
-/// order.
+/// Returns `dot / sqrt(xx * yy)` of two stored vectors. For u8 and i8 the three sums are integers. For other elements
+/// they are f64, and terms are added in index order.
 pub(crate) fn cosine(element: Element, x: &[u8], y: &[u8]) -> f64 {
     dot(element, x, y) / (squared_norm(element, x) * squared_norm(element, y)).sqrt()
 }
 
-/// Returns [`dot`] of f32 vectors, or of other elements converted to equal floats.
+/// Returns [`dot`] of f32 vectors. Vectors of other elements may be converted to equal floats first.
 pub(crate) fn dot_of_floats(x: &[f32], y: &[f32]) -> f64 {
     sums([(x, y)], |&x| x.into(), |x, y| x * y)[0]
 }
 
-/// Returns [`cosine`] of f32 vectors, or of f16 converted to equal floats.
+/// Returns [`cosine`] of f32 vectors. f16 vectors may be converted to equal floats first.
 pub(crate) fn cosine_of_floats(x: &[f32], y: &[f32]) -> f64 {
     let [dot, xx, yy] = sums([(x, y), (x, x), (y, y)], |&x| x.into(), |x, y| x * y);
     dot / (xx * yy).sqrt()
 }
 
-/// Returns the inner product of two stored vectors, summed as in `cosine`.
+/// Returns the inner product of two stored vectors. It is summed like the sums of [`cosine`].
 pub(crate) fn dot(element: Element, x: &[u8], y: &[u8]) -> f64 {
     match element {
         Element::U8 => dot_integers(x, y, i64::from) as f64,
@@ -243,7 +244,7 @@ pub(crate) fn dot(element: Element, x: &[u8], y: &[u8]) -> f64 {
     }
 }
 
-/// Returns the squared distance of integers.
+/// Returns the squared distance of two vectors of integers.
 fn squared_integers(x: &[u8], y: &[u8], value: impl Fn(u8) -> i32) -> u32 {
     x.iter().zip(y).map(|(&x, &y)| (value(x) - value(y)).pow(2).cast_unsigned()).sum()
 }
@@ -252,7 +253,7 @@ fn dot_integers(x: &[u8], y: &[u8], value: impl Fn(u8) -> i64) -> i64 {
     x.iter().zip(y).map(|(&x, &y)| value(x) * value(y)).sum()
 }
 
-/// Returns the squared distance of floats, summed in f64 in index order.
+/// Returns the squared distance of two vectors of floats, summed in f64 in index order.
 fn squared_floats(x: impl Iterator<Item = f64>, y: impl Iterator<Item = f64>) -> f64 {
     x.zip(y).fold(0.0, |sum, (x, y)| sum + squared_difference(x, y))
 }
@@ -261,20 +262,20 @@ fn dot_floats(x: impl Iterator<Item = f64>, y: impl Iterator<Item = f64>) -> f64
     x.zip(y).fold(0.0, |sum, (x, y)| sum + x * y)
 }
 
-/// Returns one term of a squared distance.
+/// Returns the term of a squared distance for one element.
 pub(crate) fn squared_difference(x: f64, y: f64) -> f64 {
     (x - y) * (x - y)
 }
 
-/// Sums a term over the elements of several pairs of vectors, each sum in index order. An addition waits for the
-/// previous one of its sum; interleaved sums do not wait for each other.
+/// Sums a term over the elements of vectors, for several pairs of vectors at a time. Each sum is in index order. An
+/// addition must wait for the previous addition of its own sum, but not for the additions of the other sums.
 pub(crate) fn sums<X, const N: usize>(
     pairs: [(&[X], &[X]); N],
     value: impl Fn(&X) -> f64,
     term: impl Fn(f64, f64) -> f64,
 ) -> [f64; N] {
     let dimensions = pairs.first().map_or(0, |(x, _)| x.len());
-    // Slices of one length, so that the compiler drops the bounds checks in the loop.
+    // Slices with the same length let the compiler remove the bounds checks in the loop.
     let pairs = pairs.map(|(x, y)| (&x[..dimensions], &y[..dimensions]));
     let mut sums = [0.0; N];
     for k in 0..dimensions {
@@ -308,19 +309,20 @@ mod tests {
         let five = Predicate::l2(5.0).unwrap();
         assert_eq!(five.decide(bytes, &[0, 0], &[3, 4]), Some(5.0));
         assert_eq!(five.decide(bytes, &[0, 0], &[3, 5]), None);
-        // The f64 nearest to the square root of 2 squares to more than 2, and the one of 3 to less than 3.
+        // The square of the f64 nearest to sqrt(2) is more than 2. The square of the f64 nearest to sqrt(3) is less
+        // than 3.
         assert!(Predicate::l2(2f64.sqrt()).unwrap().decide(bytes, &[0, 0], &[1, 1]).is_some());
         let three = VectorType { element: Element::I8, dimensions: 3 };
         assert!(Predicate::l2(3f64.sqrt()).unwrap().decide(three, &[0, 0, 255], &[1, 1, 0]).is_none());
     }
 
-    /// An approximate value is used if the exact one would give the same result, for both the threshold and the f32.
+    /// Checks that an approximate value is used if the exact value would give the same decision and the same f32.
     #[test]
     fn approximate_values_decide_like_the_exact_ones() {
         let predicate = Predicate::cosine(0.75).unwrap();
         let mut exactly = 0;
         for step in -2_000..2_000 {
-            // Some of these are at the threshold, others at the boundary between two f32.
+            // Some of these values are at the threshold, others at the boundary between two f32.
             let exact = 0.75 + f64::from(step) * 2f64.powi(-32);
             for off in [-1e-12, 0.0, 1e-12] {
                 let decided = predicate.accept_near(Estimate { value: exact + off, error: 1e-12 }, || {

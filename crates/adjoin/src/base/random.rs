@@ -1,4 +1,4 @@
-//! Random numbers that are the same for a seed on every machine and in every version.
+//! Random numbers that depend only on a seed. They are the same on every machine and in every version.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -7,35 +7,36 @@ use rand_xoshiro::rand_core::{Rng, SeedableRng};
 pub struct Random(Xoshiro256PlusPlus);
 
 impl Random {
-    /// Creates the stream of a seed; streams with different `purpose` are independent.
+    /// Creates the stream for a seed. Streams with different values of `purpose` are independent.
     pub fn new(seed: u64, purpose: &str) -> Self {
-        // The purpose separates streams, so that one more draw in one place changes no other place.
+        // Streams are separate for each purpose, so that an additional number in one place does not change numbers
+        // elsewhere.
         Self(Xoshiro256PlusPlus::seed_from_u64(seed ^ xxhash_rust::xxh3::xxh3_64(purpose.as_bytes())))
     }
 
-    /// Returns a number below `end`, which is not 0.
+    /// Returns a random number below `end`, which must not be 0.
     pub fn below(&mut self, end: u64) -> u64 {
-        // The upper half of the product: uniform except for a bias below end / 2^64.
+        // Returns the upper half of a product. It is uniform except for a bias of less than end / 2^64.
         ((u128::from(self.0.next_u64()) * u128::from(end)) >> 64) as u64
     }
 
-    /// Returns a number in [0, 1).
+    /// Returns a uniform random number in [0, 1).
     pub fn uniform(&mut self) -> f64 {
-        // 53 bits are the precision of f64, so every result is exact and below 1.
+        // An f64 has a precision of 53 bits, so each result is exact and below 1.
         (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Returns an approximately normal number with mean 0 and variance 1: the sum of 12 uniform ones, which needs no
-    /// library's `ln`.
+    /// Returns an approximately normal random number with mean 0 and variance 1. It is a sum of 12 uniform numbers, so
+    /// it does not depend on the `ln` of a library.
     pub fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0
     }
 
-    /// Returns a rougher normal number at the cost of one uniform number: the sum of four numbers of 16 bits, within
-    /// 3.5 of 0.
+    /// Returns a random number that is less precisely normal, at the cost of a single uniform number. It is a sum of
+    /// four numbers of 16 bits, and is at most 3.5 away from 0.
     pub fn rough_normal(&mut self) -> f32 {
         const DEVIATION: f32 = 37837.227; // 2^16 / sqrt(3)
-        // The sum of four uniform numbers of 16 bits, from a single draw.
+        // A single draw gives four uniform numbers of 16 bits.
         let bits = self.0.next_u64();
         let sum = (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);
         (sum as f32 - 131_070.0) / DEVIATION
@@ -48,7 +49,7 @@ impl Random {
         }
     }
 
-    /// Returns `count` distinct numbers below `end`, ascending (Knuth, TAOCP 2, 3.4.2, algorithm S).
+    /// Returns `count` distinct random numbers below `end`, in ascending order (Knuth, TAOCP 2, 3.4.2, algorithm S).
     pub fn ascending_sample(&mut self, count: u64, end: u64) -> Vec<u64> {
         let mut picked = Vec::with_capacity(count as usize);
         for number in 0..end {
@@ -56,7 +57,7 @@ impl Random {
             if missing == 0 {
                 break;
             }
-            // Each number is chosen with the probability that is left for it, so all samples are equally likely.
+            // A number is chosen with probability `missing / (end - number)`, so all samples are equally likely.
             if self.below(end - number) < missing {
                 picked.push(number);
             }

@@ -1,4 +1,4 @@
-//! Reports of a run: progress, statistics, and whether its targets were met.
+//! Reports of a run: its progress, its statistics, and whether its targets were met.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use crate::base::error::{Error, Result};
 use crate::base::mutex::lock;
 use crate::base::options::format_number;
 
-/// Cancellation by the caller or a deadline. Clones share one flag and one deadline.
+/// Cancellation by the caller or by a deadline. Clones share one flag and one deadline.
 #[derive(Debug, Clone, Default)]
 pub struct Cancel {
     asked: Arc<AtomicBool>,
@@ -29,23 +29,24 @@ impl Cancel {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// Returns a handle for a part of the work with its own deadline; it is cancelled with the whole.
+    /// Returns a handle with its own deadline for a part of the work. If the whole work is cancelled, the part is
+    /// cancelled, too.
     pub fn with_deadline(&self, deadline: Option<Instant>) -> Self {
         Self { asked: self.asked.clone(), deadline: Arc::new(Mutex::new(deadline)) }
     }
 
-    /// Sets the time after which the result is useless.
+    /// Sets the time after which the result is not needed any more.
     pub fn set_deadline(&self, deadline: Option<Instant>) {
         *lock(&self.deadline) = deadline;
     }
 
-    /// Checks whether the work must stop.
+    /// Checks whether the work must stop. Returns an error if it must.
     ///
     /// # Errors
-    /// [`crate::base::error::ErrorKind::Cancelled`] if cancellation was requested, [`crate::base::error::ErrorKind::Late`] if the
-    /// deadline has passed.
+    /// Fails with [`crate::base::error::ErrorKind::Cancelled`] if cancellation was requested, and with
+    /// [`crate::base::error::ErrorKind::Late`] if the deadline has passed.
     pub fn check(&self) -> Result<()> {
-        // Cancellation outranks the deadline: the user asked for it.
+        // Cancellation takes precedence over the deadline, since the user requested it.
         if self.is_cancelled() {
             return Err(Error::cancelled());
         }
@@ -59,15 +60,15 @@ impl Cancel {
 
 /// Observer of progress. All methods may be called from any thread.
 pub trait Progress: Send + Sync {
-    /// Starts a phase: its name, its unit, and its total.
+    /// Starts a phase with its name, its unit, and its total number of units.
     fn begin(&self, phase: &str, unit: &str, total: u64);
-    /// Reports how much of the phase is done since it began, in its unit.
+    /// Reports how many units of the phase are done.
     fn advance(&self, done: u64);
-    /// Reports one line for the user.
+    /// Reports a line of text to the user.
     fn note(&self, line: &str);
 }
 
-/// Ignores progress.
+/// Observer that ignores all progress.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silent;
 
@@ -77,7 +78,7 @@ impl Progress for Silent {
     fn note(&self, _line: &str) {}
 }
 
-/// Measures time since its creation.
+/// Stopwatch that measures the time since its start.
 #[derive(Debug, Clone, Copy)]
 pub struct Stopwatch(Instant);
 
@@ -106,7 +107,7 @@ impl Stopwatch {
 pub(crate) struct SharedSeconds(AtomicU64);
 
 impl SharedSeconds {
-    /// Runs `work` and adds its duration.
+    /// Runs `work` and adds its duration to the sum.
     pub(crate) fn measure<T>(&self, work: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
         let result = work();
@@ -114,13 +115,13 @@ impl SharedSeconds {
         result
     }
 
-    /// Returns the sum.
+    /// Returns the sum in seconds.
     pub(crate) fn seconds(&self) -> f64 {
         Duration::from_nanos(self.0.load(Ordering::Relaxed)).as_secs_f64()
     }
 }
 
-/// Collects the lines noted during a run, for tests and for callers that show them later.
+/// Observer that collects the notes of a run, for tests and for callers that show them later.
 #[derive(Debug, Default)]
 pub struct Notes(Mutex<Vec<String>>);
 
@@ -139,29 +140,31 @@ impl Progress for Notes {
     }
 }
 
-/// A cluster with at least this many rows, and with more than one part in this many of all rows, triggers a warning.
+/// A cluster triggers a warning if it has at least this many rows and more than the fraction 1 / `CLUSTER_SHARE_MANY`
+/// of all rows.
 const CLUSTER_ROWS_MANY: u64 = 100;
 const CLUSTER_SHARE_MANY: u64 = 100;
 
-/// Summary of a sink's output.
+/// Summary of what a sink has written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Rows of the result.
+    /// Number of rows in the result.
     pub rows: u64,
-    /// Rows kept, if they are a result of their own.
+    /// Number of kept rows, if they are a separate result.
     pub kept_rows: u64,
-    /// Bytes of both results.
+    /// Bytes of the result, including the separate result of kept rows.
     pub bytes: u64,
-    /// Bytes of temporary files.
+    /// Bytes written to temporary files.
     pub spill_bytes: u64,
-    /// Rows of the largest cluster, if the result consists of clusters.
+    /// Number of rows in the largest cluster, if the result consists of clusters.
     pub largest_cluster: Option<u64>,
-    /// Rows to remove that are not within the threshold of the row kept for them.
+    /// Number of removed rows that are not within the threshold of the row that is kept for them.
     pub removed_beyond_threshold: Option<u64>,
 }
 
 impl Written {
-    /// Returns a warning if one cluster has such a large fraction of all rows that the threshold is probably too loose.
+    /// Returns a warning if one cluster has a large fraction of all rows. In that case, the threshold is probably too
+    /// loose.
     pub(crate) fn cluster_warning(&self, rows: u64) -> Option<String> {
         let largest = self.largest_cluster.filter(|&rows| rows >= CLUSTER_ROWS_MANY)?;
         (largest.saturating_mul(CLUSTER_SHARE_MANY) > rows).then(|| {
@@ -174,11 +177,11 @@ impl Written {
     }
 }
 
-/// Version of the names of [`CommonStatistics`] and of each command's own object.
+/// Version of the names in [`CommonStatistics`] and in the object that each command adds.
 pub(crate) const STATISTICS_VERSION: u32 = 2;
 
-/// Statistics common to all commands that compute. The names are fixed; values that do not apply are null. Each command
-/// adds one object with its own name.
+/// Statistics that all computing commands report. Their names are fixed. Values that do not apply are null. Each
+/// command adds an object, which has the name of the command.
 #[derive(Debug, Clone, Default, Serialize)]
 #[allow(missing_docs)] // docs/statistics.md explains each
 pub struct CommonStatistics {
@@ -202,7 +205,7 @@ pub struct CommonStatistics {
 }
 
 impl CommonStatistics {
-    /// Version of the names of these statistics and of each command's own object.
+    /// Version of the names in these statistics and in the object that each command adds.
     pub const VERSION: u32 = STATISTICS_VERSION;
 }
 
@@ -213,7 +216,7 @@ pub struct JoinStatistics {
     #[serde(flatten)]
     pub common: CommonStatistics,
     pub join: JoinCounts,
-    /// Set if another run can continue the join.
+    /// Present if another run can continue the join.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resume: Option<ResumeStatistics>,
     #[serde(skip)]
@@ -231,17 +234,17 @@ pub struct ResumeStatistics {
 }
 
 impl JoinStatistics {
-    /// Runs `finish`, and records its output and duration.
+    /// Runs `finish`, and records what it wrote and how long it took.
     ///
     /// # Errors
-    /// The errors of `finish`.
+    /// Returns the errors of `finish`.
     pub(crate) fn write(&mut self, finish: impl FnOnce() -> Result<Written>) -> Result<()> {
         let watch = Stopwatch::start();
         self.written = finish()?;
         let Self { common: CommonStatistics { seconds, io, .. }, written, .. } = self;
         let took = watch.seconds();
         seconds.total += took;
-        // Writing the result is a part of the execution, so the time counts in both.
+        // Writing the result is a part of the execution, so its time is added to both.
         for part in [&mut seconds.execute, &mut seconds.write] {
             *part.get_or_insert(0.0) += took;
         }
@@ -252,7 +255,7 @@ impl JoinStatistics {
     }
 }
 
-/// Targets, results and work of a join.
+/// Targets, results and amount of work of a join.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 #[allow(missing_docs)]
 pub struct JoinCounts {
@@ -265,25 +268,28 @@ pub struct JoinCounts {
     pub center_distances: u64,
     pub edges: u64,
     pub buckets: u64,
-    /// Rows of the second set, if two are joined.
+    /// Number of rows in the second set, if two sets are joined.
     pub with_rows: Option<u64>,
-    /// Rows that pass the filter, if any; likewise of the second set.
+    /// Number of rows that pass the filter, if there is one.
     pub passing_rows: Option<u64>,
+    /// Number of rows of the second set that pass their filter, if there is one.
     pub with_passing_rows: Option<u64>,
-    /// New rows, if any, and how many of them pass the filter.
+    /// Number of new rows, if there are any.
     pub new_rows: Option<u64>,
+    /// Number of new rows that pass the filter, if there is one.
     pub new_passing_rows: Option<u64>,
-    /// Buckets without a row that passes the filter of its set, which are never read, and their bytes; `None` without a
-    /// filter.
+    /// Number of buckets that are never read, because none of their rows passes the filter. `None` without a filter.
     pub skipped_buckets: Option<u64>,
+    /// Bytes of these buckets.
     pub skipped_bytes: Option<u64>,
-    /// Rows of the largest cluster, and rows to remove that are not within the threshold of the row kept for them; only
-    /// if the result consists of clusters.
+    /// Number of rows in the largest cluster, if the result consists of clusters.
     pub largest_cluster: Option<u64>,
+    /// Number of removed rows that are not within the threshold of the row that is kept for them, if the result
+    /// consists of clusters.
     pub removed_beyond_threshold: Option<u64>,
 }
 
-/// Statistics of writing a data set without its near-duplicates.
+/// Statistics of writing a copy of a data set without its near-duplicates.
 #[derive(Debug, Clone, Serialize)]
 #[allow(missing_docs)]
 pub struct DedupeStatistics {
@@ -292,14 +298,14 @@ pub struct DedupeStatistics {
     pub dedupe: DedupeCounts,
 }
 
-/// Removed and kept rows, and the work of the join that found near ones.
+/// Numbers of removed and kept rows, and the work of the join that found near-duplicates.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[allow(missing_docs)]
 pub struct DedupeCounts {
     pub source_rows: u64,
     pub equal_rows: u64,
     pub near_rows: u64,
-    /// Rows removed by decision of a user.
+    /// Number of rows that were removed because a user decided so.
     pub decided_rows: u64,
     pub kept_rows: u64,
     #[serde(flatten)]
@@ -315,14 +321,14 @@ pub struct SearchStatistics {
     pub search: SearchCounts,
 }
 
-/// Work per query, on average, without calibration.
+/// Results of a search, and its average work per query. Calibration is not included.
 #[derive(Debug, Clone, Serialize)]
 #[allow(missing_docs)]
 pub struct SearchCounts {
     pub queries: u64,
     pub k: Option<u64>,
     pub hits: u64,
-    /// Rows that pass the filter, if any.
+    /// Number of rows that pass the filter, if there is one.
     pub passing_rows: Option<u64>,
     pub buckets: Option<u64>,
     pub probes_per_query: Option<f64>,
@@ -330,10 +336,10 @@ pub struct SearchCounts {
     pub center_distances_per_query: Option<f64>,
     pub reads_per_query: f64,
     pub bytes_per_query: f64,
-    /// Fraction of the vertices on pages that walks needed that was expanded (Starling, appendix B).
+    /// Fraction of expanded vertices among the vertices on the pages that walks needed (Starling, appendix B).
     pub vertex_utilization: Option<f64>,
     pub queries_per_second: f64,
-    /// Set if queries are answered one by one.
+    /// Present if queries are answered one by one.
     pub latency_ms: Option<LatencyStatistics>,
 }
 
@@ -346,7 +352,7 @@ pub struct NearestStatistics {
     pub nearest: NearestCounts,
 }
 
-/// Work per row, on average, without calibration.
+/// Results of the search for neighbors, and its average work per row. Calibration is not included.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[allow(missing_docs)]
 pub struct NearestCounts {
@@ -356,14 +362,14 @@ pub struct NearestCounts {
     pub buckets: u64,
     pub probes_per_row: f64,
     pub distances_per_row: f64,
-    /// As a fraction of the distances to all other rows.
+    /// Number of computed distances, as a fraction of the distances to all other rows.
     pub distances_share: f64,
     pub center_distances_per_row: f64,
     pub bytes_per_row: f64,
     pub rows_per_second: f64,
 }
 
-/// Query latency from first to last step, in milliseconds.
+/// Latency of queries from the first to the last step, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[allow(missing_docs)]
 pub struct LatencyStatistics {
@@ -375,7 +381,7 @@ pub struct LatencyStatistics {
 }
 
 impl LatencyStatistics {
-    /// Computes the statistics of times in milliseconds; `None` if there are none.
+    /// Computes statistics of times in milliseconds. Returns `None` if there are none.
     pub fn of(mut times: Vec<f32>) -> Option<Self> {
         times.sort_unstable_by(f32::total_cmp);
         let max = f64::from(*times.last()?);
@@ -385,21 +391,22 @@ impl LatencyStatistics {
     }
 }
 
-/// Target recall, and the recall reached: of hits ([`Self::at_k`]), or of pairs ([`Self::pair`], [`Self::per_vector`]).
+/// Target recall and measured recall. It is the recall of hits ([`Self::at_k`]) or of pairs ([`Self::pair`],
+/// [`Self::per_vector`]).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct RecallStatistics {
     pub target: f64,
     pub kept: bool,
     pub at_k: Option<Interval>,
-    /// Recall that 95 % of the queries reach.
+    /// Recall that 95 % of the queries reach or exceed.
     pub p5: Option<f64>,
-    /// Queries by which the recall was measured.
+    /// Description of the queries with which the recall was measured.
     pub queries: Option<String>,
     pub sample_queries: Option<u64>,
     pub pair: Option<Interval>,
     pub per_vector: Option<Interval>,
-    /// Recall of the second set's vectors, if two sets are joined.
+    /// Recall of the vectors of the second set, if two sets are joined.
     pub per_right_vector: Option<Interval>,
     pub sample_vectors: Option<u64>,
     pub sample_vectors_with_neighbors: Option<u64>,
@@ -407,7 +414,7 @@ pub struct RecallStatistics {
 }
 
 impl RecallStatistics {
-    /// Creates statistics of a target, with unknown recall.
+    /// Creates statistics with a target recall and without a measurement.
     pub fn promised(target: f64) -> Self {
         Self {
             target,
@@ -425,18 +432,18 @@ impl RecallStatistics {
         }
     }
 
-    /// Creates statistics of a rule that provably misses no pair.
+    /// Creates statistics for a rule that provably misses no pair.
     pub fn proved_of_pairs(target: f64) -> Self {
         Self { pair: Some(Interval::ONE), per_vector: Some(Interval::ONE), ..Self::promised(target) }
     }
 
-    /// Creates statistics of an exhaustive search.
+    /// Creates statistics for an exhaustive search.
     pub fn proved_at_k(target: f64) -> Self {
         Self { at_k: Some(Interval::ONE), p5: Some(1.0), ..Self::promised(target) }
     }
 }
 
-/// An estimate with its bounds.
+/// An estimate with a lower and an upper bound.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub struct Interval {
@@ -446,7 +453,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Exactly 1.
+    /// The value 1, without any uncertainty.
     const ONE: Self = Self { estimate: 1.0, low: 1.0, high: 1.0 };
 }
 
@@ -455,15 +462,16 @@ impl Interval {
 #[allow(missing_docs)]
 pub struct MemoryStatistics {
     pub budget_bytes: u64,
-    /// If the budget is a fraction of the available memory: the fraction, the available bytes, and their source,
-    /// `machine` or `cgroup`.
+    /// The budget as a fraction of the available memory, if it was set as a fraction.
     pub share: Option<f64>,
+    /// The available memory to which the fraction applies.
     pub share_of_bytes: Option<u64>,
+    /// Limit that determines the available memory: `machine` or `cgroup`.
     pub share_of: Option<&'static str>,
     /// Peak resident memory of the process; `None` if the system does not report it.
     pub peak_bytes: Option<u64>,
     pub before_bytes: Option<u64>,
-    /// Whether the budget was kept; `None` if the peak is unknown.
+    /// Whether the process stayed within its budget; `None` if the peak is unknown.
     pub kept: Option<bool>,
     pub over_time: Option<Vec<(f64, u64)>>,
 }
@@ -505,7 +513,7 @@ pub struct PredictedStatistics {
     pub bytes_read: Option<u64>,
     pub verified_pairs: Option<u64>,
     pub center_distances: Option<u64>,
-    /// Set for a join that builds its store first.
+    /// Present if the join builds its store first.
     pub seconds: Option<f64>,
 }
 
@@ -515,7 +523,7 @@ pub struct PredictedStatistics {
 pub struct StrategyStatistics {
     pub rule: Option<&'static str>,
     pub probes: Option<&'static str>,
-    /// Threshold of the rule or the probes, if they need one.
+    /// Threshold of the rule or of the probes, if they use one.
     pub t: Option<f64>,
     pub per_margin: Option<f64>,
     pub sample_seed: Option<u64>,

@@ -1,6 +1,6 @@
-//! Row numbers in five bytes each, as there are up to 2^40 rows, and sets of rows.
+//! Row numbers in five bytes each, since sets have up to 2^40 rows. Sets of rows.
 
-/// Bytes of a row number.
+/// Size of a packed row number, in bytes.
 pub(crate) const ROW_BYTES: usize = 5;
 
 /// Packs a row number into bytes.
@@ -17,17 +17,17 @@ pub(crate) fn unpacked(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(row)
 }
 
-/// A number below 2^40 for each row.
+/// A number below 2^40 for each row of a set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowNumbers(Vec<[u8; ROW_BYTES]>);
 
 impl RowNumbers {
-    /// Creates the numbers of `rows` rows.
+    /// Creates the numbers of `rows` rows by calling `number` for each of them.
     pub(crate) fn new(rows: u64, number: impl Fn(u64) -> u64) -> Self {
         Self((0..rows).map(|row| packed(number(row))).collect())
     }
 
-    /// Returns the bytes of memory for `rows` rows.
+    /// Returns the memory for the numbers of `rows` rows, in bytes.
     pub(crate) fn memory_bytes(rows: u64) -> u64 {
         rows * ROW_BYTES as u64
     }
@@ -41,17 +41,17 @@ impl RowNumbers {
     }
 }
 
-/// A set of rows, one bit per row.
+/// A set of rows. It has one bit per row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowSet(Vec<u64>);
 
 impl RowSet {
-    /// Creates an empty set for `rows` rows.
+    /// Creates an empty set that can hold the rows below `rows`.
     pub fn new(rows: u64) -> Self {
         Self(vec![0; rows.div_ceil(64) as usize])
     }
 
-    /// Returns the bytes of memory for `rows` rows.
+    /// Returns the memory for a set of rows below `rows`, in bytes.
     pub(crate) fn memory_bytes(rows: u64) -> u64 {
         rows.div_ceil(64) * 8
     }
@@ -63,7 +63,7 @@ impl RowSet {
     /// Adds a row.
     ///
     /// # Panics
-    /// If the row is beyond the end of the set.
+    /// Panics if the row is beyond the end of the set.
     pub fn insert(&mut self, row: u64) {
         self.0[(row / 64) as usize] |= 1 << (row % 64);
     }
@@ -72,40 +72,40 @@ impl RowSet {
         self.0[(row / 64) as usize] &= !(1 << (row % 64));
     }
 
-    /// Extends the set to at least `rows` rows.
+    /// Extends the set, so that it can hold the rows below `rows`.
     pub(crate) fn grow(&mut self, rows: u64) {
         let words = rows.div_ceil(64) as usize;
         self.0.resize(words.max(self.0.len()), 0);
     }
 
-    /// Returns whether the set contains a row, which may be beyond its end.
+    /// Returns whether the set contains a row. Rows beyond its end are not in the set.
     pub(crate) fn has(&self, row: u64) -> bool {
         row / 64 < self.0.len() as u64 && self.contains(row)
     }
 
-    /// Adds all rows of another set of equal length.
+    /// Adds all rows of another set with the same length.
     pub(crate) fn extend(&mut self, other: &Self) {
         self.0.iter_mut().zip(&other.0).for_each(|(rows, more)| *rows |= more);
     }
 
-    /// Returns the complement within the first `rows` rows.
+    /// Returns the rows below `rows` that are not in the set.
     pub(crate) fn others(&self, rows: u64) -> Self {
         let mut words: Vec<u64> = self.0[..rows.div_ceil(64) as usize].iter().map(|word| !word).collect();
-        // The last word may have bits beyond the last row.
+        // The last word may have bits for rows that do not exist.
         if let Some(last) = words.last_mut() {
             *last &= u64::MAX >> (rows.next_multiple_of(64) - rows);
         }
         Self(words)
     }
 
-    /// Returns the rows in the set, ascending.
+    /// Iterates over the rows in the set, in ascending order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u64> {
         (0..).zip(&self.0).filter(|&(_, &word)| word != 0).flat_map(|(number, &word)| {
             (0..u64::from(u64::BITS)).filter(move |bit| word >> bit & 1 == 1).map(move |bit| number * 64 + bit)
         })
     }
 
-    /// Returns how many rows are in the set.
+    /// Returns the number of rows in the set.
     pub(crate) fn len(&self) -> u64 {
         self.0.iter().map(|rows| u64::from(rows.count_ones())).sum()
     }
@@ -115,12 +115,12 @@ impl RowSet {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RankedSet {
     rows: RowSet,
-    /// Number of rows in the set before each word.
+    /// For each word, the number of rows in the set that precede it. The last entry is the total.
     before: Vec<u32>,
 }
 
 impl RankedSet {
-    /// Creates it from a set with fewer than 2^32 rows.
+    /// Creates a ranked set from a set with fewer than 2^32 rows.
     pub(crate) fn new(rows: RowSet) -> Self {
         let mut before = Vec::with_capacity(rows.0.len() + 1);
         let mut sum = 0;
@@ -132,7 +132,7 @@ impl RankedSet {
         Self { rows, before }
     }
 
-    /// Returns the bytes of memory for `rows` rows.
+    /// Returns the memory for a ranked set of rows below `rows`, in bytes.
     pub(crate) fn memory_bytes(rows: u64) -> u64 {
         RowSet::memory_bytes(rows) * 3 / 2 + size_of::<u32>() as u64
     }
@@ -141,7 +141,7 @@ impl RankedSet {
         self.rows.contains(row.into())
     }
 
-    /// Returns how many rows of the set precede a row.
+    /// Returns the number of rows in the set that precede `row`.
     pub(crate) fn rank(&self, row: u32) -> u32 {
         let (word, bit) = ((row / 64) as usize, row % 64);
         match self.rows.0.get(word) {
@@ -150,25 +150,26 @@ impl RankedSet {
         }
     }
 
-    /// Returns the row of this rank: `rank` rows of the set precede it.
+    /// Returns the row with the rank `rank`: exactly `rank` rows in the set precede it.
     ///
     /// # Panics
-    /// If the set has no more rows than that.
+    /// Panics if the set has at most `rank` rows.
     pub(crate) fn at_rank(&self, rank: u32) -> u32 {
-        // Empty words repeat the count of the word before. The last word with a count of at most `rank` has the row.
+        // An empty word has the same count as the next word. So the row is in the last word with a count of at most
+        // `rank`.
         let word = self.before.partition_point(|&before| before <= rank) - 1;
         let mut rows = self.rows.0[word];
-        // Each step clears the lowest bit of the word.
+        // Each step clears the lowest set bit.
         (self.before[word]..rank).for_each(|_| rows &= rows - 1);
         word as u32 * u64::BITS + rows.trailing_zeros()
     }
 
-    /// Returns the rows in the set, ascending.
+    /// Iterates over the rows in the set, in ascending order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> {
         self.rows.iter().map(|row| row as u32)
     }
 
-    /// Returns how many rows are in the set.
+    /// Returns the number of rows in the set.
     pub(crate) fn len(&self) -> u32 {
         *self.before.last().expect("a set has a count for each block and for its end")
     }

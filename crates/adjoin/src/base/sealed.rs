@@ -1,5 +1,5 @@
-//! Files of frames that end with a seal: a checksum of everything before it. Such a file appears whole or not at all,
-//! and one that was cut or changed later is recognized. The seal identifies the contents.
+//! Files of frames that end with a seal, a checksum of everything before it. Such a file appears completely or not at
+//! all. The seal reveals whether the file was truncated or changed later. It also identifies the contents of the file.
 
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -11,22 +11,22 @@ use crate::base::error::{Error, Result};
 use crate::base::frames::{FRAME_HEAD_BYTES, FrameHead, Frames, frame_head, split_head};
 use crate::base::output::{Draft, OutputWriter};
 
-/// Bytes of the head: the kind, the version, and four zero bytes.
+/// Size of the head of the file in bytes: the magic, the version, and four zero bytes.
 const HEAD_BYTES: usize = 16;
-/// Length that marks the seal.
+/// Length in a frame head that marks the seal.
 const SEAL: u32 = u32::MAX;
-/// Longest frame that is read, far above real ones.
+/// Maximum length of a frame, in bytes. Real frames are much shorter.
 const FRAME_BYTES_MAX: usize = 1 << 30;
 
 /// A kind of sealed file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SealedKind {
-    /// The first bytes.
+    /// First bytes of the file.
     pub(crate) magic: [u8; 8],
     pub(crate) version: u32,
-    /// Name in messages: "the plan of a join in parts".
+    /// Name in messages, such as "the plan of a join in parts".
     pub(crate) name: &'static str,
-    /// Advice if the file is unusable: "plan again".
+    /// Advice if the file is unusable, such as "plan again".
     pub(crate) remedy: &'static str,
 }
 
@@ -38,13 +38,13 @@ impl SealedKind {
         head
     }
 
-    /// Returns the error of a file that differs from what was written.
+    /// Returns the error for a damaged file.
     pub(crate) fn damaged(&self, path: &Path, why: &str) -> Error {
         Error::corrupt(format!("{} is damaged ({why}); {}", path.display(), self.remedy))
     }
 }
 
-/// Returns the seal after another frame.
+/// Returns the seal after a further frame with this head. `seal` is the seal before it.
 fn sealed_with(seal: u64, frame_head: &FrameHead) -> u64 {
     let mut bytes = [0; 8 + FRAME_HEAD_BYTES];
     bytes[..8].copy_from_slice(&seal.to_le_bytes());
@@ -52,7 +52,7 @@ fn sealed_with(seal: u64, frame_head: &FrameHead) -> u64 {
     xxh3_64(&bytes)
 }
 
-/// Writes a sealed file.
+/// Writer of a sealed file.
 pub(crate) struct SealedWriter {
     draft: Draft,
     output: OutputWriter,
@@ -63,10 +63,10 @@ pub(crate) struct SealedWriter {
 }
 
 impl SealedWriter {
-    /// Starts a file, which appears at `path` when it is finished.
+    /// Creates a file. It appears at `path` when it is finished.
     ///
     /// # Errors
-    /// If the name is taken and `force` is false, or the device refuses.
+    /// Fails if the name is taken and `force` is false, or if a file cannot be written.
     pub(crate) fn create(context: &Context, path: &Path, force: bool, kind: SealedKind) -> Result<Self> {
         let (draft, output) = Draft::create(context, path, force)?;
         let head = kind.head();
@@ -85,7 +85,7 @@ impl SealedWriter {
     /// Appends a frame.
     ///
     /// # Errors
-    /// If the device refuses.
+    /// Fails if a file cannot be written.
     pub(crate) fn append(&mut self, frame: &[u8]) -> Result<()> {
         let length = u32::try_from(frame.len()).ok().filter(|_| frame.len() <= FRAME_BYTES_MAX);
         let head = frame_head(length.expect("frames are short"), xxh3_64(frame));
@@ -101,10 +101,10 @@ impl SealedWriter {
         self.frames
     }
 
-    /// Seals the file and makes it appear. Returns its bytes.
+    /// Writes the seal and publishes the file. Returns its length in bytes.
     ///
     /// # Errors
-    /// If the name was taken in the meantime, or the device refuses.
+    /// Fails if the name was taken in the meantime, or if a file cannot be written.
     pub(crate) fn finish(mut self) -> Result<u64> {
         let seal = frame_head(SEAL, self.seal);
         self.write(&seal)?;
@@ -115,23 +115,23 @@ impl SealedWriter {
     }
 }
 
-/// Reads a sealed file.
+/// Reader of a sealed file.
 pub(crate) struct SealedReader {
     path: PathBuf,
     kind: SealedKind,
-    /// The frames before the seal.
+    /// All frames before the seal.
     frames: Frames,
-    /// Seal at the end.
+    /// Seal at the end of the file.
     seal: u64,
-    /// Seal of the frames so far.
+    /// Seal computed from the frames read so far.
     so_far: u64,
 }
 
 impl SealedReader {
-    /// Opens a file. Returns `None` if there is none.
+    /// Opens a file. Returns `None` if the file does not exist.
     ///
     /// # Errors
-    /// If the file is of another kind or version, or was cut.
+    /// Fails if the file is of another kind or version, or if it is truncated.
     pub(crate) fn open(context: &Context, path: &Path, kind: SealedKind) -> Result<Option<Self>> {
         let file = match context.device.open(path) {
             Err(error) if error.source.kind() == ErrorKind::NotFound => return Ok(None),
@@ -173,10 +173,10 @@ impl SealedReader {
         self.seal
     }
 
-    /// Returns the next frame; `None` after the last, when the seal was checked.
+    /// Returns the next frame. After the last frame, verifies the seal and returns `None`.
     ///
     /// # Errors
-    /// If the file differs from what was written, or the device fails.
+    /// Fails if the file is damaged or the device fails.
     pub(crate) fn next(&mut self) -> Result<Option<&[u8]>> {
         if self.frames.is_at_end() {
             return if self.so_far == self.seal { Ok(None) } else { Err(self.damaged()) };
@@ -186,7 +186,7 @@ impl SealedReader {
         Ok(Some(self.frames.last()))
     }
 
-    /// Returns the error of an invalid frame.
+    /// Returns the error for a damaged frame.
     pub(crate) fn damaged(&self) -> Error {
         self.kind.damaged(&self.path, &format!("before byte {}", self.frames.offset()))
     }

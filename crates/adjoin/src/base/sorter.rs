@@ -1,4 +1,4 @@
-//! External merge sort: sorts records by key within any memory, with sorted runs on disk.
+//! External merge sort: sorts records by key within any memory. Sorted runs are written to disk.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,36 +12,38 @@ use crate::base::error::Result;
 use crate::base::locks::OwnFolder;
 use crate::base::row_numbers::{ROW_BYTES, packed, unpacked};
 
-/// Least memory with which a sorter works well.
+/// Minimum memory of a sorter, in bytes. It works well with this much.
 pub(crate) const SORTER_BYTES_MIN: u64 = 2 << 20;
-/// Bytes read at once of each run being merged.
+/// Number of bytes to read at a time from each run that is merged.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// Most runs merged at once: a process may open about 1,000 files, and three sorters may merge at the same time.
+/// Maximum number of runs to merge at a time. A process may open about 1,000 files, and three sorters may merge at the
+/// same time.
 const RUNS_AT_ONCE: usize = 256;
 
-/// Memory of a run being merged: a block, and the rest of the previous one.
+/// Memory for each run that is merged, in bytes: a block, and the rest of the previous block.
 const READER_BYTES: usize = 2 * BLOCK_BYTES;
 
-/// Sort key of two row numbers. Records are sorted by the first, then the second, then the bytes of their payloads.
+/// Sort key, which consists of two row numbers. Records are sorted by the first number, then by the second number,
+/// then by the bytes of their payloads.
 pub(crate) type Key = (u64, u64);
 
-/// Collects records in any order.
+/// Collector of the records to sort. Records may be added in any order.
 pub(crate) struct Sorter {
     disk: Disk,
     memory: u64,
     held: HeldRecords,
     runs: Vec<PathBuf>,
-    /// Payload buffer of [`Sorter::push_row`].
+    /// Buffer for the payload in [`Sorter::push_row`].
     payload: Vec<u8>,
 }
 
-/// Interprets bytes as a big-endian number, which preserves their order.
+/// Interprets bytes as a big-endian number, so that numbers have the same order as the bytes.
 pub(crate) fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// Sorted records; can be restarted.
+/// Iterator over the sorted records, which can be restarted.
 pub(crate) struct Sorted {
     disk: Disk,
     held: HeldRecords,
@@ -50,7 +52,7 @@ pub(crate) struct Sorted {
     merge: Option<Merge>,
 }
 
-/// Location of the runs: a folder of our own, created when the first run is written.
+/// Location of the runs. It is a private folder, which is created when the first run is written.
 struct Disk {
     context: Context,
     parent: PathBuf,
@@ -59,7 +61,7 @@ struct Disk {
     names: u64,
 }
 
-/// Records in memory.
+/// Records that are in memory.
 #[derive(Default)]
 struct HeldRecords {
     entries: Vec<Entry>,
@@ -86,14 +88,14 @@ impl HeldRecords {
     fn sort(&mut self) {
         let payloads = &self.payloads;
         let by_payload = |a: &Entry, b: &Entry| a.payload(payloads).cmp(b.payload(payloads));
-        // Payloads decide between equal keys, so the order of records does not depend on memory or on the order of
-        // arrival.
+        // Records with equal keys are ordered by their payloads, so the order of records depends neither on the memory
+        // nor on the order of arrival.
         self.entries.sort_unstable_by(|a, b| a.key.cmp(&b.key).then_with(|| by_payload(a, b)));
     }
 
-    /// Returns the bytes held after another payload of `payload` bytes was added.
+    /// Returns the bytes that the records will take after a payload of `payload` bytes is added.
     fn bytes_with(&self, payload: usize) -> u64 {
-        // A full vector at least doubles, so its capacity after the push counts instead of its length.
+        // A full vector at least doubles its capacity. So this uses the capacity after the push, not the length.
         let grown =
             |capacity: usize, wanted: usize| if wanted > capacity { wanted.max(2 * capacity) } else { capacity };
         let entries = grown(self.entries.capacity(), self.entries.len() + 1) * size_of::<Entry>();
@@ -102,15 +104,16 @@ impl HeldRecords {
 }
 
 impl Sorter {
-    /// Creates a sorter that holds about `memory` bytes, and writes the rest to a folder of its own inside `parent`.
+    /// Creates a sorter that holds about `memory` bytes. It writes other records to a private folder inside `parent`.
     pub(crate) fn new(context: &Context, parent: &Path, memory: u64) -> Self {
         let disk = Disk { context: context.clone(), parent: parent.to_owned(), folder: None, written: 0, names: 0 };
-        // Entries refer to payloads by 32 bits, hence the upper limit.
+        // The upper limit is necessary because entries refer to payloads by 32-bit numbers.
         let memory = memory.clamp(SORTER_BYTES_MIN, u32::MAX.into()) - WRITE_BUFFER_BYTES as u64;
         Self { disk, memory, held: HeldRecords::default(), runs: Vec::new(), payload: Vec::new() }
     }
 
-    /// Returns the memory of a sorter once its records are sorted: the write buffer is not needed then.
+    /// Returns the memory that a sorter with `memory` bytes needs after its records are sorted. The write buffer is
+    /// not needed then.
     pub(crate) fn bytes_when_sorted(memory: u64) -> u64 {
         memory.saturating_sub(WRITE_BUFFER_BYTES as u64)
     }
@@ -118,9 +121,9 @@ impl Sorter {
     /// Adds a record.
     ///
     /// # Errors
-    /// If the disk refuses.
+    /// Fails if a file cannot be written.
     pub(crate) fn push(&mut self, key: Key, payload: &[u8]) -> Result<()> {
-        // At least one record is held, however large it is.
+        // At least one record is held, even if it is larger than the memory.
         if self.held.bytes_with(payload.len()) > self.memory && !self.held.entries.is_empty() {
             self.spill()?;
         }
@@ -130,13 +133,13 @@ impl Sorter {
         Ok(())
     }
 
-    /// Adds a row with a sort key of any length; rows with equal keys are sorted by number.
+    /// Adds a row with a sort key of any length. Rows with equal keys are sorted by their numbers.
     ///
     /// # Errors
-    /// As [`Self::push`].
+    /// Fails as [`Self::push`] does.
     pub(crate) fn push_row(&mut self, bytes: &[u8], row: u64) -> Result<()> {
-        // The first ten bytes form the key that is compared first; the row number ends the payload, which is compared
-        // last.
+        // The first ten bytes of `bytes` become the key, which is compared first. The rest and the row number become
+        // the payload, which is compared last.
         let (mut first, rest) = ([0; 2 * ROW_BYTES], bytes.get(2 * ROW_BYTES..).unwrap_or_default());
         let taken = bytes.len().min(2 * ROW_BYTES);
         first[..taken].copy_from_slice(&bytes[..taken]);
@@ -144,7 +147,7 @@ impl Sorter {
         let mut payload = std::mem::take(&mut self.payload);
         payload.clear();
         payload.extend_from_slice(rest);
-        // Big-endian bytes have the order of their numbers.
+        // Big-endian numbers have the same order as their bytes.
         payload.extend_from_slice(&row.to_be_bytes());
         let pushed = self.push((number(a), number(b)), &payload);
         self.payload = payload;
@@ -165,12 +168,13 @@ impl Sorter {
         Ok(())
     }
 
-    /// Completes the input. Records that were written to disk take no memory until the first is requested.
+    /// Ends the input and sorts the records. Records that were written to disk take no memory until the first record
+    /// is requested.
     ///
     /// # Errors
-    /// If the disk refuses.
+    /// Fails if a file cannot be written.
     pub(crate) fn finish(mut self) -> Result<Sorted> {
-        // Everything fit in memory: no file is written.
+        // If all records fit in memory, no file is written.
         if self.runs.is_empty() {
             self.held.sort();
         } else {
@@ -182,12 +186,12 @@ impl Sorter {
         Ok(Sorted { disk, held, next: 0, runs, merge: None })
     }
 
-    /// Merges runs, oldest first, until they are few enough to be merged at once.
+    /// Merges runs, oldest first, until at most `at_once` runs are left.
     fn merge_to(&mut self, at_once: usize) -> Result<()> {
-        // Merging single runs would never reduce their number.
+        // With fewer than two runs at a time, the number of runs would never decrease.
         let at_once = at_once.max(2);
         while self.runs.len() > at_once {
-            // Merges only as many as needed to reach the limit, so that most records are written once.
+            // Merges only as many runs as necessary, so that most records are written only once.
             let few: Vec<PathBuf> = self.runs.drain(..at_once.min(self.runs.len() - at_once + 1)).collect();
             self.runs.push(self.disk.merge(&few)?);
         }
@@ -196,13 +200,13 @@ impl Sorter {
 }
 
 impl Sorted {
-    /// Returns the key of the next record, and writes its payload to `payload`; `None` after the last.
+    /// Returns the key of the next record and writes its payload to `payload`. Returns `None` after the last record.
     ///
     /// # Errors
-    /// If the disk fails.
+    /// Fails if a file cannot be read.
     pub(crate) fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Key>> {
         if !self.runs.is_empty() {
-            // Created with the first record, so its buffers are not held before they are needed.
+            // The merge is created for the first record, so its buffers are not held before.
             let merge = match &mut self.merge {
                 Some(merge) => merge,
                 None => self.merge.insert(Merge::new(&self.disk, &self.runs)?),
@@ -216,28 +220,29 @@ impl Sorted {
         Ok(Some(entry.key))
     }
 
-    /// Returns the next row added by [`Sorter::push_row`], using `payload` as a buffer; `None` after the last.
+    /// Returns the next row that [`Sorter::push_row`] added. Uses `payload` as a buffer. Returns `None` after the last
+    /// row.
     ///
     /// # Errors
-    /// As [`Self::next`].
+    /// Fails as [`Self::next`] does.
     pub(crate) fn next_row(&mut self, payload: &mut Vec<u8>) -> Result<Option<u64>> {
         let next = self.next(payload)?;
         Ok(next.and_then(|_| payload.last_chunk()).map(|row| u64::from_be_bytes(*row)))
     }
 
-    /// Restarts from the first record.
+    /// Starts again with the first record.
     pub(crate) fn restart(&mut self) {
         self.next = 0;
         self.merge = None;
     }
 
-    /// Returns the bytes written to disk.
+    /// Returns the number of bytes written to disk.
     pub(crate) fn spilled(&self) -> u64 {
         self.disk.written
     }
 }
 
-/// Sorted records with one record of lookahead.
+/// Sorted records, of which the next one is already read.
 pub(crate) struct Records {
     sorted: Sorted,
     next: Option<Key>,
@@ -251,7 +256,8 @@ impl Records {
         Ok(Self { sorted, next, payload })
     }
 
-    /// Passes the records with the first number `row` to `take`. Rows must be requested in ascending order.
+    /// Passes the second number and the payload of each record with the first number `row` to `take`. Must be called
+    /// with ascending values of `row`.
     pub(crate) fn each_of(&mut self, row: u64, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
         while let Some((first, second)) = self.next
             && first == row
@@ -262,7 +268,7 @@ impl Records {
         Ok(())
     }
 
-    /// Passes both numbers of each record with a first number below `row` to `take`.
+    /// Passes both numbers of each record to `take` if its first number is below `row`.
     pub(crate) fn each_before(&mut self, row: u64, mut take: impl FnMut(u64, u64) -> Result<()>) -> Result<()> {
         while let Some((first, second)) = self.next
             && first < row
@@ -273,7 +279,7 @@ impl Records {
         Ok(())
     }
 
-    /// Returns the bytes written to disk.
+    /// Returns the number of bytes written to disk.
     pub(crate) fn spilled(&self) -> u64 {
         self.sorted.spilled()
     }
@@ -282,7 +288,7 @@ impl Records {
 impl Disk {
     fn begin(&mut self) -> Result<RunWriter> {
         let device = &self.context.device;
-        // Created with the first run, so a sort within memory writes nothing to disk.
+        // The folder is created with the first run. So a sort within memory writes nothing to disk.
         let folder = match &self.folder {
             Some(folder) => folder,
             None => self.folder.insert(OwnFolder::create(device, &self.parent, "sorted")?),
@@ -299,9 +305,9 @@ impl Disk {
         while let Some(key) = merge.next(&mut payload)? {
             run.append(key, &payload)?;
         }
-        // Closes the runs before they are removed.
+        // Closes the files of the runs before they are removed.
         drop(merge);
-        // Their records are in the new run, and space on disk may be short.
+        // The new run has all records of the old runs. These are removed now, since disk space may be scarce.
         runs.iter().try_for_each(|path| self.context.device.remove(path))?;
         run.finish(self)
     }
@@ -316,12 +322,13 @@ struct RunWriter {
 }
 
 impl RunWriter {
-    /// Appends a record: key, length of the payload, payload.
+    /// Appends a record: its key, the length of its payload, and its payload.
     fn append(&mut self, key: Key, payload: &[u8]) -> Result<()> {
         self.block.extend_from_slice(&packed(key.0));
         self.block.extend_from_slice(&packed(key.1));
         let mut bytes = payload.len();
-        // Seven bits per byte, the highest bit marks that more follow: short payloads need one byte.
+        // Each byte has seven bits of the length. The highest bit is set if more bytes follow. So a short payload
+        // needs one byte for its length.
         while bytes >= 0x80 {
             self.block.push(bytes as u8 | 0x80);
             bytes >>= 7;
@@ -346,11 +353,11 @@ impl RunWriter {
     }
 }
 
-/// Merges the records of several runs.
+/// Merge of the records of several runs.
 struct Merge {
     context: Context,
     runs: Vec<RunReader>,
-    /// Next key of each run that has one.
+    /// Next key of each run that has more records.
     next: BinaryHeap<Reverse<(Key, usize)>>,
     taken: u64,
 }
@@ -386,12 +393,12 @@ impl Merge {
 }
 
 impl Merge {
-    /// Returns the run with the least payload among those at this key, one of which is `first`; the others are put
-    /// back.
+    /// Returns the run with the least payload among the runs whose next key is `key`. One of them is `first`. The
+    /// others are put back into the heap.
     fn least_payload(&mut self, key: Key, first: usize) -> Result<usize> {
         let mut least = first;
         let mut others = Vec::new();
-        // Rarely more than one run has the same key, so comparing payloads one by one is cheap enough.
+        // Rarely does more than one run have the same key, so it is fast enough to compare payloads one by one.
         while let Some(Reverse((_, run))) = self.next.peek().copied().filter(|Reverse((next, _))| *next == key) {
             self.next.pop();
             let payload = self.runs[run].peek_payload()?.to_vec();
@@ -403,7 +410,7 @@ impl Merge {
     }
 }
 
-/// Reads a run block by block.
+/// Reader of a run, block by block.
 struct RunReader {
     file: Arc<dyn ReadFile>,
     offset: u64,
@@ -416,7 +423,7 @@ impl RunReader {
         Ok(Self { file: disk.context.device.open(path)?, offset: 0, block: Vec::new(), at: 0 })
     }
 
-    /// Returns the key of the next record.
+    /// Returns the key of the next record; `None` if there is none.
     fn peek(&mut self) -> Result<Option<Key>> {
         if self.at == self.block.len() && self.offset == self.file.len() {
             return Ok(None);
@@ -425,7 +432,7 @@ impl RunReader {
         Ok(Some((unpacked(&key[..ROW_BYTES]), unpacked(&key[ROW_BYTES..]))))
     }
 
-    /// Takes the next record, which must exist, and writes its payload to `payload`.
+    /// Skips the next record, which must exist, and writes its payload to `payload`.
     fn take(&mut self, payload: &mut Vec<u8>) -> Result<()> {
         let (at, bytes) = self.payload_place()?;
         payload.clear();
@@ -440,7 +447,7 @@ impl RunReader {
         self.bytes(at, bytes)
     }
 
-    /// Returns the offset of the payload in the next record, and its length.
+    /// Returns the offset of the payload within the next record, and the length of the payload.
     fn payload_place(&mut self) -> Result<(usize, usize)> {
         let (mut bytes, mut at) = (0, 2 * ROW_BYTES);
         loop {
@@ -453,11 +460,11 @@ impl RunReader {
         }
     }
 
-    /// Returns bytes of the next record.
+    /// Returns `bytes` bytes of the next record, from offset `from` on.
     fn bytes(&mut self, from: usize, bytes: usize) -> Result<&[u8]> {
         let end = from + bytes;
         if self.block.len() - self.at < end {
-            // Records may cross blocks, so the rest of the last block stays in front.
+            // A record may cross the end of a block. So the unread rest of the block is moved to the front.
             self.block.drain(..self.at);
             self.at = 0;
             let more = (end - self.block.len()).max(BLOCK_BYTES) as u64;
@@ -511,7 +518,7 @@ mod tests {
         assert_states_bytes(held, Sorter::bytes_when_sorted(SORTER_BYTES_MIN));
         let mut sorted = sorter.finish().unwrap();
         let mut payload = Vec::new();
-        // The first record opens all runs.
+        // Reading the first record opens all runs.
         let (first, held) = allocated(|| sorted.next(&mut payload).unwrap());
         assert!(first.is_some() && sorted.spilled() > 0 && held <= SORTER_BYTES_MIN, "{held}");
     }
@@ -532,7 +539,7 @@ mod tests {
         assert_eq!(spilled, 0);
         records.sort();
         assert!(in_memory == records);
-        // The smallest memory merges two runs at a time.
+        // With the smallest memory, two runs are merged at a time.
         for memory in [1 << 18, 1] {
             let shuffled: Vec<_> = records.iter().rev().cloned().collect();
             let (same, spilled) = sorted_by(memory, &shuffled);

@@ -1,4 +1,4 @@
-//! Uploads files of results to object stores.
+//! Uploads results to object stores.
 
 use std::path::Path;
 
@@ -9,18 +9,19 @@ use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
 use crate::base::output::Target;
 
-/// Bytes of a file that are passed on at once.
+/// Number of bytes to copy at a time.
 const PIECE_BYTES: usize = 1 << 20;
-/// Length of a file whose upload holds as much as any of common lengths.
+/// Length of a file, in bytes. The upload of a file with another common length does not take more memory.
 const COMMON_BYTES: u64 = 1 << 30;
 /// Purpose of the memory, for error messages.
 const PURPOSE: &str = "uploading a result";
 
 impl Target {
-    /// Refuses a URL at which a result cannot appear, and a budget that does not hold its upload.
+    /// Checks that a result can be uploaded to a URL, and that the budget is large enough for the upload.
     ///
     /// # Errors
-    /// If the URL is taken and `force` is false, names no object of a bucket, or the store or the budget refuses.
+    /// Fails if the object exists and `force` is false, if the URL does not name an object in a bucket, if the object
+    /// store denies access, or if the budget is too small.
     pub fn check_object(context: &Context, url: &Path, force: bool) -> Result<()> {
         drop(context.reserve(upload_bytes(context, COMMON_BYTES), PURPOSE)?);
         let Location::Remote(name) = Location::of(url) else { return Ok(()) };
@@ -37,10 +38,11 @@ impl Target {
         }
     }
 
-    /// Copies a file to an object, which appears whole or not at all. Returns its bytes.
+    /// Copies a file to an object, which appears completely or not at all. Returns its length in bytes.
     ///
     /// # Errors
-    /// If the file cannot be read, the object exists by now and `force` is false, or the store or the budget refuses.
+    /// Fails if the file cannot be read, if the object exists and `force` is false, if the object store refuses it, or
+    /// if the budget is too small.
     pub fn upload(context: &Context, file: &Path, url: &Path, force: bool) -> Result<u64> {
         let from = context.device.open(file)?;
         let len = from.len();

@@ -1,4 +1,4 @@
-//! Threads that process a list of items and end with the call.
+//! Threads that process a list of items. They end before the call returns.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -11,16 +11,17 @@ use crate::base::message::{Argument, message};
 use crate::base::mutex::lock;
 use crate::base::report::Cancel;
 
-/// Returns the default number of threads: the system's available parallelism, given the cores that this process may use
-/// and the processor time of its cgroup. A fraction of a core is rounded down, so that no thread is throttled.
+/// Returns the default number of threads, which is the parallelism that the system reports. It considers the cores
+/// that this process may use and the processor time of its cgroup. A fraction of a core is rounded down, so that no
+/// thread is throttled.
 pub(crate) fn default_threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Starts a thread that ends with `scope`.
+/// Starts a thread in `scope`.
 ///
 /// # Errors
-/// If the system provides no more threads. Threads that run already continue; the caller waits for them.
+/// Fails if the system does not start another thread. Running threads continue, and the caller waits for them.
 pub(crate) fn spawn_scoped<'scope, R: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,
@@ -35,7 +36,8 @@ fn spawn_by<'scope, R: Send + 'scope>(
     name: &str,
     work: impl FnOnce() -> R + Send + 'scope,
 ) -> Result<ScopedJoinHandle<'scope, R>> {
-    // Boxed, so that the code that starts a thread is compiled once for each result, not for each closure.
+    // The closure is boxed, so that the code that starts a thread is compiled once per result type, not once per
+    // closure.
     let work: Box<dyn FnOnce() -> R + Send + 'scope> = Box::new(work);
     builder.name(name.to_owned()).spawn_scoped(scope, work).map_err(Error::no_thread)
 }
@@ -51,11 +53,13 @@ impl Error {
     }
 }
 
-/// Distributes `0..items` over threads. Each thread creates its own state and calls `work(state, item)`; items start in
-/// ascending order. Results are in the order of the items, whichever thread computed them.
+/// Distributes the items `0..items` over threads. Each thread creates its own state and calls `work(state, item)`.
+/// Items are started in ascending order. Results are in the order of the items, regardless of the threads that
+/// computed them.
 ///
 /// # Errors
-/// The first error of any item, or of a thread that cannot be started; other threads stop at their next item.
+/// Returns the first error of any item, or of a thread that cannot be started. Other threads stop before their next
+/// item.
 pub fn map_items<S, R: Send>(
     threads: usize,
     items: usize,
@@ -66,7 +70,7 @@ pub fn map_items<S, R: Send>(
     map_items_by(&Builder::new, threads, items, cancel, state, work)
 }
 
-/// Implements [`map_items`], with a builder for each thread.
+/// Implements [`map_items`]. `builder` creates the builder of each thread.
 fn map_items_by<S, R: Send>(
     builder: &dyn Fn() -> Builder,
     threads: usize,
@@ -82,12 +86,12 @@ fn map_items_by<S, R: Send>(
         stop.store(true, Ordering::Relaxed);
         lock(&failed).get_or_insert(error);
     };
-    // By item, so that the order of the results does not depend on the threads.
+    // Results are stored by item, so that their order does not depend on the threads.
     let done: Mutex<Vec<Option<R>>> = Mutex::new((0..items).map(|_| None).collect());
     let run = || {
         let mut own = state();
         loop {
-            // Items are taken one at a time, so a slow item delays only its own thread.
+            // Each thread takes one item at a time, so a slow item delays only its own thread.
             let item = next.fetch_add(1, Ordering::Relaxed);
             if item >= items || stop.load(Ordering::Relaxed) {
                 return;
@@ -106,32 +110,32 @@ fn map_items_by<S, R: Send>(
     Ok(done.into_iter().flatten().collect())
 }
 
-/// Calls `run` on the calling thread and on others, `threads` in all. If a thread cannot be started, `fail` is called, and
-/// the calling thread only waits for the others.
+/// Calls `run` on `threads` threads, including the calling thread. If a thread cannot be started, calls `fail`. In
+/// that case the calling thread does not call `run`, but waits for the others.
 fn run_on_threads(builder: &dyn Fn() -> Builder, threads: usize, fail: &dyn Fn(Error), run: &(dyn Fn() + Sync)) {
     std::thread::scope(|scope| {
-        // The calling thread works too.
+        // The calling thread is one of the threads.
         for _ in 1..threads {
             if let Err(error) = spawn_by(builder(), scope, "adjoin work", run) {
-                // This also stops the threads that have started; the scope waits for them.
+                // `fail` also stops the threads that have started. The scope waits for them.
                 return fail(error);
             }
         }
-        // The calling thread works too, so one thread needs no spawn.
+        // With a single thread, no other thread is started.
         run();
     });
 }
 
-/// Returns the most items of a [`map_stream`] in memory: one in work per thread, one waiting per thread, and one being
-/// produced.
+/// Returns the maximum number of items of a [`map_stream`] in memory. Each thread has an item that it processes and an
+/// item that waits, and one more item is being produced.
 pub(crate) fn streamed_items(threads: usize) -> usize {
     2 * threads.max(1) + 1
 }
 
-/// Processes items as [`map_items`] does; the calling thread takes them from `next` as they are needed.
+/// Processes items like [`map_items`], but the calling thread gets them from `next` when they are needed.
 ///
 /// # Errors
-/// The first error of `next` or of any item, or of a thread that cannot be started.
+/// Returns the first error of `next`, of any item, or of a thread that cannot be started.
 pub(crate) fn map_stream<I: Send, S, R: Send>(
     threads: usize,
     next: impl FnMut() -> Result<Option<I>>,
@@ -141,7 +145,7 @@ pub(crate) fn map_stream<I: Send, S, R: Send>(
     map_stream_by(&Builder::new, threads, next, state, work)
 }
 
-/// Implements [`map_stream`], with a builder for each thread.
+/// Implements [`map_stream`]. `builder` creates the builder of each thread.
 fn map_stream_by<I: Send, S, R: Send>(
     builder: &dyn Fn() -> Builder,
     threads: usize,
@@ -157,7 +161,7 @@ fn map_stream_by<I: Send, S, R: Send>(
     };
     let done: Mutex<Vec<Option<R>>> = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
-        // Only the workers receive. Once they have ended, for whatever reason, sending fails instead of blocking.
+        // Only the workers hold receivers. After all of them have ended, sending fails instead of blocking.
         let (sender, items) = bounded::<(usize, I)>(threads.max(1));
         for _ in 0..threads.max(1) {
             let items = items.clone();
@@ -166,8 +170,8 @@ fn map_stream_by<I: Send, S, R: Send>(
                 let mut own = state();
                 for (place, item) in items {
                     if stop.load(Ordering::Relaxed) {
-                        // Drains the channel without working, so that the producer does not wait for a worker that
-                        // has ended.
+                        // After a failure, items are received but not processed, so that the producer does not wait
+                        // for a worker that has ended.
                         continue;
                     }
                     match work(&mut own, item) {
@@ -187,7 +191,7 @@ fn map_stream_by<I: Send, S, R: Send>(
             }
             match next() {
                 Ok(Some(item)) => {
-                    // The place exists before a worker can finish the item.
+                    // The entry for the result is added before a worker can finish the item.
                     lock(&done).push(None);
                     if sender.send((place, item)).is_err() {
                         return;
@@ -237,7 +241,8 @@ mod tests {
         let _ = map_stream(2, || Ok(items.next()), || (), |(), _: u32| -> Result<()> { panic!("of a worker") });
     }
 
-    /// Returns builders; the system refuses all after the first `granted`, as no machine has such a stack.
+    /// Creates builders of threads. All builders after the first `granted` ask for a stack that is too large for any
+    /// machine, so that the system refuses to start their threads.
     fn granting(granted: usize) -> impl Fn() -> Builder {
         let asked = AtomicUsize::new(0);
         move || match asked.fetch_add(1, Ordering::Relaxed) < granted {

@@ -5,28 +5,30 @@ use std::sync::Arc;
 
 use adjoin_device::{READ_AHEAD_PIECE_BYTES, ReadFile};
 
-/// Ranges start and end at such multiples, since readers round their reads too.
+/// Ranges start and end at multiples of this, since readers also round their reads to it.
 const ALIGNMENT: u64 = 4_096;
-/// Most times the length of a file that its ranges may take together.
+/// Limit on the total length of the ranges, as a multiple of the length of the file.
 const CLAIMED_MAX: u64 = 2;
-/// Bytes between two ranges of a group that are read rather than skipped: another request takes longer.
+/// Maximum gap between two ranges of a group, in bytes, that is read instead of skipped. Another request would take
+/// longer.
 const GAP_BYTES: u64 = 64 << 10;
 
-/// Returns a view of a file that is read from its start to its end; the file itself if it is not remote.
+/// Returns a view of a file that is read from start to end. If the file is not remote, returns the file itself.
 pub(super) fn sequential(file: Arc<dyn ReadFile>) -> Arc<dyn ReadFile> {
     let len = file.len();
     grouped(file, || vec![vec![0..len]])
 }
 
-/// Returns a view of a file of which one group of ranges is read after the other, and the ranges of a group in step;
-/// the file itself if it is not remote.
+/// Returns a view of a file for a scan that reads one group of ranges after the other. Within a group, all ranges are
+/// read at the same rate. If the file is not remote, returns the file itself.
 pub(super) fn grouped(file: Arc<dyn ReadFile>, groups: impl FnOnce() -> Vec<Vec<Range<u64>>>) -> Arc<dyn ReadFile> {
     if !file.is_remote() {
         return file;
     }
     let len = file.len();
     let groups: Vec<_> = groups().into_iter().map(|group| merged(group, len)).collect();
-    // A damaged footer may claim the whole file for each of many chunks; its pieces alone would take any memory.
+    // A damaged footer may claim the whole file for each of many chunks. The list of their pieces alone could exceed
+    // any memory.
     let bytes = groups.iter().flatten().map(|range| range.end - range.start).fold(0, u64::saturating_add);
     if bytes > CLAIMED_MAX.saturating_mul(len) {
         return file;
@@ -35,7 +37,7 @@ pub(super) fn grouped(file: Arc<dyn ReadFile>, groups: impl FnOnce() -> Vec<Vec<
     file.clone().read_ahead(pieces).unwrap_or(file)
 }
 
-/// Splits the ranges of a group, and orders the pieces by the fraction of their range that precedes them.
+/// Splits the ranges of a group into pieces. Orders the pieces by the fraction of their range that is before them.
 fn in_step(group: Vec<Range<u64>>) -> Vec<Range<u64>> {
     let mut pieces = Vec::new();
     for range in group {
@@ -49,7 +51,8 @@ fn in_step(group: Vec<Range<u64>>) -> Vec<Range<u64>> {
     pieces.into_iter().map(|(_, piece)| piece).collect()
 }
 
-/// Aligns ranges, and merges close ones that are short enough to be read at once. Other ranges do not overlap afterwards.
+/// Aligns the ranges of a group. Merges close ranges if the result is short enough to be read at once. The returned
+/// ranges do not overlap.
 fn merged(group: Vec<Range<u64>>, len: u64) -> Vec<Range<u64>> {
     let align = |range: Range<u64>| {
         let end = range.end.min(len).next_multiple_of(ALIGNMENT).min(len);
@@ -67,7 +70,8 @@ fn merged(group: Vec<Range<u64>>, len: u64) -> Vec<Range<u64>> {
                 last.end = last.end.max(range.end);
                 continue;
             }
-            // Cut, not merged: long ranges are read in step. The end of the earlier one is needed after all else.
+            // Long ranges are cut instead of merged, because they are read in step. The end of the earlier range is
+            // needed last.
             Some(last) if range.start < last.end => last.end = range.start,
             _ => {}
         }
@@ -92,7 +96,7 @@ mod tests {
         let starts = |group| pieces(group, 20 * MIB).into_iter().map(|piece| piece.start).collect::<Vec<_>>();
         let group = vec![0..8 * MIB, 9 * MIB..13 * MIB];
         assert_eq!(starts(group), [0, 9, 2, 4, 11, 6].map(|mib| mib * MIB));
-        // Adjacent in the file, but not at a block.
+        // These ranges are adjacent in the file, but do not meet at a block boundary.
         let group = vec![4..8 * MIB + 5, 8 * MIB + 5..12 * MIB];
         assert_eq!(starts(group), [0, 8, 2, 4, 10, 6].map(|mib| mib * MIB));
     }

@@ -1,4 +1,4 @@
-//! Reads Arrow IPC files and streams, one record batch at a time. Of a batch, only the chosen columns are read.
+//! Reads Arrow IPC files and streams, one record batch at a time. Reads only the chosen columns of a batch.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::base::error::{Error, Result};
 
 const FILE_MAGIC: &[u8; 6] = b"ARROW1";
 const FEATHER_1_MAGIC: &[u8; 4] = b"FEA1";
-/// Length of the footer, then the magic bytes.
+/// Size of the end of the file, in bytes: the length of the footer and the magic bytes.
 const TRAILER_BYTES: u64 = 10;
 /// Reads the headers of a file and returns facts about its contents.
 pub(super) fn inspect(
@@ -59,12 +59,12 @@ pub(super) fn scan(
     Ok(Box::new(ColumnScan::new(columns, scan.vectors, scan.batch_bytes, tables)))
 }
 
-/// Returns the columns of a file.
+/// Returns the schema of a file.
 pub(super) fn schema(path: &Path, file: Arc<dyn ReadFile>) -> Result<SchemaRef> {
     Ok(IpcFile::read(path, file, None)?.schema)
 }
 
-/// Reads the rows of a file, one record batch at a time. Only the columns at `places` are read.
+/// Reads the columns at `places` of all rows of a file, one record batch at a time.
 pub(super) fn tables(
     context: &Context,
     path: &Path,
@@ -89,24 +89,24 @@ pub(super) fn tables_bytes(
     Ok(ipc.scan_memory(&ipc.choose(places), None)?.0.held)
 }
 
-/// Layout of a file, for writing one like it.
+/// Layout of a file, with which a copy of the file is written.
 pub(super) struct Layout {
-    /// Whether it is a file with a footer, as opposed to a stream.
+    /// Whether it is a file with a footer, not a stream.
     pub(super) is_file: bool,
-    /// Compression of the buffers of its first record batch.
+    /// Compression of the buffers of the first record batch.
     pub(super) compression: Option<CompressionType>,
-    /// Bytes of its largest record batch in memory, including all dictionaries.
+    /// Memory for the largest record batch and all dictionaries, in bytes.
     pub(super) batch_bytes: u64,
 }
 
 impl Layout {
-    /// Reads the headers of a file.
+    /// Reads the headers of a file and returns its layout.
     pub(super) fn of(context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Result<Self> {
         let mut magic = [0; 6];
         let present = file.len().min(6) as usize;
         file.read_at(0, &mut magic[..present])?;
         let ipc = IpcFile::read(path, file, Some(context))?;
-        // Columns are written again all together, so all of them are in memory.
+        // All columns are copied together, so all of them are in memory.
         let all: Vec<ColumnPlace> = (0..ipc.schema.fields().len()).map(ColumnPlace::top).collect();
         let batch_bytes = ipc.scan_memory(&ipc.choose(&all), None)?.0.held;
         let compression = ipc.blocks.first().map(|block| ipc.compression(&block.place)).transpose()?.flatten();
@@ -114,7 +114,7 @@ impl Layout {
     }
 }
 
-/// A file or stream with its schema and the places of its record batches.
+/// A file or stream with its schema and the locations of its record batches.
 struct IpcFile {
     path: PathBuf,
     file: Arc<dyn ReadFile>,
@@ -123,23 +123,23 @@ struct IpcFile {
     version: MetadataVersion,
     blocks: Vec<BatchBlock>,
     dictionaries: Vec<DictionaryBlock>,
-    /// Budget for headers while the file is inspected. A scan has reserved them already.
+    /// Budget for headers while the file is inspected. A scan has already reserved them.
     context: Option<Context>,
 }
 
-/// Place of a record batch, and its rows.
+/// Location of a record batch, and its number of rows.
 struct BatchBlock {
     place: Block,
     rows: u64,
 }
 
-/// Place of the values of a dictionary.
+/// Location of values of a dictionary.
 struct DictionaryBlock {
     place: Block,
     number: i64,
-    /// Whether the values are appended to the previous ones, as opposed to replacing them.
+    /// Whether the values are appended to the previous values. Otherwise they replace them.
     is_delta: bool,
-    /// Number of record batches before it, which use the earlier values.
+    /// Number of record batches before these values. They use the previous values.
     batches_before: usize,
 }
 
@@ -172,13 +172,13 @@ impl IpcFile {
                 path.display()
             )));
         } else {
-            // A stream has no magic bytes. Anything that is not a message is refused when the first one is read.
+            // A stream has no magic bytes. If the file does not start with a message, reading the first message fails.
             ipc.read_messages()?;
         }
         Ok(ipc)
     }
 
-    /// Returns the parts to read for some columns.
+    /// Returns the parts of the schema to read for the columns at `places`.
     fn choose(&self, places: &[ColumnPlace]) -> Expanded {
         Expanded::new(&self.schema, places)
     }
@@ -189,8 +189,8 @@ impl IpcFile {
         needed.map(|(_, number)| *number).collect()
     }
 
-    /// Returns the memory of a scan and the number of elements of all vectors. Both follow from the headers of the
-    /// record batches, and from the sizes at the start of compressed buffers.
+    /// Returns the memory of a scan and the total number of elements of all vectors. Both are computed from the
+    /// headers of the record batches and from the sizes at the start of compressed buffers.
     fn scan_memory(&self, chosen: &Expanded, vector: Option<VectorColumn>) -> Result<(ScanMemory, u64)> {
         let (vector, element_bytes) = vector.map_or((None, 1), |vector| (Some(vector.column), vector.element_bytes));
         let (mut batch, mut bytes_of_vectors, mut head_bytes) = (0, 0u64, 0);
@@ -200,7 +200,7 @@ impl IpcFile {
             let grown = self.stated_growth(&block.place, head.len(), &wanted)?;
             batch = batch.max(taken(&block.place, head.len(), &wanted, &grown));
             head_bytes = head_bytes.max(head.len() as u64);
-            // the elements are the last buffer of their column
+            // The elements are in the last buffer of their column.
             let elements =
                 wanted.buffers.iter().zip(&grown).rfind(|(range, _)| vector.is_some() && range.column == vector);
             let bytes =
@@ -210,13 +210,14 @@ impl IpcFile {
         let dictionaries = self.dictionary_memory(chosen)?;
         let blocks = self.blocks.len() * size_of::<BatchBlock>();
         let blocks = (blocks + self.dictionaries.len() * size_of::<DictionaryBlock>()) as u64;
-        // Sizes are claims of the file, so sums saturate; `ScanMemory::claimed` limits them.
+        // These sizes are claims of the file, so the sums saturate. `ScanMemory::claimed` limits them.
         let held = batch.saturating_add(dictionaries.held).saturating_add(blocks + head_bytes);
         let memory = ScanMemory::claimed(held, batch.max(dictionaries.piece));
         Ok((memory, bytes_of_vectors / element_bytes as u64))
     }
 
-    /// Returns the memory of the dictionaries of some columns, and the largest message with values of one.
+    /// Returns the memory for the dictionaries of some columns, and the size of the largest message with dictionary
+    /// values.
     fn dictionary_memory(&self, chosen: &Expanded) -> Result<ScanMemory> {
         let mut memory = ScanMemory::default();
         for number in self.dictionaries_of(chosen) {
@@ -227,8 +228,8 @@ impl IpcFile {
                 let grown = self.stated_growth(&block.place, head.len(), &values)?;
                 let taken = taken(&block.place, head.len(), &values, &grown).saturating_add(head.len() as u64);
                 memory.piece = memory.piece.max(taken);
-                // a delta is copied together with the values before it; old values are held until the new ones are
-                // decoded
+                // A delta is copied together with the previous values. Values that are replaced are held until the new
+                // ones are decoded.
                 let both = kept.saturating_add(taken);
                 held = held.max(if block.is_delta { both.saturating_mul(2) } else { both });
                 kept = if block.is_delta { both } else { taken };
@@ -238,7 +239,7 @@ impl IpcFile {
         Ok(memory)
     }
 
-    /// Reads the decompressed sizes of a message's wanted buffers from the file.
+    /// Reads the decompressed sizes of the buffers to read from the file.
     fn stated_growth(&self, place: &Block, head_bytes: usize, columns: &ColumnBuffers) -> Result<Vec<u64>> {
         let start = place.offset() as u64 + head_bytes as u64;
         self.grown_bytes(place, columns, |range| {
@@ -248,7 +249,7 @@ impl IpcFile {
         })
     }
 
-    /// Reserves memory for a header while the file is inspected.
+    /// Reserves memory for a header, if the file is being inspected.
     fn reserve(&self, bytes: u64) -> Result<Option<Reservation>> {
         let purpose = || format!("{}: an Arrow header", self.path.display());
         self.context.as_ref().map(|context| context.reserve_between_runs(bytes, &purpose())).transpose()
@@ -258,11 +259,11 @@ impl IpcFile {
         damaged(&self.path, place, fault)
     }
 
-    /// Reads schema and blocks from the footer of a file.
+    /// Reads the schema and the locations of all blocks from the footer of a file.
     fn read_footer(&mut self) -> Result<()> {
         let place = "its Arrow footer";
         let lacking = || self.damaged(place, "it is not there, so the file is truncated");
-        // The footer's length is at the very end of the file, before the magic bytes.
+        // The length of the footer is at the end of the file, before the magic bytes.
         let trailer_start = self.file.len().checked_sub(TRAILER_BYTES).ok_or_else(lacking)?;
         let mut trailer = [0; TRAILER_BYTES as usize];
         self.file.read_at(trailer_start, &mut trailer)?;
@@ -283,7 +284,7 @@ impl IpcFile {
             Ok::<_, String>((native_schema(schema)?, footer.version(), dictionaries, places))
         })?;
         (self.schema, self.dictionary_of, self.version) = (schema, dictionary_of, version);
-        // A footer lists all dictionaries first, without the batches between them, so all are read before the first
+        // A footer lists dictionaries separately from record batches. So all dictionaries are read before the first
         // batch.
         for place in dictionaries {
             let head = self.read_head(&place)?;
@@ -299,10 +300,10 @@ impl IpcFile {
         Ok(())
     }
 
-    /// Reads schema and blocks from the headers of a stream's messages.
+    /// Reads the schema and the locations of all blocks from the message headers of a stream.
     fn read_messages(&mut self) -> Result<()> {
         let mut offset = 0;
-        // A stream has no footer, so each message is found by the length of the one before.
+        // A stream has no footer, so each message is found from the length of the previous one.
         while let Some((place, head)) = self.read_stream_head(offset)? {
             if offset == 0 {
                 ((self.schema, self.dictionary_of), self.version) = guarded(&self.path, at(&place), || {
@@ -323,13 +324,13 @@ impl IpcFile {
         Ok(())
     }
 
-    /// Returns the next message's place and header; `None` at the end of the stream.
+    /// Returns the location and the header of the message at `offset`. Returns `None` at the end of the stream.
     fn read_stream_head(&self, offset: u64) -> Result<Option<(Block, Vec<u8>)>> {
         if offset == self.file.len() {
             return Ok(None);
         }
         let place = format!("the message at byte {offset}");
-        // Fewer bytes than a length: neither a message nor the mark of the end.
+        // These bytes are too few for a length, so they are neither a message nor the end mark of the stream.
         if offset + 4 > self.file.len() {
             return Err(self.damaged(place, "it is truncated"));
         }
@@ -341,7 +342,7 @@ impl IpcFile {
             MARKER => (8, i32::from_le_bytes([l0, l1, l2, l3])),
             length => (4, i32::from_le_bytes(length)),
         };
-        // A length of 0 marks the end of a stream. Bytes after it are not part of the stream.
+        // A length of 0 marks the end of a stream. Bytes after it do not belong to the stream.
         if length == 0 {
             return Ok(None);
         }
@@ -349,7 +350,7 @@ impl IpcFile {
             return Err(self.damaged(place, "its length is too large"));
         };
         let head = self.read_head(&Block::new(from, head_bytes, 0))?;
-        // The length of the body is known only from the header, so the header is read with an empty body first.
+        // Only the header states the length of the body, so the header is read as a message with an empty body first.
         let body = guarded(&self.path, &place, || {
             arrow_ipc::root_as_message(message_of(&head)).map(|message| message.bodyLength())
         })?;
@@ -358,9 +359,9 @@ impl IpcFile {
         Ok(Some((place, head)))
     }
 
-    /// Checks that a message lies within the file.
+    /// Checks that a message is within the file.
     fn check_place(&self, place: &Block) -> Result<()> {
-        // Places are signed numbers in the file. Negative ones, and sums that overflow, are refused as well.
+        // The numbers in the file are signed. Negative numbers and sums that overflow are refused, too.
         let lies_within = || {
             let offset = u64::try_from(place.offset()).ok()?;
             let head = u64::try_from(place.metaDataLength()).ok().filter(|head| *head >= MESSAGE_BYTES_MIN)?;
@@ -381,17 +382,18 @@ impl IpcFile {
         }
     }
 
-    /// Reads the header of a message, including the length before it.
+    /// Reads the header of a message, including the length that precedes it.
     fn read_head(&self, place: &Block) -> Result<Vec<u8>> {
         self.check_place(place)?;
-        // The length is checked to lie within the file, so a damaged one cannot reserve more than the file's size.
+        // The header was checked to be within the file, so a damaged length cannot reserve more than the size of the
+        // file.
         let _room = self.reserve(place.metaDataLength() as u64)?;
         let mut head = vec![0; place.metaDataLength() as usize];
         self.file.read_at(place.offset() as u64, &mut head)?;
         Ok(head)
     }
 
-    /// Returns the rows of a record batch; `None` for another kind of message, e.g. a dictionary.
+    /// Returns the number of rows of a record batch. Returns `None` for other messages, e.g. a dictionary.
     fn rows(&self, place: &Block, head: &[u8]) -> Result<Option<u64>> {
         guarded(&self.path, at(place), || {
             let message = arrow_ipc::root_as_message(message_of(head)).map_err(|error| error.to_string())?;
@@ -409,7 +411,7 @@ impl IpcFile {
         })
     }
 
-    /// Returns the block of a dictionary message; `None` for another kind of message.
+    /// Returns the block of a dictionary message. Returns `None` for other messages.
     fn dictionary(&self, place: Block, head: &[u8]) -> Result<Option<DictionaryBlock>> {
         guarded(&self.path, at(&place), || {
             let message = arrow_ipc::root_as_message(message_of(head)).map_err(|error| error.to_string())?;
@@ -423,14 +425,15 @@ impl IpcFile {
         })
     }
 
-    /// Reads the chosen columns, one record batch at a time. A message that takes more than `piece_bytes_max` is
-    /// refused.
+    /// Reads the chosen columns, one record batch at a time. Refuses a message that takes more than `piece_bytes_max`
+    /// bytes.
     fn tables(self, chosen: Expanded, piece_bytes_max: u64) -> Tables {
         let mut decoder = FileDecoder::new(chosen.schema.clone(), self.version).with_projection(chosen.read.clone());
         let wanted = self.dictionaries_of(&chosen);
         let mut dictionaries = 0;
         Box::new((0..self.blocks.len()).map(move |k| {
-            // In a stream, a dictionary may change between batches: each batch is decoded with the values before it.
+            // In a stream, a dictionary may change between batches. Each batch is decoded with the values that precede
+            // it.
             while let Some(block) = self.dictionaries.get(dictionaries).filter(|block| block.batches_before <= k) {
                 dictionaries += 1;
                 if wanted.contains(&block.number) {
@@ -448,7 +451,7 @@ impl IpcFile {
         guarded(&self.path, at(place), || decoder.read_dictionary(place, &bytes))
     }
 
-    /// Returns the buffers of a dictionary.
+    /// Returns the buffers of a dictionary message.
     fn dictionary_values(&self, place: &Block, head: &[u8]) -> Result<ColumnBuffers> {
         guarded(&self.path, at(place), || {
             let message = arrow_ipc::root_as_message(message_of(head)).map_err(|error| error.to_string())?;
@@ -477,10 +480,10 @@ impl IpcFile {
         table.ok_or_else(|| self.damaged(at(place), "it holds no record batch"))
     }
 
-    /// Reads a message with only its wanted buffers. Fails if it takes more than `piece_bytes_max`.
+    /// Reads a message, but only the buffers in `columns`. Fails if they take more than `piece_bytes_max` bytes.
     fn read_body(&self, place: &Block, head: &[u8], columns: &ColumnBuffers, piece_bytes_max: u64) -> Result<Buffer> {
         let total = head.len() + place.bodyLength() as usize;
-        // bytes that are not read stay zero, and need no memory
+        // Bytes that are not read stay zero and take no memory.
         let mut bytes = self.room(place, total as u64).map(|()| vec![0; total])?;
         bytes[..head.len()].copy_from_slice(head);
         for buffer in &columns.buffers {
@@ -491,10 +494,10 @@ impl IpcFile {
         let grown = self.grown_bytes(place, columns, |range| {
             Ok(body[range.start..range.start + range.bytes].first_chunk().copied().unwrap_or_default())
         })?;
-        // The decoder allocates the decompressed buffers by these sizes, and it would abort the process if it failed.
+        // The decoder allocates buffers of these sizes. If an allocation failed, it would abort the process.
         self.room(place, grown.iter().fold(0, |sum, grown| sum.saturating_add(*grown)))?;
         let taken = taken(place, head.len(), columns, &grown);
-        // The memory was planned when the file was opened, so a larger message means that the file has changed.
+        // Memory was planned when the file was opened. So a larger message means that the file has changed.
         if taken > piece_bytes_max {
             let fault =
                 format!("it takes {taken} bytes, when the file was opened none took more than {piece_bytes_max}");
@@ -507,7 +510,8 @@ impl IpcFile {
         guarded(&self.path, at(place), || wanted_buffers(place, head, chosen))
     }
 
-    /// Returns the decompressed size of each wanted buffer, as its first eight bytes state; 0 if it is not compressed.
+    /// Returns the decompressed size of each buffer, which its first eight bytes state. The size is 0 if the buffer is
+    /// not compressed.
     fn grown_bytes(
         &self,
         place: &Block,
@@ -519,7 +523,7 @@ impl IpcFile {
                 return Ok(0);
             }
             let claim = u64::try_from(i64::from_le_bytes(first_bytes(buffer)?)).unwrap_or(0); // -1 means not compressed
-            // Division, since a multiplication of the bytes could overflow.
+            // Uses a division, since the product of the bytes and the ratio could overflow.
             if claim / GROWTH_MAX > buffer.bytes as u64 {
                 let fault = format!("a buffer of {} bytes claims to grow to {claim}", buffer.bytes);
                 return Err(self.damaged(at(place), &fault));
@@ -529,8 +533,8 @@ impl IpcFile {
         columns.buffers.iter().map(grown).collect()
     }
 
-    /// Checks that the system would provide this much memory. Called before an allocation of a size that a file states,
-    /// since a failed allocation ends the process.
+    /// Checks that the system would provide `bytes` bytes of memory. Called before an allocation with a size that the
+    /// file states, since a failed allocation would abort the process.
     fn room(&self, place: &Block, bytes: u64) -> Result<()> {
         let granted = usize::try_from(bytes).is_ok_and(|bytes| Vec::<u8>::new().try_reserve_exact(bytes).is_ok());
         if granted {
@@ -559,7 +563,7 @@ mod tests {
     use crate::source::fixtures::{Folder, error_of, read_all, table};
     use crate::source::{Ids, SourceOptions};
 
-    /// Creates the wanted columns, with other columns between them, so that every kind of buffer occurs.
+    /// Creates the columns to read and other columns between them, so that every kind of buffer occurs.
     fn columns(rows: usize) -> RecordBatch {
         let texts = (0..rows).map(|row| format!("a text longer than a view holds, {row}"));
         let views: ArrayRef = Arc::new(StringViewArray::from_iter_values(texts.clone()));

@@ -1,4 +1,4 @@
-//! Headers of Arrow messages: schemas, and the buffers of the columns to read.
+//! Headers of Arrow messages: schemas, and the locations of the buffers to read.
 
 use std::sync::Arc;
 
@@ -8,37 +8,39 @@ use arrow_schema::{DataType, Field, SchemaRef, UnionMode};
 
 use super::nested::Expanded;
 
-/// Shortest start of a message: a marker and the length of its header; before Arrow 0.15 only the length.
+/// Marker at the start of a message, before the length of its header. Messages before Arrow 0.15 lack it.
 pub(super) const MARKER: [u8; 4] = [0xFF; 4];
+/// Minimum size of the header of a message, including its marker and its length.
 pub(super) const MESSAGE_BYTES_MIN: u64 = 8;
 
-/// Compressed buffers grow by at most this factor: a zstd block from 4 bytes to 128 KiB, an LZ4 block far less.
+/// Maximum compression ratio of a buffer: a zstd block can grow from 4 bytes to 128 KiB, an LZ4 block much less.
 pub(super) const GROWTH_MAX: u64 = 40_000;
 
-/// Zeroed memory below this size may be reused memory that was filled with zeros, and is then fully resident. Above it,
-/// the C library requests it from the system, and only pages that are written become resident.
+/// Size from which the C library requests zeroed memory from the system, in bytes. Only the written pages of such
+/// memory become resident. Smaller zeroed memory may be reused memory that is filled with zeros, and is fully
+/// resident.
 const MAPPED_BYTES_MAX: u64 = 32 << 20;
 const SYSTEM_PAGE_BYTES: u64 = 4 << 10;
 
-/// Ids of the dictionaries of columns or of their fields, with the path to each.
+/// Ids of the dictionaries of all columns and nested fields, each with the path to its field.
 pub(super) type Dictionaries = Vec<(Vec<usize>, i64)>;
 
-/// The part of a message's body to read.
+/// The buffers to read in the body of a message.
 pub(super) struct ColumnBuffers {
     pub(super) buffers: Vec<BodyRange>,
     pub(super) compressed: bool,
 }
 
 pub(super) struct BodyRange {
-    /// Column of the buffer; `None` in a dictionary.
+    /// Index of the buffer's column; `None` in a dictionary.
     pub(super) column: Option<usize>,
-    /// Whether it may hold views, which any buffer of a dictionary may.
+    /// Whether the buffer may contain views. Any buffer of a dictionary may.
     pub(super) may_be_view: bool,
     pub(super) start: usize,
     pub(super) bytes: usize,
 }
 
-/// Returns the buffers of the chosen columns. A message lists the buffers of all columns, depth first.
+/// Returns the buffers of the chosen columns. A message lists the buffers of all columns in depth-first order.
 pub(super) fn wanted_buffers(
     place: &Block,
     head: &[u8],
@@ -49,7 +51,8 @@ pub(super) fn wanted_buffers(
     let mut listed = batch.buffers().into_iter().flatten();
     let mut view_buffers = batch.variadicBufferCounts().into_iter().flatten();
     let mut buffers = Vec::new();
-    // Buffers of columns that are not chosen are counted too, since only the order shows their columns.
+    // Buffers of other columns are counted, too, since only the position in the list shows to which column a buffer
+    // belongs.
     for (column, field) in chosen.schema.fields().iter().enumerate() {
         let count = buffer_count(field, message.version(), &mut view_buffers);
         for _ in 0..count {
@@ -64,15 +67,15 @@ pub(super) fn wanted_buffers(
     Ok(ColumnBuffers { buffers, compressed: batch.compression().is_some() })
 }
 
-/// Returns the bytes of a message while it is decoded: its body, its decompressed buffers, and copies of buffers that
-/// are not aligned.
+/// Returns the memory for decoding a message: its body, its decompressed buffers, and copies of unaligned buffers.
 pub(super) fn taken(place: &Block, head_bytes: usize, columns: &ColumnBuffers, grown: &[u64]) -> u64 {
-    // Only buffers of chosen columns are read. The others cost memory only below the size that is mapped.
+    // Only the buffers of chosen columns are read. Other bytes of the body take memory only if the body is too small
+    // to be requested from the system.
     let whole = head_bytes as u64 + place.bodyLength().unsigned_abs();
     let read = columns.buffers.iter().map(|range| range.bytes as u64 + 2 * SYSTEM_PAGE_BYTES).sum::<u64>();
     let body = if whole < MAPPED_BYTES_MAX { whole } else { read.min(whole) };
     let copied = columns.buffers.iter().filter(|range| {
-        // Views are 128-bit values. The decoder copies a buffer that is not aligned for its type.
+        // Views are 128-bit values. The decoder copies a buffer if it is not aligned for its type.
         let alignment = if range.may_be_view { 16 } else { 8 };
         !(head_bytes + range.start).is_multiple_of(alignment)
     });
@@ -98,17 +101,18 @@ pub(super) fn at(place: &Block) -> String {
     format!("the message at byte {}", place.offset())
 }
 
-/// Returns the end of a message that lies within the file.
+/// Returns the end of a message, which must be within the file.
 pub(super) fn end_of(place: &Block) -> u64 {
     place.offset() as u64 + place.metaDataLength() as u64 + place.bodyLength() as u64
 }
 
-/// Returns a message's header without the length before it. The header has at least [`MESSAGE_BYTES_MIN`] bytes.
+/// Returns the header of a message without the length that precedes it. `head` has at least [`MESSAGE_BYTES_MIN`]
+/// bytes.
 pub(super) fn message_of(head: &[u8]) -> &[u8] {
     if head.starts_with(&MARKER) { &head[8..] } else { &head[4..] }
 }
 
-/// Returns the schema and its dictionaries.
+/// Converts a schema. Returns it with the ids of its dictionaries.
 pub(super) fn native_schema(schema: arrow_ipc::Schema) -> std::result::Result<(SchemaRef, Dictionaries), String> {
     if schema.endianness() != Endianness::Little {
         return Err("its values are big-endian".into());
@@ -139,7 +143,7 @@ fn buffer_count(field: &Field, version: MetadataVersion, view_buffers: &mut impl
     match field.data_type() {
         DataType::Null => 0,
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Binary | DataType::LargeBinary => 3,
-        // Views have as many data buffers as the message says, so their number is read from it.
+        // The number of data buffers of a view column is read from the message.
         DataType::Utf8View | DataType::BinaryView => {
             2 + view_buffers.next().and_then(|count| u32::try_from(count).ok()).unwrap_or(0) as usize
         }
@@ -149,7 +153,7 @@ fn buffer_count(field: &Field, version: MetadataVersion, view_buffers: &mut impl
         DataType::Struct(fields) => 1 + fields.iter().map(|field| inner(field)).sum::<usize>(),
         DataType::RunEndEncoded(ends, values) => inner(ends) + inner(values),
         DataType::Union(fields, mode) => {
-            // Unions had a validity buffer before version 5 of the format.
+            // Before version 5 of the format, unions had a validity buffer.
             let validity = usize::from(version < MetadataVersion::V5);
             let offsets = usize::from(*mode == UnionMode::Dense);
             validity + 1 + offsets + fields.iter().map(|(_, field)| inner(field)).sum::<usize>()

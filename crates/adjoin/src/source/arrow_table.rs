@@ -1,4 +1,4 @@
-//! Reads an Arrow table in memory, e.g. the body of a request, like a file.
+//! Reads an Arrow table that is in memory, e.g. the body of a request, like a file.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,8 +12,7 @@ use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::options::{VectorType, format_bytes};
 
-/// The vectors of an Arrow file or stream in memory: of its only column of lists, or of the one called `embedding` or
-/// `vector` if there are several.
+/// The vectors of an Arrow file or stream in memory. They are in its only column of lists of numbers.
 pub struct ArrowTable {
     name: PathBuf,
     file: Arc<dyn ReadFile>,
@@ -22,16 +21,16 @@ pub struct ArrowTable {
 }
 
 impl ArrowTable {
-    /// Reads the headers of a table, which messages call `name`.
+    /// Opens a table by reading its headers. `name` is the name of the table in messages.
     ///
     /// # Errors
-    /// Fails if they are not Arrow headers, there is no suitable column, it has no vectors, or the budget does not hold
-    /// a row.
+    /// Fails if the bytes are not an Arrow table, if there is no suitable column, if it has no vectors, or if the
+    /// budget is too small for a row.
     pub fn open(context: &Context, name: &str, bytes: Vec<u8>) -> Result<Self> {
         let name = Path::new(name).to_owned();
         let file: Arc<dyn ReadFile> = Arc::new(BytesFile::new(&name, bytes));
         let facts = arrow::inspect(context, &name, file.clone(), &options())?;
-        // An estimate means that the budget did not suffice to read the first vector.
+        // The number of dimensions is an estimate if the budget was too small to read the first vector.
         if facts.dimensions.likely().is_some() {
             let takes = format_bytes(facts.memory.held);
             return Err(Error::budget(format!(
@@ -60,10 +59,10 @@ impl ArrowTable {
         self.facts.memory.held
     }
 
-    /// Returns the vectors, end to end, little-endian.
+    /// Reads all vectors. Returns them end to end, in little-endian order.
     ///
     /// # Errors
-    /// Fails if the table is damaged, or a row has no vector of that type.
+    /// Fails if the table is damaged, or if a row has no vector of the type of [`Self::vectors`].
     pub fn read(&self) -> Result<Vec<u8>> {
         let wanted =
             ScanOptions { vectors: self.vectors, batch_bytes: 1 << 20, piece_bytes_max: self.facts.memory.piece };
@@ -80,7 +79,7 @@ impl ArrowTable {
     }
 }
 
-/// Rows are queries here, so ids are not needed.
+/// Returns the options for reading. The rows are queries, so no ids are needed.
 fn options() -> SourceOptions {
     SourceOptions { ids: IdChoice::RowNumbers, ..SourceOptions::default() }
 }

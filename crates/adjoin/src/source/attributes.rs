@@ -1,4 +1,4 @@
-//! Additional columns of a source, kept with its vectors so that filters can use them.
+//! Columns of a source in addition to its vectors. They are stored with the vectors so that filters can use them.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -21,40 +21,41 @@ use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, Message, message};
 use crate::sql::{cast, common};
 
-/// Rows to decode at a time.
+/// Number of rows to decode at a time.
 const BATCH_ROWS: usize = 1_024;
 
 /// Some columns of a source.
 pub(crate) struct Attributes<'a> {
     columns: Columns<'a>,
     schema: SchemaRef,
-    /// Most bytes held while one of the files is read; `None` if a scan of the source holds as much.
+    /// Maximum number of bytes held while one of the files is read. `None` if a scan of the source holds as much.
     reading_bytes: Option<u64>,
-    /// A bound on the bytes of a row, if the columns are in files.
+    /// Upper bound on the size of a row, in bytes; 0 if the columns are not in files.
     row_bytes_max: u64,
 }
 
 /// Location of the columns.
 enum Columns<'a> {
     InFiles(Vec<TableFile>),
-    /// Columns of the source itself, with the place of each.
+    /// Columns of the source itself, with their indexes in its schema.
     OfSource(&'a dyn SourceAttributes, Vec<usize>),
 }
 
-/// A file with rows.
+/// A file that has rows.
 struct TableFile {
     file: SourceFile,
-    /// Places of the columns in it, ascending.
+    /// Places of the columns in the file, ascending.
     places: Vec<ColumnPlace>,
-    /// Index of each column in these places.
+    /// For each column, its position in `places`.
     order: Vec<usize>,
 }
 
 impl<'a> Attributes<'a> {
-    /// Opens the columns of these names. `purpose` says what they are for, in messages.
+    /// Opens the named columns of a source. `purpose` states what they are for, in messages.
     ///
     /// # Errors
-    /// Fails if a name is given twice, a file lacks a column, or types are unsupported or differ between files.
+    /// Fails if a name is given twice, a file does not have a column, or types are not supported or differ between
+    /// files.
     pub(crate) fn of(
         context: &Context,
         source: &'a dyn VectorSource,
@@ -72,7 +73,7 @@ impl<'a> Attributes<'a> {
         Self::of_files(context, files, names, purpose)
     }
 
-    /// Opens the columns of these names in the files of a source.
+    /// Opens the named columns in the files of a source.
     ///
     /// # Errors
     /// Fails as [`Self::of`] does.
@@ -85,7 +86,8 @@ impl<'a> Attributes<'a> {
         check_distinct(names)?;
         let mut kinds: Option<Vec<DataType>> = None;
         let (mut found, mut reading_bytes, mut row_bytes_max) = (Vec::new(), 0, 0);
-        // Files without rows may lack a schema, and their types cannot conflict with any values.
+        // Files without rows are skipped: they may lack a schema, and they have no values that could conflict with
+        // other files.
         for file in files.into_iter().filter(|file| file.rows > 0) {
             if !file.is_table() {
                 let at = file.path.display();
@@ -100,10 +102,10 @@ impl<'a> Attributes<'a> {
             let (ways, of_file): (Vec<ColumnPlace>, Vec<DataType>) =
                 ways.collect::<Result<Vec<_>>>()?.into_iter().unzip();
             let mut places = ways.clone();
-            // Readers deliver columns in the order of the file; `order` restores the order of the names.
+            // Readers return columns in the order of the file. `order` restores the order of the names.
             places.sort_unstable();
             places.dedup();
-            // Refuses unreadable columns before any work.
+            // Columns that cannot be read are refused before any other work.
             let memory = file.tables_memory(context, &places, BATCH_ROWS)?;
             (reading_bytes, row_bytes_max) = (memory.reading.max(reading_bytes), memory.row_max.max(row_bytes_max));
             let of_file = names.iter().zip(of_file).map(|(name, kind)| kept_as(&file.path, name, kind, purpose));
@@ -116,7 +118,7 @@ impl<'a> Attributes<'a> {
             let order = ways.iter().map(at).collect();
             found.push(TableFile { file, places, order });
         }
-        // No file has rows, so any type fits.
+        // If no file has rows, any type fits.
         let kinds = kinds.unwrap_or_else(|| vec![DataType::Null; names.len()]);
         let fields = names.iter().zip(kinds).map(|(name, kind)| Field::new(name, kind, true));
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
@@ -140,35 +142,35 @@ impl<'a> Attributes<'a> {
         Ok(Self { columns, schema: Arc::new(schema), reading_bytes, row_bytes_max: 0 })
     }
 
-    /// Returns the bytes that [`Self::tables`] holds; `None` if a scan of the source holds as much.
+    /// Returns the bytes that [`Self::tables`] holds. Returns `None` if a scan of the source holds as much.
     pub(crate) fn reading_bytes(&self) -> Option<u64> {
         self.reading_bytes
     }
 
-    /// Returns a bound on the bytes of a row; 0 if the columns are not in files.
+    /// Returns an upper bound on the size of a row, in bytes; 0 if the columns are not in files.
     pub(crate) fn row_bytes_max(&self) -> u64 {
         self.row_bytes_max
     }
 
-    /// Returns the columns as they are kept.
+    /// Returns the schema of the columns as they will be stored.
     pub(crate) fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    /// Reads all rows in order. Each table has the number of its first row. The iterator fails if a file has changed or
-    /// cannot be read, or the budget does not hold a decoded batch.
+    /// Reads all rows in order. Each table has the number of its first row. The iterator fails if a file has changed
+    /// or cannot be read, or if a decoded batch does not fit in the budget.
     ///
     /// # Errors
-    /// Fails if a source that is not made of files cannot be read.
+    /// Fails if a source that does not consist of files cannot be read.
     pub(crate) fn tables<'s>(&'s self, context: &'s Context) -> Result<NumberedTables<'s>> {
         self.tables_from(context, 0)
     }
 
-    /// Passes the columns of some rows, ascending and distinct, to `take`: tables of the next rows. Ends early if `take`
-    /// breaks.
+    /// Passes the columns of `rows` to `take`, as tables of the next rows. The rows must be distinct and ascending.
+    /// Ends early if `take` breaks.
     ///
     /// # Errors
-    /// Fails as [`Self::tables`] does, if there is no such row, or if `take` fails.
+    /// Fails as [`Self::tables`] does, if a row does not exist, or if `take` fails.
     pub(crate) fn each_of(
         &self,
         context: &Context,
@@ -194,7 +196,7 @@ impl<'a> Attributes<'a> {
         Err(Error::input("the source has fewer rows than when it was opened; run again when nobody writes to it"))
     }
 
-    /// Reads all rows in order, from `row` on or from an earlier row of its file.
+    /// Reads the rows in order, from row `row` or an earlier row of its file on.
     fn tables_from<'s>(&'s self, context: &'s Context, row: u64) -> Result<NumberedTables<'s>> {
         Ok(match &self.columns {
             Columns::InFiles(files) => {
@@ -214,7 +216,7 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// Refuses a name that is given twice, since two columns of one name could not be distinguished.
+/// Refuses a name that is given twice, since two columns with the same name could not be distinguished.
 fn check_distinct(names: &[String]) -> Result<()> {
     let mut seen = BTreeSet::new();
     match names.iter().find(|name| !seen.insert(*name)) {
@@ -231,9 +233,9 @@ struct FileScan<'a> {
     context: &'a Context,
     attributes: &'a Attributes<'a>,
     table: &'a TableFile,
-    /// Number of the first row that is needed; it may be in an earlier file.
+    /// Number of the first row that is needed. It may be in an earlier file.
     row: u64,
-    /// The remaining tables and the number of the next row; `None` before the file is opened.
+    /// Remaining tables and the number of the next row. `None` before the file is opened.
     open: Option<(Tables, u64)>,
 }
 
@@ -258,7 +260,7 @@ impl FileScan<'_> {
             }
         };
         let Some(table) = tables.next().transpose()? else {
-            // A table that ends early would shift all later rows to the wrong vectors.
+            // If a file ended early, all later rows would be assigned to the wrong vectors.
             return file.check_rows(*row - file.first_row).map(|()| None);
         };
         let columns = order.iter().zip(attributes.schema.fields()).map(|(&at, field)| {
@@ -274,18 +276,18 @@ impl FileScan<'_> {
     }
 }
 
-/// Returns the bytes of the rows of a table, which may be a slice of a larger one. If that is unknown, returns the
-/// bytes of all rows.
+/// Returns the size of the rows of a table, in bytes. The table may be a slice of a larger one. If the size of the
+/// slice is unknown, returns the size of the whole table.
 pub(crate) fn slice_bytes(table: &RecordBatch) -> u64 {
-    // Slices share the buffers of their table, so the size of the buffers would count other rows.
+    // Slices share the buffers of their table. The size of the buffers would include rows outside the slice.
     let of = |column: &ArrayRef| column.to_data().get_slice_memory_size().unwrap_or(column.get_array_memory_size());
     table.columns().iter().map(of).sum::<usize>() as u64
 }
 
-/// Reads the rows of a Parquet file written by adjoin, starting at `first_row`. Only the columns at `places` are read.
+/// Reads the columns with the indexes `places` of a Parquet file that adjoin wrote, from row `first_row` on.
 ///
 /// # Errors
-/// Fails if the file cannot be read, or the budget does not hold a decoded batch.
+/// Fails if the file cannot be read, or if a decoded batch does not fit in the budget.
 pub(crate) fn kept_tables(
     context: &Context,
     path: &Path,
@@ -297,10 +299,11 @@ pub(crate) fn kept_tables(
     parquet::tables(context, path, file, &places, BATCH_ROWS, first_row)
 }
 
-/// Opens a Parquet file written by adjoin, to read rows from several places on. Only the columns at `places` are read.
+/// Opens a Parquet file that adjoin wrote, to read the columns with the indexes `places`. Rows can be read several
+/// times, from any row on.
 ///
 /// # Errors
-/// Fails if the file cannot be read, or the budget does not hold a decoded batch.
+/// Fails if the file cannot be read, or if a decoded batch does not fit in the budget.
 pub(crate) fn open_kept_tables(
     context: &Context,
     path: &Path,
@@ -311,7 +314,7 @@ pub(crate) fn open_kept_tables(
     OpenTables::open(context, path, file, &places, BATCH_ROWS)
 }
 
-/// Returns the bytes of some columns of such a file.
+/// Returns the memory for reading the columns with the indexes `places` of a Parquet file that adjoin wrote.
 ///
 /// # Errors
 /// Fails if the file cannot be read.
@@ -329,7 +332,7 @@ pub(crate) fn kept_tables_bytes(path: &Path, file: Arc<dyn ReadFile>, places: &[
     parquet::tables_bytes(path, file, &places, BATCH_ROWS)
 }
 
-/// Returns the schema of such a file.
+/// Returns the schema of a Parquet file that adjoin wrote.
 ///
 /// # Errors
 /// Fails if the file cannot be read.
@@ -337,7 +340,8 @@ pub(crate) fn kept_schema(path: &Path, file: Arc<dyn ReadFile>) -> Result<Schema
     parquet::schema(path, file)
 }
 
-/// Returns the type in which values of a type are kept: the value type of dictionaries, and one type for all texts.
+/// Returns the type in which values of type `kind` are stored. Dictionaries are stored as their values, and all texts
+/// have one type.
 fn kept_as(path: &Path, name: &str, kind: DataType, purpose: &Message) -> Result<DataType> {
     Ok(match kind {
         DataType::Dictionary(_, values) => return kept_as(path, name, *values, purpose),
@@ -357,7 +361,7 @@ fn kept_as(path: &Path, name: &str, kind: DataType, purpose: &Message) -> Result
     })
 }
 
-/// Returns the common types of the columns of earlier files and a new one, at `path`.
+/// Returns the common type of each column in the earlier files and in the file `path`.
 fn shared(path: &Path, names: &[String], earlier: Vec<DataType>, new: Vec<DataType>) -> Result<Vec<DataType>> {
     let pairs = names.iter().zip(earlier.into_iter().zip(new));
     let both = pairs.map(|(name, (earlier, kind))| {

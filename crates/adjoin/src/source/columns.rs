@@ -1,4 +1,4 @@
-//! Chooses the two columns of a table that make a source, and converts their rows to vectors and ids.
+//! Chooses the columns of a table that contain the vectors and the ids, and converts their rows.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -25,16 +25,16 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::message::{Argument, Message, message};
 use crate::base::options::{DIMENSIONS_MAX, Element, VectorType};
 
-/// Most rows to decode at a time. Decoders allocate for as many rows as are requested.
+/// Maximum number of rows to decode at a time. Decoders allocate memory for the requested number of rows.
 const DECODED_ROWS_MAX: usize = 1 << 20;
 
-/// Column of ids if none is named.
+/// Name of the id column if the user names none.
 const USUAL_ID_COLUMN: &str = "id";
 
-/// Tables of consecutive rows, with the chosen columns in the order of the file.
+/// Tables of consecutive rows. They have the chosen columns, in the order of the file.
 pub(crate) type Tables = Box<dyn Iterator<Item = Result<RecordBatch>>>;
 
-/// Tables, with the memory reserved for reading them.
+/// Iterator over tables that also holds the reservation for reading them.
 pub(super) struct Holding {
     tables: Tables,
     _memory: Reservation,
@@ -54,21 +54,22 @@ impl Iterator for Holding {
     }
 }
 
-/// The chosen columns.
+/// The columns of vectors and ids of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TableColumns {
     path: PathBuf,
     vector: ColumnPlace,
     vector_name: String,
     element: StoredElement,
-    /// Number of dimensions, if the column's type states it.
+    /// Number of dimensions, if the type of the column states it.
     dimensions: Option<usize>,
     id: Option<IdColumn>,
 }
 
 impl SourceOptions {
-    /// Returns the indices of the columns to read from a table with this schema, ascending: the vectors, the ids, if any,
-    /// and `attributes`. For a field of a struct, it is the index of the outermost struct. `path` is for messages.
+    /// Returns the indexes of the columns to read from a table with this schema, in ascending order. These are the
+    /// columns of the vectors and of the ids, if any, and `attributes`. For a field of a struct, it is the index of
+    /// the outermost struct. `path` is only used in messages.
     ///
     /// # Errors
     /// Fails if a column does not exist or the choice is ambiguous.
@@ -78,14 +79,14 @@ impl SourceOptions {
             places.push(find_for(path, schema, name, &Argument::Columns.into())?.0);
         }
         let mut tops: Vec<usize> = places.iter().map(ColumnPlace::top_index).collect();
-        // Several columns may be fields of one struct.
+        // Several columns may be fields of the same struct.
         tops.sort_unstable();
         tops.dedup();
         Ok(tops)
     }
 }
 
-/// Returns the column of ids of a table with this schema.
+/// Returns the id column of a table with this schema, if any.
 ///
 /// # Errors
 /// Fails as [`columns_read`] does.
@@ -94,7 +95,7 @@ pub(crate) fn ids_of(path: &Path, schema: &Schema, options: &SourceOptions) -> R
 }
 
 impl TableColumns {
-    /// Chooses columns according to the options.
+    /// Chooses the columns as the options request.
     pub(super) fn choose(path: &Path, schema: &Schema, options: &SourceOptions) -> Result<Self> {
         let Choice { place, name, element, length } = choose_vector(path, schema, options.vector_column.as_deref())?;
         let dimensions = length.map(|length| check_dimensions(path, length)).transpose()?;
@@ -110,9 +111,10 @@ impl TableColumns {
         places
     }
 
-    /// Returns facts about the file, given its number of rows, the likely number of all their elements, and the memory
-    /// of a scan. The first list that is not empty is read from `tables` if the budget allows it. Otherwise the budget
-    /// does not suffice for a scan either, and the code that plans one reports how much would.
+    /// Returns facts about a file with `rows` rows. `likely_elements` is the likely number of elements of all vectors,
+    /// `memory` is the memory of a scan. If the budget allows it, reads the first list that is not empty from
+    /// `tables`. Otherwise the budget is also too small for a scan, and the code that plans the scan reports how much
+    /// is needed.
     pub(super) fn facts(
         &self,
         context: &Context,
@@ -127,7 +129,7 @@ impl TableColumns {
             None => match context.reserve_between_runs(memory.held, "the first vector") {
                 Ok(_room) => self.first_length(tables()?)?.map_or(Dimensions::Unknown, Dimensions::Seen),
                 Err(error) if error.kind() == ErrorKind::Budget => {
-                    // The estimate only serves the error message that names the memory of a scan.
+                    // The estimate is only used in the error message about the memory of a scan.
                     Dimensions::Likely((likely_elements / rows).clamp(1, DIMENSIONS_MAX as u64) as usize)
                 }
                 Err(error) => return Err(error),
@@ -138,12 +140,12 @@ impl TableColumns {
         Ok(Facts { rows, element: self.element, dimensions, vector_column, ids, memory, lines: None, arrays: None })
     }
 
-    /// Returns the place of the ids if they are texts.
+    /// Returns the place of the ids if the ids are texts.
     pub(super) fn text_ids(&self) -> Option<&ColumnPlace> {
         self.id.as_ref().filter(|id| id.kind == IdKind::Utf8).map(|id| &id.place)
     }
 
-    /// Returns the place of the vectors in the file, and the bytes of an element there.
+    /// Returns the place of the vectors in the file, and the size of a stored element in bytes.
     pub(super) fn vector(&self) -> (&ColumnPlace, usize) {
         (&self.vector, self.element.bytes())
     }
@@ -161,19 +163,21 @@ impl TableColumns {
     }
 
     fn lists<'a>(&self, table: &'a RecordBatch) -> Result<Lists<'a>> {
-        // Only the chosen columns are in the table, in the order of the file, so the vectors are first or second.
+        // The table has only the chosen columns, in the order of the file. So the vectors are the first or the second
+        // column.
         let place = usize::from(self.id.as_ref().is_some_and(|id| id.place < self.vector));
         let column = table.columns().get(place).and_then(|column| Lists::new(column.as_ref()));
         column.ok_or_else(|| other_type(&self.path, &self.vector_name))
     }
 
-    /// Converts rows of a table to vectors and ids. Row 0 of the table is row `first_row` of the file.
+    /// Converts the rows of a table to vectors and ids. `first_row` is the number in the file of the table's first
+    /// row.
     fn convert(&self, table: &RecordBatch, first_row: u64, vectors: VectorType) -> Result<VectorBatch> {
         let rows = table.num_rows();
         let lists = self.lists(table)?;
         let values = lists.values();
         let stored = stored_bytes(values, self.element).ok_or_else(|| other_type(&self.path, &self.vector_name))?;
-        // Looked up once per table, since hardly any file has null elements.
+        // Found once per table, because files with null elements are rare.
         let null_elements = values.nulls().filter(|nulls| nulls.null_count() > 0);
         let width = self.element.bytes();
         let mut bytes = Vec::with_capacity(rows * vectors.bytes());
@@ -191,7 +195,7 @@ impl TableColumns {
                 self.element.append(&stored[elements.start * width..elements.end * width], &mut bytes)
             };
             faults.extend(fault.map(|fault| (row, fault)));
-            // A row with a fault has zeros, so that the rows after it stay at their places.
+            // A row with a fault gets zeros, so that later rows remain at their positions.
             bytes.resize((row + 1) * vectors.bytes(), 0);
         }
         Ok(VectorBatch { first_row, rows, bytes, faults, ids: self.convert_ids(table, first_row)? })
@@ -205,14 +209,14 @@ impl TableColumns {
     }
 }
 
-/// Chooses the column of ids. `vector` is the place of the vectors, which cannot be the ids.
+/// Chooses the id column. `vector` is the place of the vectors, which cannot be the ids.
 fn choose_ids(path: &Path, schema: &Schema, ids: &IdChoice, vector: &ColumnPlace) -> Result<Option<IdColumn>> {
     let found = match ids {
         IdChoice::RowNumbers => None,
         IdChoice::Column(name) => Some((find(path, schema, name)?, name.as_str())),
         IdChoice::IfThere => {
-            // Only a column of the table itself is an id by its name alone; fields of structs must be named by the
-            // user.
+            // A column is chosen by its usual name only if it is not within a struct. The user must name fields of
+            // structs.
             let place = schema.fields().iter().position(|field| field.name() == USUAL_ID_COLUMN);
             let usual = place.map(|place| ((ColumnPlace::top(place), schema.field(place)), USUAL_ID_COLUMN));
             usual.filter(|((place, _), _)| place != vector)
@@ -221,12 +225,12 @@ fn choose_ids(path: &Path, schema: &Schema, ids: &IdChoice, vector: &ColumnPlace
     found.map(|((place, field), name)| IdColumn::of(path, &field.clone().with_name(name), place)).transpose()
 }
 
-/// A column of vectors.
+/// Column that may be chosen for the vectors.
 struct Choice {
     place: ColumnPlace,
     name: String,
     element: StoredElement,
-    /// Length of the vectors, if the column's type states it.
+    /// Length of the vectors, if the type of the column states it.
     length: Option<i128>,
 }
 
@@ -251,14 +255,14 @@ fn choose_vector(path: &Path, schema: &Schema, requested: Option<&str>) -> Resul
     let fields = schema.fields().iter().enumerate();
     let mut choices: Vec<_> =
         fields.filter_map(|(index, field)| Choice::of(ColumnPlace::top(index), field, field.name())).collect();
-    // With several candidates, guessing could silently join the wrong column.
+    // If there are several candidates, none is chosen: a wrong guess would not be noticed.
     if let (Some(only), true) = (choices.pop(), choices.is_empty()) {
         return Ok(only);
     }
     Err(no_sole_choice(path, schema))
 }
 
-/// Returns the error for a table with no column of vectors, or with several.
+/// Returns the error for a table that has no column of vectors, or several of them.
 fn no_sole_choice(path: &Path, schema: &Schema) -> Error {
     let is_vectors = |field: &Field| vector_type(field).is_some();
     let columns = schema.fields().iter().filter(|field| is_vectors(field)).map(|field| field.name().clone());
@@ -302,7 +306,8 @@ pub(super) fn list_columns(schema: &Schema) -> String {
     if columns.is_empty() { "none".into() } else { columns.join(", ") }
 }
 
-/// Returns the element type and, if stated, the length of a column's vectors; `None` if it holds no vectors.
+/// Returns the element type of a column of vectors, and their length if the type states it. Returns `None` if the
+/// column cannot hold vectors.
 fn vector_type(field: &Field) -> Option<(StoredElement, Option<i128>)> {
     match field.data_type() {
         DataType::FixedSizeList(values, length) => Some((element_type(values)?, Some(i128::from(*length)))),
@@ -325,7 +330,7 @@ fn element_type(field: &Field) -> Option<StoredElement> {
     })
 }
 
-/// Returns the bytes of an array of elements, including nulls.
+/// Returns the bytes of an array of elements, including elements that are null.
 fn stored_bytes(values: &dyn Array, element: StoredElement) -> Option<&[u8]> {
     Some(match element {
         StoredElement::Same(Element::F32) => values.as_primitive_opt::<Float32Type>()?.values().inner(),
@@ -377,7 +382,7 @@ impl<'a> Lists<'a> {
         values.as_ref()
     }
 
-    /// Returns the range of a row's elements in the values.
+    /// Returns the range of a row's elements within the values.
     fn range(&self, row: usize) -> Range<usize> {
         match self {
             Self::Fixed(lists) => {
@@ -393,22 +398,22 @@ impl<'a> Lists<'a> {
     }
 }
 
-/// Returns the range of `size` elements from an offset.
+/// Returns the range of `size` elements that starts at `offset`.
 fn range_of(offset: i64, size: i64) -> Range<usize> {
     let offset = offset as usize;
-    // Saturates, so that a damaged size leads to an error about the range and not to a wrong one.
+    // Saturates: a damaged size must cause an error about the range, not give a wrong range.
     offset..offset.saturating_add(size as usize)
 }
 
-/// Returns the number of rows with about `batch_bytes` of vectors.
+/// Returns the number of rows that have about `batch_bytes` bytes of vectors.
 pub(super) fn rows_per_batch(vectors: VectorType, batch_bytes: usize) -> usize {
     (batch_bytes / vectors.bytes()).clamp(1, DECODED_ROWS_MAX)
 }
 
-/// Returns how many of the first `rows` rows have no more text than is planned for a batch, but at least one. Texts are
-/// ids, which are copied.
+/// Returns how many of the first `rows` rows fit in a batch. These rows have no more text than a batch may copy, or
+/// there is only one. The texts are ids.
 fn rows_within(table: &RecordBatch, rows: usize) -> usize {
-    // The plan of a scan reserves this much for the texts of a batch, so a batch with longer ids has fewer rows.
+    // The plan of a scan reserves this much for the texts of a batch. So batches with longer ids have fewer rows.
     let limit = (COPIED_BYTES as usize).max(TEXT_BYTES_A_ROW * rows);
     let mut left = vec![limit; table.num_columns()];
     for row in 0..rows {
@@ -425,7 +430,7 @@ fn rows_within(table: &RecordBatch, rows: usize) -> usize {
 /// Bytes of text that are planned for each row of a batch.
 const TEXT_BYTES_A_ROW: usize = 48;
 
-/// Returns the bytes of a text, 0 for other types.
+/// Returns the length of the text in a row, in bytes; 0 for other types.
 fn text_bytes(column: &ArrayRef, row: usize) -> usize {
     match column.data_type() {
         DataType::Utf8 => column.as_string::<i32>().value_length(row) as usize,
@@ -435,28 +440,28 @@ fn text_bytes(column: &ArrayRef, row: usize) -> usize {
     }
 }
 
-/// A scan of tables.
+/// A scan of tables that returns batches of vectors.
 pub(super) struct ColumnScan {
     columns: TableColumns,
     vectors: VectorType,
     rows_per_batch: usize,
-    /// `None` after the last table, and after an error, since a decoder that failed must not be used again.
+    /// `None` after the last table and after an error, since a decoder that has failed must not be used again.
     tables: Option<Tables>,
-    /// Rest of the current table.
+    /// Remaining rows of the current table.
     rest: Option<RecordBatch>,
     next_row: u64,
 }
 
 impl ColumnScan {
-    /// Starts a scan at the first row.
+    /// Creates a scan that starts at the first row.
     pub(super) fn new(columns: TableColumns, vectors: VectorType, batch_bytes: usize, tables: Tables) -> Self {
         let rows_per_batch = rows_per_batch(vectors, batch_bytes);
         Self { columns, vectors, rows_per_batch, tables: Some(tables), rest: None, next_row: 0 }
     }
 
-    /// Returns the next rows, not converted yet.
+    /// Returns the next rows before their conversion.
     fn next_piece(&mut self) -> Result<Option<RecordBatch>> {
-        // Tables without rows are legal in all formats; an empty batch would end the scan.
+        // All formats permit tables without rows. They are skipped, since an empty batch would end the scan.
         let mut table = self.rest.take().filter(|rest| rest.num_rows() > 0);
         while table.as_ref().is_none_or(|table| table.num_rows() == 0) {
             match self.tables.as_mut().and_then(Iterator::next) {
@@ -481,7 +486,7 @@ impl VectorScan for ColumnScan {
     }
 }
 
-/// Finds the column of a name and its type. `purpose` says what it is for, in messages.
+/// Finds the column `name` and its type. `purpose` states what it is for, in messages.
 pub(super) fn find_for(path: &Path, schema: &Schema, name: &str, purpose: &Message) -> Result<(ColumnPlace, DataType)> {
     let found = ColumnPlace::find(schema.fields(), name);
     let found = found.map(|(place, field)| (place, field.data_type().clone()));
@@ -520,7 +525,7 @@ mod tests {
         Arc::new(builder.finish())
     }
 
-    /// Returns the errors with which each format refuses the table, on opening or while it is read.
+    /// Returns the errors with which all formats refuse the table, either when it is opened or while it is read.
     fn refused(columns: &[(&str, ArrayRef)], options: &SourceOptions) -> Vec<String> {
         let folder = Folder::new();
         let refuse = |name: &&str| {

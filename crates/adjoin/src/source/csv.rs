@@ -1,4 +1,5 @@
-//! Reads CSV tables one record at a time: only the current records are in memory. Vectors are not read from CSV.
+//! Reads CSV tables in small batches of records, so that only the current batch is in memory. Vectors cannot be read
+//! from CSV.
 
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
@@ -14,25 +15,26 @@ use super::lines::Lines;
 use crate::base::context::Context;
 use crate::base::error::Result;
 
-/// Records from which the types of columns are inferred, and most bytes of these.
+/// Number of records from which the types of columns are inferred, and maximum size of these records in bytes.
 const INFERRED_RECORDS: usize = 1_000;
 const INFERRED_BYTES: usize = 1 << 20;
-/// Most records to decode at a time, and most bytes of them, unless a single record has more.
+/// Maximum number of records to decode at a time, and maximum size of these records in bytes, unless a single record
+/// is larger.
 const BATCH_RECORDS: usize = 1 << 10;
 const BATCH_BYTES: usize = 256 << 10;
-/// Bytes that the decoder keeps for a field, whatever its length.
+/// Bytes that the decoder holds for a field in addition to its contents.
 const FIELD_BYTES: usize = 32;
-/// Memory of decoding, per byte of a record: its copy, its entry among the fields if it is a comma, and the column,
-/// each while it grows.
+/// Memory for decoding, per byte of a record. It covers the copy of the record, an entry for a field if the byte is a
+/// comma, and the column. Each of them may double as it grows.
 const DECODED_BYTES_A_BYTE: u64 = 24;
-/// Bytes of a column in addition to its values: its field, its name, and facts inferred about it.
+/// Bytes per column in addition to its values: its field, its name, and inferred facts.
 const COLUMN_BYTES: u64 = 512;
 
-/// Infers the columns of a file from its first records. Columns named in `texts` are texts, columns named in `numbers`
-/// are floats.
+/// Infers the columns of a file from its first records. Columns in `texts` are read as text, columns in `numbers` as
+/// floats.
 ///
 /// # Errors
-/// Fails if the file cannot be read, or the budget does not hold its first records.
+/// Fails if the file cannot be read, or if its first records do not fit in the budget.
 pub(super) fn schema(
     context: &Context,
     path: &Path,
@@ -43,10 +45,11 @@ pub(super) fn schema(
     let mut lines = Lines::of_csv(context, path, file)?;
     let mut room = context.reserve((2 * INFERRED_BYTES) as u64, &format!("{}: its first records", path.display()))?;
     let mut first = Vec::new();
-    // One more line than records, for the header.
+    // Reads one more line than records, for the header.
     for _ in 0..=INFERRED_RECORDS {
         let Some(line) = lines.next_line()?.filter(|_| first.len() < INFERRED_BYTES) else { break };
-        // the records, twice while they grow, and the fields of one, which the library copies
+        // Memory for the records, which are in memory twice while they grow, and for the fields of one record, which
+        // the library copies.
         let commas = line.bytes.iter().filter(|byte| **byte == b',').count() as u64;
         let record = DECODED_BYTES_A_BYTE * line.bytes.len() as u64 + COLUMN_BYTES * commas;
         let bytes = 2 * (first.len() + line.bytes.len()) as u64 + record;
@@ -63,22 +66,22 @@ pub(super) fn schema(
     Ok(Arc::new(Schema::new(inferred.fields().iter().map(corrected).collect::<Vec<_>>())))
 }
 
-/// Returns the bytes held while a file is opened, unless its first records are large.
+/// Returns the bytes held while a file is opened. A file with large first records takes more.
 pub(super) fn opening_bytes() -> u64 {
     Lines::of_csv_bytes() + 2 * INFERRED_BYTES as u64
 }
 
-/// Returns the bytes held while records are read, unless one is larger than a batch.
+/// Returns the bytes held while records are read. A record that is larger than a batch takes more.
 pub(super) fn reading_bytes(fields: usize) -> u64 {
     Lines::of_csv_bytes() + decoding_bytes(fields)
 }
 
-/// Returns the bytes of a batch: its records while they are decoded, and the data kept for each column.
+/// Returns the memory for a batch: its records while they are decoded, and data for each column.
 fn decoding_bytes(fields: usize) -> u64 {
     DECODED_BYTES_A_BYTE * BATCH_BYTES as u64 + (COLUMN_BYTES + 2 * FIELD_BYTES as u64) * fields as u64
 }
 
-/// The records of a file as tables of some columns.
+/// Iterator over the records of a file, as tables of some columns.
 pub(super) struct CsvTables {
     context: Context,
     path: PathBuf,
@@ -89,10 +92,10 @@ pub(super) struct CsvTables {
 }
 
 impl CsvTables {
-    /// Reads the columns at some places, ascending.
+    /// Creates an iterator over the columns with the indexes `columns`, which ascend.
     ///
     /// # Errors
-    /// Fails if the budget does not hold a decoded batch.
+    /// Fails if a decoded batch does not fit in the budget.
     pub(super) fn new(
         context: &Context,
         path: &Path,
@@ -102,8 +105,8 @@ impl CsvTables {
     ) -> Result<Self> {
         let lines = Lines::of_csv(context, path, file)?;
         let fields = schema.fields().len().max(1);
-        // The decoder allocates fields times records at once, so a table with many columns is decoded in smaller
-        // batches.
+        // The decoder allocates memory for all fields of all records of a batch. So a table with many columns is
+        // decoded in smaller batches.
         let batch_records = (BATCH_BYTES / (FIELD_BYTES * fields)).clamp(1, BATCH_RECORDS);
         let room = context.reserve(decoding_bytes(fields), &format!("{}: its records", path.display()))?;
         let builder = arrow_csv::ReaderBuilder::new(schema).with_format(Format::default().with_header(true));
@@ -118,7 +121,7 @@ impl CsvTables {
         while decoder.capacity() > 0 && bytes < BATCH_BYTES {
             let place = format!("record {}", self.records);
             let Some(line) = lines.next_line()? else {
-                // signal the end to the decoder, since the last record may lack a line break
+                // Signals the end to the decoder, since the last record may lack a line break.
                 guarded(path, place, || decoder.decode(&[]))?;
                 is_over = true;
                 break;
@@ -128,7 +131,7 @@ impl CsvTables {
                 context.grow(room, DECODED_BYTES_A_BYTE * bytes as u64, &format!("{}: {place}", path.display()))?;
             }
             let mut rest = line.bytes;
-            // The decoder stops at the end of each record it completes.
+            // Each call of the decoder stops at the end of a record.
             while !rest.is_empty() {
                 let taken = guarded(path, &place, || decoder.decode(rest))?;
                 rest = &rest[taken..];

@@ -1,4 +1,4 @@
-//! Reads rows at a fixed stride, as in raw, NumPy and safetensors files.
+//! Reads files with rows of a fixed size: raw, NumPy and safetensors files.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,19 +13,20 @@ use super::{npy, raw, safetensors};
 use crate::base::error::{Error, Result};
 use crate::base::options::Element;
 
-/// Format of the header that determines the layout.
+/// File format with rows of a fixed size. Its header determines the layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DenseFormat {
     Npy,
     Safetensors,
-    /// Rows and dimensions, then the rows.
+    /// Starts with the numbers of rows and dimensions. The rows follow.
     CountedFile(Element),
-    /// A number of dimensions before each row.
+    /// Each row starts with its number of dimensions.
     CountedRows(Element),
 }
 
 impl DenseFormat {
-    /// Reads the header. `name` is the tensor that holds the vectors, if the file has several.
+    /// Reads the header of a file. `name` is the name of the tensor with the vectors, which is needed if the file has
+    /// several.
     pub(super) fn layout(self, path: &Path, file: &dyn ReadFile, name: Option<&str>) -> Result<DenseLayout> {
         match self {
             Self::Npy => npy::layout(path, file),
@@ -37,7 +38,7 @@ impl DenseFormat {
 }
 
 impl DenseLayout {
-    /// Returns facts about the file.
+    /// Returns the facts about a file with this layout.
     pub(super) fn facts(&self) -> Facts {
         let dimensions = self.dimensions.map_or(Dimensions::Unknown, Dimensions::Stated);
         Facts {
@@ -53,7 +54,7 @@ impl DenseLayout {
     }
 }
 
-/// A scan of such a file.
+/// A scan of a file with rows of a fixed size.
 pub(super) struct DenseScan {
     path: PathBuf,
     file: Arc<dyn ReadFile>,
@@ -64,19 +65,19 @@ pub(super) struct DenseScan {
 }
 
 impl DenseScan {
-    /// Starts at the first row.
+    /// Creates a scan that starts at the first row.
     pub(super) fn new(path: PathBuf, file: Arc<dyn ReadFile>, layout: DenseLayout, batch_bytes: usize) -> Self {
         let dimensions = layout.dimensions.unwrap_or(0); // unknown only if there are no rows
         let rows_per_batch = (batch_bytes / (dimensions * layout.element.element().bytes()).max(1)).max(1);
         Self { path, file, layout, dimensions, rows_per_batch, next_row: 0 }
     }
 
-    /// Appends the elements of the rows in `stored`. Returns the rows that cannot be delivered.
+    /// Converts the rows in `stored` and appends their elements to `bytes`. Returns the rows that cannot be converted.
     fn unpack(&self, stored: &[u8], bytes: &mut Vec<u8>) -> Result<Vec<(usize, Fault)>> {
         let mut faults = Vec::new();
         for (k, row) in stored.chunks_exact(self.layout.row_bytes(self.dimensions)).enumerate() {
             let (count, elements) = row.split_at(self.layout.count_bytes());
-            // Each row may state a length of its own; a file with other lengths was read at wrong offsets.
+            // Each row states its own length. If a length differs, later rows are not at the assumed offsets.
             if let Some(count) = count.first_chunk() {
                 self.check_count(self.next_row + k as u64, i32::from_le_bytes(*count))?;
             }
@@ -106,7 +107,7 @@ impl VectorScan for DenseScan {
         let row_bytes = self.layout.row_bytes(self.dimensions);
         let mut stored = vec![0; rows * row_bytes];
         self.file.read_at(self.layout.start + self.next_row * row_bytes as u64, &mut stored)?;
-        // Rows without counts have the layout of a batch, so the buffer of the read is passed on without a copy.
+        // If rows have no counts, they already have the layout of a batch. So the buffer is passed on without a copy.
         let as_it_lies = !self.layout.counted_rows && matches!(self.layout.element, StoredElement::Same(_));
         let (bytes, faults) = if as_it_lies {
             (stored, Vec::new())

@@ -1,10 +1,10 @@
-//! Digest of the rows of a scan. Another scan of the same file must have the same digest.
+//! Digest of the rows of a scan. All complete scans of a file must have the same digest.
 
 use xxhash_rust::xxh3::Xxh3;
 
 use super::vectors::{Ids, VectorBatch};
 
-/// Digest of the rows so far, independent of their division into batches.
+/// Digest of the rows so far. It does not depend on their division into batches.
 #[derive(Default)]
 pub(super) struct Digest {
     vectors: Xxh3,
@@ -21,7 +21,8 @@ impl Digest {
         match &batch.ids {
             Ids::None => {}
             Ids::Int64(ids) => ids.iter().for_each(|id| self.ids.update(&id.to_le_bytes())),
-            // The lengths separate the texts: without them, "ab" and "c" would equal "a" and "bc".
+            // The length of each text is included. Otherwise the texts "ab" and "c" would have the same digest as "a"
+            // and "bc".
             Ids::Utf8(texts) => (0..texts.len()).for_each(|k| {
                 let text = texts.get(k);
                 self.ids.update(&(text.len() as u64).to_le_bytes());

@@ -1,4 +1,4 @@
-//! One file of a source, to be read again: some of its columns, or all of it without some rows.
+//! One file of a source, for reading some of its columns, or for copying it without some rows.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -24,39 +24,39 @@ use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::output::OutputWriter;
 
-/// A file of a source, as it was when the source was opened.
+/// A file of a source, in the state that it had when the source was opened.
 pub struct SourceFile {
-    /// Path relative to the named source, e.g. within a folder.
+    /// Path relative to the name that the user gave, e.g. relative to a folder.
     pub name: PathBuf,
     /// Path of the file.
     pub path: PathBuf,
-    /// Number of its first row in the source.
+    /// Row number in the source of the file's first row.
     pub first_row: u64,
-    /// Number of its rows.
+    /// Number of rows in the file.
     pub rows: u64,
     pub(super) format: Format,
     pub(super) stamp: FileStamp,
     pub(super) lines: Option<Arc<LineFacts>>,
     pub(super) arrays: Option<Arc<Arrays>>,
-    /// Memory for writing it again, once known.
+    /// Memory for copying the file, once it is known.
     pub(super) writing: OnceLock<ScanMemory>,
 }
 
 impl SourceFile {
-    /// Returns whether it is a table, with columns.
+    /// Returns whether the file is a table with columns.
     pub(crate) fn is_table(&self) -> bool {
         !matches!(self.format, Format::Dense(_))
     }
 
-    /// Returns whether its columns are unknown: a table without rows in a format that states no schema.
+    /// Returns whether the columns of the file are unknown: it is a table without rows, in a format without a schema.
     pub(crate) fn says_nothing(&self) -> bool {
         self.rows == 0 && self.lines.is_some()
     }
 
-    /// Returns the schema of its columns.
+    /// Returns the schema of the columns.
     ///
     /// # Errors
-    /// Fails if it has none, has changed, or cannot be read.
+    /// Fails if the file has no columns, has changed, or cannot be read.
     pub(crate) fn schema(&self, context: &Context) -> Result<SchemaRef> {
         let file = self.open(context)?;
         match self.format {
@@ -68,15 +68,16 @@ impl SourceFile {
         }
     }
 
-    /// Reads the columns at `places` (ascending), about `batch_rows` rows at a time.
+    /// Reads the columns at `places`, which ascend. Tables have about `batch_rows` rows.
     ///
     /// # Errors
-    /// Fails as [`SourceFile::schema`] does, or if the budget does not hold a decoded batch.
+    /// Fails as [`SourceFile::schema`] does, or if a decoded batch does not fit in the budget.
     pub(crate) fn tables(&self, context: &Context, places: &[ColumnPlace], batch_rows: usize) -> Result<Tables> {
         Ok(self.tables_from(context, places, batch_rows, 0)?.0)
     }
 
-    /// Returns the bytes of the columns at `places`, and refuses columns that [`SourceFile::tables`] cannot read.
+    /// Returns the memory for reading the columns at `places`. Refuses columns that [`SourceFile::tables`] cannot
+    /// read.
     ///
     /// # Errors
     /// Fails as [`SourceFile::schema`] does.
@@ -87,14 +88,14 @@ impl SourceFile {
         batch_rows: usize,
     ) -> Result<TablesMemory> {
         let file = self.open(context)?;
-        // Headers tell only what several rows take together, except those of Parquet.
+        // Headers state only the total size of several rows, except in Parquet.
         let of_rows = |bytes| TablesMemory { reading: bytes, row: bytes, row_max: bytes };
         match self.format {
             Format::Parquet => parquet::tables_memory(&self.path, file, places, batch_rows),
             Format::Arrow => arrow::tables_bytes(context, &self.path, file, places).map(of_rows),
             Format::JsonLines => {
                 let facts = self.line_facts()?;
-                // Opening refuses columns with values of several kinds.
+                // Opening the file refuses columns with values of several types.
                 drop(json_lines::tables(context, &self.path, file, places, 0, facts)?);
                 Ok(TablesMemory { row_max: facts.line_bytes_max as u64, ..of_rows(facts.held_bytes()) })
             }
@@ -103,8 +104,8 @@ impl SourceFile {
         }
     }
 
-    /// Reads the columns at `places` (ascending), about `batch_rows` rows at a time, from `row` on or from an earlier
-    /// row. Also returns the number of the first row that is read.
+    /// Reads the columns at `places`, which ascend, from row `row` or an earlier row on. Tables have about
+    /// `batch_rows` rows. Returns the tables and the number of the first row that they contain.
     ///
     /// # Errors
     /// Fails as [`SourceFile::tables`] does.
@@ -119,14 +120,14 @@ impl SourceFile {
         Ok(match self.format {
             Format::Parquet => (parquet::tables(context, &self.path, file, places, batch_rows, row)?, row),
             Format::JsonLines => (json_lines::tables(context, &self.path, file, places, row, self.line_facts()?)?, row),
-            // These cannot start at a row.
+            // Files of these formats can only be read from the start.
             Format::Arrow => (arrow::tables(context, &self.path, file, places)?, 0),
             Format::Npz => (npz::tables(context, &self.path, file, places, self.arrays()?)?, 0),
             Format::Dense(_) => return Err(self.no_columns()),
         })
     }
 
-    /// Reads the columns at `places` of one row.
+    /// Reads the columns at `places` of a single row.
     ///
     /// # Errors
     /// Fails as [`SourceFile::tables`] does.
@@ -144,15 +145,15 @@ impl SourceFile {
         Err(changed(&self.path))
     }
 
-    /// Returns the bytes held while it is written again.
+    /// Returns the bytes held while the file is copied.
     ///
     /// # Errors
-    /// Fails if its headers cannot be read.
+    /// Fails if the headers of the file cannot be read.
     pub(crate) fn writing_bytes(&self, context: &Context) -> Result<u64> {
         Ok(self.writing(context)?.held)
     }
 
-    /// Returns the memory for writing it again. Headers are read for it only once.
+    /// Returns the memory for copying the file. Reads headers only at the first call.
     fn writing(&self, context: &Context) -> Result<ScanMemory> {
         if let Some(known) = self.writing.get() {
             return Ok(*known);
@@ -161,8 +162,9 @@ impl SourceFile {
         Ok(*self.writing.get_or_init(|| found))
     }
 
-    /// Writes it again in its own format, without the rows for which `is_removed` returns true. Rows are numbered
-    /// within the file. `done` is called now and then with the number of further rows completed.
+    /// Copies the file in its own format, without the rows for which `is_removed` returns true. Rows are numbered from
+    /// the start of the file. From time to time, `done` is called with the number of rows completed since its last
+    /// call.
     ///
     /// # Errors
     /// Fails if the file has changed, cannot be read or written, or the budget does not suffice.
@@ -177,12 +179,12 @@ impl SourceFile {
         let request = Without { context, path: &self.path, rows: self.rows, is_removed, done };
         let memory = self.writing(context)?;
         let out = without::write(self.known(), memory, &request, file.clone(), out)?;
-        // After reading, since the file may have been changed while it was read.
+        // Checked after reading, since the file may have changed while it was read.
         self.check(&*file)?;
         Ok(out)
     }
 
-    /// Returns its column of ids, if any.
+    /// Returns the id column of the file, if any.
     ///
     /// # Errors
     /// Fails as [`SourceFile::schema`] does, or if the column is ambiguous.
@@ -191,13 +193,14 @@ impl SourceFile {
             return Ok(None);
         }
         let ids = ids_of(&self.path, &*self.schema(context)?, options);
-        // A column with values of several kinds has no usable type in the schema. Its conflict is the better message.
+        // A column with values of several types has no usable type in the schema. The error about its conflict is more
+        // helpful.
         let conflict = || self.lines.as_ref().and_then(|lines| json_lines::conflict_of(&self.path, lines, options));
         let no_column = || self.arrays.as_ref().and_then(|arrays| arrays.no_column(&self.path, options));
         ids.map_err(|error| conflict().or_else(no_column).unwrap_or(error))
     }
 
-    /// Checks that it still has as many rows as when the source was opened.
+    /// Checks that the file has as many rows as when the source was opened.
     pub(crate) fn check_rows(&self, found: u64) -> Result<()> {
         if found == self.rows { Ok(()) } else { Err(changed(&self.path)) }
     }

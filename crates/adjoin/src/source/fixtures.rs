@@ -1,4 +1,4 @@
-//! Test files for sources, and functions that scan them.
+//! Files for tests of sources, and functions that scan them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,14 +16,14 @@ use super::vectors::{Ids, VectorBatch};
 use crate::base::context::{Context, DEFAULT_MEMORY_BYTES};
 use crate::base::error::{ErrorKind, Result};
 
-/// Creates a context with this device.
+/// Creates a context for a device.
 pub(super) fn on(device: Arc<dyn Device>) -> Context {
     let mut context = Context::default();
     context.device = device;
     context
 }
 
-/// A temporary folder of files.
+/// A temporary folder for files.
 pub(super) struct Folder(tempfile::TempDir);
 
 impl Folder {
@@ -58,7 +58,7 @@ impl Folder {
         open(&on(Arc::new(FileSystem::pread())).with_memory(memory_bytes), &sources, options)
     }
 
-    /// Opens and scans a file of these bytes. Any result is fine, as long as nothing panics.
+    /// Writes a file, opens it and scans it. Errors are fine, but nothing may panic.
     pub(super) fn survive(&self, name: &str, bytes: &[u8]) {
         self.write(name, bytes);
         let Ok(source) = self.open(&[name]) else { return };
@@ -72,7 +72,7 @@ impl Folder {
     }
 }
 
-/// Returns all batches of a scan as one, and checks that they are consecutive.
+/// Scans a source and returns all batches as one. Checks that the batches are consecutive.
 pub(super) fn read_all(source: &dyn VectorSource, batch_bytes: usize) -> VectorBatch {
     try_read_all(source, batch_bytes).unwrap()
 }
@@ -96,7 +96,7 @@ pub(super) fn try_read_all(source: &dyn VectorSource, batch_bytes: usize) -> Res
     Ok(all)
 }
 
-/// Returns the message of an error about the input.
+/// Returns the message of an error. Checks that it is an error of the input or the device.
 pub(super) fn error_of<T>(result: Result<T>) -> String {
     let error = result.err().unwrap();
     assert!(matches!(error.kind(), ErrorKind::Input | ErrorKind::Device), "{error}");
@@ -117,7 +117,7 @@ pub(super) fn counts(rows: usize, dimensions: usize) -> [u8; 8] {
     [rows, dimensions].concat().try_into().unwrap()
 }
 
-/// File names for [`write_tables`]: Parquet, an Arrow file and an Arrow stream.
+/// File names for [`write_tables`]: a Parquet file, an Arrow file and an Arrow stream.
 pub(super) const TABLE_FORMATS: [&str; 3] = ["a.parquet", "a.arrow", "a.ipc"];
 
 pub(super) fn table(columns: &[(&str, ArrayRef)]) -> RecordBatch {
@@ -125,7 +125,7 @@ pub(super) fn table(columns: &[(&str, ArrayRef)]) -> RecordBatch {
         .unwrap()
 }
 
-/// Writes a file of row groups or record batches.
+/// Writes a file with one row group or record batch for each table.
 pub(super) fn write_tables(folder: &Folder, name: &str, tables: &[RecordBatch]) {
     let schema = tables[0].schema();
     let mut bytes = Vec::new();
@@ -152,7 +152,7 @@ pub(super) fn write_tables(folder: &Folder, name: &str, tables: &[RecordBatch]) 
     folder.write(name, &bytes);
 }
 
-/// Returns the folder of real data sets, if this machine has them.
+/// Returns the folder with real data sets, if this machine has it.
 pub(super) fn real_sets() -> Option<PathBuf> {
     std::env::var_os("ADJOIN_DATA").map(PathBuf::from).filter(|folder| Path::is_dir(folder))
 }

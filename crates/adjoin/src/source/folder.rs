@@ -10,9 +10,9 @@ use super::split;
 use super::table_formats::{refuse_table_at, refuse_tables, saved_files};
 use crate::base::error::{Error, Result};
 
-/// Number of files that a message names.
+/// Maximum number of files that a message names.
 const FILES_NAMED: usize = 5;
-/// Extensions of compressed files. `x.parquet.gz` is data too, since the extension before it is one of data.
+/// Extensions of compressed files. `x.parquet.gz` also counts as data, since the extension before it is one of data.
 const COMPRESSED: [&str; 8] = ["gz", "zst", "zstd", "bz2", "xz", "lz4", "snappy", "zip"];
 
 /// Contents of a folder and its subfolders.
@@ -20,16 +20,16 @@ const COMPRESSED: [&str; 8] = ["gz", "zst", "zstd", "bz2", "xz", "lz4", "snappy"
 pub(super) struct FolderFiles {
     /// Files of one format, sorted by the bytes of their paths.
     pub(super) files: Vec<(PathBuf, Format)>,
-    /// All else: documentation, notes of the writer, hidden files and folders.
+    /// All other files and folders: documentation, marker files of programs, hidden files and folders.
     left_out: Vec<PathBuf>,
 }
 
 impl FolderFiles {
-    /// Searches a folder, for the files of a split if one is given. Links are followed, since Hugging Face's cache
-    /// consists of links.
+    /// Searches a folder for files of vectors. If `split` is given, keeps only the files of that split. Follows links,
+    /// since Hugging Face's cache consists of links.
     ///
     /// # Errors
-    /// Fails if the folder holds no data, no data of that split, or data of several formats, or cannot be read.
+    /// Fails if the folder cannot be read, has no data or no data of that split, or has data of several formats.
     pub(super) fn read(folder: &Path, split: Option<&str>) -> Result<Self> {
         refuse_tables(&[folder.to_owned()])?;
         let mut found = Self::default();
@@ -37,7 +37,8 @@ impl FolderFiles {
         found.of_one_format(folder, split)
     }
 
-    /// Sorts the `files` of a prefix of an object store as [`FolderFiles::read`] sorts a folder's files.
+    /// Sorts `files`, the objects below the prefix `folder`, in the same way as [`FolderFiles::read`] sorts the files
+    /// of a folder.
     ///
     /// # Errors
     /// Fails as [`FolderFiles::read`] does.
@@ -60,10 +61,11 @@ impl FolderFiles {
         found.of_one_format(folder, split)
     }
 
-    /// Sorts what was found, and checks that there are files of one format.
+    /// Sorts the files and checks that there are some and that they have one format. Keeps only the files of `split`,
+    /// if given.
     fn of_one_format(self, folder: &Path, split: Option<&str>) -> Result<Self> {
         let mut found = self;
-        // The order of a folder's entries depends on the file system, and row numbers must not.
+        // The order of a folder's entries depends on the file system, but row numbers must not depend on it.
         found.files.sort_by(|(a, _), (b, _)| by_bytes(a, b));
         found.left_out.sort_by(|a, b| by_bytes(a, b));
         let within = |path: &Path| path.strip_prefix(folder).unwrap_or(path).display().to_string();
@@ -90,7 +92,7 @@ impl FolderFiles {
         }
     }
 
-    /// Keeps only the files of a split, if one is given, and returns the first.
+    /// Keeps only the files of a split and returns the first of them. Returns `None` if no split is given.
     fn take_split(&mut self, folder: &Path, split: Option<&str>) -> Result<Option<(PathBuf, Format)>> {
         let Some(wanted) = split else { return Ok(None) };
         split::check(folder, wanted, self.within(folder))?;
@@ -125,11 +127,11 @@ impl FolderFiles {
         }
     }
 
-    /// Searches a folder. `way` holds the folders above it, to detect cycles of links.
+    /// Searches a folder recursively. `way` holds the folders above it, so that cycles of links are detected.
     fn walk(&mut self, folder: &Path, way: &mut Vec<PathBuf>) -> Result<()> {
         let cannot_list =
             |error: io::Error| Error::device(format!("cannot list {}: {error}", folder.display())).caused_by(error);
-        // Only real paths reveal a cycle: each round through a link has a longer name.
+        // Only real paths reveal a cycle, because each pass through a link makes the path longer.
         let place = folder.canonicalize().map_err(cannot_list)?;
         if way.contains(&place) {
             return Err(Error::input(format!(
@@ -139,7 +141,7 @@ impl FolderFiles {
         }
         way.push(place);
         refuse_table_at(folder)?;
-        // Folders of the datasets library also hold cached results of operations, which are not part of the set.
+        // Folders of the datasets library also contain cached results of operations. These are not part of the set.
         let saved = saved_files(folder)?;
         let is_cache = |path: &Path| saved.as_ref().is_some_and(|files| !files.iter().any(|file| file == path));
         for entry in fs::read_dir(folder).map_err(cannot_list)? {
@@ -161,18 +163,18 @@ impl FolderFiles {
     }
 }
 
-/// Returns whether a file does not count as data: it is hidden, or a note of the writer such as `_SUCCESS`.
+/// Returns whether a file is not data because it is hidden, or is a marker file of a program, such as `_SUCCESS`.
 pub(super) fn is_left_out(path: &Path) -> bool {
-    // As in Hadoop and Spark, which mark files that are not data in this way.
+    // Hadoop and Spark also mark files that are not data in this way.
     matches!(path.file_name().unwrap_or_default().as_encoded_bytes().first(), Some(b'.' | b'_'))
 }
 
-/// Compares files of a set for sorting.
+/// Compares paths by their bytes, which is the order of files in a set.
 pub(super) fn by_bytes(a: &Path, b: &Path) -> std::cmp::Ordering {
     a.as_os_str().as_encoded_bytes().cmp(b.as_os_str().as_encoded_bytes())
 }
 
-/// Returns whether a file would be data if it were decompressed. Leaving it out would silently lose its rows.
+/// Returns whether a file would be data if it were decompressed. If it were left out, its rows would be lost silently.
 fn is_compressed_data(path: &Path) -> bool {
     let ending = path.extension().and_then(OsStr::to_str).map(str::to_ascii_lowercase);
     let compressed = ending.is_some_and(|ending| COMPRESSED.contains(&ending.as_str()));
@@ -185,7 +187,7 @@ mod tests {
 
     use crate::source::fixtures::{Folder, error_of, read_all, u8bin};
 
-    /// A folder as `hf download` leaves it.
+    /// Creates a folder as `hf download` would leave it.
     fn of_hugging_face() -> Folder {
         let folder = Folder::new();
         for name in ["data/en", ".cache/huggingface", "data/.git"] {

@@ -1,4 +1,4 @@
-//! Isolates the Parquet and Arrow crates: their errors and panics become errors that name the file.
+//! Isolates third-party crates such as Parquet and Arrow. Their errors and panics become errors that name the file.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -8,20 +8,21 @@ use std::path::Path;
 
 use crate::base::error::{Error, Result};
 
-/// Runs a third-party reader on untrusted bytes.
+/// Runs a third-party reader on bytes that may be damaged.
 ///
-/// The crates assert and unwrap on decoded data, so damaged bytes can make them panic: arrow-ipc in `fb_to_schema`,
-/// arrow-buffer in `BooleanBuffer::new` for a batch with more rows than bits, parquet in
-/// `ColumnChunkMetaData::byte_range`. Partial results are never used: callers drop the reader after an error.
+/// The crates use assertions and unwraps on decoded data, so damaged bytes can cause a panic. Examples are
+/// `fb_to_schema` in arrow-ipc, `BooleanBuffer::new` in arrow-buffer for a batch with more rows than bits, and
+/// `ColumnChunkMetaData::byte_range` in parquet. Partial results are never used, since callers drop the reader after
+/// an error.
 ///
 /// # Errors
-/// Fails if the reader fails or panics. `place` names the location in the file, for the message.
+/// Fails if the reader fails or panics. `place` names the part of the file that was read, for the message.
 pub(crate) fn guarded<T, E: Display>(
     path: &Path,
     place: impl Display,
     read: impl FnOnce() -> std::result::Result<T, E>,
 ) -> Result<T> {
-    // The guard ends before the error is built, so a panic in our own code is printed as usual.
+    // The guard is dropped before the error is built, so a panic in our own code is printed as usual.
     let caught = {
         let _guard = Guard::begin();
         catch_unwind(AssertUnwindSafe(read))
@@ -35,20 +36,20 @@ pub(crate) fn guarded<T, E: Display>(
 }
 
 thread_local! {
-    /// Number of third-party readers running on this thread.
+    /// Number of third-party readers that are running on this thread.
     static GUARDS: Cell<u32> = const { Cell::new(0) };
 }
 
 impl Error {
-    /// Returns whether this thread runs a third-party reader. Its panics become errors. A panic hook can call this, so as
-    /// not to print the same text as the error.
+    /// Returns whether a third-party reader is running on this thread. Its panics become errors. A panic hook can call
+    /// this function to avoid printing the text of such an error a second time.
     pub fn replaces_panic() -> bool {
-        // Thread-local storage may be destroyed already if a thread panics while it ends.
+        // If a thread panics while it ends, its thread-local storage may already be destroyed.
         GUARDS.try_with(Cell::get).is_ok_and(|guards| guards > 0)
     }
 }
 
-/// Held while a third-party reader runs.
+/// Guard that counts a running third-party reader.
 struct Guard;
 
 impl Guard {
@@ -72,7 +73,7 @@ pub(super) fn damaged(path: &Path, place: impl Display, fault: &str) -> Error {
     ))
 }
 
-/// Returns the error for a column with rows of another type than the header stated.
+/// Returns the error for a column that has another type in its rows than in the header.
 pub(super) fn other_type(path: &Path, column: &str) -> Error {
     damaged(path, format!("column {column}"), "its type is not the one that the schema says")
 }
@@ -82,7 +83,7 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("the reader failed").to_owned()
 }
 
-/// Returns the error for a file that has changed.
+/// Returns the error for a file that has changed since it was opened.
 pub(super) fn changed(path: &Path) -> Error {
     Error::input(format!("{}: it has changed since it was opened; run again when nobody writes to it", path.display()))
 }

@@ -16,11 +16,11 @@ use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
 use crate::base::options::Element;
 
-/// Extensions of readable files.
+/// Extensions of the files that can be read, as messages list them.
 pub(super) const ENDINGS: &str = ".parquet, .arrow, .feather, .ipc, .jsonl, .ndjson, .npy, .npz, .safetensors, .fbin, .u8bin, .i8bin, .fvecs, .bvecs";
 
 pub(super) fn unsupported(path: &Path) -> Error {
-    // If the file is missing, its ending is not the problem to report.
+    // If the file does not exist, reports that instead of its extension.
     if !Location::is_remote(path) && matches!(path.try_exists(), Ok(false)) {
         return no_such_file(path);
     }
@@ -45,7 +45,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// Returns the format that the extension of a path stands for.
+    /// Returns the format for the extension of a path, if it is known.
     pub(super) fn of(path: &Path) -> Option<Self> {
         Some(match ending(path).as_str() {
             "parquet" => Self::Parquet,
@@ -92,7 +92,7 @@ impl Format {
         scan: ScanOptions,
         facts: &Facts,
     ) -> Result<Box<dyn VectorScan>> {
-        // Of a Parquet file, only the chunks of some columns are read.
+        // Parquet files are not read sequentially: only the chunks of some columns are read.
         let file = if self == Self::Parquet { file } else { ahead::sequential(file) };
         match self {
             Self::Parquet => parquet::scan(path, file, options, scan),

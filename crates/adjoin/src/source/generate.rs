@@ -1,7 +1,7 @@
-//! Generates files of random vectors, of any size, that are as hard to join as real ones. The same seed gives the same
-//! file on every machine.
+//! Generates files of random vectors of any size. Joins of them are as hard as joins of real data. A seed gives the
+//! same file on every machine.
 //!
-//! This module writes the file and its header; `generate_model.rs` computes the vectors.
+//! This module writes the file and its header. `generate_model.rs` computes the vectors.
 
 use std::io::{BufWriter, Write};
 
@@ -13,26 +13,27 @@ use crate::base::error::{Error, Result, device_failure};
 use crate::base::options::{DIMENSIONS_MAX, Element, ROWS_MAX, VectorType};
 use crate::base::output::{Draft, Target};
 
-/// Options of a generated file.
+/// Options for generating a file.
 #[derive(Debug, Clone, Copy)]
 pub struct Generated {
     /// Number of vectors.
     pub rows: u64,
     /// Type of the vectors.
     pub vectors: VectorType,
-    /// Difficulty of joins: 1 resembles descriptors of photographs (SIFT), 0 produces only copies of a few vectors.
-    /// Larger values mean fewer groups and a larger intrinsic dimension.
+    /// Difficulty of joins. At 1, vectors resemble descriptors of photographs (SIFT). At 0, all vectors are copies of
+    /// a few vectors. Larger values mean fewer groups and a larger intrinsic dimension.
     pub hardness: f64,
     /// Seed of the random numbers.
     pub seed: u64,
 }
 
 impl Generated {
-    /// Writes vectors to a `.fbin`, `.u8bin` or `.i8bin` file, according to the element type, or to a `.npy` file. Returns
-    /// the bytes written.
+    /// Writes vectors to a `.npy` file, or to a `.fbin`, `.u8bin` or `.i8bin` file if that extension fits the element
+    /// type. Returns the number of bytes written.
     ///
     /// # Errors
-    /// Fails if the sizes or the file's extension are invalid, the file exists, or the disk refuses.
+    /// Fails if a size or the extension is invalid, if the file exists and must not be replaced, or if it cannot be
+    /// written.
     pub fn write(&self, context: &Context, target: &Target) -> Result<u64> {
         let Target::File { path, force } = target else {
             return Err(Error::option("vectors are written to a file, not to standard output"));
@@ -40,7 +41,7 @@ impl Generated {
         check(self)?;
         let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or("");
         let header = header(self, ending)?;
-        // A draft, so that an interrupted run leaves no file that looks complete.
+        // Writes a draft first, so that an interrupted run does not leave a file that looks complete.
         let (draft, output) = Draft::create(context, path, *force)?;
         let written = output.written();
         let mut file = BufWriter::with_capacity(1 << 20, output);

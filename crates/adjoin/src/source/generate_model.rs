@@ -1,26 +1,28 @@
-//! Model of generated vectors.
+//! The random model of generated vectors.
 //!
-//! A row mixes a core, which other rows share, with its own random draw:
+//! A row is a mix of a core, which other rows share, and its own random draw:
 //!
 //! ```text
 //! row = sqrt(1 - s^2) * core + s * draw
 //! ```
 //!
-//! Cores and draws have the same distribution, and so do all rows, for any s. Three properties were fitted to 200,000
-//! SIFT descriptors of photographs:
+//! Cores and draws have the same distribution. Therefore all rows have this distribution, too, for any s. Three
+//! properties were fitted to 200,000 SIFT descriptors of photographs:
 //!
-//! - **Sizes of groups**: core k = floor([`HEAVIEST`] / u) for a uniform u. Few cores have many rows and most have few,
-//!   without limit: the more rows, the more groups.
-//! - **Tightness**: s = sqrt(u), at most 1. A group is dense at its core and thins out until it merges with the
-//!   background. Every sample has near-duplicates and also rows without any neighbor, and the distance that gives a
-//!   certain number of neighbors shrinks as rows are added.
-//! - **Spectrum**: the j-th strongest direction has a variance of 1 / ((j + [`BEND`]) * (j + [`FALL`])), so about 15
-//!   directions matter for any number of dimensions. A Walsh-Hadamard transform spreads them over all dimensions.
+//! - **Sizes of groups**: the number of a row's core is floor([`HEAVIEST`] / u), with a uniform random u. A few cores
+//!   have many rows and most cores have few. There is no limit on the number of cores: with more rows, there are more
+//!   groups.
+//! - **Tightness**: s is sqrt(u), with a uniform random u, but at most 1. A group is dense near its core and becomes
+//!   sparse until it merges with the background. Every sample has near-duplicates and also rows without any neighbor.
+//!   If rows are added, the distance that gives a certain number of neighbors shrinks.
+//! - **Spectrum**: the j-th strongest direction has the variance 1 / ((j + [`BEND`]) * (j + [`FALL`])). So about 15
+//!   directions matter for any number of dimensions. A Walsh-Hadamard transform distributes them over all dimensions.
 //!
-//! Hardness h multiplies s, `BEND` and `FALL`. At 0 all rows are copies of cores. Beyond 1 groups dissolve and the
-//! spectrum flattens, until rows are normal in all directions.
+//! Hardness h multiplies s, `BEND` and `FALL`. At 0, all rows are copies of cores. Beyond 1, groups dissolve and the
+//! spectrum becomes flat, until rows are normally distributed in all directions.
 //!
-//! Only operations that IEEE 754 defines to the bit are used, so a seed gives the same bytes on every machine.
+//! IEEE 754 defines the results of all operations here to the last bit, so a seed gives the same bytes on every
+//! machine.
 
 use half::f16;
 
@@ -28,26 +30,27 @@ use super::Generated;
 use crate::base::options::Element;
 use crate::base::random::Random;
 
-/// Number of the heaviest core. One in `HEAVIEST` + 1 rows belongs to it.
+/// Number of the heaviest core. One row in `HEAVIEST` + 1 belongs to it.
 const HEAVIEST: f64 = 48.0;
 /// Index at which the spectrum starts to fall as 1 / j.
 const BEND: f64 = 1.0;
 /// Index at which the spectrum starts to fall as 1 / j^2.
 const FALL: f64 = 20.0;
-/// Greater hardness would have no visible effect. The limit keeps products finite.
+/// Maximum hardness. A greater hardness would have no visible effect. The limit keeps products finite.
 const HARDNESS_MAX: f64 = 1e9;
-/// Standard deviation of an integer element, as in SIFT. Clips 1 element in 10,000.
+/// Standard deviation of an integer element, as in SIFT. With it, 1 element in 10,000 is clipped.
 const INTEGER_SCALE: f32 = 33.0;
-/// Most cores held, and most bytes of them. Other cores are drawn again each time they are needed.
+/// Maximum number of cores in memory, and maximum size of them in bytes. Other cores are computed each time they are
+/// needed.
 const CORES_HELD_MAX: usize = 1 << 15;
 const CORES_BYTES_MAX: usize = 16 << 20;
 
-/// Generates rows, one after the other.
+/// Generator of rows.
 pub(super) struct Model {
     element: Element,
     dimensions: usize,
     hardness: f64,
-    /// Standard deviations of the directions, strongest first. Their number is a power of two.
+    /// Standard deviations of the directions, strongest first. The number of directions is a power of two.
     deviations: Vec<f32>,
     cores: Vec<Option<Box<[f32]>>>,
     cores_seed: u64,
@@ -78,7 +81,7 @@ impl Model {
         let number = core_number(&mut self.random);
         let spread = (self.hardness * self.random.uniform().sqrt()).min(1.0);
         self.set_core(number);
-        // Square weights add up to 1, so that all rows have the same variance whatever their spread.
+        // The squares of both weights add up to 1, so that all rows have the same variance for any spread.
         let kept = (1.0 - spread * spread).sqrt() as f32;
         let spread = spread as f32;
         for (x, deviation) in self.row.iter_mut().zip(&self.deviations) {
@@ -96,9 +99,10 @@ impl Model {
 
     /// Writes a core to `row`.
     fn set_core(&mut self, number: u64) {
-        // Small numbers are the cores with most rows, so a prefix of the numbers serves most draws.
+        // The cores with the most rows have the smallest numbers. So most rows use a core that is held.
         let held = usize::try_from(number - HEAVIEST as u64).ok().and_then(|place| self.cores.get_mut(place));
-        // A generator for each core: a core that is not held is drawn again with the same values.
+        // Each core has its own random generator. So a core that is not held gets the same values each time it is
+        // computed.
         let mut random = Random::new(self.cores_seed.wrapping_add(number), "core");
         let drawn = self.deviations.iter().map(|deviation| deviation * random.rough_normal());
         match held {
@@ -108,22 +112,22 @@ impl Model {
     }
 }
 
-/// Draws the number of a core. Numbers of rare cores are limited only by 64 bits.
+/// Chooses the core of a row at random. The number of a rare core is limited only by 64 bits.
 fn core_number(random: &mut Random) -> u64 {
-    // `uniform` may return 0 but not 1, so this is never 0.
+    // `uniform` may return 0 but never 1, so this is never 0.
     let above_zero = 1.0 - random.uniform();
     (HEAVIEST / above_zero) as u64
 }
 
-/// Returns the standard deviations, scaled so that their squares add up to 1 and the transform gives every element a
-/// variance of 1.
+/// Returns the standard deviations of the directions. The sum of their squares is 1, so that the transform gives each
+/// element a variance of 1.
 fn deviations(directions: usize, hardness: f64) -> Vec<f32> {
     let variance = |j: usize| 1.0 / ((j as f64 + hardness * BEND) * (j as f64 + hardness * FALL));
     let sum: f64 = (1..=directions).map(variance).sum();
     (1..=directions).map(|j| (variance(j) / sum).sqrt() as f32).collect()
 }
 
-/// Applies the Walsh-Hadamard transform: a rotation, scaled by the square root of the row's length.
+/// Applies the Walsh-Hadamard transform: a rotation, scaled by the square root of the length of `row`.
 fn transform(row: &mut [f32]) {
     let mut half = row.len() / 2;
     while half > 0 {
@@ -139,7 +143,7 @@ fn transform(row: &mut [f32]) {
 
 /// Converts an element to an integer around 128.
 fn integer(x: f32) -> u8 {
-    // Adding a half rounds to the nearest integer, and the cast clips at 0 and 255.
+    // Adding a half makes the cast round to the nearest integer. The cast clips at 0 and 255.
     (INTEGER_SCALE * x + 128.5) as u8
 }
 
@@ -162,7 +166,7 @@ mod tests {
         bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()
     }
 
-    /// Returns the squared distances of all pairs and their rows, ascending.
+    /// Returns the squared distances of all pairs with the numbers of their rows, in ascending order.
     fn distances(rows: &[f32], dimensions: usize) -> Vec<(f32, usize, usize)> {
         let rows: Vec<&[f32]> = rows.chunks_exact(dimensions).collect();
         let squared = |i: usize, j: usize| rows[i].iter().zip(rows[j]).map(|(x, y)| (x - y) * (x - y)).sum::<f32>();
@@ -240,7 +244,7 @@ mod tests {
 
     #[test]
     fn hardness_ranges_from_copies_to_noise() {
-        // The distance of near pairs, relative to the median distance.
+        // Distance of near pairs, divided by the median distance.
         let contrast = |hardness| {
             let all = distances(&floats(32, 1000, hardness), 32);
             (all[all.len() / 500].0 / all[all.len() / 2].0).sqrt()

@@ -11,7 +11,7 @@ use crate::base::error::{Error, Result};
 /// Characters that make a path a glob.
 pub(super) const WILDCARDS: [char; 3] = ['*', '?', '['];
 
-/// Returns the files that a glob matches, in order.
+/// Returns the files that match a glob, sorted by the bytes of their paths.
 pub(super) fn glob_files(pattern: &str) -> Result<Vec<PathBuf>> {
     // As in a shell, a wildcard does not match a leading dot.
     let options = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
@@ -20,7 +20,7 @@ pub(super) fn glob_files(pattern: &str) -> Result<Vec<PathBuf>> {
             "{pattern}: is not a glob: {error}; in a glob * and ? stand for any characters, and [ begins a choice"
         ))
     })?;
-    // The crate unwraps names that are not UTF-8, so catch its panic.
+    // The glob crate panics at a name that is not UTF-8, so the panic is caught.
     let all = || Ok::<_, Error>(matches.collect::<Vec<_>>());
     let all = guarded(Path::new(pattern), "", all).map_err(|_| {
         Error::input(format!(
@@ -35,7 +35,7 @@ pub(super) fn glob_files(pattern: &str) -> Result<Vec<PathBuf>> {
             Error::device(format!("cannot list {folder}: {error}")).caused_by(error)
         })?);
     }
-    // A pattern that begins like the files to skip asks for them explicitly.
+    // If the pattern itself starts like the files to skip, the user asks for them explicitly.
     let asks_for = |start: &str| {
         Path::new(pattern).file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(start.as_bytes()))
     };

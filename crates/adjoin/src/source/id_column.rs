@@ -18,26 +18,26 @@ use super::vectors::{IdKind, Ids, TextIds};
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
 
-/// Arrow's name for the type of UUIDs, which are stored in 16 bytes.
+/// Name of Arrow's type for UUIDs, which are stored in 16 bytes.
 pub(super) const UUID_EXTENSION: &str = "arrow.uuid";
 const UUID_BYTES: i32 = 16;
 
-/// The chosen column.
+/// The chosen id column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct IdColumn {
     path: PathBuf,
-    /// Place in the file.
+    /// Place of the column in the file.
     pub(crate) place: ColumnPlace,
     pub(super) name: String,
     pub(crate) kind: IdKind,
 }
 
 impl IdColumn {
-    /// Creates the column from the field at a place of a file.
+    /// Creates the id column from the field at `place` of a file.
     ///
     /// # Errors
-    /// Fails if its type is unsuitable for ids. Falling back to row numbers silently would change the meaning of
-    /// results.
+    /// Fails if the type of the column is not suitable for ids. It must not silently use row numbers instead, since
+    /// that would change the meaning of results.
     pub(super) fn of(path: &Path, field: &Field, place: ColumnPlace) -> Result<Self> {
         let kind = kind(field).ok_or_else(|| {
             let (path, name, kind) = (path.display(), field.name(), field.data_type());
@@ -52,10 +52,10 @@ impl IdColumn {
         Ok(Self { path: path.to_owned(), place, name: field.name().clone(), kind })
     }
 
-    /// Converts the ids of some rows, the first of which is row `first_row` of the file.
+    /// Converts the ids of some rows. `first_row` is the number in the file of the first of these rows.
     ///
     /// # Errors
-    /// Fails if an id is null or too large, or the column has another type than the schema stated.
+    /// Fails if an id is null or too large, or if the column has another type than the schema states.
     pub(crate) fn convert(&self, column: &dyn Array, first_row: u64) -> Result<Ids> {
         let rows = Rows { column: self, first_row };
         match column.data_type() {
@@ -77,7 +77,7 @@ impl IdColumn {
             }
             DataType::Dictionary(_, _) => {
                 let dictionary = column.as_any_dictionary();
-                // Keys come from the file, and an invalid one must not read beyond the values.
+                // The keys are from the file. An invalid key must not cause a read beyond the values.
                 let checked = Some(TakeOptions { check_bounds: true });
                 let plain = take(dictionary.values(), dictionary.keys(), checked);
                 self.convert(&plain.map_err(|_| self.other_type())?, first_row)
@@ -91,12 +91,12 @@ impl IdColumn {
     }
 }
 
-/// Returns the kind of ids in a column, if its type is suitable.
+/// Returns the kind of the ids in a column. Returns `None` if its type is not suitable.
 fn kind(field: &Field) -> Option<IdKind> {
     match field.data_type() {
         DataType::Dictionary(_, values) => plain_kind(values),
         DataType::FixedSizeBinary(UUID_BYTES) => {
-            // Other columns of 16 bytes may be hashes or addresses, which have no canonical text.
+            // Other columns of 16 bytes may be hashes or addresses. These have no canonical text.
             let is_uuid = field.metadata().get(EXTENSION_TYPE_NAME_KEY).is_some_and(|name| name == UUID_EXTENSION);
             is_uuid.then_some(IdKind::Utf8)
         }
@@ -107,14 +107,14 @@ fn kind(field: &Field) -> Option<IdKind> {
 fn plain_kind(values: &DataType) -> Option<IdKind> {
     match values {
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Some(IdKind::Utf8),
-        // DuckDB's HUGEINT, the type of its sums
+        // This is HUGEINT of DuckDB, which is the type of its sums.
         DataType::Decimal128(_, 0) => Some(IdKind::Int64),
         integer if integer.is_integer() => Some(IdKind::Int64),
         _ => None,
     }
 }
 
-/// Formats a UUID canonically: lower case, in groups of 8, 4, 4, 4 and 12 digits.
+/// Formats a UUID in its canonical form: lower-case digits in groups of 8, 4, 4, 4 and 12.
 fn uuid_text(bytes: &[u8]) -> String {
     let digits = bytes.iter().fold(0u128, |digits, byte| digits << 8 | u128::from(*byte));
     let group = |shift: u32, count: u32| digits >> shift & ((1 << (4 * count)) - 1);
@@ -122,7 +122,7 @@ fn uuid_text(bytes: &[u8]) -> String {
     format!("{a:08x}-{b:04x}-{c:04x}-{d:04x}-{e:012x}")
 }
 
-/// Rows that are being converted.
+/// Rows of the id column that are being converted.
 struct Rows<'a> {
     column: &'a IdColumn,
     first_row: u64,
@@ -200,7 +200,8 @@ mod tests {
         Arc::new(DictionaryArray::<K>::new(keys, values))
     }
 
-    /// Reads the ids with the vectors before or after them, in each format, in batches of any size.
+    /// Reads the ids from each format, with the column of vectors before or after the ids and with batches of several
+    /// sizes.
     fn read_as(ids: &ArrayRef, expected: &Ids) {
         read_from(&TABLE_FORMATS, ids, expected);
     }
@@ -225,7 +226,7 @@ mod tests {
         Ids::Utf8(ids)
     }
 
-    /// Returns the errors of each format for ids in the column `name`.
+    /// Returns the errors with which all formats refuse the ids in the column `name`.
     fn refusals(name: &str, ids: &ArrayRef, choice: &IdChoice) -> Vec<String> {
         let folder = Folder::new();
         let options = SourceOptions { ids: choice.clone(), ..SourceOptions::default() };
@@ -263,7 +264,7 @@ mod tests {
     fn dictionaries_of_integers_and_texts_are_ids() {
         let expected = texts(&["ünï", "", "ünï", "b"]);
         let views: ArrayRef = Arc::new(StringViewArray::from_iter_values(TEXTS));
-        // the Parquet writer accepts no dictionary of views
+        // The Parquet writer does not support dictionaries of views.
         read_from(&TABLE_FORMATS[1..], &coded(UInt32Array::from(vec![2, 0, 2, 1]), views), &expected);
         let values: [ArrayRef; 2] =
             [Arc::new(StringArray::from_iter_values(TEXTS)), Arc::new(LargeStringArray::from_iter_values(TEXTS))];
@@ -310,7 +311,7 @@ mod tests {
         let column = IdColumn::of(Path::new("a"), &field, ColumnPlace::top(0)).unwrap();
         assert_eq!((column.kind, column.convert(&uuids, 0).unwrap()), (IdKind::Utf8, expected.clone()));
 
-        // as DuckDB writes them, in files without a schema of Arrow's
+        // DuckDB writes UUIDs like this, in files without a schema of Arrow.
         let folder = Folder::new();
         folder.write("a.parquet", &parquet_of_uuids(&rows));
         assert_eq!(read_all(folder.open(&["a.parquet"]).unwrap().as_ref(), 100).ids, expected);

@@ -1,7 +1,7 @@
-//! Reads JSON lines: one object per line, with names as columns.
+//! Reads JSON lines files. Each line has an object, and the names in the objects are columns.
 //!
-//! A file is read completely when it is opened, for its rows, its longest line and the types of its columns. These
-//! therefore depend on all of its rows and on nothing else. Blank lines are not rows.
+//! Opening a file reads all of it, to find the number of rows, the longest line, and the types of the columns. So the
+//! types depend on all rows and on nothing else. Blank lines are not rows.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,13 +24,13 @@ use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
 
-/// Memory of decoding: bytes per byte of text and per value, since growing arrays exist in two sizes at once.
+/// Memory for decoding, per byte of text and per value. Arrays that grow are in memory twice, in two sizes.
 const DECODED_BYTES_A_BYTE: u64 = 5;
 const DECODED_BYTES_A_VALUE: u64 = 80;
-/// Most characters of a parser's message, which quotes the line.
+/// Maximum length of a parser's message, in characters. The message quotes the line.
 const FAULT_CHARACTERS_MAX: usize = 200;
 
-/// Reads through a file and returns facts about its contents.
+/// Reads all of a file and returns facts about its contents.
 pub(super) fn inspect(
     context: &Context,
     path: &Path,
@@ -44,7 +44,7 @@ pub(super) fn inspect(
     let columns = TableColumns::choose(path, &facts.schema, options);
     let columns = columns.map_err(|error| conflict_of(path, &facts, options).unwrap_or(error))?;
     let elements = seen.element_count(columns.vector().0.way());
-    // The facts are copied out; the tree of all names is no longer needed.
+    // The tree of all names is not needed any more, since `facts` has everything for reading.
     drop(seen);
     let facts = Arc::new(facts);
     let memory = ScanMemory::claimed(facts.held_bytes(), 0);
@@ -65,7 +65,7 @@ pub(super) fn scan(
     Ok(Box::new(ColumnScan::new(columns, scan.vectors, scan.batch_bytes, Box::new(tables))))
 }
 
-/// Reads the rows of a file from `first_row` on. Only the columns at `places` are read.
+/// Reads the columns at `places`, from row `first_row` on.
 pub(super) fn tables(
     context: &Context,
     path: &Path,
@@ -78,7 +78,7 @@ pub(super) fn tables(
     Ok(Box::new(Holding::new(Box::new(Rows::new(path, file, facts, places, first_row)?), held)))
 }
 
-/// Reads through a file for its columns and the memory of its lines.
+/// Reads all of a file to find its columns and the memory for its lines.
 pub(super) fn facts(context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Result<LineFacts> {
     Ok(read_through(context, path, file)?.0)
 }
@@ -98,7 +98,7 @@ fn read_through(context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Resu
         let names_bytes = count.names_bytes;
         let text = line.text();
         seen.line(text, &mut count).map_err(|error| not_an_object(path, line.number, &error))?;
-        // Objects used as maps, with a key per row, would take memory without limit.
+        // If objects are used as maps, with a key per row, the names would take memory without limit.
         if seen.is_cut() {
             return Err(Error::input(format!(
                 "{}: line {} and those before have too many different names to be columns; give the columns the same names in all lines",
@@ -136,15 +136,15 @@ fn not_an_object(path: &Path, line: u64, error: &serde_json::Error) -> Error {
     ))
 }
 
-/// Returns the error for a requested column with values of several kinds.
+/// Returns the error for a requested column that has values of several types.
 pub(super) fn conflict_of(path: &Path, facts: &LineFacts, options: &SourceOptions) -> Option<Error> {
     let id = match &options.ids {
         IdChoice::Column(name) => Some(name.as_str()),
         IdChoice::IfThere => Some("id"),
         IdChoice::RowNumbers => None,
     };
-    // A conflict matters only in a requested column. If none is named and no column holds vectors, any column with a
-    // conflict may be the one with vectors.
+    // A conflict matters only in a requested column. If the user named no column and no other column has vectors, the
+    // column with the conflict may be the one with vectors.
     let is_meant = |conflict: &&Conflict| match &options.vector_column {
         Some(name) => *name == conflict.column || id == Some(&conflict.column),
         None => id == Some(&conflict.column) || !has_vectors(facts),
@@ -163,14 +163,14 @@ fn has_vectors(facts: &LineFacts) -> bool {
     facts.schema.fields().iter().any(is_list)
 }
 
-/// The rows of a file as tables.
+/// Iterator over the rows of a file, as tables.
 struct Rows {
     lines: Lines,
     decoder: Decoder,
     flattening: Flattening,
     has_columns: bool,
     rows_at_once: usize,
-    /// Rows left to skip at the start.
+    /// Number of rows that are still to be skipped at the start.
     skipped: u64,
 }
 
@@ -183,13 +183,13 @@ impl Rows {
         first_row: u64,
     ) -> Result<Self> {
         let ways: Vec<&[usize]> = places.iter().map(ColumnPlace::way).collect();
-        // The decoder parses only the fields of its schema and skips all others.
+        // The decoder parses only the fields in its schema. It skips all other fields.
         let fields = pruned(facts.schema.fields(), &ways);
         let conflict = |conflict: &&Conflict| {
             let names = facts.schema.fields();
             places.iter().any(|place| conflict.column.split('.').next() == Some(names[place.top_index()].name()))
         };
-        // A conflict matters only if the column is read; other columns may hold anything.
+        // A conflict matters only if the column is read. Other columns may have any values.
         if let Some(Conflict { column, words }) = facts.conflicts.iter().find(conflict)
             && fields.iter().any(|field| holds_conflict(field))
         {
@@ -223,7 +223,7 @@ impl Rows {
                 continue;
             }
             rows += 1;
-            // Counting rows needs no decoder; the lines were parsed when the file was opened.
+            // If no columns are read, rows are only counted. The lines were parsed when the file was opened.
             if self.has_columns {
                 let decode = || self.decoder.decode(line.text()).map(drop);
                 guarded(&path, format!("line {}", line.number), decode)?;
@@ -251,7 +251,7 @@ impl Iterator for Rows {
     }
 }
 
-/// Returns only the fields on some paths. A path that ends at a field includes all of it.
+/// Returns only the fields on the paths `ways`. A path that ends at a struct includes all of its fields.
 fn pruned(fields: &[FieldRef], ways: &[&[usize]]) -> Vec<FieldRef> {
     let one = |(index, field): (usize, &FieldRef)| {
         let rest: Vec<&[usize]> = ways.iter().filter(|way| way.first() == Some(&index)).map(|way| &way[1..]).collect();
@@ -333,7 +333,7 @@ mod tests {
         assert!(message.contains("row 1 has a null id"), "{message}");
     }
 
-    /// Types depend on all rows: neither the first rows nor the division into batches decides.
+    /// Checks that types depend on all rows, and neither on the first rows alone nor on the division into batches.
     #[test]
     fn json_types_depend_on_all_lines() {
         let folder = Folder::new();
@@ -389,7 +389,7 @@ mod tests {
         }
         folder.write("a.jsonl", format!("{{{names}\"v\":[1,2]}}").as_bytes());
         assert!(error_of(folder.open(&["a.jsonl"])).contains("too many different names"));
-        // columns that are neither vectors nor ids may hold anything
+        // Columns that contain neither vectors nor ids may have any values.
         folder.write(
             "a.jsonl",
             format!("{{\"m\":{{{names}\"x\":1}},\"t\":1,\"v\":[1,2]}}\n{{\"t\":[2],\"v\":[1,2]}}").as_bytes(),

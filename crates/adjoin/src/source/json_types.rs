@@ -1,4 +1,4 @@
-//! Infers the types of JSON lines columns: the type that all values of a column share, whatever their order.
+//! Infers the types of the columns of JSON lines. The type of a column fits all of its values, in any order.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,32 +10,33 @@ use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::lines::Lines;
 
-/// Limit of the names of all columns and fields, in bytes, including the facts about each. Objects used as maps, with
-/// keys that are not column names, would take any amount of memory. Fields may take half, so that columns have room.
+/// Limit on the size of the names of all columns and fields, in bytes. It includes the facts about each of them.
+/// Without this limit, objects that are used as maps, with keys that are not column names, could take any amount of
+/// memory. The fields of objects may use half of the limit, so that the other half is left for columns.
 const NAMES_BYTES_MAX: u64 = 1 << 20;
-/// Bytes of the facts about a column, without its name.
+/// Bytes of the facts about a column or field, without its name.
 const COLUMN_BYTES: u64 = 512;
 
-/// Type of columns with values of several kinds. No JSON value has it.
+/// Type that marks columns with values of several types. No JSON value has this type.
 pub(super) const CONFLICT: DataType = DataType::Binary;
 
-/// Bytes of decoded lines at a time, unless a line takes more.
+/// Memory for lines that are decoded at a time, in bytes. Exceeded only if a single line takes more.
 const DECODED_BYTES: u64 = 2 << 20;
 
-/// Facts found by reading through a file.
+/// Facts about a file, which are found by reading all of it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LineFacts {
     pub(super) rows: u64,
     pub(super) schema: SchemaRef,
     pub(super) conflicts: Vec<Conflict>,
     pub(super) line_bytes_max: usize,
-    /// Most memory that decoding a line takes.
+    /// Maximum memory for decoding a line, in bytes.
     pub(super) decoded_bytes_max: u64,
     pub(super) names_bytes: u64,
 }
 
 impl LineFacts {
-    /// Returns the columns.
+    /// Returns the schema of the columns.
     pub(super) fn schema(&self) -> SchemaRef {
         self.schema.clone()
     }
@@ -57,12 +58,13 @@ impl LineFacts {
 
     /// Returns the number of rows to decode at a time.
     pub(super) fn rows_at_once(&self) -> usize {
-        // By the largest line, so that any lines decoded at once stay within the plan.
+        // Assumes that all lines are as large as the largest one, so that the decoded lines never exceed the planned
+        // memory.
         (DECODED_BYTES / self.decoded_bytes_max.max(1)).clamp(1, 1 << 12) as usize
     }
 }
 
-/// Kinds of JSON values, except null.
+/// Types of JSON values, except null.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Boolean,
@@ -84,34 +86,34 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Facts about the values of a column, of a field, or of the elements of lists.
+/// Facts about the values of a column or a field, or about the elements of its lists.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// The first kind, and the line of its first value.
+    /// Type and line of the first value.
     first: Option<(Kind, u64)>,
-    /// The first value of another kind.
+    /// Type and line of the first value with another type.
     other: Option<(Kind, u64)>,
     number: Number,
-    /// Elements of lists.
+    /// Facts about the elements of lists.
     elements: Option<Box<Seen>>,
-    /// Number of elements of all lists.
+    /// Total number of elements of all lists.
     element_count: u64,
     fields: Keys,
 }
 
-/// Facts about the numbers seen.
+/// Facts about the numbers of a column or field.
 #[derive(Debug, Default)]
 struct Number {
     is_negative: bool,
     is_fraction: bool,
-    /// Whether a number exceeds signed 64-bit integers.
+    /// Whether a number is too large for a signed 64-bit integer.
     is_large: bool,
-    /// Line of the first integer that f64 cannot represent.
+    /// Line of the first integer that f64 cannot represent exactly.
     inexact: Option<u64>,
 }
 
 impl Number {
-    /// Returns the type that holds all of them; it may round integers.
+    /// Returns the type for all numbers. It may be a type that rounds some integers.
     fn data_type(&self) -> DataType {
         match self {
             Self { is_fraction: false, is_large: false, .. } => DataType::Int64,
@@ -120,18 +122,18 @@ impl Number {
         }
     }
 
-    /// Returns the line of an integer that would be rounded.
+    /// Returns the line of an integer that the type of the numbers would round, if there is one.
     fn rounded(&self) -> Option<u64> {
         self.inexact.filter(|_| self.data_type() == DataType::Float64)
     }
 }
 
-/// The fields of an object, in the order of first appearance.
+/// The fields of objects, in the order of their first appearance.
 #[derive(Debug, Default)]
 struct Keys {
     fields: Vec<(String, Seen)>,
     places: HashMap<String, usize>,
-    /// Whether there were more fields than are kept.
+    /// Whether some fields were left out because of the limit on names.
     is_cut: bool,
 }
 
@@ -140,39 +142,39 @@ struct Keys {
 pub(super) struct Count {
     /// Number of the current line.
     pub(super) line: u64,
-    /// Number of values and keys in it.
+    /// Number of values and keys in the current line.
     pub(super) values: u64,
-    /// Bytes of the names so far, including the facts about their columns.
+    /// Bytes of all names so far, including the facts about their columns.
     pub(super) names_bytes: u64,
 }
 
-/// A column with values of several kinds.
+/// A column with values of several types.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Conflict {
-    /// The column, or the path to one of its fields.
+    /// Name of the column, or path to one of its fields.
     pub(super) column: String,
     pub(super) words: String,
 }
 
 impl Seen {
-    /// Reads an object that makes up a line.
+    /// Reads a line, which must be an object.
     pub(super) fn line(&mut self, line: &[u8], count: &mut Count) -> serde_json::Result<()> {
         let mut deserializer = serde_json::Deserializer::from_slice(line);
         deserializer.deserialize_any(Row { seen: self, count })?;
         deserializer.end()
     }
 
-    /// Returns whether there were more names than can be columns.
+    /// Returns whether some columns were left out because of the limit on names.
     pub(super) fn is_cut(&self) -> bool {
         self.fields.is_cut
     }
 
-    /// Returns the columns.
+    /// Returns the columns as fields of a schema.
     pub(super) fn columns(&self) -> Fields {
         self.fields.fields.iter().map(|(name, seen)| Field::new(name, seen.data_type(false), true)).collect()
     }
 
-    /// Returns the number of elements of the lists at a place.
+    /// Returns the total number of elements of the lists at the end of the path `way`.
     pub(super) fn element_count(&self, way: &[usize]) -> u64 {
         match way {
             [] => self.element_count,
@@ -180,7 +182,7 @@ impl Seen {
         }
     }
 
-    /// Returns the columns and fields with values of several kinds.
+    /// Returns the columns and fields with values of several types.
     pub(super) fn conflicts(&self) -> Vec<Conflict> {
         let mut found = Vec::new();
         self.fields.fields.iter().for_each(|(name, seen)| seen.add_conflicts(name, &mut found));
@@ -192,7 +194,7 @@ impl Seen {
         if let (Some((kind, line)), Some((other, other_line))) = (self.first, self.other) {
             return add(format!("{kind} in line {line} and {other} in line {other_line}"));
         }
-        // Ids beyond 2^53 would silently become equal if they were read as floats.
+        // Ids above 2^53 could become equal if they were silently read as floats.
         if let Some(line) = self.number.rounded() {
             return add(format!(
                 "numbers that only a 64-bit float holds and, in line {line}, an integer that it rounds"
@@ -211,9 +213,9 @@ impl Seen {
         }
     }
 
-    /// Returns the type. Numbers in lists are always f64, since they are elements of vectors.
+    /// Returns the type of the values. Numbers in lists always have the type f64, since lists are vectors.
     fn data_type(&self, in_list: bool) -> DataType {
-        // Only nulls were seen, so every type fits.
+        // All values are null, so every type fits.
         let Some((kind, _)) = self.first else { return DataType::Null };
         if self.other.is_some() || self.fields.is_cut {
             return CONFLICT;
@@ -226,7 +228,7 @@ impl Seen {
             Kind::Number => self.number.data_type(),
             Kind::List => {
                 let elements = self.elements.as_ref().map_or(DataType::Null, |elements| elements.data_type(true));
-                // Empty lists only: any element type fits, and lists of floats may be vectors.
+                // All lists are empty, so every element type fits. Lists of floats may be vectors.
                 let elements = if elements == DataType::Null { DataType::Float64 } else { elements };
                 DataType::List(Arc::new(Field::new_list_field(elements, true)))
             }
@@ -238,14 +240,14 @@ impl Seen {
     fn note(&mut self, kind: Kind, line: u64) {
         match self.first {
             None => self.first = Some((kind, line)),
-            // Only the first conflict is kept, since the message names one line of each kind.
+            // Only the first conflict is recorded, since the message names just one line for each of two types.
             Some((first, _)) if first != kind => self.other = self.other.or(Some((kind, line))),
             Some(_) => {}
         }
     }
 }
 
-/// Reads the value of a line, which must be an object.
+/// Visitor of the value of a line, which must be an object.
 struct Row<'a> {
     seen: &'a mut Seen,
     count: &'a mut Count,
@@ -263,7 +265,7 @@ impl<'de> Visitor<'de> for Row<'_> {
     }
 }
 
-/// Reads any value.
+/// Visitor of any value.
 struct Value<'a> {
     seen: &'a mut Seen,
     count: &'a mut Count,
@@ -271,7 +273,7 @@ struct Value<'a> {
 
 impl Value<'_> {
     fn note_inexact(&mut self, value: i128) {
-        // Not every integer above 2^53 has an exact f64.
+        // Some integers above 2^53 have no exact f64.
         if value as f64 as i128 != value {
             self.seen.number.inexact.get_or_insert(self.count.line);
         }
@@ -359,7 +361,8 @@ impl Keys {
         Ok(())
     }
 
-    /// Returns the index of a name, probably `expected`. It is added if all names then take at most `bytes_max` bytes.
+    /// Returns the index of a name. It is probably `expected`. A new name is added unless all names together would
+    /// then take more than `bytes_max` bytes. In that case, returns `None`.
     fn place(&mut self, name: &str, expected: usize, bytes_max: u64, count: &mut Count) -> Option<usize> {
         // Most lines have the same names in the same order.
         if self.fields.get(expected).is_some_and(|(at, _)| at == name) {
@@ -368,7 +371,7 @@ impl Keys {
         if let Some(place) = self.places.get(name) {
             return Some(*place);
         }
-        // The name is held twice: in the list and as a key of the map.
+        // The name is in memory twice: in the list of fields and as a key of the map.
         let bytes = COLUMN_BYTES + 2 * name.len() as u64;
         if count.names_bytes + bytes > bytes_max {
             self.is_cut = true;
@@ -382,7 +385,7 @@ impl Keys {
     }
 }
 
-/// Reads the name of a field, and returns its index, if it has one.
+/// Visitor of the name of a field. It returns the index of the field, or `None` if the field is left out.
 struct Key<'a> {
     keys: &'a mut Keys,
     count: &'a mut Count,
@@ -394,7 +397,7 @@ impl<'de> DeserializeSeed<'de> for Key<'_> {
     type Value = Option<usize>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<usize>, D::Error> {
-        // With a visitor, the name is compared in place instead of being copied.
+        // A visitor can compare the name without copying it.
         struct Name<'a>(Key<'a>);
 
         impl Visitor<'_> for Name<'_> {

@@ -10,9 +10,9 @@ use super::foreign::changed;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 
-/// Bytes to read at a time.
+/// Number of bytes to read at a time.
 const BLOCK_BYTES: usize = 128 << 10;
-/// Longest line. Lengths of texts within a line are 32-bit numbers.
+/// Maximum length of a line, in bytes. Lengths of texts within a line are 32-bit numbers.
 const LINE_BYTES_MAX: usize = 1 << 30;
 /// Optional first bytes that mark the file as UTF-8.
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
@@ -21,7 +21,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 pub(super) struct Line<'a> {
     /// Line number, counted from 1 as in editors.
     pub(super) number: u64,
-    /// The bytes, including the line break.
+    /// Bytes of the line, including the line break.
     pub(super) bytes: &'a [u8],
 }
 
@@ -32,31 +32,32 @@ impl Line<'_> {
         if is_marked { BYTE_ORDER_MARK } else { &[] }
     }
 
-    /// Returns the contents of the line, without white space around them.
+    /// Returns the contents of the line, without surrounding white space.
     pub(super) fn text(&self) -> &[u8] {
         self.bytes[self.mark().len()..].trim_ascii()
     }
 
-    /// Returns whether the line is blank and thus not a row.
+    /// Returns whether the line is blank. Blank lines are not rows.
     pub(super) fn is_blank(&self) -> bool {
         self.text().is_empty()
     }
 }
 
-/// The lines of a file, one after the other.
+/// Reader of the lines of a file, one after the other.
 pub(super) struct Lines {
     pub(super) path: PathBuf,
     file: Arc<dyn ReadFile>,
-    /// Position in the file of the next read.
+    /// Offset in the file of the next read.
     position: u64,
     buffer: Vec<u8>,
-    /// Range of `buffer` that is read and not returned yet. Its first `searched` bytes contain no line break.
+    /// Range of `buffer` that was read but not returned yet.
     present: Range<usize>,
+    /// Number of bytes at the start of `present` that contain no end of a line.
     searched: usize,
-    /// Number of the last line that was returned.
+    /// Number of the last returned line.
     pub(super) number: u64,
-    /// Memory for lines longer than the buffer. If absent, longer lines mean that the file has changed since it was
-    /// opened.
+    /// Memory for lines that are longer than the buffer. If absent, a longer line means that the file has changed
+    /// since it was opened.
     growth: Option<(Context, Reservation)>,
     ending: Ending,
 }
@@ -70,7 +71,8 @@ enum Ending {
 }
 
 impl Ending {
-    /// Returns the length of the line that ends within `bytes`, which follow the bytes searched before.
+    /// Returns the length of the line that ends within `bytes`; `None` if it does not end there. `bytes` follow the
+    /// bytes of earlier calls.
     fn find(&mut self, bytes: &[u8]) -> Option<usize> {
         match self {
             Self::LineBreak => bytes.iter().position(|byte| *byte == b'\n').map(|at| at + 1),
@@ -80,20 +82,20 @@ impl Ending {
 }
 
 impl Lines {
-    /// Reads the lines of a file whose longest line has `line_bytes_max` bytes.
+    /// Creates a reader for a file with lines of at most `line_bytes_max` bytes.
     pub(super) fn of(path: &Path, file: Arc<dyn ReadFile>, line_bytes_max: usize) -> Self {
         Self::new(path, file, BLOCK_BYTES + line_bytes_max)
     }
 
-    /// Returns the bytes of [`Lines::of`].
+    /// Returns the bytes that a reader of [`Lines::of`] holds.
     pub(super) fn bytes(line_bytes_max: usize) -> u64 {
         (BLOCK_BYTES + line_bytes_max) as u64
     }
 
-    /// Reads the lines of a file of which nothing is known.
+    /// Creates a reader for a file with lines of unknown length. Its buffer grows if a line is longer than the buffer.
     ///
     /// # Errors
-    /// Fails if the budget does not hold a block.
+    /// Fails if the budget is too small for the initial buffer.
     pub(super) fn of_unknown(context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Result<Self> {
         let memory = context.reserve_between_runs(2 * BLOCK_BYTES as u64, &format!("{}: its lines", path.display()))?;
         Ok(Self { growth: Some((context.clone(), memory)), ..Self::new(path, file, BLOCK_BYTES) })
@@ -105,30 +107,30 @@ impl Lines {
         Self { path, file, position: 0, buffer, present: 0..0, searched: 0, number: 0, growth: None, ending }
     }
 
-    /// Returns the bytes that [`Lines::of_csv`] reserves at first.
+    /// Returns the bytes that a reader of [`Lines::of_csv`] reserves at first.
     pub(super) fn of_csv_bytes() -> u64 {
         2 * BLOCK_BYTES as u64
     }
 
-    /// Reads the records of a CSV file.
+    /// Creates a reader for the records of a CSV file. Its buffer grows if a record is longer than the buffer.
     ///
     /// # Errors
-    /// Fails if the budget does not hold a block.
+    /// Fails if the budget is too small for the initial buffer.
     pub(super) fn of_csv(context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Result<Self> {
         let memory = context.reserve_between_runs(Self::of_csv_bytes(), &format!("{}: its records", path.display()))?;
         let (growth, ending) = (Some((context.clone(), memory)), Ending::Record(RecordEnd::default()));
         Ok(Self { growth, ending, ..Self::new(path, file, BLOCK_BYTES) })
     }
 
-    /// Returns the next line. The last line needs no line break.
+    /// Returns the next line. The last line may lack a line break.
     pub(super) fn next_line(&mut self) -> Result<Option<Line<'_>>> {
         loop {
-            // Bytes that were searched before are skipped: a long line read in blocks would otherwise take quadratic
-            // time.
+            // Skips bytes that were searched before. Otherwise a long line that is read in many blocks would take
+            // quadratic time.
             let unsearched = self.present.start + self.searched;
             let end = self.ending.find(&self.buffer[unsearched..self.present.end]).map(|bytes| unsearched + bytes);
             let is_over = self.position == self.file.len();
-            // The last line needs no line break.
+            // The last line may lack a line break.
             let Some(end) = end.or((is_over && !self.present.is_empty()).then_some(self.present.end)) else {
                 if is_over {
                     return Ok(None);
@@ -145,7 +147,7 @@ impl Lines {
     }
 
     fn read_more(&mut self) -> Result<()> {
-        // The rest of a line moves to the front, so that lines are contiguous in the buffer.
+        // Moves the rest of a line to the front, so that each line is contiguous in the buffer.
         self.buffer.copy_within(self.present.clone(), 0);
         self.present = 0..self.present.len();
         if self.present.end == self.buffer.len() {
@@ -161,7 +163,8 @@ impl Lines {
 
     fn grow(&mut self) -> Result<()> {
         let (path, line) = (self.path.display(), self.number + 1);
-        // Without `growth`, the buffer was sized for the longest line of the file as it was.
+        // Without `growth`, the size of the buffer was chosen for the longest line that the file had when it was
+        // opened.
         let Some((context, memory)) = &mut self.growth else { return Err(changed(&self.path)) };
         let bytes = 2 * self.buffer.len();
         if bytes > LINE_BYTES_MAX {
@@ -170,7 +173,7 @@ impl Lines {
                 LINE_BYTES_MAX / 2
             )));
         }
-        // both buffers exist while one is copied to the other
+        // Both buffers exist while one is copied to the other.
         context.grow(memory, (self.buffer.len() + bytes) as u64, &format!("{path}: line {line}"))?;
         let mut larger = vec![0; bytes];
         larger[..self.buffer.len()].copy_from_slice(&self.buffer);
@@ -179,7 +182,7 @@ impl Lines {
     }
 }
 
-/// Finds the end of a record: a line break that is not within quotes.
+/// Search for the end of a CSV record: a line break that is not within quotes.
 #[derive(Default)]
 struct RecordEnd(Place);
 
@@ -189,18 +192,18 @@ enum Place {
     FieldStart,
     Field,
     Quoted,
-    /// After a quote within quotes. It ends the quotes unless another quote follows.
+    /// After a quote within quotes. The quotes end here unless another quote follows.
     QuoteInQuoted,
 }
 
 impl RecordEnd {
-    /// Returns how many of `bytes`, which follow the bytes searched before, belong to the record; `None` if the record
-    /// does not end among them.
+    /// Returns how many of `bytes` belong to the record. Returns `None` if the record does not end within them.
+    /// `bytes` follow the bytes of earlier calls.
     fn find(&mut self, bytes: &[u8]) -> Option<usize> {
         for (at, byte) in bytes.iter().enumerate() {
             self.0 = match (self.0, byte) {
                 (Place::Quoted, b'"') => Place::QuoteInQuoted,
-                // A doubled quote within quotes stands for a quote: the second one opens the quotes again.
+                // Two quotes within quotes stand for a quote, so the second one opens the quotes again.
                 (Place::Quoted, _) | (Place::FieldStart | Place::QuoteInQuoted, b'"') => Place::Quoted,
                 (_, b'\n' | b'\r') => {
                     self.0 = Place::FieldStart;

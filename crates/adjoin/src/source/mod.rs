@@ -1,9 +1,10 @@
 //! Reads vectors from files. Each format has a [`VectorSource`].
 //!
-//! [`open`] turns files, folders and globs into one source. Rows are counted from 0, in messages too.
+//! [`open`] combines files, folders and globs into one source. Row numbers start at 0, in messages, too.
 //!
-//! `Format` in `format.rs` lists the formats. Each has a module that inspects and scans its files, and one in `without/`
-//! that writes them without some rows. CSV is not among them: `table_file.rs` reads tables without vectors.
+//! `Format` in `format.rs` lists the formats. Each format has a module that inspects and scans its files, and a module
+//! in `without/` that copies its files without some rows. CSV is not a format of vectors: `table_file.rs` reads tables
+//! without vectors.
 
 mod ahead;
 mod arrow;

@@ -1,5 +1,5 @@
-//! Floats that are all small integers, read as bytes. Descriptors and quantized embeddings are often stored so. Bytes
-//! have the same distances, and take a quarter of the memory and of the time to compare.
+//! Reads floats as bytes if all of them are small integers. Descriptors and quantized embeddings are often stored as
+//! such floats. Distances between bytes are the same. Bytes take a quarter of the memory, and of the time to compare.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use crate::base::error::Result;
 use crate::base::geometry::as_floats;
 use crate::base::options::{Element, VectorType};
 
-/// Bytes of vectors to check at once.
+/// Size of the vectors of a batch to check, in bytes.
 const BATCH_BYTES: usize = 1 << 20;
-/// Largest sum of squared differences of elements below which f32 adds them without rounding.
+/// Upper limit for a sum of squared differences. Below it, f32 adds them without rounding.
 const EXACT_SUM_MAX: u64 = 1 << 24;
 
-/// A source of floats as bytes.
+/// A source of floats that delivers bytes.
 struct Narrowed {
     source: Arc<dyn VectorSource>,
     kernel: Kernel,
     info: SourceInfo,
 }
 
-/// Range of the elements of integers.
+/// Range of values, all of which are integers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct IntegerRange {
     least: f32,
@@ -36,7 +36,7 @@ struct IntegerRange {
 impl IntegerRange {
     const EMPTY: Self = Self { least: f32::INFINITY, most: f32::NEG_INFINITY };
 
-    /// Adds values to the range. Returns `None` if some value is not an integer.
+    /// Extends the range to `values`. Returns `None` if a value is not a finite integer.
     fn with(self, values: &[f32]) -> Option<Self> {
         let Self { mut least, mut most } = self;
         let mut are_integers = true;
@@ -45,11 +45,12 @@ impl IntegerRange {
             least = least.min(value);
             most = most.max(value);
         }
-        // Infinity is its own integer part, and NaN is skipped by `min`, but differs from its integer part.
+        // Infinity equals its integer part, so the range is checked. NaN does not equal its integer part, and `min`
+        // ignores it.
         (are_integers && least.is_finite() && most.is_finite()).then_some(Self { least, most })
     }
 
-    /// Returns the type of bytes that holds the range, if there is one and the range is not empty.
+    /// Returns the byte type that can represent the range. Returns `None` if there is none or the range is empty.
     fn element(self) -> Option<Element> {
         match (self.least, self.most) {
             (least, most) if least > most => None,
@@ -60,11 +61,12 @@ impl IntegerRange {
     }
 }
 
-/// Reads sources as bytes of one type if all of their vectors are integers that fit, and returns them as they are
-/// otherwise. This takes a scan of each source, which ends at the first vector that does not fit.
+/// Returns sources that deliver bytes if all vectors of all sources consist of integers that fit in one byte type.
+/// Otherwise returns the sources as they are. This takes a scan of each source, which ends at the first vector that
+/// does not fit.
 ///
 /// # Errors
-/// If a source cannot be read.
+/// Fails if a source cannot be read.
 pub(crate) fn narrowed<const N: usize>(
     context: &Context,
     sources: [Arc<dyn VectorSource>; N],
@@ -85,11 +87,11 @@ pub(crate) fn narrowed<const N: usize>(
     Ok(sources.map(as_bytes))
 }
 
-/// Extends a range by the vectors of a source. Returns `None` if bytes would not hold some vector, or memory does not
-/// suffice for the scan.
+/// Extends a range to the vectors of a source. Returns `None` if a vector cannot be represented by bytes, or if memory
+/// does not suffice for the scan.
 fn range_of(context: &Context, source: &dyn VectorSource, mut range: IntegerRange) -> Result<Option<IntegerRange>> {
     let VectorType { element, dimensions } = source.info().vectors;
-    // The distances of longer vectors are rounded as floats, so they would differ.
+    // With more dimensions, distances between floats are rounded, so distances between bytes would differ from them.
     if element.is_integer() || dimensions as u64 * 255 * 255 >= EXACT_SUM_MAX {
         return Ok(None);
     }
@@ -101,7 +103,7 @@ fn range_of(context: &Context, source: &dyn VectorSource, mut range: IntegerRang
         context.cancel.check()?;
         let mut faults = batch.faults.iter().map(|(row, _)| *row).peekable();
         for (row, vector) in batch.bytes.chunks_exact(source.info().vectors.bytes()).enumerate() {
-            // A row without a vector has zeros instead.
+            // A row without a vector has zeros in its place.
             if faults.next_if_eq(&row).is_some() {
                 continue;
             }
@@ -125,7 +127,7 @@ impl VectorSource for Narrowed {
     }
 
     fn scan_bytes(&self, batch_bytes: u64) -> u64 {
-        // A vector as floats, while it is converted.
+        // During the conversion, one vector is in memory as floats.
         self.source.scan_bytes(batch_bytes) + (self.info.vectors.dimensions * size_of::<f32>()) as u64
     }
 
@@ -167,7 +169,8 @@ impl VectorScan for NarrowedScan<'_> {
         let Narrowed { source, kernel, info } = self.source;
         let (from, to) = (source.info().vectors, info.vectors.element);
         self.floats.resize(from.dimensions, 0.0);
-        // In place: a vector of bytes ends before the one that it is made of.
+        // Converts in place. The bytes of a vector are written at or before the position of its floats, which are
+        // already read.
         for row in 0..batch.rows {
             as_floats(*kernel, from.element, &batch.bytes[row * from.bytes()..][..from.bytes()], &mut self.floats);
             for (byte, &float) in batch.bytes[row * from.dimensions..].iter_mut().zip(&self.floats) {

@@ -1,4 +1,4 @@
-//! Nested columns: fields of structs, named by their path, e.g. `meta.id`.
+//! Nested columns: fields of structs. They are named by their path, such as `meta.id`.
 
 use std::sync::Arc;
 
@@ -8,20 +8,21 @@ use arrow_buffer::NullBuffer;
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, Schema};
 use arrow_select::nullif::nullif;
 
-/// Place of a column: its index among the columns or, for a field of a struct, the indices on the path to it. Places
-/// sort in the order in which files list their columns.
+/// Place of a column in a schema. For a top-level column, it is the index of the column. For a field of a struct, it
+/// is the list of the indexes on the path to the field. The order of places is the order in which files list their
+/// columns.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ColumnPlace(Vec<usize>);
 
 impl ColumnPlace {
-    /// Creates the place of a column of the table itself.
+    /// Creates the place of a top-level column.
     pub(crate) fn top(index: usize) -> Self {
         Self(vec![index])
     }
 
-    /// Finds the column of this name or, if there is none, the field that the dotted name leads to.
+    /// Finds the column `name`. If there is no such column, finds the field to which the dotted name leads.
     pub(super) fn find<'a>(fields: &'a Fields, name: &str) -> Option<(Self, &'a FieldRef)> {
-        // An exact name is tried first, since names of columns may contain dots.
+        // The exact name is tried first, since the name of a column may contain dots.
         if let Some(index) = fields.iter().position(|field| field.name() == name) {
             return Some((Self::top(index), &fields[index]));
         }
@@ -34,7 +35,7 @@ impl ColumnPlace {
         })
     }
 
-    /// Returns the field at this place in a schema with these fields.
+    /// Returns the field at this place of a schema with the columns `fields`.
     pub(super) fn field<'a>(&self, fields: &'a Fields) -> &'a FieldRef {
         let (mut field, rest) = (&fields[self.0[0]], &self.0[1..]);
         for step in rest {
@@ -44,18 +45,18 @@ impl ColumnPlace {
         field
     }
 
-    /// Returns the index of the top-level column that is or contains this one.
+    /// Returns the index of the top-level column that this column is, or in which it is nested.
     pub(super) fn top_index(&self) -> usize {
         self.0[0]
     }
 
-    /// Returns the indices on the path, at least one.
+    /// Returns the indexes on the path. There is at least one.
     pub(super) fn way(&self) -> &[usize] {
         &self.0
     }
 }
 
-/// Returns the names of wanted fields of structs, at any depth.
+/// Returns the dotted names of all fields of structs for which `is_wanted` returns true, at any depth.
 pub(super) fn fields_of_structs(fields: &Fields, is_wanted: &impl Fn(&Field) -> bool) -> Vec<String> {
     let mut names = Vec::new();
     for field in fields {
@@ -67,13 +68,14 @@ pub(super) fn fields_of_structs(fields: &Fields, is_wanted: &impl Fn(&Field) -> 
     names
 }
 
-/// Extracts the columns at some places (ascending) from a table that holds nothing else, in which structs on the path
-/// are pruned.
+/// Extracts nested columns from a table. The table contains only these columns: structs on their paths have no other
+/// fields. The places of the columns are in ascending order.
 pub(super) struct Flattening(Vec<Vec<usize>>);
 
 impl Flattening {
     pub(super) fn of(places: &[ColumnPlace]) -> Self {
-        // The position within the pruned struct: how many of its fields that are read come before this one.
+        // Computes the position of a field within its pruned struct: the number of fields before it that are also
+        // read.
         let among = |way: &[usize], depth: usize| {
             let siblings = places.iter().filter(|other| other.0.len() > depth && other.0[..depth] == way[..depth]);
             let mut before: Vec<usize> =
@@ -93,7 +95,7 @@ impl Flattening {
         let column = |way: &Vec<usize>| {
             let mut column = table.columns().get(way[0]).ok_or_else(other_type)?;
             let mut above = None;
-            // A field is null if any struct around it is, whatever its own validity says.
+            // A field is null if a struct around it is null, regardless of its own validity.
             for step in &way[1..] {
                 let outer = column.as_struct_opt().ok_or_else(other_type)?;
                 above = NullBuffer::union(above.as_ref(), outer.nulls());
@@ -105,7 +107,7 @@ impl Flattening {
     }
 }
 
-/// Sets rows of a column to null if a struct around it is null.
+/// Sets a column to null in all rows in which a struct around it is null.
 fn without(column: &ArrayRef, above: Option<NullBuffer>) -> Result<ArrayRef, ArrowError> {
     match above.filter(|above| above.null_count() > 0) {
         Some(above) => nullif(column, &BooleanArray::new(!above.inner(), None)),
@@ -120,21 +122,23 @@ fn table_of(columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch, ArrowErr
     RecordBatch::try_new_with_options(schema, columns, &RecordBatchOptions::new().with_row_count(Some(rows)))
 }
 
-/// A schema in which the structs around requested columns are columns of their own, without fields, each before its
-/// fields. An Arrow message lists the parts of columns depth first, so this schema and the original one describe the
-/// same bytes. With this one, a decoder can skip fields that were not requested.
+/// A schema in which structs around requested columns are separate columns. Such a column has no fields, and precedes
+/// the columns of its fields. An Arrow message lists the parts of columns in depth-first order, so this schema
+/// describes the same bytes as the original schema. With this schema, a decoder can skip fields that are not
+/// requested.
 pub(super) struct Expanded {
     pub(super) schema: Arc<Schema>,
-    /// Path in the file of each column of `schema`.
+    /// For each column of `schema`, its path in the file.
     ways: Vec<Vec<usize>>,
-    /// Columns to read, ascending: the requested ones and the structs around them.
+    /// Indexes of the columns to read, ascending: the requested columns and the structs around them.
     pub(super) read: Vec<usize>,
-    /// For each requested column, its index among the columns read, after the indices of the structs around it.
+    /// For each requested column: the positions in `read` of the structs around it, followed by its own position in
+    /// `read`.
     chains: Vec<Vec<usize>>,
 }
 
 impl Expanded {
-    /// Expands a schema for the columns at some places, ascending.
+    /// Expands a schema for the columns at `places`, which ascend.
     pub(super) fn new(schema: &Schema, places: &[ColumnPlace]) -> Self {
         let mut columns = Vec::new();
         expand(schema.fields(), &mut Vec::new(), places, &mut columns);
@@ -150,7 +154,7 @@ impl Expanded {
         Self { schema, ways, read, chains }
     }
 
-    /// Returns the column at a requested place.
+    /// Returns the index in the expanded schema of the column at a requested place.
     pub(super) fn column(&self, place: &ColumnPlace) -> Option<usize> {
         self.ways.iter().position(|way| *way == place.0)
     }
@@ -160,13 +164,13 @@ impl Expanded {
         self.read.iter().any(|column| way.starts_with(&self.ways[*column]) && !self.is_bare(*column))
     }
 
-    /// Returns whether a column is a struct without its fields.
+    /// Returns whether a column is a struct whose fields are separate columns.
     fn is_bare(&self, column: usize) -> bool {
-        // Columns are listed depth first, so the fields of a struct follow it at once.
+        // Columns are in depth-first order, so the fields of a struct directly follow it.
         self.ways.get(column + 1).is_some_and(|next| next.len() > self.ways[column].len())
     }
 
-    /// Extracts the requested columns from a table of the columns read.
+    /// Extracts the requested columns from a table of the columns in `read`.
     pub(super) fn flatten(&self, table: RecordBatch) -> Result<RecordBatch, ArrowError> {
         if self.chains.iter().all(|chain| chain.len() == 1) {
             return Ok(table);
@@ -185,9 +189,9 @@ impl Expanded {
 fn expand(fields: &Fields, way: &mut Vec<usize>, places: &[ColumnPlace], columns: &mut Vec<(Vec<usize>, FieldRef)>) {
     for (index, field) in fields.iter().enumerate() {
         way.push(index);
-        // fields within a struct may be null if the struct is
+        // A field of a struct is null if the struct is null.
         let field = if way.len() > 1 { Arc::new(field.as_ref().clone().with_nullable(true)) } else { field.clone() };
-        // A struct is taken apart only if a requested field is inside it.
+        // A struct is expanded only if one of its fields is requested.
         let leads_on = places.iter().any(|place| place.0.len() > way.len() && place.0.starts_with(way));
         match field.data_type() {
             DataType::Struct(inner) if leads_on => {
@@ -233,7 +237,7 @@ mod tests {
         Arc::new(StringArray::from_iter_values((0..ROWS).map(|row| format!("{text}{row}"))))
     }
 
-    /// Fields of every kind around the requested ones, and a struct that is null in row 3.
+    /// Creates a table with fields of every kind around the requested ones, and with a struct that is null in row 3.
     fn nested() -> RecordBatch {
         let coded: DictionaryArray<Int8Type> = ["e", "d", "c", "b", "a"].into_iter().collect();
         let inner = [("other", texts("sibling")), ("id", texts("x")), ("v", vectors(10)), ("n", texts("sibling"))];

@@ -11,13 +11,13 @@ use crate::base::error::{Error, Result};
 use crate::base::options::Element;
 
 const MAGIC: &[u8; 6] = b"\x93NUMPY";
-/// Longest header to read. NumPy itself refuses more than 10,000 bytes.
+/// Maximum length of a header, in bytes. NumPy itself refuses headers of more than 10,000 bytes.
 pub(super) const HEADER_BYTES_MAX: u64 = 1 << 20;
 
-/// Magic, version, and the length of the header in its longer form.
+/// Size of the magic, the version, and the longer form of the header length, in bytes.
 pub(super) const START_BYTES: usize = 12;
 
-/// Stands for any structured dtype, which no vector has.
+/// Represents all structured dtypes. Vectors cannot have such a dtype.
 const STRUCTURED: &str = "structured";
 
 /// Returns the layout of a two-dimensional array.
@@ -33,7 +33,7 @@ pub(super) fn layout(path: &Path, file: &dyn ReadFile) -> Result<DenseLayout> {
     let element = header.element().map_err(wrong)?;
     let (rows, columns) = header.rows_and_columns().map_err(wrong)?;
     let dimensions = check_dimensions(path, i128::from(columns))?;
-    // In 128 bits, since a damaged header may claim any number of rows.
+    // Computed with 128 bits, since a damaged header may claim any number of rows.
     let expected = u128::from(start) + u128::from(rows) * (dimensions * element.bytes()) as u128;
     if u128::from(file.len()) != expected {
         return Err(wrong(format!(
@@ -58,27 +58,29 @@ pub(super) fn new_header(element: StoredElement, rows: u64, dimensions: usize) -
     header_of(kind, &[rows, dimensions as u64])
 }
 
-/// Creates a header of version 1.0, for a dtype without field names and an array in C order.
+/// Creates a header of version 1.0. The dtype must not have field names, and the array must be in C order.
 pub(super) fn header_of(descr: &str, shape: &[u64]) -> Vec<u8> {
     let lengths: String = shape.iter().map(|length| format!("{length}, ")).collect();
     // Python writes a tuple of one element with a trailing comma.
     let lengths = if let [_, _, ..] = shape { lengths.trim_end_matches(", ") } else { lengths.trim_end() };
     let mut dictionary = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({lengths}), }}");
-    // Magic, version and length take 10 bytes. The whole is a multiple of 64 and ends in a line break.
+    // Magic, version and length take 10 bytes. The length of the complete header is a multiple of 64, and it ends with
+    // a line break.
     let padded = (10 + dictionary.len() + 1).next_multiple_of(64) - 10;
     dictionary.push_str(&" ".repeat(padded - dictionary.len() - 1));
     dictionary.push('\n');
     [&MAGIC[..], b"\x01\x00", &(padded as u16).to_le_bytes()[..], dictionary.as_bytes()].concat()
 }
 
-/// Returns the byte range of the header's text, given the first bytes and the size of the file, or describes the fault.
+/// Returns the byte range of the text of a header, or a description of what is wrong. `start` has the first bytes of
+/// the file, `bytes` is the length of the file.
 pub(super) fn header_range(start: &[u8], bytes: u64) -> std::result::Result<Range<u64>, String> {
     let mut head = [0; START_BYTES];
     head[..start.len()].copy_from_slice(start);
     if start.len() < 10 || !head.starts_with(MAGIC) {
         return Err("is not a NumPy file, which starts with the bytes 93 4E 55 4D 50 59; write it with np.save".into());
     }
-    // Version 2.0 has a longer length than 1.0, and 3.0 differs from it only in the text encoding.
+    // The length field is longer in version 2.0 than in 1.0. Version 3.0 differs from 2.0 only in the text encoding.
     let (start, length) = match (head[6], head[7]) {
         (1, 0) => (10, u64::from(u16::from_le_bytes([head[8], head[9]]))),
         (2 | 3, 0) => (12, u64::from(u32::from_le_bytes([head[8], head[9], head[10], head[11]]))),
@@ -94,7 +96,7 @@ pub(super) fn header_range(start: &[u8], bytes: u64) -> std::result::Result<Rang
     Ok(start..start + length)
 }
 
-/// The dictionary of the header.
+/// Contents of the dictionary in a header.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) descr: String,
@@ -109,12 +111,13 @@ impl Header {
             .map_err(|fault| format!("its NumPy header cannot be parsed ({fault}); write it again with np.save"))
     }
 
-    /// Returns the bytes of an element, if a dtype such as `<f4` or `<U3` states it.
+    /// Returns the size of an element in bytes. The dtype states it in forms such as `<f4` and `<U3`. Returns `None`
+    /// for other dtypes.
     pub(super) fn element_bytes(&self) -> Option<u64> {
         let (kind, number) = (self.descr.get(..2)?, self.descr.get(2..)?);
         let number: u64 = number.parse().ok()?;
         match kind {
-            // NumPy stores texts in UTF-32, and the number counts characters.
+            // NumPy stores texts in UTF-32. The number is the number of characters.
             "<U" | ">U" => number.checked_mul(4),
             "|O" => None,
             _ => Some(number),
@@ -134,7 +137,7 @@ impl Header {
                 "shape" => shape = Some(literal.integers()?),
                 _ => return Err(format!("there is no key {}", shorten(key))),
             }
-            // NumPy writes a comma after the last entry as well; other programs may not.
+            // NumPy also writes a comma after the last entry. Other programs may not.
             if !literal.take(',') {
                 literal.expect('}')?;
                 break;
@@ -156,7 +159,7 @@ impl Header {
             "|u1" | "<u1" => Ok(StoredElement::Same(Element::U8)),
             "|i1" | "<i1" => Ok(StoredElement::Same(Element::I8)),
             "<f8" => Ok(StoredElement::F64),
-            // NumPy has no bfloat16. It saves that of ml_dtypes as two bytes without a type.
+            // NumPy has no bfloat16. It saves the bfloat16 of ml_dtypes as two bytes without a type.
             "|V2" | "<V2" => Ok(StoredElement::Bf16),
             "|O" => Err("holds Python objects (dtype |O); save np.stack(x).astype(np.float32)".into()),
             STRUCTURED => {
@@ -185,13 +188,13 @@ impl Header {
     }
 }
 
-/// A parser of Python literals.
+/// Parser of Python literals.
 struct Literal<'a> {
     rest: &'a str,
 }
 
 impl<'a> Literal<'a> {
-    /// Skips white space and then `expected`, if it is next.
+    /// Skips white space. If `expected` comes next, skips it and returns true.
     fn take(&mut self, expected: char) -> bool {
         self.rest = self.rest.trim_start();
         match self.rest.strip_prefix(expected) {
@@ -220,12 +223,12 @@ impl<'a> Literal<'a> {
         Ok(text)
     }
 
-    /// Parses a dtype: a string or, if structured, the list of its fields.
+    /// Parses a dtype: a string, or a list of fields if the dtype is structured.
     fn descr(&mut self) -> std::result::Result<String, String> {
         if !self.take('[') {
             return self.string().map(str::to_owned);
         }
-        // Fields may be structured too, so brackets are nested. What they contain is not needed.
+        // Fields may themselves be structured, so brackets may be nested. Their contents are not needed.
         let mut depth = 1;
         let end = self.rest.find(|c| {
             depth += i32::from(c == '[') - i32::from(c == ']');
@@ -268,7 +271,7 @@ impl<'a> Literal<'a> {
     }
 }
 
-/// Returns the first characters of a text from a file, escaped for a message.
+/// Returns the first characters of a text, escaped for a message.
 fn shorten(text: &str) -> String {
     text.chars().take(40).collect::<String>().escape_debug().to_string()
 }

@@ -1,7 +1,8 @@
-//! Reads NumPy's `.npz`: a zip of arrays. Arrays with a value for each row are the columns of a table.
+//! Reads NumPy's `.npz` files, which are zip files of arrays. Arrays with a value for each row are columns of a table.
 //!
-//! Two-dimensional arrays are lists of a fixed length, one-dimensional ones numbers or texts. The claims of an array
-//! are checked against its bytes in the zip before they are used, and its checksum is compared at its end.
+//! A two-dimensional array is a column of lists of a fixed length. A one-dimensional array is a column of numbers or
+//! texts. The claims of an array's header are checked against its size in the zip file before they are used. Its
+//! checksum is verified after its last byte was read.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,14 +25,14 @@ use super::vectors::VectorScan;
 use crate::base::context::Context;
 use crate::base::error::Result;
 
-/// Limits of the rows to decode at a time, in bytes (unless one row is larger) and in rows.
+/// Maximum size of the rows that are decoded at a time, in bytes (unless one row is larger) and in rows.
 const DECODED_BYTES: u64 = 1 << 20;
 const DECODED_ROWS_MAX: u64 = 1 << 16;
-/// Copies of rows in memory: as stored, as delivered, and a part of a text that grows.
+/// Number of copies of rows in memory: as stored, as delivered, and buffers of texts that grow.
 const DECODED_COPIES: u64 = 4;
 
 impl Arrays {
-    /// Returns the bytes held while the arrays at some places are read.
+    /// Returns the bytes held while the arrays at `places` are read.
     fn held_bytes(&self, places: &[usize]) -> u64 {
         let row: u64 = places.iter().filter_map(|place| self.arrays[*place].row_bytes()).sum();
         places.len() as u64 * READER_BYTES + DECODED_COPIES * row.max(DECODED_BYTES)
@@ -45,13 +46,13 @@ pub(super) fn inspect(
     file: Arc<dyn ReadFile>,
     options: &SourceOptions,
 ) -> Result<Facts> {
-    // Arrays are inspected one after the other, so one reader and one header are in memory.
+    // Arrays are inspected one after the other, so only one reader and one header are in memory.
     let room = DIRECTORY_BYTES as u64 + READER_BYTES + npy::HEADER_BYTES_MAX;
     let _room = context.reserve_between_runs(room, &format!("{}: its arrays", path.display()))?;
     let mut arrays = Arrays::read(path, file.clone())?;
     let columns = TableColumns::choose(path, &arrays.schema, options);
     let columns = columns.map_err(|error| arrays.no_column(path, options).unwrap_or(error))?;
-    // The vectors decide how many rows there are. Other arrays are columns only if they have as many.
+    // The array of vectors determines the number of rows. Other arrays are columns only if they have as many rows.
     arrays.rows = arrays.arrays[columns.vector().0.top_index()].rows().unwrap_or(0);
     let places: Vec<usize> = columns.places().iter().map(ColumnPlace::top_index).collect();
     let memory = ScanMemory::claimed(arrays.held_bytes(&places), 0);
@@ -75,7 +76,7 @@ pub(super) fn scan(
     Ok(Box::new(ColumnScan::new(columns, scan.vectors, scan.batch_bytes, Box::new(rows))))
 }
 
-/// Reads the rows of a file. Only the columns at `places` are read.
+/// Reads the columns at `places` of all rows of a file.
 pub(super) fn tables(
     context: &Context,
     path: &Path,
@@ -88,20 +89,20 @@ pub(super) fn tables(
     Ok(Box::new(Holding::new(Box::new(Rows::new(path, file, arrays, places)?), held)))
 }
 
-/// Returns the bytes that [`tables`] reserves, and refuses arrays that are no columns.
+/// Returns the bytes that [`tables`] reserves. Refuses arrays that cannot be columns.
 pub(super) fn tables_bytes(
     path: &Path,
     file: Arc<dyn ReadFile>,
     places: &[ColumnPlace],
     arrays: &Arc<Arrays>,
 ) -> Result<u64> {
-    // Refuses arrays of other lengths when the source is opened, not in the middle of a scan.
+    // Refuses arrays with another number of rows when the source is opened, instead of in the middle of a scan.
     drop(Rows::new(path, file, arrays, places)?);
     let tops: Vec<usize> = places.iter().map(ColumnPlace::top_index).collect();
     Ok(arrays.held_bytes(&tops))
 }
 
-/// The rows of some arrays as tables.
+/// Iterator over the rows of some arrays, as tables.
 struct Rows {
     columns: Vec<Column>,
     schema: SchemaRef,
@@ -147,7 +148,7 @@ impl Rows {
             columns.push(Column { values, data_type, row_bytes, is_wide: array.header.descr.starts_with("<U") });
         }
         let row_bytes: u64 = columns.iter().map(|column| column.row_bytes).sum();
-        // Rows of all columns together stay within the memory that was planned.
+        // The rows of all columns together must fit in the memory that was planned.
         let rows_at_once = (DECODED_BYTES / row_bytes.max(1)).clamp(1, DECODED_ROWS_MAX);
         let fields: Vec<FieldRef> =
             places.iter().map(|place| arrays.schema.fields()[place.top_index()].clone()).collect();
@@ -198,7 +199,7 @@ impl Column {
         })
     }
 
-    /// Decodes a text of fixed width, which is padded with zeros.
+    /// Decodes a text of fixed width, which NumPy pads with zeros.
     fn text(&self, bytes: &[u8]) -> Result<String> {
         let characters = || {
             let (points, _) = bytes.as_chunks::<4>();
@@ -229,9 +230,9 @@ fn numbers(kind: &DataType, bytes: Vec<u8>) -> ArrayRef {
     }
 }
 
-/// Copies bytes to an address that is aligned for numbers of any size.
+/// Copies bytes to an address with sufficient alignment for numbers of any size.
 fn aligned(bytes: &[u8]) -> Buffer {
-    // Values follow a header of any length, so they are rarely aligned in the buffer that was read.
+    // In the buffer that was read, values follow a header of any length, so they are rarely aligned.
     Buffer::from_slice_ref(bytes)
 }
 
@@ -248,7 +249,7 @@ mod tests {
     use rawzip::ZipArchiveWriter;
     use std::io::Write;
 
-    /// Creates a file of arrays, each with its dtype, its shape and its bytes.
+    /// Creates a file from arrays. Each has a name, a dtype, a shape, and its bytes.
     fn npz(arrays: &[(&str, &str, &[u64], &[u8])], is_deflated: bool) -> Vec<u8> {
         let mut archive = ZipArchiveWriter::new(Vec::new());
         for (name, descr, shape, values) in arrays {

@@ -1,4 +1,4 @@
-//! The arrays of an `.npz` file: its directory, their headers and their bytes.
+//! The arrays of an `.npz` file: the directory of the file, and the headers and bytes of its arrays.
 
 use std::io::{self, BufReader, Read};
 use std::ops::Range;
@@ -16,25 +16,25 @@ use super::options::{IdChoice, SourceOptions};
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
 
-/// Most arrays in a file, and most bytes of a row of an array.
+/// Maximum number of arrays in a file, and maximum number of bytes in a row of an array.
 const ARRAYS_MAX: usize = 1_000;
 const ROW_BYTES_MAX: u64 = 16 << 20;
-/// Size of the pieces in which the directory is read; each holds at least one entry.
+/// Size of the pieces in which the directory is read, in bytes. Each piece has at least one entry.
 pub(super) const DIRECTORY_BYTES: usize = 128 << 10;
-/// Memory for reading an array: a buffer, and the state of inflating.
+/// Memory for reading an array, in bytes: a buffer, and the state of the decompression.
 const BUFFER_BYTES: usize = 64 << 10;
 pub(super) const READER_BYTES: u64 = BUFFER_BYTES as u64 + (96 << 10);
-/// Limits of the facts kept of each array: its name, its dtype and its shape.
+/// Limits on the facts about an array: bytes of its name and its dtype, and number of its dimensions.
 const NAME_BYTES_MAX: usize = 1_000;
 const DTYPE_BYTES_MAX: usize = 100;
 const DIMENSIONS_OF_ARRAYS_MAX: usize = 64;
-/// Largest factor by which deflate compresses.
+/// Upper bound on the compression ratio of deflate.
 const GROWTH_MAX: u64 = 1_040;
 
-/// Type of arrays that are not columns. No column has it.
+/// Type that marks arrays that cannot be columns. Columns never have this type.
 pub(super) const NO_COLUMN: DataType = DataType::Binary;
 
-/// Contents of the directory of a file and of the headers of its arrays.
+/// Contents of a file's directory and of the headers of its arrays.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Arrays {
     pub(super) arrays: Vec<Stored>,
@@ -47,40 +47,40 @@ pub(super) struct Arrays {
 pub(super) struct Stored {
     pub(super) name: String,
     pub(super) header: Header,
-    /// Bytes before its values.
+    /// Size of its header, which precedes the values.
     pub(super) header_bytes: u64,
     place: Range<u64>,
     pub(super) is_deflated: bool,
-    /// Bytes after inflating, including the header.
+    /// Decompressed size in bytes, including the header.
     pub(super) bytes: u64,
     crc: u32,
 }
 
 impl Stored {
-    /// Returns the bytes of a row, if the dtype states the bytes of an element.
+    /// Returns the size of a row in bytes. Returns `None` if the dtype does not state the size of an element.
     pub(super) fn row_bytes(&self) -> Option<u64> {
         let width = self.header.element_bytes()?;
         self.header.shape.get(1..)?.iter().try_fold(width, |bytes, length| bytes.checked_mul(*length))
     }
 
-    /// Returns the first dimension.
+    /// Returns the number of rows, which is the first dimension.
     pub(super) fn rows(&self) -> Option<u64> {
         self.header.shape.first().copied()
     }
 
-    /// Returns whether the values of a row are scattered, as in Fortran order.
+    /// Returns whether the values of a row are not contiguous, as in Fortran order.
     pub(super) fn is_by_columns(&self) -> bool {
         self.header.fortran_order && self.header.shape.len() > 1
     }
 
-    /// Returns the type of its column.
+    /// Returns the type of the array as a column.
     pub(super) fn data_type(&self) -> DataType {
         let element = element_type(&self.header.descr);
         match (&self.header.shape[..], element) {
-            // A row is read as a whole, so its length is limited before anything else.
+            // A row is read as a whole, so its size is checked first.
             _ if self.row_bytes().is_none_or(|bytes| bytes > ROW_BYTES_MAX) => NO_COLUMN,
             ([_], Some(element)) => element,
-            // In Fortran order, the values of a row are scattered over the array, which is read front to back.
+            // In Fortran order, the values of a row are not contiguous, but the array is read from front to back.
             ([_, length], Some(element)) if !self.header.fortran_order && element.is_numeric() => {
                 match i32::try_from(*length) {
                     Ok(length) => DataType::FixedSizeList(Arc::new(Field::new_list_field(element, false)), length),
@@ -92,7 +92,7 @@ impl Stored {
     }
 }
 
-/// Returns the type of numbers or texts of a dtype.
+/// Returns the type of numbers or texts that a dtype describes, if it is supported.
 fn element_type(descr: &str) -> Option<DataType> {
     Some(match descr {
         "|b1" => DataType::Boolean,
@@ -113,7 +113,7 @@ fn element_type(descr: &str) -> Option<DataType> {
 }
 
 impl Arrays {
-    /// Returns the columns.
+    /// Returns the schema of all arrays.
     pub(super) fn schema(&self) -> SchemaRef {
         self.schema.clone()
     }
@@ -123,7 +123,7 @@ impl Arrays {
         &self.arrays
     }
 
-    /// Iterates over the arrays with as many rows as there are vectors.
+    /// Iterates over the arrays that have as many rows as there are vectors.
     pub(super) fn of_rows(&self) -> impl Iterator<Item = &Stored> {
         self.arrays.iter().filter(|array| array.rows() == Some(self.rows))
     }
@@ -139,7 +139,7 @@ impl Arrays {
         let mut entries = archive.entries(&mut buffer);
         let mut arrays = Vec::new();
         while let Some(entry) = entries.next_entry().map_err(failed)? {
-            // Other members are not arrays; NumPy skips them too.
+            // Members with other names are not arrays. NumPy skips them, too.
             let name = String::from_utf8_lossy(entry.file_path().as_ref()).into_owned();
             let Some(name) = name.strip_suffix(".npy") else { continue };
             let wrong = |what: &str| refused(path, name, what);
@@ -154,7 +154,7 @@ impl Arrays {
             let (bytes, crc, found) = (entry.uncompressed_size_hint(), entry.crc32(), entry.wayfinder());
             let (start, end) = archive.get_entry(found).map_err(failed)?.compressed_data_range();
             let stored = end.saturating_sub(start);
-            // Checked before anything is allocated: a small file may claim any size.
+            // Checked before anything is allocated, since a small file may claim any size.
             let is_possible = if is_deflated { bytes / GROWTH_MAX <= stored } else { bytes == stored };
             if end > archive.get_ref().0.len() || !is_possible {
                 return Err(wrong("has not the bytes that the zip claims; it is damaged: save it again"));
@@ -163,7 +163,7 @@ impl Arrays {
                 return Err(wrong("is one of too many arrays; 1,000 can be read"));
             }
             let member = Member { place: start..end, is_deflated, bytes, crc };
-            // Headers are read now, since the directory does not state types and shapes.
+            // Headers are read now, because the directory does not state types and shapes.
             arrays.push(member.stored(path, name.to_owned(), &zip)?);
         }
         let field = |array: &Stored| Field::new(&array.name, array.data_type(), false);
@@ -181,7 +181,8 @@ impl Arrays {
         self.arrays.iter().any(is_vectors)
     }
 
-    /// Returns the error for a requested array that cannot be a column.
+    /// Returns the error for an array that the options choose although it cannot be a column. Returns `None` if there
+    /// is no such array.
     pub(super) fn no_column(&self, path: &Path, options: &SourceOptions) -> Option<Error> {
         let named = |name: &str| self.arrays.iter().find(|array| array.name == name && array.data_type() == NO_COLUMN);
         let id = match &options.ids {
@@ -213,7 +214,7 @@ impl Arrays {
     }
 }
 
-/// Place of an array in a zip.
+/// Location and size of an array in a zip file.
 struct Member {
     place: Range<u64>,
     is_deflated: bool,
@@ -222,7 +223,7 @@ struct Member {
 }
 
 impl Member {
-    /// Reads the array's header, and checks that it implies as many bytes as the directory states.
+    /// Reads the header of the array. Checks that it implies the size that the directory states.
     fn stored(self, path: &Path, name: String, zip: &Zip) -> Result<Stored> {
         let Self { place, is_deflated, bytes, crc } = self;
         let mut stored = Stored { name, header: Header::default(), header_bytes: 0, place, is_deflated, bytes, crc };
@@ -232,7 +233,7 @@ impl Member {
         let wrong = |what: String| refused(path, &stored.name, &what);
         let range = npy::header_range(&head, bytes).map_err(wrong)?;
         let mut text = vec![0; (range.end - range.start) as usize];
-        // the start is shorter in version 1, so some of the text has been read already
+        // The fields before the text are shorter in version 1.0, so a part of the text may have been read already.
         let begun = (head.len() as u64).saturating_sub(range.start) as usize;
         let begun = begun.min(text.len());
         text[..begun].copy_from_slice(&head[range.start as usize..range.start as usize + begun]);
@@ -246,7 +247,7 @@ impl Member {
         (stored.header, stored.header_bytes) = (header, range.end);
         let values =
             || stored.rows().map_or(stored.header.element_bytes(), |rows| stored.row_bytes()?.checked_mul(rows));
-        // nothing is read of arrays of unknown width
+        // If the size of an element is unknown, the array is never read, so its size does not matter.
         match values() {
             Some(values) if values.checked_add(range.end) != Some(bytes) => Err(refused(
                 path,
@@ -275,27 +276,27 @@ fn failed(path: &Path, place: &str, error: &io::Error) -> Error {
     }
 }
 
-/// Returns the device's error beneath the errors of crates, if there is one.
+/// Searches an error and its causes for an error of the device.
 fn device_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a DeviceError> {
     let inner = error.downcast_ref::<io::Error>().and_then(|error| error.get_ref());
     let below = || error.source().and_then(device_error);
     error.downcast_ref().or_else(|| inner.and_then(|error| device_error(error))).or_else(below)
 }
 
-/// A file of the device, for the zip crate.
+/// Adapter of a file of the device for the zip crate.
 #[derive(Clone)]
 struct Zip(Arc<dyn ReadFile>);
 
 impl ReaderAt for Zip {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        // The crate expects a short read at the end of the file; the device reports an error there.
+        // The crate expects a short read at the end of the file, but the device would report an error.
         let present = self.0.len().saturating_sub(offset).min(buffer.len() as u64) as usize;
         self.0.read_at(offset, &mut buffer[..present]).map_err(io::Error::other)?;
         Ok(present)
     }
 }
 
-/// The bytes of an array, header and values, read in order.
+/// Reader of the bytes of an array: first its header, then its values.
 pub(super) struct Values {
     pub(super) path: PathBuf,
     pub(super) name: String,
@@ -311,7 +312,7 @@ enum Bytes {
 }
 
 impl Values {
-    /// Starts at the first byte of the header.
+    /// Creates a reader at the first byte of the header.
     pub(super) fn at_start(path: &Path, array: &Stored, file: Arc<dyn ReadFile>) -> Self {
         let range = RangeReader::new(Zip(file), array.place.clone());
         let stored = BufReader::with_capacity(BUFFER_BYTES, range);
@@ -323,7 +324,7 @@ impl Values {
         Self { path, name, bytes, crc: Crc::new(), expected_crc: array.crc, left: array.bytes }
     }
 
-    /// Reads the next bytes, which must exist. Compares the checksum at the end of the array.
+    /// Reads the next bytes, which must exist. After the last byte of the array, verifies the checksum.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> Result<()> {
         let read = match &mut self.bytes {
             Bytes::Stored(bytes) => bytes.read_exact(buffer),
@@ -332,7 +333,7 @@ impl Values {
         read.map_err(|error| failed(&self.path, &format!("array {}", self.name), &error))?;
         self.crc.update(buffer);
         self.left = self.left.saturating_sub(buffer.len() as u64);
-        // The checksum covers all of the array, so values are passed on before it is known.
+        // The checksum covers the whole array, so values are returned before it can be verified.
         if self.left == 0 && self.crc.sum() != self.expected_crc {
             let fault = "its checksum is not the one that the zip has";
             return Err(super::foreign::damaged(&self.path, format!("array {}", self.name), fault));
@@ -340,9 +341,9 @@ impl Values {
         Ok(())
     }
 
-    /// Skips bytes.
+    /// Skips the next `bytes` bytes.
     pub(super) fn skip(&mut self, bytes: u64) -> Result<()> {
-        // Reads instead of seeking: the checksum covers the skipped bytes too, and deflated ones cannot be skipped.
+        // Reads the bytes instead of seeking, since the checksum covers them and deflate streams cannot be skipped.
         let mut buffer = vec![0; bytes.min(BUFFER_BYTES as u64) as usize];
         let mut left = bytes;
         while left > 0 {

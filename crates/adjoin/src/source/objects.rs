@@ -1,4 +1,4 @@
-//! Finds the files of a source in an object store.
+//! Finds the files of a source that is in an object store.
 
 use std::path::{Path, PathBuf};
 
@@ -10,10 +10,10 @@ use super::globs::{WILDCARDS, no_match};
 use super::table_formats::refuse_tables_of;
 use crate::base::error::{Error, Result};
 
-/// Schemes that the message about a missing device names.
+/// Schemes that the message for a build without object stores names.
 const SCHEMES: &str = "s3://, gs://, az:// and http(s)://";
 
-/// What a remote name leads to.
+/// Files that a remote name stands for.
 pub(super) enum Objects {
     /// Single objects, sorted by the bytes of their URLs.
     Files(Vec<PathBuf>),
@@ -21,11 +21,11 @@ pub(super) enum Objects {
     Folder(FolderFiles),
 }
 
-/// Checks that the device reaches a remote name, and that the name holds no secret, which messages and manifests would
-/// repeat.
+/// Checks that the device can read a remote name. Also checks that the name contains no secret, since messages and
+/// manifests would repeat it.
 ///
 /// # Errors
-/// Fails if not.
+/// Fails if the device cannot read the name, or if the name may contain a secret.
 pub(crate) fn check_remote(device: &dyn Device, name: RemoteName<'_>) -> Result<()> {
     let url = name.public_url();
     if name.may_hold_secret() {
@@ -50,10 +50,10 @@ pub(crate) fn is_glob(name: RemoteName<'_>) -> bool {
     name.key.contains(WILDCARDS)
 }
 
-/// Finds the objects of a remote name, which is an object, a glob or a prefix.
+/// Finds the objects of a remote name. The name may be an object, a glob or a prefix.
 ///
 /// # Errors
-/// Fails if nothing matches, the store refuses, or the objects are parts of a table with a log.
+/// Fails if nothing matches, if the object store denies access, or if the objects belong to a table with a log.
 pub(super) fn find(device: &dyn Device, source: &str, name: RemoteName<'_>, split: Option<&str>) -> Result<Objects> {
     check_remote(device, name)?;
     if is_glob(name) {
@@ -69,7 +69,7 @@ pub(super) fn find(device: &dyn Device, source: &str, name: RemoteName<'_>, spli
         Some(_) => {
             let folder = path.parent().unwrap_or(path);
             let log = folder.join("_delta_log");
-            // Failures do not count: the user may be allowed to read the object, but not to list others.
+            // Errors are ignored: the user may have permission to read the object, but not to list others.
             if matches!(device.kind(&log), Ok(Some(FileKind::Folder))) {
                 refuse_tables_of(folder, &[log.join("any")])?;
             }
@@ -79,7 +79,7 @@ pub(super) fn find(device: &dyn Device, source: &str, name: RemoteName<'_>, spli
     }
 }
 
-/// Finds the objects that match a glob. As in a shell, `*` matches no slash and no leading dot.
+/// Finds the objects that match a glob. As in a shell, `*` matches neither a slash nor a leading dot.
 fn glob(device: &dyn Device, source: &str, name: RemoteName<'_>) -> Result<Vec<PathBuf>> {
     if name.is_web() {
         return Err(Error::input(format!(
@@ -112,7 +112,7 @@ fn glob(device: &dyn Device, source: &str, name: RemoteName<'_>) -> Result<Vec<P
     if files.is_empty() { Err(no_match(source)) } else { Ok(files) }
 }
 
-/// Returns the URL of a source that is in an object store.
+/// Returns the remote name of a source. Returns `None` if the source is not in an object store.
 pub(super) fn remote(source: &str) -> Option<RemoteName<'_>> {
     match Location::of(Path::new(source)) {
         Location::Remote(name) => Some(name),

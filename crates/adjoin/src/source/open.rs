@@ -1,4 +1,4 @@
-//! Resolves the names of a source to files, and opens them.
+//! Finds the files that the user's names of a source stand for, and opens them.
 
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::base::message::{Argument, message};
 use crate::base::options::Element;
 use crate::base::output::Target;
 
-/// Opens files as [`open`] does, and refuses a set without rows.
+/// Opens files as [`open`] does. Refuses a set that has no rows.
 ///
 /// # Errors
 /// Fails as [`open`] does, or if there are no rows.
@@ -36,19 +36,19 @@ pub(crate) fn open_nonempty(
     Ok(source)
 }
 
-/// Opens files on the context's device as one set of vectors, in the order given.
+/// Opens files on the context's device as one set of vectors, in the given order.
 ///
-/// Each of `sources` is a file, a folder of files of one format, or a glob such as `part-*.parquet`. Files of a folder
-/// (including its subfolders) or of a glob are sorted by the bytes of their paths. Folders and globs skip hidden files
-/// and files whose names start with `_`. Folders also skip files with other extensions, which the notes of the source
-/// list.
+/// Each of `sources` is a file, a folder with files of one format, or a glob such as `part-*.parquet`. The files of a
+/// folder (including its subfolders) or of a glob are sorted by the bytes of their paths. Folders and globs skip
+/// hidden files and files with names that start with `_`. Folders also skip files with other extensions; the notes of
+/// the source list these files.
 ///
 /// The extension determines the format: `.parquet`; `.arrow`, `.feather`, `.ipc`; `.jsonl`, `.ndjson`; `.npy`, `.npz`;
 /// `.safetensors`; `.fbin`, `.u8bin`, `.i8bin`; `.fvecs`, `.bvecs`.
 ///
-/// JSON lines files are read completely. Of other files only headers are read and, if no header states the length of
-/// vectors, rows up to the first list that is not empty. If the budget is too small for such rows, the length is
-/// estimated from headers. The estimate is good enough to plan the memory of a scan.
+/// JSON lines files are read completely. In other files, only headers are read. If no header states the number of
+/// dimensions, rows are read up to the first list that is not empty. If the budget is too small for that, the number
+/// is estimated from headers. Such an estimate is only used to plan the memory of a scan.
 ///
 /// # Errors
 /// Fails if
@@ -65,7 +65,7 @@ pub fn open(context: &Context, sources: &[String], options: &SourceOptions) -> R
         match find(context, source, options.split.as_deref())? {
             Objects::Folder(found) => {
                 notes.extend(found.note(path));
-                // If a split is chosen, nothing is read together, so there is nothing to note.
+                // If a split is chosen, no splits are read together, so there is nothing to report.
                 notes.extend(found.note_of_splits(path).filter(|_| options.split.is_none()));
                 let within = |file: &Path| file.strip_prefix(path).unwrap_or(file).to_owned();
                 files.extend(found.files.into_iter().map(|(file, format)| (within(&file), file, format)));
@@ -108,8 +108,8 @@ fn find(context: &Context, source: &str, split: Option<&str>) -> Result<Objects>
     named_files(source).map(Objects::Files)
 }
 
-/// Opens a file with the layout of `.fbin`, `.u8bin` and `.i8bin` (u32 rows, u32 dimensions, then the rows), whatever
-/// its extension. The caller supplies the element type.
+/// Opens a file with the layout of `.fbin`, `.u8bin` and `.i8bin` files (u32 rows, u32 dimensions, then the rows). The
+/// extension of the file does not matter, since the caller states the element type.
 ///
 /// # Errors
 /// Fails if the file cannot be read, its length contradicts its header, or it has no rows.
@@ -123,7 +123,7 @@ pub(crate) fn open_counted(context: &Context, path: &Path, element: Element) -> 
 }
 
 impl SourceOptions {
-    /// Returns the files that a name of a source stands for, in order, without opening them.
+    /// Returns the files that a name of a source stands for, in order. Does not open them.
     ///
     /// # Errors
     /// Fails if a folder or glob has no files, or cannot be read.
@@ -131,7 +131,7 @@ impl SourceOptions {
         let local = local_name(source);
         let source = local.as_deref().unwrap_or(source);
         let path = Path::new(source);
-        // Nothing is listed for a name in an object store: callers compare files of this machine.
+        // Names in an object store are returned as they are, because callers only compare files of this machine.
         if remote(source).is_some() {
             return Ok(vec![path.to_owned()]);
         }
@@ -142,8 +142,8 @@ impl SourceOptions {
     }
 }
 
-/// Returns a file's name relative to the named source. For a glob, it is the path after the components before the first
-/// wildcard.
+/// Returns the name of a file relative to the name that the user gave. For a glob, this is the part of the path after
+/// the components that precede the first wildcard.
 fn name_within(source: &str, path: &Path) -> PathBuf {
     let is_plain = |part: &Component<'_>| !part.as_os_str().to_string_lossy().contains(WILDCARDS);
     let named = Path::new(source);
@@ -152,7 +152,7 @@ fn name_within(source: &str, path: &Path) -> PathBuf {
     } else {
         named.components().take_while(is_plain).collect()
     };
-    // the glob crate drops `./`
+    // The glob crate removes a leading `./`.
     let fixed = [fixed.as_path(), fixed.strip_prefix(".").unwrap_or(&fixed)].into_iter();
     let within = fixed.filter_map(|fixed| path.strip_prefix(fixed).ok()).find(|way| !way.as_os_str().is_empty());
     let is_below = |way: &&Path| way.components().all(|part| matches!(part, Component::Normal(_)));
@@ -169,7 +169,7 @@ fn no_splits(source: &str) -> Error {
 
 /// Returns the files of a source that is not a folder.
 fn named_files(source: &str) -> Result<Vec<PathBuf>> {
-    // a file name may contain wildcard characters
+    // The name of a file may contain wildcard characters, so an existing file takes precedence.
     let path = Path::new(source);
     let is_plain = path.exists() || !source.contains(WILDCARDS);
     let files = if is_plain { vec![path.to_owned()] } else { glob_files(source)? };

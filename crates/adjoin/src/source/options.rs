@@ -1,22 +1,22 @@
-//! Options of reading files.
+//! Options for reading sources.
 
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
 use crate::base::options::VectorType;
 
-/// Options for reading tables. Files without columns accept no column name.
+/// Options for reading tables. For a file without columns, no column may be named.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SourceOptions {
     /// Column of the vectors. If absent, the table must have exactly one column of number lists.
     pub vector_column: Option<String>,
     /// How rows are identified.
     pub ids: IdChoice,
-    /// Split to read, of a folder in Hugging Face's layout; all splits if absent.
+    /// Split to read, if the source is a folder in Hugging Face's layout. If absent, all splits are read.
     pub split: Option<String>,
 }
 
 impl SourceOptions {
-    /// Describes the columns read, for messages about another run with other columns.
+    /// Describes the columns that are read. Used in messages about an earlier run with other options.
     pub(crate) fn in_words(&self) -> String {
         let Self { vector_column, ids, split } = self;
         let vectors =
@@ -44,7 +44,7 @@ pub enum IdChoice {
 }
 
 impl IdChoice {
-    /// Converts a caller's options: the name of a column, or a flag for no ids.
+    /// Converts a user's options. `column` is the name of the id column, `none` asks for no ids.
     ///
     /// # Errors
     /// Fails if both are given.
@@ -68,6 +68,6 @@ impl IdChoice {
 pub(super) struct ScanOptions {
     pub(super) vectors: VectorType,
     pub(super) batch_bytes: usize,
-    /// Size of the largest page or record batch that was planned for, in bytes.
+    /// Size of the largest page or record batch for which memory was planned, in bytes.
     pub(super) piece_bytes_max: u64,
 }

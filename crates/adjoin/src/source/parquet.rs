@@ -1,4 +1,4 @@
-//! Reads Parquet page by page: only the current page of each column chunk is in memory.
+//! Reads Parquet files page by page. Of each column chunk, only the current page is in memory.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -32,19 +32,19 @@ use super::window::{Failure, WindowedFile};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 
-/// Rows to decode at a time while the first vector is searched.
+/// Number of rows to decode at a time during the search for the first vector.
 const PROBED_ROWS: usize = 64;
 
-/// Bytes of the rows that are decoded at a time, unless a single row is longer.
+/// Size of the rows that are decoded at a time, in bytes. Exceeded only if a single row is longer.
 const BATCH_BYTES: u64 = 4 << 20;
 
-/// Bytes of a decoded value of fixed width, in arrays that grow.
+/// Bytes per decoded value of fixed width. Includes the free space in arrays that grow.
 const VALUE_BYTES: u64 = 24;
 
-/// Bytes of text ids to decode at once with vectors.
+/// Limit on the size that a footer may claim for a row or an id, in bytes.
 const CLAIMED_BYTES_MAX: u64 = 1 << 20;
 
-/// Most digits of a number.
+/// Maximum length of a number as text.
 const DIGITS_MAX: u64 = 24;
 
 /// Name of the footer in messages.
@@ -72,7 +72,7 @@ pub(super) fn inspect(
     let columns = footer.choose(options)?;
     let (memory, elements) = (footer.scan_memory(&columns.places())?, footer.vector_elements(&columns));
     let of_ids = columns.text_ids().map(std::slice::from_ref);
-    // A damaged footer may claim any size, so the claim is limited before batches are planned with it.
+    // A damaged footer may claim any size. So the claim is limited before batches are planned with it.
     let id_bytes = of_ids.map_or(0, |ids| footer.bytes_a_row(ids).min(CLAIMED_BYTES_MAX));
     let memory = ScanMemory { id_bytes, row_bytes: footer.row_bytes().min(CLAIMED_BYTES_MAX), ..memory };
     let footer = footer.with_piece_bytes_max(memory.piece);
@@ -94,12 +94,12 @@ pub(super) fn scan(
     Ok(Box::new(ColumnScan::new(columns, vectors, batch_bytes, tables)))
 }
 
-/// Returns the columns of a file.
+/// Returns the schema of a file.
 pub(super) fn schema(path: &Path, file: Arc<dyn ReadFile>) -> Result<SchemaRef> {
     Ok(Arc::new(schema_with_uuids(&Footer::read(path, WindowedFile::new(file))?.metadata)))
 }
 
-/// Reads the rows of a file from `first_row` on, `batch_rows` at a time. Only the columns at `places` are read.
+/// Reads the columns at `places`, from row `first_row` on, in batches of at most `batch_rows` rows.
 pub(super) fn tables(
     context: &Context,
     path: &Path,
@@ -113,17 +113,18 @@ pub(super) fn tables(
     let memory = footer.scan_memory(places)?;
     let batch_rows = footer.rows_at_once(places, batch_rows);
     let batch = footer.batch_memory(places, batch_rows, memory.piece);
-    // Reserved before any page is read, so a budget that is too small is noticed early.
+    // Reserved before any page is read, so that a budget that is too small is noticed early.
     let bytes = batch.held_with(&memory).saturating_add(ahead_bytes);
     let held = context.reserve(bytes, &format!("{}: some columns", path.display()))?;
-    // The rows before the first are skipped, so their ranges would only be in the way.
+    // If the first rows are skipped, nothing is read ahead, since the ranges of the skipped rows would be read as
+    // well.
     let footer = if first_row == 0 { footer.reading_ahead(places) } else { footer };
     let footer = footer.with_piece_bytes_max(memory.piece);
     let tables = PiecewiseTables::new(footer, places, batch_rows, first_row, batch)?;
     Ok(Box::new(Holding::new(Box::new(tables), held)))
 }
 
-/// Returns the bytes that [`tables`] reserves, and refuses columns that it cannot read.
+/// Returns the bytes that [`tables`] reserves. Refuses columns that it cannot read.
 pub(super) fn tables_bytes(
     path: &Path,
     file: Arc<dyn ReadFile>,
@@ -133,18 +134,18 @@ pub(super) fn tables_bytes(
     Ok(tables_memory(path, file, places, batch_rows)?.reading)
 }
 
-/// Bytes of some columns.
+/// Memory for reading some columns, and size of their rows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TablesMemory {
-    /// Bytes that a scan reserves.
+    /// Bytes to reserve for a scan.
     pub(crate) reading: u64,
-    /// Mean bytes of a row in the row group with the longest rows.
+    /// Mean size of a row in the row group with the longest rows, in bytes.
     pub(crate) row: u64,
-    /// A bound on the bytes of the texts of a row.
+    /// Upper bound on the size of the texts in a row, in bytes.
     pub(crate) row_max: u64,
 }
 
-/// Returns the bytes of some columns, and refuses columns that [`tables`] cannot read.
+/// Returns the memory for reading some columns. Refuses columns that [`tables`] cannot read.
 pub(super) fn tables_memory(
     path: &Path,
     file: Arc<dyn ReadFile>,
@@ -158,12 +159,12 @@ pub(super) fn tables_memory(
     let batch = footer.batch_memory(places, batch_rows, memory.piece);
     let row = footer.bytes_a_row(places);
     drop(PiecewiseTables::new(footer, places, batch_rows, 0, batch)?); // reads no page yet
-    // A text is within one page, and a piece of copied texts holds the texts of at least one row.
+    // A text is within one page, and a piece of copied texts can hold the texts of at least one row.
     let row_max = row.max(batch.copied - COPIED_BYTES);
     Ok(TablesMemory { reading: batch.held_with(&memory).saturating_add(ahead_bytes), row, row_max })
 }
 
-/// Some columns of an open file, whose rows are read from several places on.
+/// Some columns of an open file. Rows can be read several times, from any row on.
 pub(crate) struct OpenTables {
     footer: Footer,
     places: Vec<ColumnPlace>,
@@ -190,7 +191,7 @@ impl OpenTables {
         Ok(Self { footer, places: places.to_vec(), batch_rows, batch, _held: held })
     }
 
-    /// Reads the rows from `first_row` on.
+    /// Reads the rows from row `first_row` on.
     ///
     /// # Errors
     /// Fails if the file cannot be read.
@@ -200,8 +201,9 @@ impl OpenTables {
     }
 }
 
-/// Returns the number of rows of a file, and a bound on the bytes of the distinct values of some columns as texts. A
-/// text is in the file at least once, in a page or in a dictionary, unless it is stored as a change to another text.
+/// Returns the number of rows of a file, and an upper bound on the total length of the distinct values of some
+/// columns, as texts. The bound relies on the fact that each text is in the file at least once, in a page or in a
+/// dictionary. It does not hold for texts that are stored as changes to other texts.
 pub(super) fn size(path: &Path, file: Arc<dyn ReadFile>, columns: &[usize]) -> Result<(u64, u64)> {
     let footer = Footer::read(path, WindowedFile::new(file))?;
     let places: Vec<ColumnPlace> = columns.iter().copied().map(ColumnPlace::top).collect();
@@ -216,7 +218,7 @@ pub(super) fn size(path: &Path, file: Arc<dyn ReadFile>, columns: &[usize]) -> R
     Ok((footer.rows, bytes.fold(0, u64::saturating_add)))
 }
 
-/// Returns the columns of a file. Reserves memory for the footer while it is decoded.
+/// Returns the schema of a file. Reserves memory for the footer while it is decoded.
 pub(super) fn schema_within(context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Result<SchemaRef> {
     let file = WindowedFile::new(file);
     let _room = reserve_footer(context, path, &file)?;
@@ -225,11 +227,13 @@ pub(super) fn schema_within(context: &Context, path: &Path, file: Arc<dyn ReadFi
 }
 
 fn reserve_footer(context: &Context, path: &Path, file: &WindowedFile) -> Result<Reservation> {
-    // The footer's bytes are reserved first, since counting its parts reads them; then the decoded form is known.
+    // Counting the parts of the footer reads its bytes, so these are reserved first. Then the size of the decoded
+    // footer is known.
     let place = decode(path, file, FOOTER, || footer_place(file))?;
     let purpose = format!("{}: {FOOTER}", path.display());
     let stored = place.end - place.start;
-    // If not even the bytes fit, their parts cannot be counted: the refusal names a bound on the decoded form too.
+    // If not even the stored bytes fit, the parts of the footer cannot be counted. So the error also names an upper
+    // bound on the size of the decoded footer.
     let naming = context.naming_more(stored.saturating_add(decoded_bytes_max(stored)));
     let mut memory = naming.reserve_between_runs(stored, &purpose)?;
     let decoded = decode(path, file, FOOTER, || decoded_bytes(file, place))?;
@@ -237,19 +241,19 @@ fn reserve_footer(context: &Context, path: &Path, file: &WindowedFile) -> Result
     Ok(memory)
 }
 
-/// Memory of a batch of rows of some columns.
+/// Memory for a batch of rows of some columns, in bytes.
 #[derive(Debug, Clone, Copy)]
 struct BatchMemory {
-    /// Pages that texts refer to, and arrays of the other columns.
+    /// Pages to which texts refer, and arrays of all other columns.
     pages: u64,
-    /// Texts that are copied out at once.
+    /// Texts that are copied from their pages at a time.
     copied: u64,
-    /// Whether many rows may be decoded at once.
+    /// Whether many rows may be decoded at a time.
     takes_many: bool,
 }
 
 impl BatchMemory {
-    /// Returns the bytes of a batch and of the scan itself.
+    /// Returns the bytes that a batch and the scan itself hold.
     fn held_with(&self, scan: &ScanMemory) -> u64 {
         scan.held.saturating_add(self.pages).saturating_add(self.copied)
     }
@@ -272,12 +276,12 @@ impl Footer {
         TableColumns::choose(&self.path, &schema_with_uuids(&self.metadata), options)
     }
 
-    /// Refuses pages of more than `bytes` bytes.
+    /// Sets a limit on the size of a page. Larger pages are refused.
     fn with_piece_bytes_max(self, bytes: u64) -> Self {
         Self { file: self.file.with_page_bytes_max(bytes), ..self }
     }
 
-    /// Reads the chunks of some columns ahead, if the file is remote.
+    /// Reads the chunks of some columns ahead if the file is remote.
     fn reading_ahead(self, places: &[ColumnPlace]) -> Self {
         let groups = self.metadata.metadata().row_groups().iter();
         let ranges = || groups.map(|group| self.leaves(places).map(|leaf| chunk_range(group.column(leaf))).collect());
@@ -285,7 +289,7 @@ impl Footer {
         Self { file, ..self }
     }
 
-    /// Returns the Parquet columns of some columns of the table.
+    /// Returns the numbers of the Parquet columns that make up some columns of the table.
     fn leaves(&self, places: &[ColumnPlace]) -> impl Iterator<Item = usize> {
         let (parquet, mask) = (self.metadata.parquet_schema(), self.mask(places));
         (0..parquet.num_columns()).filter(move |&column| mask.leaf_included(column))
@@ -297,7 +301,7 @@ impl Footer {
         ProjectionMask::leaves(parquet, leaves)
     }
 
-    /// Returns the memory of the footer, the windows, and the pages of the chosen columns.
+    /// Returns the memory for the footer, the windows, and the pages of the chosen columns.
     fn scan_memory(&self, places: &[ColumnPlace]) -> Result<ScanMemory> {
         let metadata = self.metadata.metadata();
         let leaves = self.leaves(places);
@@ -307,8 +311,8 @@ impl Footer {
         Ok(ScanMemory::claimed(held, pages.largest))
     }
 
-    /// Returns the number of elements of all vectors according to the footer, which counts one element for a null or
-    /// empty vector.
+    /// Returns the total number of elements of all vectors according to the footer. A null or empty vector counts as
+    /// one element.
     fn vector_elements(&self, columns: &TableColumns) -> u64 {
         let groups = self.metadata.metadata().row_groups();
         let elements = self.leaves(std::slice::from_ref(columns.vector().0)).next().map(|leaf| {
@@ -318,14 +322,15 @@ impl Footer {
         elements.unwrap_or(0)
     }
 
-    /// Returns the mean decompressed bytes of a row, with all columns, in the row group with the longest rows.
+    /// Returns the mean decompressed size of a row with all columns, in the row group with the longest rows, in bytes.
     fn row_bytes(&self) -> u64 {
         let of =
             |group: &RowGroupMetaData| group.total_byte_size().unsigned_abs() / group.num_rows().unsigned_abs().max(1);
         self.metadata.metadata().row_groups().iter().map(of).max().unwrap_or(0)
     }
 
-    /// Returns the mean decompressed bytes of a row, with some columns, in the row group with the longest rows.
+    /// Returns the mean decompressed size of a row with the columns at `places`, in the row group with the longest
+    /// rows, in bytes.
     fn bytes_a_row(&self, places: &[ColumnPlace]) -> u64 {
         let leaves: Vec<usize> = self.leaves(places).collect();
         let of = |group: &RowGroupMetaData| {
@@ -337,13 +342,13 @@ impl Footer {
 
     /// Returns how many rows of some columns to decode at a time: `batch_rows`, or fewer if rows are long.
     fn rows_at_once(&self, places: &[ColumnPlace], batch_rows: usize) -> usize {
-        // Decoded texts hold the pages that they are in.
+        // Rows are limited because decoded texts keep their pages in memory.
         batch_rows.min((BATCH_BYTES / self.bytes_a_row(places).max(1)).max(1) as usize)
     }
 
-    /// Returns the memory of `batch_rows` rows of average size of some columns, and of the largest page of each column.
-    /// A single list may have all elements of its row group. If texts are stored as changes to the previous text, each
-    /// may take as much as a page, so they are decoded one row at a time.
+    /// Returns the memory for `batch_rows` rows of average size of some columns, and for the largest page of each
+    /// column. A single list may have all elements of its row group. If texts are stored as changes to the previous
+    /// text, each text may take as much as a page. Such texts are decoded one row at a time.
     fn batch_memory(&self, places: &[ColumnPlace], batch_rows: usize, page_bytes: u64) -> BatchMemory {
         let (schema, groups) = (self.metadata.parquet_schema(), self.metadata.metadata().row_groups());
         let mut batch = BatchMemory { pages: 0, copied: COPIED_BYTES, takes_many: true };
@@ -351,12 +356,12 @@ impl Footer {
             let most = |of: &dyn Fn(&ColumnChunkMetaData) -> u64| {
                 groups.iter().map(|group| of(group.column(leaf))).max().unwrap_or(0)
             };
-            // A chunk cannot have a page larger than itself, so small columns do not reserve the largest page of the
-            // file.
+            // A page cannot be larger than its chunk, so small columns do not reserve the size of the largest page in
+            // the file.
             let page = page_bytes.min(most(&|chunk| chunk.uncompressed_size().unsigned_abs()));
             batch.pages = batch.pages.saturating_add(page);
             let column = schema.column(leaf);
-            // One list may have all elements of its row group, however many rows there are.
+            // A single list may have all elements of its row group.
             if column.max_rep_level() > 0 {
                 let elements = most(&|chunk| chunk.num_values().unsigned_abs());
                 batch.pages = batch.pages.saturating_add(elements.saturating_mul(VALUE_BYTES));
@@ -371,29 +376,30 @@ impl Footer {
         batch
     }
 
-    /// Reads some columns, `rows` rows at a time.
+    /// Reads the columns at `places`, `rows` rows at a time.
     fn tables(&self, places: &[ColumnPlace], rows: usize) -> Result<Tables> {
         let reader = self.reader(places, rows, 0)?;
         let (path, file, flattening) = (self.path.clone(), self.file.clone(), Flattening::of(places));
         Ok(Box::new(ParquetTables { path, file, reader, flattening, next_row: 0 }))
     }
 
-    /// Reads vectors and ids, `rows` at a time. Reads fewer if their ids would take more than `id_bytes` bytes, since
-    /// all ids of a batch are decoded at once.
+    /// Reads vectors and ids, in batches of at most `rows` rows. If the ids of a batch would take more than `id_bytes`
+    /// bytes, batches have fewer rows, since all ids of a batch are decoded at once.
     fn scan_tables(self, columns: &TableColumns, rows: usize, id_bytes: u64) -> Result<Tables> {
         let places = columns.places();
-        // Without text ids, nothing in a batch has more bytes than the plan of the scan assumes.
+        // Without text ids, a batch never takes more memory than the plan of the scan assumes.
         let Some(ids) = columns.text_ids().map(std::slice::from_ref) else { return self.tables(&places, rows) };
         let rows = rows.min((id_bytes / self.bytes_a_row(ids).max(1)) as usize).max(1);
         let takes_many = self.batch_memory(ids, rows, u64::MAX).takes_many;
-        // No limits: the plan of the scan has them already, by the largest page and the bytes of ids.
+        // No limits are needed here: the plan of the scan already includes the largest page and the ids.
         let batch = BatchMemory { pages: u64::MAX, copied: u64::MAX, takes_many };
         Ok(Box::new(PiecewiseTables::new(self, &places, rows, 0, batch)?))
     }
 
-    /// Creates a reader of some columns, starting at `first_row`.
+    /// Creates a reader of the columns at `places` from row `first_row` on.
     fn reader(&self, places: &[ColumnPlace], rows: usize, first_row: u64) -> Result<ParquetRecordBatchReader> {
-        // Skipping reads the header of each page, so whole row groups are left out instead.
+        // The Parquet crate skips rows by reading the header of each page. So whole row groups before the first row
+        // are left out instead.
         let groups = self.metadata.metadata().row_groups();
         let (mut group, mut skipped) = (0, first_row);
         while let Some(rows) = groups.get(group).map(|group| group.num_rows().unsigned_abs()).filter(|&n| n <= skipped)
@@ -411,7 +417,7 @@ impl Footer {
     }
 }
 
-/// Returns the place of a chunk in the file, as a footer that may be damaged claims it.
+/// Returns the byte range of a chunk in the file. The footer that states it may be damaged.
 fn chunk_range(chunk: &ColumnChunkMetaData) -> Range<u64> {
     let start = chunk.dictionary_page_offset().unwrap_or(i64::MAX).min(chunk.data_page_offset()).unsigned_abs();
     start..start.saturating_add(chunk.compressed_size().unsigned_abs())
@@ -419,13 +425,13 @@ fn chunk_range(chunk: &ColumnChunkMetaData) -> Range<u64> {
 
 /// Decodes the footer, without statistics.
 pub(super) fn metadata(file: &WindowedFile) -> std::result::Result<ParquetMetaData, ParquetError> {
-    // Statistics may take more memory than all else in the footer, and nothing here uses them.
+    // Statistics are skipped, since they may take more memory than the rest of the footer and are not used here.
     let settings = ParquetMetaDataOptions::new().with_column_stats_policy(ParquetStatisticsPolicy::SkipAll);
     let bytes = read_footer(file, footer_place(file)?)?;
     ParquetMetaDataReader::decode_metadata_with_options(&bytes, Some(&settings))
 }
 
-/// Runs the Parquet crate. If the device failed meanwhile, returns that error.
+/// Runs `read`, which calls the Parquet crate. If the device failed during the call, returns the error of the device.
 pub(super) fn decode<T>(
     path: &Path,
     file: &WindowedFile,
@@ -433,11 +439,11 @@ pub(super) fn decode<T>(
     read: impl FnOnce() -> std::result::Result<T, ParquetError>,
 ) -> Result<T> {
     let decoded = guarded(path, place, read);
-    // The crate's error only quotes the device's, which has the path and the kind of the failure.
+    // The crate's error only quotes the error of the device, which has the path and the kind of the failure.
     conclude(path, place, file.take_failure(), decoded)
 }
 
-/// Returns the decoded value, or the reason why a read failed.
+/// Returns the decoded value. If a read failed, returns the reason instead.
 fn conclude<T>(path: &Path, place: &str, failure: Option<Failure>, decoded: Result<T>) -> Result<T> {
     match failure {
         Some(Failure::Device(failure)) => Err(failure.into()),
@@ -455,19 +461,19 @@ fn is_incremental(encoding: Encoding) -> bool {
     encoding == Encoding::DELTA_BYTE_ARRAY
 }
 
-/// Reads columns without vectors. Texts are copied out of their pages in pieces. If rows are larger than average
-/// somewhere, so that the pages of a batch exceed the reserved memory, the rest of the file is decoded row by row.
+/// Reader of columns other than vectors. Copies texts out of their pages in pieces. If the pages of a batch exceed the
+/// reserved memory because rows are larger than average, decodes the rest of the file row by row.
 struct PiecewiseTables {
     footer: Footer,
     places: Vec<ColumnPlace>,
-    /// Types of the columns in the file.
+    /// Types that the columns have in the file.
     types: Vec<DataType>,
     batch: BatchMemory,
     batch_rows: usize,
     reader: ParquetRecordBatchReader,
     flattening: Flattening,
     next_row: u64,
-    /// Whether the next batch skips pages of earlier rows.
+    /// Whether the next batch also reads pages of earlier rows, in order to skip these rows.
     skips: bool,
     pieces: Option<TextPieces>,
 }
@@ -513,7 +519,7 @@ impl PiecewiseTables {
                 }
                 self.pieces = None; // drop its pages before the next are read
             }
-            // Skipping reads pages of earlier rows too, so the first batch after a skip may exceed the limit.
+            // To skip rows, pages of earlier rows are read, too. So the first batch after a skip may exceed the limit.
             let is_bounded = self.batch_rows > 1 && !self.skips;
             file.begin_batch(is_bounded.then_some(self.batch.pages));
             self.skips = false;
@@ -521,7 +527,8 @@ impl PiecewiseTables {
             let next = || reader.next().transpose()?.map(|table| flattening.flatten(table)).transpose();
             let decoded = guarded(path, &place, next);
             match file.take_failure() {
-                // Rows are larger here than on average. A single row is always read, whatever its pages take.
+                // Rows are larger here than on average. A single row is always read, no matter how large its pages
+                // are.
                 Some(Failure::LargeBatch) => self.read_row_by_row()?,
                 failure => match conclude(path, &place, failure, decoded)? {
                     None => return Ok(None),
@@ -652,7 +659,7 @@ mod tests {
         }
     }
 
-    /// A file system that counts bytes, and fails after a number of reads.
+    /// File system that counts the bytes read and fails after some number of reads.
     struct Watched {
         transferred: Arc<AtomicU64>,
         longest: Arc<AtomicU64>,
@@ -827,7 +834,8 @@ mod tests {
     #[test]
     fn the_budget_for_a_large_footer_is_named_at_once() {
         let folder = Folder::new();
-        // A row group a row, so that the footer is larger than the smallest budget leaves for buffers.
+        // The file has a row group per row, so that its footer is larger than the buffers that the smallest budget
+        // allows.
         let (rows, mut bytes) = (embeddings(6_000), Vec::new());
         let mut writer = ArrowWriter::try_new(&mut bytes, rows.schema(), None).unwrap();
         for row in 0..rows.num_rows() {

@@ -1,28 +1,28 @@
-//! Checks what the bytes of a Parquet footer or page claim, before the Parquet crate relies on it. That crate walks
-//! schemas by recursion, and allocates as much memory as a page claims to need.
+//! Checks the claims of a Parquet footer or page before the Parquet crate relies on them. That crate processes schemas
+//! by recursion, and allocates as much memory as a page claims to need.
 
 use parquet::errors::{ParquetError, Result};
 
-/// Deepest schema to read. A list of structs of lists has about ten levels.
+/// Maximum depth of a schema. A list of structs of lists has about ten levels.
 pub(super) const SCHEMA_DEPTH_MAX: usize = 64;
-/// Most groups and columns of a schema.
+/// Maximum number of groups and columns in a schema.
 const SCHEMA_ELEMENTS_MAX: u64 = 1 << 20;
-/// Most row groups. The Parquet crate numbers them by i16, and allocates memory for as many as are claimed.
+/// Maximum number of row groups. The Parquet crate numbers them with i16, and allocates memory for the claimed number.
 const ROW_GROUPS_MAX: u64 = i16::MAX as u64;
-/// Deepest value to skip, as in the Parquet crate.
+/// Maximum depth of a value that is skipped. The Parquet crate has the same limit.
 const SKIPPED_DEPTH_MAX: usize = 64;
-/// Numbers of the footer's fields.
+/// Numbers of two fields of the footer.
 const SCHEMA: i64 = 2;
 const ROW_GROUPS: i64 = 4;
-/// Bytes to which a page may grow, whatever its stored length ...
+/// Maximum decompressed size of a page, in bytes, unless [`PAGE_GROWTH_MAX`] allows more.
 pub(super) const PAGE_BYTES_USUAL: u64 = 16 << 20;
-/// ... or the factor by which it may grow: a zstd block grows from 4 bytes to 128 KiB.
+/// Maximum compression ratio of a page: a zstd block can grow from 4 bytes to 128 KiB.
 const PAGE_GROWTH_MAX: u64 = 40_000;
 
-/// Numbers of parts that a footer claims.
+/// Numbers of parts according to a footer.
 #[derive(Default)]
 pub(super) struct FooterCounts {
-    /// Groups and columns of the schema.
+    /// Number of groups and columns in the schema.
     pub(super) elements: u64,
     pub(super) row_groups: u64,
 }
@@ -38,28 +38,29 @@ pub(super) struct PageSizes {
     pub(super) dictionary: Option<u64>,
 }
 
-/// Returns the sizes of the page with its header at the start of `bytes`. Checks that the page does not claim to grow
-/// beyond reason, and that a dictionary does not claim more values than bytes. The Parquet crate reports any other
-/// fault of the header.
+/// Returns the sizes of a page according to its header, which is at the start of `bytes`. Refuses a page that claims
+/// an impossible compression ratio, and a dictionary that claims more values than bytes. The Parquet crate reports all
+/// other faults of the header.
 ///
 /// # Errors
-/// Fails if the page makes such a claim.
+/// Fails if the page makes such a claim or a negative claim.
 pub(super) fn check_page(bytes: &[u8]) -> Result<PageSizes> {
     const GROWN: i64 = 2;
     const STORED: i64 = 3;
     const VALUES: i64 = 7;
     let claims = Compact { rest: bytes }.page_claims();
-    // A repeated field counts with its last value, as in the Parquet crate.
+    // If a field is repeated, its last value counts, as in the Parquet crate.
     let claim = |field| claims.iter().rev().find(|(of, _)| *of == field).map_or(0, |(_, value)| *value);
     if claims.iter().any(|(_, value)| *value < 0) {
         return Err(fault("a page claims a negative length or number of values"));
     }
     let [grown, stored, values] = [GROWN, STORED, VALUES].map(|field| claim(field).unsigned_abs());
-    // The crate allocates the decompressed size before it decompresses, so a false claim would exhaust memory.
+    // The crate allocates the decompressed size before it decompresses the page, so a false claim could exhaust the
+    // memory.
     if grown > PAGE_BYTES_USUAL.max(stored.saturating_mul(PAGE_GROWTH_MAX)) {
         return Err(fault(&format!("a page of {stored} bytes claims to grow to {grown}")));
     }
-    // Each value takes at least a byte, and the crate allocates space for as many as are claimed.
+    // Each value takes at least one byte. The crate allocates space for the claimed number of values.
     if values > grown {
         return Err(fault(&format!("a dictionary of {grown} bytes claims to hold {values} values")));
     }
@@ -67,8 +68,9 @@ pub(super) fn check_page(bytes: &[u8]) -> Result<PageSizes> {
     Ok(PageSizes { stored, grown, dictionary })
 }
 
-/// Returns the type of a field of the footer. The Parquet crate reads known fields as their expected type, whatever
-/// type the file states. If other types were accepted, it would see another schema than this check.
+/// Returns the type of a field of the footer. The Parquet crate reads a known field as the expected type, even if the
+/// file states another type. So this check must refuse other types. Otherwise the crate would see another schema than
+/// the check.
 fn kind_of_field(field: i64) -> Option<Kind> {
     match field {
         1 | 3 => Some(Kind::I32),
@@ -88,7 +90,7 @@ fn kind_of_element_field(field: i64) -> Option<Kind> {
     }
 }
 
-/// Returns the type of a field of a logical type's variant, e.g. the scale of a decimal.
+/// Returns the type of a field in a variant of a logical type, e.g. of the scale of a decimal.
 fn kind_of_logical_field(variant: i64, field: i64) -> Option<Kind> {
     match (variant, field) {
         (5, 1 | 2) | (18, 2) => Some(Kind::I32),
@@ -100,8 +102,8 @@ fn kind_of_logical_field(variant: i64, field: i64) -> Option<Kind> {
     }
 }
 
-/// Walks the schema: a list of groups and columns in depth-first order, in which each group states its number of
-/// children.
+/// Checks the claims of a footer and returns its counts. The schema is a list of groups and columns in depth-first
+/// order. Each group states its number of children.
 pub(super) fn check_schema(footer: &[u8]) -> Result<FooterCounts> {
     let mut footer = Compact { rest: footer };
     let mut counts = FooterCounts::default();
@@ -120,9 +122,9 @@ pub(super) fn check_schema(footer: &[u8]) -> Result<FooterCounts> {
             if count > ROW_GROUPS_MAX {
                 return Err(fault(&format!("it has {count} row groups, more than {ROW_GROUPS_MAX}")));
             }
-            // Fields may be repeated; the largest claim bounds what the crate allocates.
+            // Fields may be repeated. The largest claim bounds the memory that the crate allocates.
             counts.row_groups = counts.row_groups.max(count);
-            // The list was opened to read its count; it is skipped as a whole from its start.
+            // The list was only opened to read its length, so it is skipped from its start.
             footer.rest = start;
             footer.skip(kind, SKIPPED_DEPTH_MAX).ok_or_else(cut_off)?;
         } else if count > SCHEMA_ELEMENTS_MAX || element != Kind::Struct {
@@ -137,12 +139,12 @@ pub(super) fn check_schema(footer: &[u8]) -> Result<FooterCounts> {
     Ok(counts)
 }
 
-/// Checks the nesting depth of groups, given the number of children of each element.
+/// Checks the nesting depth of groups. `children` has the number of children of each element of the schema.
 fn check_depth(children: impl Iterator<Item = Option<u64>>) -> Result<()> {
     let mut open: Vec<u64> = Vec::new(); // children left, of each enclosing group
     for children in children {
         let children = children.ok_or_else(cut_off)?;
-        // Groups whose children are all read end here, before the next element is counted.
+        // A group ends before the next element if all of its children were read.
         while open.last() == Some(&0) {
             open.pop();
         }
@@ -172,7 +174,7 @@ fn cut_off() -> ParquetError {
 enum Kind {
     Bool,
     Byte,
-    /// Integers of 16, 32 and 64 bits, which are encoded alike.
+    /// Integers of 16, 32 and 64 bits, which have the same encoding.
     I32,
     Double,
     Binary,
@@ -195,7 +197,7 @@ impl Kind {
     }
 }
 
-/// A reader of Thrift's compact protocol. Methods return `None` if the bytes end or are invalid.
+/// Reader of Thrift's compact protocol. Methods return `None` if the bytes end or are invalid.
 struct Compact<'a> {
     rest: &'a [u8],
 }
@@ -221,11 +223,11 @@ impl Compact<'_> {
 
     fn integer(&mut self) -> Option<i64> {
         let zigzag = self.unsigned()?;
-        // Zigzag encoding: the lowest bit is the sign, so that small negative numbers are short.
+        // In zigzag encoding, the lowest bit is the sign, so that small negative numbers are short.
         Some((zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed())
     }
 
-    /// Returns the next field's type and sets `field` to its number. The inner value is `None` at the end of the
+    /// Returns the type of the next field and sets `field` to its number. The inner value is `None` at the end of the
     /// struct.
     #[allow(clippy::option_option)] // the end of the bytes is not the end of a struct
     fn next_field(&mut self, field: &mut i64) -> Option<Option<Kind>> {
@@ -234,12 +236,13 @@ impl Compact<'_> {
             return Some(None);
         }
         let kind = Kind::of(head & 0x0F)?;
-        // A field is stored as the step from the field before it, or in full if the step has no room in four bits.
+        // The head has the difference to the number of the previous field. If it does not fit in four bits, the full
+        // number follows.
         *field = match head >> 4 {
             0 => self.integer()?,
             step => field.checked_add(i64::from(step))?,
         };
-        // Thrift numbers fields by 16 bits, and the Parquet crate reads no more.
+        // Field numbers have 16 bits in Thrift and in the Parquet crate.
         i16::try_from(*field).ok()?;
         Some(Some(kind))
     }
@@ -258,7 +261,7 @@ impl Compact<'_> {
 
     /// Skips a value. `depth` limits the nesting of lists and structs.
     fn skip(&mut self, kind: Kind, depth: usize) -> Option<()> {
-        // The deep nesting of a damaged footer could otherwise overflow the stack.
+        // Without this limit, deep nesting in a damaged footer could overflow the stack.
         let depth = depth.checked_sub(1)?;
         let bytes = match kind {
             Kind::Bool => 0,
@@ -281,14 +284,14 @@ impl Compact<'_> {
 
     fn skip_list(&mut self, depth: usize) -> Option<()> {
         let (count, kind) = self.list()?;
-        // A bool in a list takes a byte. Every element thus takes at least one byte, so a false count soon runs out of
-        // bytes.
+        // A bool in a list takes a byte. So each element takes at least one byte, and a false count reaches the end of
+        // the bytes soon.
         let kind = if kind == Kind::Bool { Kind::Byte } else { kind };
         (0..count).try_for_each(|_| self.skip(kind, depth))
     }
 
-    /// Returns the lengths in a page's header, by field number, and the number of values in the header of the page's
-    /// kind.
+    /// Returns the lengths in a page header, each with its field number, and the number of values in the inner header
+    /// for the page's type.
     fn page_claims(&mut self) -> Vec<(i64, i64)> {
         let (mut claims, mut field) = (Vec::new(), 0);
         while let Some(Some(kind)) = self.next_field(&mut field) {
@@ -302,7 +305,7 @@ impl Compact<'_> {
                 _ => None,
             };
             claims.extend(claim.map(|claim| (field, claim)));
-            // Fields ascend, and nothing is needed after the header of the page's kind.
+            // Fields are in ascending order. Nothing after the inner header is needed.
             if claim.is_none() || field > 4 {
                 break;
             }

@@ -1,4 +1,4 @@
-//! Finds and reads the footer of a Parquet file, once its claims are checked.
+//! Finds the footer of a Parquet file and reads it after checking its claims.
 
 use std::ops::Range;
 
@@ -10,23 +10,24 @@ use parquet::file::reader::{ChunkReader, Length};
 use super::parquet_claims::{FooterCounts, check_schema, fault};
 use super::window::WindowedFile;
 
-/// A decoded footer takes at most this many times its stored bytes: a column chunk of 30 bytes becomes about 400.
+/// Upper bound on the size of a decoded footer, as a multiple of its stored size. A column chunk of 30 bytes becomes
+/// about 400 bytes.
 const FOOTER_GROWTH: u64 = 16;
-/// Bytes of a decoded column chunk, with its lists of encodings, and of an element of the schema, with its names in the
-/// schemas of Parquet and Arrow.
+/// Size of a decoded column chunk with its lists of encodings, in bytes.
 const CHUNK_BYTES: u64 = size_of::<ColumnChunkMetaData>() as u64 + 128;
+/// Size of a decoded element of the schema, in bytes. Includes its names in the schemas of Parquet and Arrow.
 const ELEMENT_BYTES: u64 = 1 << 10;
-/// Longest footer of any file ...
+/// Maximum length of a footer in any file, in bytes.
 const FOOTER_BYTES_USUAL: u64 = 16 << 20;
-/// ... and of a large file, of which the footer takes at most a quarter.
+/// Maximum length of the footer of a large file, in bytes. Such a footer is also at most a quarter of the file.
 const FOOTER_BYTES_MAX: u64 = 256 << 20;
-/// Length of the footer, then the magic bytes.
+/// Size of the end of the file, in bytes: the length of the footer and the magic bytes.
 const TRAILER_BYTES: usize = 8;
 
 /// Returns the byte range of the footer.
 ///
 /// # Errors
-/// Fails if it is missing or too long. `file` keeps errors of the device.
+/// Fails if the footer is missing or too long. If the device fails, `file` keeps its error.
 pub(super) fn footer_place(file: &WindowedFile) -> Result<Range<u64>> {
     let len = file.len();
     let trailer_start = len.checked_sub(TRAILER_BYTES as u64).ok_or_else(|| fault("it is not there"))?;
@@ -38,37 +39,37 @@ pub(super) fn footer_place(file: &WindowedFile) -> Result<Range<u64>> {
         _ => return Err(fault("it is not there, so the file is truncated or no Parquet file")),
     }
     let length = length.iter().rev().fold(0, |length, &byte| length << 8 | u64::from(byte));
-    // A damaged length must not make the reader allocate a buffer of the size of the file.
+    // The length is limited, so that a damaged length cannot make the reader allocate a buffer as large as the file.
     let longest = FOOTER_BYTES_USUAL.max(len / 4).min(FOOTER_BYTES_MAX);
     let start = trailer_start.checked_sub(length).filter(|_| length <= longest);
     let start = start.ok_or_else(|| fault(&format!("it should be {length} bytes long, in a file of {len}")))?;
     Ok(start..trailer_start)
 }
 
-/// Reads the bytes of the footer, and checks the work that it would make the Parquet crate do.
+/// Reads the bytes of the footer. Checks the claims that cause the Parquet crate to do work.
 ///
 /// # Errors
-/// Fails if its schema is too deep. `file` keeps errors of the device.
+/// Fails if the check of the claims fails. If the device fails, `file` keeps its error.
 pub(super) fn read_footer(file: &WindowedFile, place: Range<u64>) -> Result<Bytes> {
     let bytes = file.get_bytes(place.start, (place.end - place.start) as usize)?;
     check_schema(&bytes)?;
     Ok(bytes)
 }
 
-/// Returns the bytes of the decoded footer without statistics, in addition to its stored bytes.
+/// Returns the size of the decoded footer, without statistics and in addition to its stored bytes.
 ///
 /// # Errors
 /// Fails as [`read_footer`] does.
 pub(super) fn decoded_bytes(file: &WindowedFile, place: Range<u64>) -> Result<u64> {
     let bytes = file.get_bytes(place.start, (place.end - place.start) as usize)?;
     let FooterCounts { elements, row_groups } = check_schema(&bytes)?;
-    // Each row group has a chunk for each column; elements also count groups, so this is an upper bound.
+    // Each row group has a chunk for each column. `elements` also counts groups, so this is an upper bound.
     let decoded = elements.saturating_mul(row_groups.saturating_mul(CHUNK_BYTES).saturating_add(ELEMENT_BYTES));
-    // Texts about the file are copied. A footer that is shorter than it claims is bounded by its length.
+    // Texts about the file are copied. The length of the footer bounds its decoded size even if its claims are false.
     Ok(decoded.saturating_add(bytes.len() as u64).min(decoded_bytes_max(bytes.len() as u64)))
 }
 
-/// Returns the most bytes of a decoded footer of `stored` bytes.
+/// Returns an upper bound on the size of a decoded footer that has `stored` bytes in the file.
 pub(super) const fn decoded_bytes_max(stored: u64) -> u64 {
     FOOTER_GROWTH * stored
 }
@@ -86,7 +87,7 @@ mod tests {
         out.push(value as u8);
     }
 
-    /// Writes a schema element: type (columns only), repetition, name, number of children.
+    /// Writes a schema element: type (only for columns), repetition, name, number of children.
     fn element(name: &str, children: u64, out: &mut Vec<u8>) {
         let mut last = 0;
         let mut field = |number: u8, kind: u8, out: &mut Vec<u8>| {
@@ -109,7 +110,7 @@ mod tests {
         out.push(0);
     }
 
-    /// Creates a file without rows and with these schema elements.
+    /// Creates a file without rows. The elements of its schema have these numbers of children.
     fn file(children: &[u64]) -> Vec<u8> {
         let mut footer = vec![0x15, 2, 0x19, 0xFC]; // version 1, then a long list of structs
         unsigned(children.len() as u64, &mut footer);
@@ -144,9 +145,9 @@ mod tests {
                 "{message}"
             );
         }
-        // Other children of a level do not add depth.
+        // Further children of a group do not make the schema deeper.
         assert!(message(&file(&[3, 0, 2, 0, 0, 1, 0])).contains("no column holds vectors"));
-        // False counts: more children than elements, at any depth.
+        // These counts are false: they claim more children than there are elements, on several levels.
         assert!(message(&file(&vec![1 << 30; 65])).contains("nested deeper"));
         assert!(message(&file(&[1 << 30, 0])).contains("its Parquet footer"));
     }

@@ -11,33 +11,34 @@ use parquet::file::serialized_reader::SerializedPageReader;
 use super::parquet_claims::PageSizes;
 use super::window::WindowedFile;
 
-/// Pages up to this size are expected and not checked. Common writers produce pages of 1 MiB.
+/// Pages up to this size, in bytes, are expected and need no check. Common writers create pages of 1 MiB.
 const PAGE_BYTES_GRANTED: u64 = 2 << 20;
-/// Most page headers to read of a file. This suffices for a gigabyte of pages of 1 MiB, and takes a tenth of a second.
-/// If there are more pages, only the first headers of each column chunk are read, since a writer makes similar pages.
+/// Maximum number of page headers to read in a file. It covers a gigabyte of pages of 1 MiB, and reading it takes a
+/// tenth of a second. If there are more pages, only the first headers of each column chunk are read, since the pages
+/// of a writer are similar.
 const HEADERS_MAX: u64 = 1_024;
-/// Least number of headers to read per column chunk: a dictionary and the first pages.
+/// Minimum number of headers to read per column chunk: a dictionary and the first pages.
 const HEADERS_A_CHUNK: u64 = 3;
-/// How much larger than the pages that were read those of a remote file may be. Each header is a request of its own
-/// there, so only the largest chunk of a column is looked at.
+/// Safety factor for the sizes of pages in a remote file. Each header takes a request there, so only the largest chunk
+/// of each column is checked.
 const REMOTE_PAGES_GROW: u64 = 2;
-/// Bytes of a dictionary value in addition to the value itself: an offset, a view or a pointer.
+/// Bytes per dictionary value in addition to the value itself: an offset, a view or a pointer.
 const DICTIONARY_VALUE_BYTES: u64 = 16;
 
-/// Largest window of Brotli's decoder, which also holds a copy of its input.
+/// Maximum window of Brotli's decoder, in bytes. The decoder also holds a copy of its input.
 const BROTLI_WINDOW_BYTES: u64 = 16 << 20;
 
-/// Memory of the chosen columns.
+/// Memory for the pages of some columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PageMemory {
-    /// Most bytes that a scan holds.
+    /// Maximum number of bytes that a scan holds.
     pub(super) held: u64,
-    /// Bytes of the largest page, stored and decompressed together.
+    /// Size of the largest page, stored and decompressed together.
     pub(super) largest: u64,
 }
 
-/// Reads the page headers of some columns. A header that cannot be read ends the check of its chunk. Pages larger than
-/// the returned size must be refused later.
+/// Computes the memory for the pages of some columns from page headers. If a header cannot be read, the rest of its
+/// chunk is not checked. Readers must refuse pages that are larger than the returned size.
 pub(super) fn page_memory(
     file: &WindowedFile,
     metadata: &ParquetMetaData,
@@ -46,10 +47,10 @@ pub(super) fn page_memory(
     let columns: Vec<usize> = columns.collect();
     let chunks = |column: usize| metadata.row_groups().iter().map(move |group| group.column(column));
     let looked_at = columns.iter().flat_map(|column| chunks(*column)).filter(|chunk| is_looked_at(chunk)).count();
-    // Spreads the headers over all chunks, so that a wide file takes no longer to open than a narrow one.
+    // Divides the number of headers among all chunks, so that a file with many columns does not take longer to open.
     let headers_max = (HEADERS_MAX / (looked_at as u64).max(1)).max(HEADERS_A_CHUNK);
     let (headers_max, unseen) = if file.is_remote() { (HEADERS_A_CHUNK, REMOTE_PAGES_GROW) } else { (headers_max, 1) };
-    // Headers of small chunks are not read, so at least a page of the expected size may occur.
+    // Headers of small chunks are not read, so the largest page is assumed to have at least the expected size.
     let mut memory = PageMemory { held: 0, largest: 2 * PAGE_BYTES_GRANTED };
     for column in columns {
         let mut held = chunks(column).map(granted).max().unwrap_or(0);
@@ -69,7 +70,8 @@ pub(super) fn page_memory(
     memory
 }
 
-/// Returns the bytes of a chunk with pages of the expected size: a dictionary and a page, compressed and decompressed.
+/// Returns the memory for a chunk with pages of the expected size: a dictionary and a page, compressed and
+/// decompressed.
 fn granted(chunk: &ColumnChunkMetaData) -> u64 {
     3 * chunk.uncompressed_size().unsigned_abs().min(PAGE_BYTES_GRANTED)
 }
@@ -78,21 +80,21 @@ fn is_looked_at(chunk: &ColumnChunkMetaData) -> bool {
     chunk.uncompressed_size().unsigned_abs() > PAGE_BYTES_GRANTED
 }
 
-/// The pages of a column chunk that were checked.
+/// Memory for the checked pages of a column chunk.
 #[derive(Default)]
 struct ChunkPages {
     compression: Option<Compression>,
     dictionary: u64,
-    /// Bytes of the previous page. Its decoder keeps it until the next page is decoded.
+    /// Size of the previous page. Its decoder keeps it until the next page is decoded.
     before: u64,
     held: u64,
     largest: u64,
 }
 
 impl ChunkPages {
-    /// Reads up to `headers_max` headers.
+    /// Reads up to `headers_max` page headers.
     fn look(&mut self, file: &WindowedFile, chunk: &ColumnChunkMetaData, headers_max: u64) -> Result<()> {
-        // Small windows: headers are far apart, and the pages between them are not needed.
+        // Uses small windows, since headers are far apart and the pages between them are not needed.
         let file = Arc::new(file.for_headers());
         let mut pages = SerializedPageReader::new(file.clone(), chunk, 0, None)?;
         for _ in 0..headers_max {
@@ -102,7 +104,7 @@ impl ChunkPages {
             self.add(file.last_page());
             pages.skip_next_page()?;
         }
-        // pages that were not checked may be a little larger
+        // Pages that are not checked may be a little larger.
         self.held = self.held.saturating_add(self.held / 4);
         self.largest = self.largest.saturating_add(self.largest / 4);
         Ok(())
@@ -118,12 +120,12 @@ impl ChunkPages {
         };
         let read = decoding.saturating_add(page.grown);
         self.largest = self.largest.max(page.stored.saturating_add(page.grown));
-        // While a page is decoded, the dictionary and the page before it are still in memory.
+        // While a page is decoded, the dictionary and the previous page are still in memory.
         self.held = self.held.max(self.dictionary.saturating_add(self.before).saturating_add(read));
         match page.dictionary {
             Some(values) => {
                 let values = values.saturating_mul(DICTIONARY_VALUE_BYTES);
-                // Twice: the page as read and its decoded values.
+                // Counts the page twice: as read, and as decoded values.
                 self.dictionary = page.grown.saturating_mul(2).saturating_add(values);
                 self.held = self.held.max(self.dictionary);
             }
@@ -148,17 +150,18 @@ mod tests {
     use crate::source::options::ScanOptions;
 
     const DIMENSIONS: usize = 128;
-    /// Bytes of the elements that [`vectors`] creates, which is the size of a page unless it is split.
+    /// Size of the elements that [`vectors`] creates. It is also the size of a page, unless the writer splits the
+    /// pages.
     const ELEMENT_BYTES: u64 = 30_000 * DIMENSIONS as u64 * 4;
 
-    /// Creates 30,000 lists of a length that only the column's rows determine.
+    /// Creates 30,000 lists. Their type states no length.
     fn vectors(element: impl Fn(usize) -> f32) -> ArrayRef {
         let rows = (0..30_000)
             .map(|row| Some((0..DIMENSIONS).map(|k| Some(element(row * DIMENSIONS + k))).collect::<Vec<_>>()));
         Arc::new(ListArray::from_iter_primitive::<Float32Type, _, _>(rows))
     }
 
-    /// Writes one page per column chunk.
+    /// Returns properties with which a writer creates a single page per column chunk.
     fn large_pages() -> WriterPropertiesBuilder {
         WriterProperties::builder()
             .set_dictionary_enabled(false)

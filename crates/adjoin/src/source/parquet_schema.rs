@@ -14,15 +14,16 @@ use parquet::schema::types::{Type, TypePtr};
 use super::id_column::UUID_EXTENSION;
 use super::nested::ColumnPlace;
 
-/// How keys of metadata begin that adjoin wrote.
+/// Start of the metadata keys that adjoin writes.
 const OWN_KEYS: &str = "adjoin.";
 
-/// Reads dictionaries as plain values. Parquet's pages have dictionaries of their own, and Arrow's dictionaries, such
-/// as a categorical of pandas, would only be rebuilt from them. Some dictionaries of Polars could not be read at all.
+/// Changes the schema so that dictionaries are read as plain values. Pages of Parquet have their own dictionaries,
+/// from which the dictionaries of Arrow, such as a pandas categorical, would have to be rebuilt. Some dictionaries of
+/// Polars cannot be read at all.
 pub(super) fn plain_columns(metadata: ArrowReaderMetadata) -> Result<ArrowReaderMetadata, ParquetError> {
     let schema = metadata.schema();
     let fields = plain_fields(schema.fields());
-    // Most files have no such columns, and decoding the metadata again is not free.
+    // Most files have no such columns, and decoding the metadata again takes time.
     if fields == *schema.fields() {
         return Ok(metadata);
     }
@@ -41,13 +42,13 @@ fn plain_fields(fields: &Fields) -> Fields {
     fields.iter().map(plain).collect()
 }
 
-/// Returns the schema, with columns of UUIDs marked. Only Parquet's own types distinguish these from other bytes.
+/// Returns the schema in which UUID columns are marked. Only the types of Parquet distinguish UUIDs from other bytes.
 pub(super) fn schema_with_uuids(metadata: &ArrowReaderMetadata) -> Schema {
     let types = metadata.parquet_schema().root_schema().get_fields();
     Schema::new(marked(metadata.schema().fields(), types))
 }
 
-/// Returns the metadata that adjoin wrote; that of other programs may have any size.
+/// Returns the metadata that adjoin wrote. Metadata of other programs is left out, since it may have any size.
 pub(super) fn own_metadata(metadata: &ArrowReaderMetadata) -> HashMap<String, String> {
     let written = metadata.metadata().file_metadata().key_value_metadata().into_iter().flatten();
     let own = written.filter(|entry| entry.key.starts_with(OWN_KEYS));
@@ -59,7 +60,7 @@ fn marked(fields: &Fields, types: &[TypePtr]) -> Fields {
         let stored = types.get(index);
         let logical = stored.and_then(|stored| stored.get_basic_info().logical_type_ref());
         let mut field = field.as_ref().clone();
-        // Arrow has a UUID as 16 bytes. The extension type distinguishes it from other values of this length.
+        // Arrow represents a UUID as 16 bytes. The extension type distinguishes it from other values of this length.
         if logical == Some(&LogicalType::Uuid) {
             field.metadata_mut().insert(EXTENSION_TYPE_NAME_KEY.to_owned(), UUID_EXTENSION.to_owned());
         }
@@ -74,13 +75,13 @@ fn marked(fields: &Fields, types: &[TypePtr]) -> Fields {
     fields.iter().enumerate().map(marked).collect::<Vec<Field>>().into()
 }
 
-/// Returns the Parquet columns of a column of the table. A struct is a group with the same fields; the range is empty
-/// if the file differs.
+/// Returns the numbers of the Parquet columns that make up a column of the table. A struct is a group with the same
+/// fields. The range is empty if the file does not have the column.
 pub(super) fn leaves_at(schema: &Type, place: &ColumnPlace) -> Range<usize> {
     let (mut group, mut first) = (schema, 0);
     for step in place.way() {
         let fields = if group.is_group() { group.get_fields() } else { &[] };
-        // Leaves are numbered depth first, so those of earlier fields come before.
+        // Leaves are numbered depth first, so the leaves of earlier fields have lower numbers.
         first += fields.iter().take(*step).map(|field| leaf_count(field)).sum::<usize>();
         let Some(field) = fields.get(*step) else { return first..first };
         group = field;
@@ -102,8 +103,8 @@ mod tests {
     use crate::base::options::{Element, VectorType};
     use crate::source::fixtures::{Folder, read_all};
 
-    /// Writes three lists of two floats, as a field `v` of some shape. In the list column, an element has `level` as its
-    /// definition level.
+    /// Creates a file with three lists of two floats. The definition of the field is `field`. Elements in the list
+    /// column have the definition level `level`.
     fn lists(field: &str, level: i16, values: &[f32]) -> Vec<u8> {
         let schema = Arc::new(parse_message_type(&format!("message m {{ {field} }}")).unwrap());
         let mut bytes = Vec::new();
@@ -118,7 +119,7 @@ mod tests {
         bytes
     }
 
-    /// The shapes of lists before the format had a rule for them:
+    /// Checks the forms that lists had before the format had a rule for them:
     /// <https://github.com/apache/parquet-format/blob/master/LogicalTypes.md#lists>.
     #[test]
     fn lists_of_old_writers_are_read() {

@@ -1,8 +1,8 @@
-//! Texts of Parquet columns, in pieces of bounded size.
+//! Copies the texts of Parquet columns in pieces of bounded size.
 //!
-//! A page of a few bytes can stand for any amount of text: a dictionary holds each value once, and a thousand rows
-//! repeat it. Texts are therefore decoded as views, which refer to the bytes of their page, and copied out for a few
-//! rows at a time.
+//! A page of a few bytes can represent any amount of text: a dictionary contains each value once, and a thousand rows
+//! may repeat it. Therefore texts are first decoded as views, which refer to the bytes of their page. Then they are
+//! copied a few rows at a time.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use arrow_array::{Array, ArrayRef, GenericByteViewArray, RecordBatch, RecordBatc
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, Schema};
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 
-/// Bytes of text to copy out at once, unless a single row has more.
+/// Amount of text to copy at a time, in bytes. Exceeded only if a single row has more.
 pub(super) const COPIED_BYTES: u64 = 256 << 10;
 
-/// Returns metadata that decodes text columns as views, except within lists. Returns the metadata unchanged if the
-/// Parquet crate refuses that.
+/// Returns metadata with which text columns are decoded as views, except within lists. If the Parquet crate refuses
+/// that, returns the metadata unchanged.
 pub(super) fn with_views(metadata: &ArrowReaderMetadata) -> ArrowReaderMetadata {
     let fields = view_fields(metadata.schema().fields());
     let schema = Arc::new(Schema::new_with_metadata(fields, metadata.schema().metadata().clone()));
     let viewed =
         ArrowReaderMetadata::try_new(metadata.metadata().clone(), ArrowReaderOptions::new().with_schema(schema));
-    // Plain texts are read in full batches instead; the limits of pages still apply.
+    // In this case, texts are decoded in full batches. The limits on pages still apply.
     viewed.unwrap_or_else(|_| metadata.clone())
 }
 
@@ -39,7 +39,7 @@ fn view_fields(fields: &Fields) -> Fields {
     fields.iter().map(viewed).collect()
 }
 
-/// A table with views, returned a few rows at a time, with texts of the types in the file.
+/// A table with views. Its rows are returned a few at a time, with texts of the types that they have in the file.
 pub(super) struct TextPieces {
     table: RecordBatch,
     schema: Arc<Schema>,
@@ -47,7 +47,7 @@ pub(super) struct TextPieces {
 }
 
 impl TextPieces {
-    /// Takes a table with views. `types` are the types of the columns in the file.
+    /// Creates pieces of a table with views. `types` are the types of its columns in the file.
     pub(super) fn new(table: RecordBatch, types: &[DataType]) -> Self {
         let viewed = table.schema();
         let fields = viewed.fields().iter().zip(types).map(|(field, data)| {
@@ -58,11 +58,11 @@ impl TextPieces {
         Self { table, schema, next_row: 0 }
     }
 
-    /// Returns the next rows: as many as have at most [`COPIED_BYTES`] of text, but at least one. `None` after the
-    /// last.
+    /// Returns the next rows. They have at most [`COPIED_BYTES`] bytes of text, or there is only one row. Returns
+    /// `None` after the last row.
     ///
     /// # Errors
-    /// Fails if a row has more than `row_bytes_max` bytes of text, or text that is not UTF-8.
+    /// Fails if a row has more than `row_bytes_max` bytes of text, or if a text is not UTF-8.
     pub(super) fn next_piece(&mut self, row_bytes_max: u64) -> Result<Option<RecordBatch>, ArrowError> {
         let (first, rows) = (self.next_row, self.table.num_rows());
         if first == rows {
@@ -71,7 +71,7 @@ impl TextPieces {
         let views: Vec<&ArrayRef> = self.table.columns().iter().filter(|column| is_view(column.data_type())).collect();
         let bytes_of = |row: usize| views.iter().map(|column| text_bytes(column, row)).sum::<u64>();
         let mut sum = bytes_of(first);
-        // Checked before texts are copied out: a few bytes of a page may stand for any amount of text.
+        // Checked before texts are copied, since a few bytes of a page may represent any amount of text.
         if sum > row_bytes_max.max(COPIED_BYTES) {
             return Err(ArrowError::ParquetError(format!("a row has {sum} bytes of text, more than its pages claim")));
         }
@@ -123,8 +123,7 @@ mod tests {
     use crate::source::nested::ColumnPlace;
     use crate::source::parquet;
 
-    /// Returns the numbers and the text lengths of a file's rows, and the most bytes of text that were returned at
-    /// once.
+    /// Returns the row numbers and text lengths of a file, and the maximum number of bytes of text in one table.
     fn read(
         folder: &Folder,
         table: &RecordBatch,

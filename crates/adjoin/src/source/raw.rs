@@ -10,10 +10,10 @@ use super::elements::{StoredElement, check_dimensions};
 use crate::base::error::{Error, Result};
 use crate::base::options::Element;
 
-/// Bytes of the two counts.
+/// Size of the header in bytes: the number of rows and the number of dimensions.
 const HEADER_BYTES: u64 = 8;
 
-/// Returns the layout of a file that starts with u32 rows and u32 dimensions.
+/// Returns the layout of a file that starts with the number of rows and of dimensions, both as u32.
 pub(super) fn counted_file(path: &Path, file: &dyn ReadFile, element: Element) -> Result<DenseLayout> {
     let mut header = [0; HEADER_BYTES as usize];
     if file.len() < HEADER_BYTES {
@@ -27,7 +27,7 @@ pub(super) fn counted_file(path: &Path, file: &dyn ReadFile, element: Element) -
     let [r0, r1, r2, r3, d0, d1, d2, d3] = header;
     let rows = u64::from(u32::from_le_bytes([r0, r1, r2, r3]));
     let dimensions = check_dimensions(path, i128::from(u32::from_le_bytes([d0, d1, d2, d3])))?;
-    // Cannot overflow: rows have 32 bits, and dimensions are bounded.
+    // This cannot overflow: the number of rows has 32 bits, and the number of dimensions is bounded.
     let expected = HEADER_BYTES + rows * (dimensions * element.bytes()) as u64;
     if file.len() != expected {
         let fault = if file.len() < expected { "it is truncated" } else { "something follows the rows" };
@@ -42,7 +42,7 @@ pub(super) fn counted_file(path: &Path, file: &dyn ReadFile, element: Element) -
     Ok(DenseLayout { start: HEADER_BYTES, rows, dimensions: Some(dimensions), element, counted_rows: false })
 }
 
-/// Returns the layout of a file in which each row starts with an i32 number of dimensions.
+/// Returns the layout of a file in which each row starts with its number of dimensions as i32.
 pub(super) fn counted_rows(path: &Path, file: &dyn ReadFile, element: Element) -> Result<DenseLayout> {
     let element = StoredElement::Same(element);
     let layout = DenseLayout { start: 0, rows: 0, dimensions: None, element, counted_rows: true };
@@ -54,7 +54,7 @@ pub(super) fn counted_rows(path: &Path, file: &dyn ReadFile, element: Element) -
         return Err(Error::input(format!("{}: {} bytes long, too few for a row", path.display(), file.len())));
     }
     file.read_at(0, &mut count)?;
-    // The first row decides. Rows that state another number are refused when they are read.
+    // The first row determines the number of dimensions. If a later row states another number, reading it fails.
     let dimensions = check_dimensions(path, i128::from(i32::from_le_bytes(count)))?;
     let row_bytes = layout.row_bytes(dimensions) as u64;
     if !file.len().is_multiple_of(row_bytes) {

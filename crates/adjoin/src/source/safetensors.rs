@@ -1,4 +1,5 @@
-//! Reads `.safetensors`: a header in JSON, then tensors in row-major order. The vectors are one of its tensors.
+//! Reads `.safetensors` files. They have a header in JSON, followed by tensors in row-major order. One of the tensors
+//! has the vectors.
 //!
 //! The format: <https://huggingface.co/docs/safetensors>.
 
@@ -15,11 +16,11 @@ use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
 use crate::base::options::Element;
 
-/// Bytes of the header's length, at the start of the file.
+/// Size of the header length, which is at the start of the file, in bytes.
 const LENGTH_BYTES: u64 = 8;
-/// Longest header to read. One with a thousand tensors takes some 100 kB.
+/// Maximum length of a header, in bytes. A header with a thousand tensors has about 100 kB.
 const HEADER_BYTES_MAX: u64 = 1 << 20;
-/// Number of tensors that an error names.
+/// Maximum number of tensors that an error names.
 const NAMED_MAX: usize = 5;
 
 #[derive(Deserialize)]
@@ -30,12 +31,12 @@ struct Header {
     tensors: BTreeMap<String, Tensor>,
 }
 
-/// A tensor of the header.
+/// Entry of the header for a tensor.
 #[derive(Deserialize)]
 struct Tensor {
     dtype: String,
     shape: Vec<u64>,
-    /// First byte of the tensor and first byte after it, counted from the end of the header.
+    /// Offset of the tensor's first byte and of the first byte after it, counted from the end of the header.
     data_offsets: [u64; 2],
 }
 
@@ -52,7 +53,8 @@ impl Tensor {
         })
     }
 
-    /// Returns the rows, the dimensions and the elements of vectors; `None` if it holds no vectors.
+    /// Returns the numbers of rows and dimensions and the element type. Returns `None` if the tensor cannot hold
+    /// vectors.
     fn vectors(&self) -> Option<(u64, u64, StoredElement)> {
         match *self.shape.as_slice() {
             [rows, dimensions] => Some((rows, dimensions, self.element()?)),
@@ -61,7 +63,8 @@ impl Tensor {
     }
 }
 
-/// Returns the layout of the tensor `name` or, without a name, of the only tensor that holds vectors.
+/// Returns the layout of the tensor `name`. Without a name, returns the layout of the only tensor that can hold
+/// vectors.
 pub(super) fn layout(path: &Path, file: &dyn ReadFile, name: Option<&str>) -> Result<DenseLayout> {
     let wrong = |what: String| Error::input(format!("{}: {what}", path.display()));
     let (start, tensors) = header(path, file)?;
@@ -75,7 +78,7 @@ pub(super) fn layout(path: &Path, file: &dyn ReadFile, name: Option<&str>) -> Re
     };
     let dimensions = check_dimensions(path, i128::from(dimensions))?;
     let [first, end] = tensor.data_offsets;
-    // In 128 bits, since a damaged header may claim any number of rows.
+    // Computed with 128 bits, since a damaged header may claim any number of rows.
     let expected = u128::from(rows) * (dimensions * element.bytes()) as u128;
     let has = end.checked_sub(first).map(u128::from);
     if has != Some(expected) || end > file.len() - start {
@@ -89,7 +92,7 @@ pub(super) fn layout(path: &Path, file: &dyn ReadFile, name: Option<&str>) -> Re
     Ok(DenseLayout { start: start + first, rows, dimensions: Some(dimensions), element, counted_rows: false })
 }
 
-/// Refuses a file with other tensors than the vectors: a file without some rows would be without them.
+/// Refuses a file that has tensors in addition to the vectors, since a copy without some rows would lose them.
 pub(super) fn refuse_others(path: &Path, file: &dyn ReadFile) -> Result<()> {
     let (_, tensors) = header(path, file)?;
     if tensors.len() < 2 {
@@ -116,12 +119,12 @@ pub(super) fn new_header(name: &str, element: StoredElement, rows: u64, dimensio
     let bytes = rows * (dimensions * element.bytes()) as u64;
     let tensor = serde_json::json!({"dtype": dtype, "shape": [rows, dimensions], "data_offsets": [0, bytes]});
     let mut text = serde_json::json!({ name: tensor }).to_string();
-    // The tensors start at a multiple of 8 bytes, so the format pads the header with spaces.
+    // Tensors start at a multiple of 8 bytes, so the header is padded with spaces.
     text.push_str(&" ".repeat(text.len().next_multiple_of(8) - text.len()));
     [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat()
 }
 
-/// Returns the name of the only tensor of a file.
+/// Returns the name of the only tensor of a file that can hold vectors.
 pub(super) fn only_name(path: &Path, file: &dyn ReadFile) -> Result<String> {
     let (_, tensors) = header(path, file)?;
     Ok(choose(path, &tensors, None)?.0.to_owned())

@@ -1,4 +1,4 @@
-//! Several files as one source, or a single file.
+//! One or more files as one source.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -19,21 +19,23 @@ use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::options::{ROWS_MAX, VectorType};
 
-/// A file of a source. It is open only during its scan, since a source may have more files than a process may open.
+/// A file of a source. It is open only while it is scanned, since a source may have more files than a process may
+/// open.
 struct Shard {
-    /// Path relative to the named source, e.g. within a folder.
+    /// Path relative to the name that the user gave, e.g. relative to a folder.
     name: PathBuf,
     path: PathBuf,
     format: Format,
     facts: Facts,
     first_row: u64,
-    /// State of the file when it was first opened, and digest of its first complete scan. Every scan must match both: a
-    /// store of rows read before and after a change would mix two versions of the data.
+    /// State of the file when it was first opened. Every scan must match it: a store must not mix two versions of the
+    /// data.
     stamp: FileStamp,
+    /// Digest of the first complete scan of the file. Every later complete scan must match it.
     digest: OnceLock<[u64; 3]>,
 }
 
-/// Consecutive files with the same type of vectors and ids.
+/// Consecutive files of one source. Their vectors and ids have the same types.
 pub(super) struct Shards {
     device: Arc<dyn Device>,
     options: SourceOptions,
@@ -43,7 +45,7 @@ pub(super) struct Shards {
 }
 
 impl Shards {
-    /// Reads the headers of all files, of which there is at least one.
+    /// Opens a source by reading the headers of `files`, which must not be empty.
     pub(super) fn open(
         context: &Context,
         files: Vec<(PathBuf, PathBuf, Format)>,
@@ -54,7 +56,7 @@ impl Shards {
         let mut rows = 0u64;
         for (name, path, format) in files {
             let file = context.device.open(&path)?;
-            // Taken before the headers are read, so that a change after this moment is noticed by the first scan.
+            // The stamp is taken before the headers are read, so the first scan notices any change after this moment.
             let stamp = file.stamp()?;
             let ahead_bytes = file.read_ahead_bytes();
             let held = context.reserve_between_runs(ahead_bytes, &format!("{}: reading ahead", path.display()))?;
@@ -95,9 +97,9 @@ impl VectorSource for Shards {
     }
 
     fn scan_bytes(&self, batch_bytes: u64) -> u64 {
-        // One file is open at a time; its data are converted to a batch.
+        // One file is open at a time. Its data are converted to a batch.
         let held = self.shards.iter().map(|shard| shard.facts.memory.held).max().unwrap_or(0);
-        // Twice: the batch as it is decoded, and the data that it is decoded from.
+        // Twice the size of a batch: the decoded batch, and the data from which it is decoded.
         held + 2 * batch_bytes.max(self.info.vectors.bytes() as u64)
     }
 
@@ -129,26 +131,26 @@ impl VectorSource for Shards {
     }
 
     fn locate(&self, row: u64) -> (PathBuf, u64) {
-        // the last shard that starts at or before the row; an empty shard before it starts there too
+        // Finds the last shard that starts at or before the row. Empty shards before it may start at the same row.
         let shard = &self.shards[self.shards.partition_point(|shard| shard.first_row <= row).saturating_sub(1)];
         (shard.path.clone(), row - shard.first_row)
     }
 }
 
-/// Returns the files with known columns; all files if none has any.
+/// Returns the files with known columns. If there are none, returns all files.
 fn telling(shards: &[Shard]) -> Vec<&Shard> {
-    // An empty file of JSON lines has no columns at all, which contradicts no other file.
+    // An empty JSON lines file has no columns at all, so it cannot contradict another file.
     let telling: Vec<&Shard> = shards.iter().filter(|shard| !shard.facts.says_nothing()).collect();
     if telling.is_empty() { shards.iter().collect() } else { telling }
 }
 
-/// Returns the vector type that all files agree on. The number of dimensions is the one that headers state, otherwise
-/// the length of the first list that is not empty. If later lists have other lengths, in any file, the reader of rows
-/// reports it. If no list was read, the number is the one that a header makes likely.
+/// Returns the type of the vectors, on which all files must agree. The number of dimensions is taken from a header if
+/// one states it, otherwise from the first list that is not empty. If later lists have other lengths, the reader of
+/// rows reports it. If no list was read, the number is a header's estimate.
 fn agreed_type(shards: &[Shard]) -> Result<VectorType> {
     let shards = telling(shards);
     let first = shards[0];
-    // A stated number outranks the length of a list, which may be the odd one of its file.
+    // A stated number takes precedence over the length of a list, since that list may be the exception in its file.
     let stating = shards.iter().find(|shard| matches!(shard.facts.dimensions, Dimensions::Stated(_)));
     let named = shards.iter().find(|shard| shard.facts.vector_column.is_some());
     for &shard in &shards {
@@ -206,7 +208,7 @@ impl Shard {
     }
 }
 
-/// A scan of one file after the other.
+/// A scan of all files, one after the other.
 struct ShardsScan<'a> {
     source: &'a Shards,
     batch_bytes: usize,
@@ -214,7 +216,7 @@ struct ShardsScan<'a> {
     current: Option<Current<'a>>,
 }
 
-/// The current file.
+/// The file that is being scanned.
 struct Current<'a> {
     shard: &'a Shard,
     file: Arc<dyn ReadFile>,
@@ -224,7 +226,7 @@ struct Current<'a> {
 }
 
 impl ShardsScan<'_> {
-    /// Moves to the next file with rows, if any.
+    /// Opens the next file that has rows, if any.
     fn start_next(&mut self) -> Result<()> {
         self.current = None;
         while let Some(shard) = self.source.shards.get(self.next_shard) {
@@ -232,7 +234,7 @@ impl ShardsScan<'_> {
             if shard.facts.rows == 0 {
                 continue;
             }
-            // Opened again: a source may have more files than a process may have open.
+            // The file is opened again, since a source may have more files than a process may have open.
             let Shards { device, options, info, .. } = self.source;
             let file = device.open(&shard.path)?;
             shard.check_stamp(&*file)?;
@@ -259,9 +261,9 @@ impl VectorScan for ShardsScan<'_> {
 }
 
 impl Current<'_> {
-    /// Returns the file's next rows, with the row numbers of the set.
+    /// Returns the next rows of the file. Their row numbers are those of the source.
     fn next_batch(&mut self, vectors: VectorType) -> Result<Option<VectorBatch>> {
-        // data read while another process writes may look damaged
+        // If another process writes to the file, its data may seem damaged. So the stamp is checked first.
         let next = self.scan.next_batch().or_else(|error| self.shard.check_stamp(&*self.file).and(Err(error)));
         let Some(mut batch) = next? else {
             return match self.rows_done == self.shard.facts.rows {
@@ -270,21 +272,21 @@ impl Current<'_> {
             };
         };
         self.rows_done += batch.rows as u64;
-        // the columns of a damaged table may hold more or fewer rows than its header states
+        // In a damaged table, columns may have more or fewer rows than the header states.
         if self.rows_done > self.shard.facts.rows || batch.bytes.len() != batch.rows * vectors.bytes() {
             return Err(self.changed());
         }
-        // Stamps have the resolution of the file system's clock, so contents are compared too.
+        // Stamps have the resolution of the file system's clock, so the contents are compared, too.
         self.digest.add(&batch);
         batch.first_row += self.shard.first_row;
         Ok(Some(batch))
     }
 
-    /// Checks that the file is unchanged since it was opened, and has the rows that an earlier scan read.
+    /// Checks that the file has not changed since it was opened, and that it has the same rows as in an earlier scan.
     fn check_unchanged(&self) -> Result<()> {
         self.shard.check_stamp(&*self.file)?;
         let digest = self.digest.finish();
-        // The first complete scan sets the digest. Scans that end early neither set nor compare it.
+        // The first complete scan sets the digest. An incomplete scan neither sets nor compares it.
         match self.shard.digest.get_or_init(|| digest) == &digest {
             true => Ok(()),
             false => Err(changed(&self.shard.path)),

@@ -7,15 +7,16 @@ use std::path::Path;
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
 
-/// Usual names of splits. A file or folder with such a name is surely a split.
+/// Usual names of splits. A file or folder with such a name is certainly a split.
 const USUAL: [&str; 9] = ["train", "training", "validation", "valid", "val", "dev", "test", "testing", "eval"];
-/// Names of files that are parts of something unknown.
+/// File names that do not name a split, only parts of a data set.
 const PARTS: [&str; 2] = ["data", "part"];
-/// Number of names that a message lists.
+/// Maximum number of names that a message lists.
 const NAMES_LISTED: usize = 20;
 
-/// Checks that some of the files, given by their paths within a folder, belong to a split. A file belongs to a split if
-/// one of its folders has the split's name, or the file itself does, without a number such as `-00000-of-00010`.
+/// Checks that at least one of the files belongs to a split. `files` are paths relative to `folder`. A file belongs to
+/// a split if one of its folders has the split's name, or if the file itself has that name. A number such as
+/// `-00000-of-00010` is not a part of the name.
 ///
 /// # Errors
 /// Fails if no file belongs to the split.
@@ -45,18 +46,19 @@ pub(super) fn is_of(file: &Path, split: &str) -> bool {
     name == split || folders.contains(&split.to_owned())
 }
 
-/// Returns a note that names the splits that are read together, if there are surely several.
+/// Returns a note that names the splits that are read together. Returns `None` unless there are certainly several
+/// splits.
 pub(super) fn note<'a>(folder: &Path, files: impl Iterator<Item = &'a Path>) -> Option<String> {
     let names: BTreeSet<String> = files.filter_map(|file| Parts::of(file).sure()).collect();
     let at = folder.display();
-    // With more names than that, they are hardly splits.
+    // If there are more names, they are probably not splits.
     (1 < names.len() && names.len() <= NAMES_LISTED).then(|| {
         let names = names.into_iter().collect::<Vec<_>>().join(", ");
         format!("{at}: all splits are read as one set: {names}; the option split takes one of them")
     })
 }
 
-/// Components of a path within a folder.
+/// Components of a path relative to a folder.
 struct Parts {
     folders: Vec<String>,
     /// Name of the file without its extension and its number.
@@ -73,24 +75,25 @@ impl Parts {
         Self { folders: folders.collect(), name: unnumbered.unwrap_or(stem), is_numbered }
     }
 
-    /// Returns the split that it surely belongs to.
+    /// Returns the split to which the file certainly belongs, if any.
     fn sure(&self) -> Option<String> {
         let is_usual = |name: &&String| USUAL.contains(&name.as_str());
         let name = Some(&self.name);
-        // The innermost folder decides: `test/train/0000.parquet` belongs to `train`.
+        // The innermost folder has precedence: `test/train/0000.parquet` belongs to `train`.
         let folder = self.folders.iter().rev().find(is_usual);
         let numbered = || name.filter(|name| self.is_numbered && !PARTS.contains(&name.as_str()));
         name.filter(is_usual).or(folder).or_else(numbered).cloned()
     }
 
-    /// Returns the split that it may belong to.
+    /// Returns the split to which the file may belong.
     fn likely(&self) -> Option<String> {
         let folder = || self.folders.iter().rfind(|folder| !PARTS.contains(&folder.as_str())).cloned();
         self.sure().or_else(folder).or_else(|| Some(self.name.clone()))
     }
 }
 
-/// Returns `train` for `train-00000-of-00010`.
+/// Removes the number from a file name: returns `train` for `train-00000-of-00010`. Returns `None` if there is no
+/// number.
 fn without_number(stem: &str) -> Option<&str> {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let (rest, count) = stem.rsplit_once("-of-")?;
@@ -105,7 +108,7 @@ mod tests {
     use crate::source::SourceOptions;
     use crate::source::fixtures::{Folder, error_of, read_all, u8bin};
 
-    /// Creates files with one row each, which holds the number of the file.
+    /// Creates files with one row each. The row contains the number of the file.
     fn folder_of(names: &[&str]) -> Folder {
         let folder = Folder::new();
         for (row, name) in (0..).zip(names) {

@@ -1,4 +1,4 @@
-//! Tables of Parquet, CSV and JSON lines, for commands that read columns but no vectors.
+//! Tables in Parquet, CSV or JSON lines files, for commands that read columns but no vectors.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use super::{csv, json_lines, parquet};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 
-/// Extensions of tables; the last two are JSON lines.
+/// Extensions of tables. The last two are JSON lines.
 const ENDINGS: [&str; 4] = ["parquet", "csv", "jsonl", "ndjson"];
-/// Rows to decode at a time.
+/// Number of rows to decode at a time.
 const BATCH_ROWS: usize = 1 << 10;
 
-/// A table. Its columns are read within the budget, whatever its file claims.
+/// A table in a file. Its columns are read within the budget, even if the file makes false claims.
 pub struct TableFile {
     path: PathBuf,
     file: Arc<dyn ReadFile>,
@@ -35,12 +35,12 @@ enum Kind {
 }
 
 impl TableFile {
-    /// Opens a table. CSV columns named in `texts` are read as text, since 007 is another id than 7. CSV columns named
-    /// in `numbers` may contain fractions even if the first values are integers.
+    /// Opens a table. CSV columns in `texts` are read as text, because 007 and 7 are different ids. CSV columns in
+    /// `numbers` are read as floats, even if their first values are integers.
     ///
     /// # Errors
-    /// Fails if the file cannot be read or contradicts its extension, or its longest line or its footer does not fit
-    /// into the budget.
+    /// Fails if the file cannot be read or does not match its extension, or if its longest line or its footer does not
+    /// fit in the budget.
     pub fn open(context: &Context, path: &Path, texts: &[&str], numbers: &[&str]) -> Result<Self> {
         let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
         if !ENDINGS.contains(&ending) {
@@ -59,16 +59,16 @@ impl TableFile {
         Ok(Self { path: path.to_owned(), file, schema, kind })
     }
 
-    /// Returns the columns; none if no line of JSON determines them.
+    /// Returns the schema of the columns. It has no columns if a JSON lines file has no rows.
     pub fn schema(&self) -> &Schema {
         &self.schema
     }
 
-    /// Passes batches of rows to `take`, each with the number of its first row. The batches have the columns at these
-    /// places, in this order.
+    /// Passes batches of rows to `take`, each with the number of its first row. The batches have the columns with the
+    /// indexes `columns`, in this order.
     ///
     /// # Errors
-    /// Fails if the file cannot be read, the budget does not hold a decoded batch, or `take` fails.
+    /// Fails if the file cannot be read, a decoded batch does not fit in the budget, or `take` fails.
     pub fn each(
         &self,
         context: &Context,
@@ -84,7 +84,7 @@ impl TableFile {
         columns: &[usize],
         take: &mut dyn FnMut(u64, &RecordBatch) -> Result<()>,
     ) -> Result<()> {
-        // Readers deliver columns in the order of the file, each once; `project` restores the requested order.
+        // Readers return each column once, in the order of the file. `project` restores the requested order.
         let mut ascending = columns.to_vec();
         ascending.sort_unstable();
         ascending.dedup();
@@ -101,7 +101,7 @@ impl TableFile {
         Ok(())
     }
 
-    /// Returns the bytes held while the columns at some places are read.
+    /// Returns the bytes held while the columns with the indexes `columns` are read.
     ///
     /// # Errors
     /// Fails if page headers cannot be read.
@@ -115,22 +115,23 @@ impl TableFile {
         })
     }
 
-    /// Returns the bytes held while a CSV file of `columns` columns is opened and read; `None` if a path names another
-    /// format, whose headers tell more.
+    /// Returns the bytes held while a CSV file with `columns` columns is opened and read. Returns `None` for other
+    /// formats, since their headers state more.
     pub fn csv_bytes(path: &Path, columns: usize) -> Option<u64> {
         let is_csv = path.extension().is_some_and(|ending| ending == "csv");
         is_csv.then(|| csv::reading_bytes(columns).max(csv::opening_bytes()))
     }
 
-    /// Returns bounds on the number of rows and on the bytes of distinct values in the columns at some places, as texts.
+    /// Returns upper bounds on the number of rows, and on the total length of the distinct values in some columns, as
+    /// texts.
     ///
     /// # Errors
-    /// Fails if headers cannot be read.
+    /// Fails if a header cannot be read.
     pub fn size(&self, columns: &[usize]) -> Result<(u64, u64)> {
         let bytes = self.file.len();
         Ok(match &self.kind {
             Kind::Parquet => parquet::size(&self.path, self.file.clone(), columns)?,
-            // A record has at least a byte and a separator for each field.
+            // Each field of a record takes at least two bytes, with its separator.
             Kind::Csv => (bytes / (2 * self.schema.fields().len() as u64).max(1), bytes),
             Kind::JsonLines(facts) => (facts.rows(), bytes),
         })

@@ -1,5 +1,6 @@
-//! Recognizes folders of files that have a meaning only together with a log: tables of Delta, Iceberg, Hudi and Lance,
-//! which keep files with deleted and replaced rows, and Hugging Face data sets, which store caches next to their data.
+//! Recognizes folders with files that have a meaning only together with a log. These are tables of Delta, Iceberg,
+//! Hudi and Lance, with files that contain deleted and replaced rows, and data sets of Hugging Face, with caches next
+//! to the data.
 
 use std::collections::HashSet;
 use std::fs;
@@ -10,7 +11,7 @@ use serde::Deserialize;
 
 use crate::base::error::{Error, Result};
 
-/// Most bytes to read of `state.json`.
+/// Maximum number of bytes to read from `state.json`.
 const STATE_BYTES_MAX: u64 = 8 << 20;
 
 /// A table format.
@@ -23,9 +24,9 @@ enum TableFormat {
 }
 
 impl TableFormat {
-    /// Returns the format of the table in this folder, if it is one.
+    /// Returns the format of the table in a folder. Returns `None` if the folder is not a table.
     fn of(folder: &Path) -> Option<Self> {
-        // An unreadable folder is no table; reading it reports its own error.
+        // A folder that cannot be listed is not a table. Reading it later reports the error.
         let has = |name: &str, ending: &str| {
             let names = fs::read_dir(folder.join(name)).into_iter().flatten().flatten().map(|entry| entry.file_name());
             names.into_iter().any(|name| name.as_encoded_bytes().ends_with(ending.as_bytes()))
@@ -43,7 +44,8 @@ impl TableFormat {
         }
     }
 
-    /// Returns the format of the table in a folder of an object store, by all files below the folder.
+    /// Returns the format and the folder of a table in an object store, if there is one. `files` are all files below
+    /// `folder`.
     fn of_files<'a>(folder: &Path, files: &'a [PathBuf]) -> Option<(&'a Path, Self)> {
         files.iter().find_map(|file| {
             let name = file.file_name()?.to_str()?;
@@ -59,7 +61,7 @@ impl TableFormat {
         })
     }
 
-    /// Returns the format's name, and how Python reads its current rows.
+    /// Returns the name of the format, and a Python expression that reads the current rows of a table.
     fn in_words(self) -> (&'static str, &'static str) {
         match self {
             Self::Delta => ("a Delta table", "deltalake.DeltaTable(PATH).to_pyarrow_dataset()"),
@@ -70,17 +72,17 @@ impl TableFormat {
     }
 }
 
-/// Checks that files or folders are not tables or parts of tables. Links are resolved.
+/// Checks that none of the files or folders is a table or a part of one. Follows links.
 ///
 /// # Errors
-/// Fails if one is. The error names the table, and how to read its current rows.
+/// Fails if one of them is. The error names the table and tells how to read its current rows.
 pub(super) fn refuse_tables(paths: &[PathBuf]) -> Result<()> {
     let mut sound: HashSet<PathBuf> = HashSet::new();
     for path in paths {
-        // A link must not hide that a file belongs to a table.
+        // Links are resolved, so that they cannot hide that a file belongs to a table.
         let place = path.canonicalize().unwrap_or_else(|_| path.clone());
         for folder in place.ancestors().skip_while(|folder| folder.is_file()) {
-            // The folders above a checked one were checked too.
+            // If a folder was checked, the folders above it were checked, too.
             if !sound.insert(folder.to_owned()) {
                 break;
             }
@@ -92,18 +94,18 @@ pub(super) fn refuse_tables(paths: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Checks that a folder is not itself a table.
+/// Checks that a folder is not a table.
 ///
 /// # Errors
-/// Fails if it is.
+/// Fails if the folder is a table.
 pub(super) fn refuse_table_at(folder: &Path) -> Result<()> {
     TableFormat::of(folder).map_or(Ok(()), |format| Err(refused(folder, None, format)))
 }
 
-/// Checks that a folder of an object store neither is a table nor contains one, given all files below it.
+/// Checks that a folder of an object store is not a table and contains none. `files` are all files below `folder`.
 ///
 /// # Errors
-/// Fails if it does.
+/// Fails if there is a table.
 pub(super) fn refuse_tables_of(folder: &Path, files: &[PathBuf]) -> Result<()> {
     TableFormat::of_files(folder, files).map_or(Ok(()), |(table, format)| Err(refused(table, None, format)))
 }
@@ -118,7 +120,7 @@ fn refused(path: &Path, table: Option<&Path>, format: TableFormat) -> Error {
     ))
 }
 
-/// `state.json`, which `save_to_disk` of Hugging Face's `datasets` writes next to its files.
+/// Contents of `state.json`, which `save_to_disk` of Hugging Face's `datasets` writes next to its files.
 #[derive(Deserialize)]
 struct SavedState {
     _data_files: Vec<SavedFile>,
@@ -129,11 +131,11 @@ struct SavedFile {
     filename: PathBuf,
 }
 
-/// Returns the files of the data set that `save_to_disk` of Hugging Face's `datasets` wrote to a folder, if it did.
-/// Other files in the folder are caches computed from it.
+/// Returns the files of a data set that `save_to_disk` of Hugging Face's `datasets` wrote to a folder. Returns `None`
+/// for other folders. All other files in the folder are caches that were computed from the data set.
 ///
 /// # Errors
-/// Fails if a file is missing, or `state.json` cannot be read.
+/// Fails if a file of the data set is missing, or if `state.json` cannot be read.
 pub(super) fn saved_files(folder: &Path) -> Result<Option<Vec<PathBuf>>> {
     let state = folder.join("state.json");
     if !state.is_file() || !folder.join("dataset_info.json").is_file() {
@@ -142,9 +144,9 @@ pub(super) fn saved_files(folder: &Path) -> Result<Option<Vec<PathBuf>>> {
     let cannot_read = |error| Error::device(format!("cannot read {}: {error}", state.display())).caused_by(error);
     let mut text = Vec::new();
     let file = fs::File::open(&state).map_err(cannot_read)?;
-    // A limit, since any program may have written a file of this name.
+    // The size is limited, since any program may have written a file with this name.
     file.take(STATE_BYTES_MAX).read_to_end(&mut text).map_err(cannot_read)?;
-    // Another program's `state.json`: the folder is then read like any other.
+    // If another program wrote this file, the folder is read like any other folder.
     let Ok(SavedState { _data_files: files }) = serde_json::from_slice(&text) else { return Ok(None) };
     let files: Vec<PathBuf> = files.into_iter().map(|file| folder.join(file.filename)).collect();
     match files.iter().find(|file| !file.is_file()) {

@@ -1,5 +1,5 @@
-//! The interface of all inputs: a set of vectors that can be scanned from the first row to the last, as often as
-//! needed.
+//! The interface of all inputs: a set of vectors that can be scanned from the first to the last row any number of
+//! times.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
 use crate::base::options::VectorType;
 
-/// Properties of a source that are known before a scan.
+/// Properties of a source that are known without a scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceInfo {
     /// Number of rows, including those without a usable vector.
@@ -33,65 +33,69 @@ pub trait VectorSource: Send + Sync {
     /// Returns the known properties of the source.
     fn info(&self) -> &SourceInfo;
 
-    /// Starts a scan from the first row. A batch holds about `batch_bytes` of vectors, and at least one row.
+    /// Starts a scan at the first row. A batch has about `batch_bytes` bytes of vectors, and at least one row.
     ///
     /// # Errors
     /// Fails if the source cannot be opened again.
     fn scan(&self, batch_bytes: usize) -> Result<Box<dyn VectorScan + '_>>;
 
-    /// Returns the most bytes that such a scan holds, without the batches that it delivers.
+    /// Returns the maximum number of bytes that such a scan holds, without the batches that it returns.
     fn scan_bytes(&self, batch_bytes: u64) -> u64;
 
-    /// Returns the mean bytes of an id of text where they are longest, if that is known before a scan.
+    /// Returns the mean length of text ids in the part of the source with the longest ids, if it is known without a
+    /// scan.
     fn id_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// Returns the mean bytes of a row with all of its columns where they are most, if that is known before a scan.
+    /// Returns the mean size of a row with all of its columns, in the part of the source with the longest rows, in
+    /// bytes. Returns `None` if it is not known without a scan.
     fn row_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// Returns notes for the user before a scan, such as the files of a folder that are left out.
+    /// Returns notes for the user, such as the files of a folder that are left out. They are available before a scan.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Returns the files that the source was opened from, in order; empty if it is not made of files.
+    /// Returns the files that the source consists of, in order. The list is empty if the source does not consist of
+    /// files.
     fn files(&self) -> Vec<SourceFile> {
         Vec::new()
     }
 
-    /// Returns the additional columns, if they are not in files.
+    /// Returns the columns in addition to the vectors, if they are not in files.
     fn attributes(&self) -> Option<&dyn SourceAttributes> {
         None
     }
 
-    /// Returns the file that holds a row, and the row's number in it, for messages.
+    /// Returns the file that contains a row, and the row's number in that file, for messages.
     fn locate(&self, row: u64) -> (PathBuf, u64);
 }
 
 /// Columns of a source in addition to its vectors.
 pub trait SourceAttributes: Sync {
-    /// Returns their names and types.
+    /// Returns the names and types of the columns.
     ///
     /// # Errors
-    /// Fails if they cannot be read.
+    /// Fails if the columns cannot be read.
     fn schema(&self) -> Result<SchemaRef>;
 
-    /// Returns the bytes that [`Self::tables`] reserves and one table takes. `None` if a scan of the vectors holds as much.
+    /// Returns the bytes that [`Self::tables`] reserves, plus the bytes of one table. Returns `None` if a scan of the
+    /// vectors holds as much.
     ///
     /// # Errors
-    /// Fails if they cannot be read.
+    /// Fails if the columns cannot be read.
     fn reading_bytes(&self) -> Result<Option<u64>> {
         Ok(None)
     }
 
-    /// Reads the columns of all rows, in the order of the source. The caller has memory for one table at a time; the
-    /// rest is reserved from the budget of `context`.
+    /// Reads the columns of all rows, in the order of the source. The caller has reserved memory for one table at a
+    /// time. All other memory is reserved from the budget of `context`.
     ///
     /// # Errors
-    /// Fails if they cannot be read or memory does not suffice.
+    /// Fails if the columns cannot be read or memory does not suffice.
     fn tables(&self, context: &Context) -> Result<AttributeTables<'_>>;
 }
 
@@ -112,7 +116,7 @@ pub(crate) fn facts_of_files(source: &dyn VectorSource) -> Result<Vec<Fact>> {
         ]));
     }
     let of_file = |SourceFile { path, stamp, .. }: &SourceFile| {
-        // A program can reset the time of writing, but not the time of the change.
+        // Programs can set the time of the last write, but not the time of the last change.
         let FileStamp { len, written_ns, changed_ns, version } = stamp;
         let is = format!("{len} bytes written at {written_ns} ns, changed at {changed_ns} ns");
         let is = if *version == 0 { is } else { format!("{is}, version {version:016x}") };

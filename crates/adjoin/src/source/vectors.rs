@@ -1,4 +1,4 @@
-//! Vectors and ids of rows, as a scan delivers them.
+//! Vectors and ids of rows, as scans return them.
 
 use crate::base::choice::choices;
 use crate::base::error::Result;
@@ -52,29 +52,30 @@ pub struct VectorBatch {
     pub rows: usize,
     /// The vectors, row-major, little-endian, of type [`SourceInfo::vectors`](super::SourceInfo::vectors).
     pub bytes: Vec<u8>,
-    /// Rows of this batch that hold no vector of the set's type, ascending, and the reason; their bytes are zero.
+    /// Rows of this batch without a vector of the set's type, in ascending order, and the reasons. Their bytes are
+    /// zero.
     pub faults: Vec<(usize, Fault)>,
     /// An id for each row, or no ids.
     pub ids: Ids,
 }
 
-/// Why a row holds no vector of its set's type.
+/// Reason why a row has no vector of its set's type.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Fault {
     /// The row is null.
     Null,
     /// An element is null.
     NullElement {
-        /// The first such element.
+        /// Index of the first such element.
         at: usize,
     },
-    /// The list has another length than the set's vectors.
+    /// The list has this length, unlike the vectors of the set.
     Length(usize),
     /// An f64 element exceeds the range of f32.
     TooLarge {
-        /// The first such element.
+        /// Index of the first such element.
         at: usize,
-        /// Its value.
+        /// Value of that element.
         value: f64,
     },
 }
@@ -136,7 +137,7 @@ impl Ids {
         self.len() == 0
     }
 
-    /// Returns the bytes of the ids in memory.
+    /// Returns the bytes that the ids take in memory.
     pub fn held_bytes(&self) -> u64 {
         match self {
             Self::Utf8(texts) => self.bytes() + 8 * texts.ends.len() as u64,
@@ -144,7 +145,7 @@ impl Ids {
         }
     }
 
-    /// Returns the bytes of all ids, without the ends of texts.
+    /// Returns the total size of the ids in bytes, without the ends of texts.
     pub fn bytes(&self) -> u64 {
         match self {
             Self::None => 0,
@@ -153,7 +154,7 @@ impl Ids {
         }
     }
 
-    /// Returns the bytes of all texts; 0 if ids are not texts.
+    /// Returns the total length of the texts in bytes; 0 if ids are not texts.
     pub(crate) fn bytes_of_texts(&self) -> u64 {
         match self {
             Self::Utf8(texts) => texts.bytes.len() as u64,
@@ -161,7 +162,7 @@ impl Ids {
         }
     }
 
-    /// Returns the bytes of the text of row `k`; 0 if ids are not texts.
+    /// Returns the length of the text of row `k` in bytes; 0 if ids are not texts.
     pub fn bytes_of(&self, k: usize) -> u64 {
         match self {
             Self::Utf8(texts) => texts.get(k).len() as u64,
@@ -191,7 +192,7 @@ impl Ids {
         }
     }
 
-    /// Appends an id, given its bytes.
+    /// Appends an id that has the form of [`Ids::append_bytes_of`].
     pub(crate) fn push_bytes(&mut self, bytes: &[u8]) {
         match self {
             Self::None => {}
@@ -200,7 +201,7 @@ impl Ids {
         }
     }
 
-    /// Formats the id of row `k` for a message, or `row` if there are no ids.
+    /// Formats the id of row `k` for a message. If there are no ids, formats the row number `row`.
     pub fn display(&self, k: usize, row: u64) -> String {
         match self {
             Self::None => row.to_string(),
@@ -229,12 +230,12 @@ impl TextIds {
         self.ends.is_empty()
     }
 
-    /// Returns the bytes of all texts.
+    /// Returns the total length of the texts in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Returns the bytes of text `k`.
+    /// Returns text `k` as bytes.
     pub fn get(&self, k: usize) -> &[u8] {
         let start = if k == 0 { 0 } else { self.ends[k - 1] as usize };
         &self.bytes[start..self.ends[k] as usize]

@@ -1,5 +1,4 @@
-//! A view of a file for the Parquet crate, which reads page by page. Small reads are served from a few windows in
-//! memory.
+//! A view of a file for the Parquet crate, which reads page by page. A few windows in memory serve its small reads.
 
 use std::io::{self, BufReader, Read};
 use std::ops::Range;
@@ -13,56 +12,57 @@ use parquet::file::reader::{ChunkReader, Length};
 use super::ahead;
 use super::parquet_claims::{PageSizes, check_page};
 
-/// Bytes of a window. A page header and the bytes after it arrive in one read, so the page reads only its rest.
+/// Size of a window, in bytes. A page header is read together with the bytes after it, so only the rest of the page is
+/// read later.
 const WINDOW_BYTES: u64 = 128 << 10;
-/// Bytes of a window if only page headers are read.
+/// Size of a window if only page headers are read, in bytes.
 const HEADER_WINDOW_BYTES: u64 = 4_096;
-/// Windows start at a block, so that direct reads transfer nothing twice.
+/// Windows start at multiples of this, so that direct reads do not read a block twice.
 const WINDOW_ALIGNMENT: u64 = 4_096;
-/// Number of windows: one per column that is read, vectors and ids.
+/// Number of windows: one for each column that is read, which are vectors and ids.
 const WINDOWS: usize = 2;
-/// Buffer of a sequential reader. It reads page headers, of about 50 bytes.
+/// Size of the buffer of a sequential reader, in bytes. It reads page headers, which have about 50 bytes.
 const HEADER_BYTES: usize = 256;
-/// The sizes of a page, stored and decompressed, are within this many bytes of its header.
+/// Number of bytes at the start of a page header that contain both sizes of the page, stored and decompressed.
 const PAGE_SIZES_BYTES: usize = 32;
 
-/// A file with its windows. Clones share them.
+/// A file with its windows. Clones share the windows.
 #[derive(Clone)]
 pub(super) struct WindowedFile {
     file: Arc<dyn ReadFile>,
     windows: Arc<Mutex<Windows>>,
     window_bytes: u64,
-    /// Pages that take more, stored and decompressed together, are refused before they are read.
+    /// Limit on the bytes of a page, stored and decompressed together. Larger pages are refused before they are read.
     page_bytes_max: u64,
 }
 
-/// Limits the pages that are read for one batch of rows.
+/// Limit on the pages that are read for one batch of rows.
 #[derive(Default)]
 struct BatchPages {
-    /// Decompressed bytes of the pages read so far.
+    /// Decompressed bytes of the pages read so far for this batch.
     read: u64,
-    /// `None` if there is no limit.
+    /// Maximum number of decompressed bytes; `None` if there is no limit.
     limit: Option<u64>,
 }
 
 #[derive(Default)]
 struct Windows {
-    /// Most recently used first.
+    /// Windows in memory, most recently used first.
     kept: Vec<Window>,
-    /// Why the last failed read ended. The Parquet crate's error only quotes the reason.
+    /// Reason for the last failed read. The error of the Parquet crate only quotes it.
     failure: Option<Failure>,
-    /// Sizes in the page header that was read last.
+    /// Sizes that the last page header states.
     page: PageSizes,
     batch: BatchPages,
 }
 
-/// Why a read ended.
+/// Reason why a read failed.
 pub(super) enum Failure {
     /// The device failed.
     Device(DeviceError),
-    /// A page takes `bytes` bytes, more than was expected of the file's pages.
+    /// A page takes `bytes` bytes, which is more than expected for the file.
     LargePage { bytes: u64, expected: u64 },
-    /// The pages of a batch of rows exceed its limit.
+    /// The pages of a batch of rows exceed the limit of the batch.
     LargeBatch,
 }
 
@@ -87,12 +87,12 @@ impl WindowedFile {
         Self { windows: Arc::default(), window_bytes: HEADER_WINDOW_BYTES, ..self.clone() }
     }
 
-    /// Returns whether each read takes long whatever its length.
+    /// Returns whether the file is remote. Then every read takes long, even a short one.
     pub(super) fn is_remote(&self) -> bool {
         self.file.is_remote()
     }
 
-    /// Creates a view of the same file that reads groups of ranges ahead, if the file is remote.
+    /// Creates a view of the same file. If the file is remote, the view reads the ranges of `groups` ahead.
     pub(super) fn reading_ahead(&self, groups: impl FnOnce() -> Vec<Vec<Range<u64>>>) -> Self {
         Self { file: ahead::grouped(self.file.clone(), groups), ..self.clone() }
     }
@@ -103,18 +103,18 @@ impl WindowedFile {
         Self { page_bytes_max, ..self }
     }
 
-    /// Starts a batch of rows with pages of up to `limit` decompressed bytes; `None` for no limit.
+    /// Starts a batch of rows. Its pages may have up to `limit` decompressed bytes; `None` for no limit.
     pub(super) fn begin_batch(&self, limit: Option<u64>) {
-        // Pages that are still in memory from the last batch count as part of that batch.
+        // Pages that are still in memory from the previous batch do not count for this batch.
         self.lock().batch = BatchPages { read: 0, limit };
     }
 
-    /// Takes the reason for a failed read, if any.
+    /// Returns the reason for the last failed read, if any, and clears it.
     pub(super) fn take_failure(&self) -> Option<Failure> {
         self.lock().failure.take()
     }
 
-    /// Returns the sizes in the page header that was read last.
+    /// Returns the sizes that the last page header states.
     pub(super) fn last_page(&self) -> PageSizes {
         self.lock().page
     }
@@ -123,7 +123,7 @@ impl WindowedFile {
         self.windows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Checks the sizes that a page's header claims.
+    /// Checks the sizes that a page header claims.
     fn check_page(&self, header: &[u8]) -> io::Result<()> {
         let page = check_page(header).map_err(io::Error::other)?;
         let (bytes, expected) = (page.stored.saturating_add(page.grown), self.page_bytes_max);
@@ -134,7 +134,7 @@ impl WindowedFile {
             return Err(io::Error::other("a page is larger than expected"));
         }
         windows.batch.read = windows.batch.read.saturating_add(page.grown);
-        // Not an error of the file: the caller reads this batch again, row by row.
+        // This is not an error of the file. The caller reads this batch again, row by row.
         if windows.batch.limit.is_some_and(|limit| windows.batch.read > limit) {
             windows.failure = Some(Failure::LargeBatch);
             return Err(io::Error::other("the pages of a batch are larger than expected"));
@@ -147,7 +147,7 @@ impl WindowedFile {
         let mut windows = self.lock();
         let read = windows.read_at(self.file.as_ref(), self.window_bytes, offset, buffer);
         read.map_err(|error| {
-            // The Parquet crate cannot carry our error, so it is kept here, and the crate gets its text.
+            // The Parquet crate cannot carry our error. So the error is saved here, and the crate gets its text.
             let quoted = io::Error::other(error.to_string());
             windows.failure = Some(Failure::Device(error));
             quoted
@@ -166,7 +166,8 @@ impl Windows {
         let mut done = self.copy_kept(offset, buffer);
         while done < buffer.len() {
             let position = offset + done as u64;
-            // A read longer than a window is read into the caller's buffer, and leaves the windows to short reads.
+            // A long read goes directly to the caller's buffer, so that the windows keep their contents for short
+            // reads.
             if (buffer.len() - done) as u64 >= window_bytes {
                 file.read_at(position, &mut buffer[done..])?;
                 return Ok(());
@@ -177,12 +178,12 @@ impl Windows {
         Ok(())
     }
 
-    /// Copies bytes from a window that contains `offset`. Returns the number of bytes copied.
+    /// Copies bytes from the window that contains `offset`, if any. Returns the number of copied bytes.
     fn copy_kept(&mut self, offset: u64, buffer: &mut [u8]) -> usize {
         let holds =
             |window: &Window| offset.checked_sub(window.start).is_some_and(|skip| skip < window.bytes.len() as u64);
         let Some(place) = self.kept.iter().position(holds) else { return 0 };
-        // Moves the window to the front, so the least recently used one is replaced.
+        // Moves the window to the front, so that the least recently used window is replaced first.
         self.kept[..=place].rotate_right(1);
         let window = &self.kept[0];
         let present = &window.bytes[(offset - window.start) as usize..];
@@ -219,7 +220,7 @@ impl ChunkReader for WindowedFile {
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
-        // check before allocating the buffer: a damaged header may ask for any length
+        // The length is checked before the buffer is allocated, since a damaged header may ask for any length.
         if start.checked_add(length as u64).is_none_or(|end| end > self.file.len()) {
             return Err(ParquetError::EOF(format!(
                 "{length} bytes expected at byte {start}, but the file has {}",
@@ -232,7 +233,7 @@ impl ChunkReader for WindowedFile {
     }
 }
 
-/// Reads sequentially from a position.
+/// Sequential reader from a position of the file.
 pub(super) struct WindowReader {
     file: WindowedFile,
     position: u64,
@@ -240,13 +241,13 @@ pub(super) struct WindowReader {
 }
 
 impl WindowReader {
-    /// Returns the number of bytes present, up to `most`.
+    /// Returns how many of the next `most` bytes are within the file.
     fn present(&self, most: usize) -> usize {
         self.file.len().saturating_sub(self.position).min(most as u64) as usize
     }
 
-    /// Checks a page's header before it is read. The Parquet crate reads only headers this way; it also creates readers
-    /// at other positions, but does not read from them.
+    /// Checks a page header before it is read. The Parquet crate reads only headers from such a reader. It also
+    /// creates readers at other positions, but does not read from them.
     fn check_page(&mut self) -> io::Result<()> {
         self.is_checked = true;
         let mut header = [0; PAGE_SIZES_BYTES];

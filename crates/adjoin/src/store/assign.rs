@@ -1,8 +1,8 @@
-//! Finds the nearest center of each vector, in two levels: a vector is compared with the means of groups of centers,
-//! and then with the centers of the nearest few groups.
+//! Finds the nearest center of each vector in two levels. A vector is first compared with the means of groups of
+//! centers, and then with the centers of the nearest few groups.
 //!
-//! This takes about `sqrt(M)` distances instead of `M`. A few vectors get a center that is not quite the nearest; no
-//! rule relies on it being the nearest.
+//! For `M` centers, this takes about `sqrt(M)` distances instead of `M`. A few vectors are assigned to a center that
+//! is not quite the nearest. No rule relies on it being the nearest.
 
 use std::ops::Range;
 
@@ -14,16 +14,18 @@ use crate::base::error::Result;
 use crate::base::geometry::{Converted, Coordinate, Space, move_to_means};
 use crate::base::workers::map_items;
 
-/// Number of groups that are searched for a vector's nearest center.
+/// Number of groups to search for the nearest center of a vector.
 const GROUPS_SEARCHED: usize = 4;
-/// With at most this many centers, there is a single group, and all centers are compared.
+/// Maximum number of centers in a single group. With at most this many, all centers are compared with each vector.
 const CENTERS_IN_ONE_GROUP: usize = 128;
-/// Vectors that a worker takes at once, in bytes of coordinates and in rows: enough that several of them share a group.
+/// Size of the chunk of vectors that a worker takes at once, in bytes of coordinates and in rows. A chunk is large
+/// enough that several of its vectors search the same group.
 const CHUNK_BYTES: usize = 256 << 10;
 const CHUNK_ROWS_MIN: usize = 16;
 const CHUNK_ROWS_MAX: usize = 512;
 
-/// A vector's nearest center among those compared; the first of equally near ones.
+/// Nearest center of a vector among those that were compared. If several are equally near, it is the one with the
+/// lowest number.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Nearest<D> {
     /// Number of the center.
@@ -40,7 +42,7 @@ pub(crate) struct TwoLevel<T: Coordinate> {
     means: PackedColumns<T>,
     groups: Vec<Group<T>>,
     dimensions: usize,
-    /// Distances computed per vector, on average over groups of equal size.
+    /// Number of distances computed per vector, on average, if all groups have the same size.
     searched: usize,
 }
 
@@ -54,9 +56,10 @@ fn chunk_rows<T>(dimensions: usize) -> usize {
     (CHUNK_BYTES / (dimensions * size_of::<T>()).max(1)).clamp(CHUNK_ROWS_MIN, CHUNK_ROWS_MAX)
 }
 
-/// Returns the bytes of the levels over `centers` centers and of comparing vectors with them on `threads` threads.
+/// Returns the bytes of the two levels over `centers` centers, and of comparing vectors with them on `threads`
+/// threads.
 pub(crate) fn memory_bytes<T: Coordinate>(threads: usize, centers: usize, dimensions: usize) -> u64 {
-    // A split may separate few centers from many, so allow twice as many groups as equal splits would give.
+    // A split may separate few centers from many. So this allows for twice as many groups as equal splits would give.
     let groups = if centers <= CENTERS_IN_ONE_GROUP { 1 } else { 2 * centers.isqrt() };
     // The members of groups are held twice while centers are trained.
     let members = (2 * (centers * size_of::<u32>() + groups * size_of::<Vec<u32>>())) as u64;
@@ -69,23 +72,23 @@ pub(crate) fn memory_bytes<T: Coordinate>(threads: usize, centers: usize, dimens
     packed + threads as u64 * a_worker
 }
 
-/// Returns the most centers of a group.
+/// Returns the maximum number of centers in a group.
 fn group_size(centers: usize) -> usize {
     if centers <= CENTERS_IN_ONE_GROUP { centers } else { 2 * centers.isqrt() }
 }
 
-/// Groups centers by their tree.
+/// Groups centers by the tree of [`groups`].
 pub(super) fn center_groups<T: Coordinate>(kernel: Kernel, centers: &Panel<T>) -> Vec<Vec<u32>> {
     groups(kernel, centers, group_size(centers.rows()))
 }
 
 impl<T: Coordinate> TwoLevel<T> {
-    /// Groups centers by their tree.
+    /// Groups the centers by their tree and builds both levels.
     pub(crate) fn new(kernel: Kernel, centers: &Panel<T>) -> Self {
         Self::of_groups(kernel, centers, &center_groups(kernel, centers))
     }
 
-    /// Builds the levels from groups that were formed when the centers were near their current positions.
+    /// Builds both levels from existing groups. The groups may be outdated: the centers may have moved a little since.
     pub(super) fn of_groups(kernel: Kernel, centers: &Panel<T>, members: &[Vec<u32>]) -> Self {
         let mut of = vec![0; centers.rows()];
         members.iter().zip(0u32..).for_each(|(group, k)| group.iter().for_each(|&center| of[center as usize] = k));
@@ -94,17 +97,17 @@ impl<T: Coordinate> TwoLevel<T> {
         let all: Vec<u32> = (0..members.len() as u32).collect();
         let pack = |members: &Vec<u32>| Group { columns: kernel.pack(centers, members), centers: members.clone() };
         let groups: Vec<Group<T>> = members.iter().map(pack).collect();
-        // Counts the means of all groups, and the centers of the groups that are searched.
+        // Counts the means of all groups and the centers of the searched groups.
         let searched = groups.len() + centers.rows() * GROUPS_SEARCHED.min(groups.len()) / groups.len();
         Self { kernel, means: kernel.pack(&means, &all), groups, dimensions: centers.dimensions(), searched }
     }
 
-    /// Returns the distances computed per vector, on average over groups of equal size.
+    /// Returns the number of distances computed per vector, on average, if all groups have the same size.
     pub(crate) fn distances_a_vector(&self) -> usize {
         self.searched
     }
 
-    /// Finds the nearest centers of stored vectors, given end to end.
+    /// Finds the nearest center of each stored vector. `stored` holds the vectors end to end.
     ///
     /// # Errors
     /// Fails if the work is canceled.
@@ -127,7 +130,7 @@ impl<T: Coordinate> TwoLevel<T> {
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// Finds the nearest centers of vectors given as coordinates.
+    /// Finds the nearest center of each vector. `panel` holds the vectors as coordinates.
     ///
     /// # Errors
     /// Fails if the work is canceled.
@@ -143,20 +146,20 @@ impl<T: Coordinate> TwoLevel<T> {
 
     /// Returns how many of `rows` vectors a worker takes at once.
     fn chunk_rows(&self, context: &Context, rows: usize) -> usize {
-        // Two chunks per thread, so that a slow thread delays the end by half of its work at most.
+        // There are at least two chunks per thread. So a slow thread delays the end by at most half of its work.
         let even = rows.div_ceil(2 * context.threads.max(1));
         chunk_rows::<T>(self.dimensions).min(even.max(CHUNK_ROWS_MIN))
     }
 }
 
-/// A worker's view of the levels, and its buffers.
+/// A worker's search of the two levels, with its buffers.
 struct CenterSearch<'a, T: Coordinate> {
     levels: &'a TwoLevel<T>,
     /// Distances of each vector to the means of groups.
     distances: Vec<T::Distance>,
-    /// Vectors to compare with each group.
+    /// For each group, the vectors to compare with its centers.
     searching: Vec<Vec<u32>>,
-    /// For each of these, the position of the nearest center in the group, and its distance.
+    /// For each vector of the current group: the position of its nearest center in the group, and the distance to it.
     found: Vec<(u32, T::Distance)>,
 }
 
@@ -165,7 +168,7 @@ impl<'a, T: Coordinate> CenterSearch<'a, T> {
         Self { levels, distances: Vec::new(), searching: vec![Vec::new(); levels.groups.len()], found: Vec::new() }
     }
 
-    /// Finds the nearest centers of some vectors of the panel.
+    /// Finds the nearest center of each vector in `rows`, a range of the panel.
     fn run(&mut self, panel: &Panel<T>, rows: Range<usize>) -> Vec<Nearest<T::Distance>> {
         self.choose_groups(panel, rows.clone());
         let mut nearest = vec![Nearest { center: u32::MAX, squared: T::FARTHEST, residual: 0.0 }; rows.len()];
@@ -174,7 +177,8 @@ impl<'a, T: Coordinate> CenterSearch<'a, T> {
             self.levels.kernel.nearest(panel, searching, &group.columns, &mut self.found);
             for (&row, &(place, squared)) in searching.iter().zip(&self.found) {
                 let (best, center) = (&mut nearest[row as usize - rows.start], group.centers[place as usize]);
-                // Ties go to the lower number, so the result does not depend on the order of the groups.
+                // Of equally near centers, the one with the lower number is chosen. So the result does not depend on
+                // the order of the groups.
                 if (squared, center) < (best.squared, best.center) {
                     *best = Nearest { center, squared, residual: 0.0 };
                 }
@@ -189,7 +193,7 @@ impl<'a, T: Coordinate> CenterSearch<'a, T> {
         let order: Vec<u32> = (rows.start as u32..rows.end as u32).collect();
         self.distances.resize(rows.len() * groups, T::Distance::default());
         self.levels.kernel.many_to_many(panel, &order, &self.levels.means, &mut self.distances);
-        // One pass over the distances per group: for four groups, this does less work than a sort.
+        // Makes one pass over the distances per searched group. For four groups, this is less work than a sort.
         for (row, distances) in order.iter().zip(self.distances.chunks_exact_mut(groups)) {
             for _ in 0..GROUPS_SEARCHED.min(groups) {
                 let group = self.levels.kernel.first_least::<T>(distances);

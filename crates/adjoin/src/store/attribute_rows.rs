@@ -12,19 +12,19 @@ use super::filter_bitmap::StoredColumns;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 
-/// Copies of the rows in memory: parts of tables, their concatenation, and the rows in order.
+/// Number of copies of the rows in memory: parts of tables, their concatenation, and the rows in the requested order.
 const COPIES: u64 = 3;
 /// Purpose of the memory, for messages.
 const PURPOSE: &str = "fetching rows by their ids";
 
-/// Columns of some rows, with their memory.
+/// Columns of some rows, with the reservation of their memory.
 pub(crate) struct AttributeRows {
     pub(crate) table: RecordBatch,
     _memory: Reservation,
 }
 
 impl AttributeRows {
-    /// Reads the columns of some rows, in their order; none if there is no file.
+    /// Reads the columns of `rows`, in the order of `rows`. If there is no file of columns, the table has no columns.
     ///
     /// # Errors
     /// Fails if the file is damaged or cannot be read, or memory does not suffice.
@@ -34,7 +34,7 @@ impl AttributeRows {
             return Ok(Self { table: without_columns(rows.len())?, _memory: memory });
         };
         let mut order: Vec<u32> = (0..rows.len() as u32).collect();
-        // The file is read once, from front to back, whatever order the caller asks for.
+        // The file is read once from front to back, in any case. The rows are put in the requested order afterwards.
         order.sort_unstable_by_key(|&k| rows[k as usize]);
         let ascending: Vec<u32> = order.iter().map(|&k| rows[k as usize]).collect();
         let (mut tables, mut bytes) = (Vec::new(), 0);
@@ -50,7 +50,7 @@ impl AttributeRows {
         Ok(Self { table: in_order(&columns.schema()?, &tables, places)?, _memory: memory })
     }
 
-    /// Returns the columns of no row.
+    /// Returns a table with the columns of `schema` but without rows.
     ///
     /// # Errors
     /// Fails in a forked child.
@@ -58,7 +58,8 @@ impl AttributeRows {
         Ok(Self { table: RecordBatch::new_empty(schema), _memory: context.reserve(0, PURPOSE)? })
     }
 
-    /// Combines these rows with others that have the same columns: row `places[k]` of both together becomes row `k`.
+    /// Combines these rows with `others`, which have the same columns. Row `places[k]` of both, concatenated, becomes
+    /// row `k`.
     ///
     /// # Errors
     /// Fails if memory does not suffice.
@@ -73,13 +74,13 @@ impl AttributeRows {
     }
 }
 
-/// Returns a table without columns.
+/// Returns a table of `rows` rows without columns.
 fn without_columns(rows: usize) -> Result<RecordBatch> {
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     RecordBatch::try_new_with_options(Schema::empty().into(), Vec::new(), &options).map_err(refused)
 }
 
-/// Concatenates tables. Row `places[k]` of all becomes row `k`.
+/// Concatenates tables and reorders their rows. Row `places[k]` of the concatenation becomes row `k`.
 fn in_order(schema: &SchemaRef, tables: &[RecordBatch], places: Vec<u32>) -> Result<RecordBatch> {
     let all = concat_batches(schema, tables).map_err(refused)?;
     take_record_batch(&all, &UInt32Array::from(places)).map_err(refused)

@@ -1,9 +1,9 @@
-//! Stores columns in the order in which the rows are stored: as a Parquet file, so that a filter reads only the columns
-//! it names, and any tool can read the file.
+//! Stores columns as a Parquet file, in the order in which the rows are stored. So a filter reads only the columns
+//! that it names, and any tool can read the file.
 //!
-//! Rows arrive in the order of a source and go to the positions of their vectors. Meanwhile they are bytes
-//! (`arrow_row`) in partitions by position, so that any budget suffices. The bytes of the file depend neither on memory
-//! nor on the order of arrival.
+//! Rows arrive in the order of a source and are moved to the positions of their vectors. Until then, they are encoded
+//! as bytes (`arrow_row`) in partitions by position, so any budget suffices. The bytes of the file depend neither on
+//! memory nor on the order of arrival.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -28,67 +28,67 @@ use crate::base::row_numbers::{ROW_BYTES, packed, unpacked};
 use crate::source::{Attributes, slice_bytes};
 use crate::sql::cast;
 
-/// Limits of a batch that is encoded at once, in rows and bytes. Together with the settings of the file they determine
-/// its bytes.
+/// Maximum size of a batch that is encoded at once, in rows and bytes. These limits and the settings of the file
+/// determine the bytes of the file.
 const BATCH_ROWS: usize = 4_096;
 const BATCH_BYTES: usize = 1 << 20;
-/// Limits of a row group, in rows and bytes.
+/// Maximum size of a row group, in rows and bytes.
 const ROW_GROUP_ROWS: usize = 128 << 10;
 const ROW_GROUP_BYTES: usize = 4 << 20;
-/// Bytes of a page. A filter decodes one page at a time of each column it names.
+/// Maximum size of a page, in bytes. A filter decodes one page at a time of each column that it names.
 const PAGE_BYTES: usize = 128 << 10;
-/// Bytes reserved for a column of the row group that is being encoded, and for a batch on its way there.
+/// Bytes reserved per column: for the row group that is being encoded, and for a batch that is added to it.
 const COLUMN_BYTES: u64 = 4 * PAGE_BYTES as u64;
-/// Copies of a batch in memory: its rows as bytes, as columns, and the buffers that grow.
+/// Number of copies of a batch in memory: its rows as bytes, its columns, and buffers that double as they grow.
 const BATCH_COPIES: u64 = 4;
 const BATCHES_BYTES: u64 = BATCH_COPIES * BATCH_BYTES as u64;
-/// Pages of a column in memory while the file is read, rows that are decoded at once, bytes of a value in addition to its
-/// text, and bytes of the buffers of the file.
+/// Bounds for reading the file: pages of a column in memory at once, rows decoded at once, bytes of a value without
+/// its text, and bytes of the buffers of the file.
 const PAGES_AT_ONCE: u64 = 5;
 const READ_ROWS: u64 = 1_024;
 const VALUE_BYTES: u64 = 24;
 const READ_WINDOW_BYTES: u64 = 1 << 20;
-/// Bytes that a reader sets aside for a page of a column.
+/// Bytes that a reader reserves for a page of a column.
 const PAGES_READ_BYTES: u64 = 1 << 20;
-/// Least bytes for rows that are put in order at a time. Each pass over a partition fills them once.
+/// Minimum number of bytes of the rows that are put in order at a time. Each pass over a partition collects that much.
 const ORDERED_BYTES: u64 = 2 << 20;
-/// Rows of a partition (approximate), and the most partitions.
+/// Approximate number of rows of a partition, and the maximum number of partitions.
 const PARTITION_ROWS: u64 = 128 << 10;
 const PARTITIONS_MAX: u64 = 512;
-/// Bytes of the position and the length before each row.
+/// Size of the head of an encoded row, in bytes: its position and its length.
 const PLACE_BYTES: usize = ROW_BYTES + size_of::<u32>();
 /// Purpose of the memory, for messages.
 const PURPOSE: &str = "writing the columns";
 
-/// Returns the least bytes with which `columns` columns of `rows` rows are put in order, of which `reading` bytes are
-/// for reading them.
+/// Returns the minimum memory for putting `columns` columns of `rows` rows in order, in bytes. `reading` bytes of it
+/// are for reading the columns.
 pub(crate) fn least_bytes(rows: u64, columns: usize, reading: u64) -> u64 {
     let partition = rows.div_ceil(partitions(rows));
     let adding = reading + partition * size_of::<u64>() as u64 + BATCHES_BYTES;
     let writing = lengths_bytes(partition) + ORDERED_BYTES + writer_bytes(columns) + BATCHES_BYTES;
-    // Adding and writing happen one after the other; the buffers of the partitions are held during both.
+    // Adding and writing happen one after the other. The buffers of the partitions are held during both.
     sizes(0, rows).memory_bytes() + adding.max(writing)
 }
 
-/// Returns a bound on the bytes with which a file of columns of `rows` rows is read, if those of a row take `row_bytes`. The
-/// file is still to be written.
+/// Returns an upper bound on the memory for reading a file of columns that is still to be written, in bytes. The file
+/// has `rows` rows, and the columns of a row take `row_bytes` bytes.
 pub(super) fn foreseen_reading_bytes(rows: u64, columns: usize, row_bytes: u64) -> u64 {
     let (columns, at_once) = (columns as u64, rows.min(READ_ROWS));
     let group = (ROW_GROUP_BYTES + BATCH_BYTES) as u64;
     let group = group.min(rows.saturating_mul(row_bytes + columns * VALUE_BYTES));
-    // A page and its dictionary, stored and decoded, the page before, the pages of a batch, and a copy of their texts.
-    // A column is at most a row group.
+    // In memory are a page and its dictionary, each stored and decoded, the previous page, the pages of a batch, and a
+    // copy of their texts. All pages of a column together are at most a row group.
     PAGES_AT_ONCE * group + at_once * (row_bytes + columns * VALUE_BYTES) + READ_WINDOW_BYTES
 }
 
-/// Returns a bound on the bytes with which single rows of such a file are read, if a row takes at most `row_bytes_max`
-/// bytes.
+/// Returns an upper bound on the memory for reading single rows of such a file, in bytes. A row takes at most
+/// `row_bytes_max` bytes.
 pub(super) fn reading_bytes_of_rows(columns: usize, row_bytes_max: u64) -> u64 {
-    // A page ends with the row that fills it.
+    // A page ends with the row that fills it, so it may exceed its size by one row.
     PAGES_AT_ONCE * (columns as u64 * PAGES_READ_BYTES + row_bytes_max) + READ_WINDOW_BYTES
 }
 
-/// Returns the bytes of the length of each row of a partition, and of the end of each row that is put in order.
+/// Returns the bytes for the length of each row of a partition, and for the end of each row that is put in order.
 fn lengths_bytes(rows: u64) -> u64 {
     rows.saturating_mul(size_of::<(u32, u64)>() as u64)
 }
@@ -106,19 +106,19 @@ fn sizes(memory: u64, rows: u64) -> PartitionSizes {
     PartitionSizes::within(memory.max(PartitionSizes::least_for(partitions)), partitions)
 }
 
-/// Returns the part of `0..rows` that belongs to a partition.
+/// Returns the range of numbers within `0..rows` that belong to a partition.
 fn range(partition: usize, sizes: PartitionSizes, rows: u64) -> Range<u64> {
-    // Rounds up, as the inverse of `partition_of`, which rounds down. Both must agree on every number.
+    // Rounds up, as the inverse of `partition_of`, which rounds down. Both functions must agree on every number.
     let start = |partition: usize| (partition as u64 * rows).div_ceil(sizes.partitions as u64);
     start(partition)..start(partition + 1)
 }
 
-/// Returns the partition that a number belongs to.
+/// Returns the partition of a number.
 fn partition_of(number: u64, sizes: PartitionSizes, rows: u64) -> usize {
     (number * sizes.partitions as u64 / rows) as usize
 }
 
-/// Rows on their way to their positions.
+/// Rows of columns that are being moved to their positions.
 pub(crate) struct Reordering<'a> {
     context: &'a Context,
     schema: SchemaRef,
@@ -130,8 +130,8 @@ pub(crate) struct Reordering<'a> {
 }
 
 impl<'a> Reordering<'a> {
-    /// Prepares to reorder `rows` rows of these columns. Leaves `reading` bytes of memory for reading them. Rows that do
-    /// not fit in memory go to the folder `temporary`.
+    /// Prepares to put `rows` rows of the columns in `schema` in order. Leaves `reading` bytes of memory free for
+    /// reading them. Rows that do not fit in memory are written to the folder `temporary`.
     ///
     /// # Errors
     /// Fails if memory does not suffice.
@@ -143,7 +143,7 @@ impl<'a> Reordering<'a> {
         reading: u64,
     ) -> Result<Self> {
         let least = least_bytes(rows, schema.fields().len(), reading);
-        // Half of the spare memory is for partitions. The rest serves the rows that are put in order later.
+        // Half of the spare memory is for partitions. The other half is for putting rows in order later.
         let spare = context.budget().free().saturating_sub(least);
         let sizes = sizes(spare / 2, rows);
         let memory = context.reserve(sizes.memory_bytes(), PURPOSE)?;
@@ -163,10 +163,10 @@ impl<'a> Reordering<'a> {
         RecordBatch::try_new(self.schema.clone(), columns).map_err(|error| Error::input(error.to_string()))
     }
 
-    /// Adds the rows of a table. `place` returns the position of each, or `None` to leave it out.
+    /// Adds the rows of a table. `place` returns the position of a row, or `None` to leave the row out.
     ///
     /// # Errors
-    /// Fails if the disk refuses or memory does not suffice.
+    /// Fails if a file cannot be written or memory does not suffice.
     pub(crate) fn add(
         &mut self,
         table: &RecordBatch,
@@ -174,7 +174,7 @@ impl<'a> Reordering<'a> {
     ) -> Result<()> {
         let mut first = 0;
         while first < table.num_rows() {
-            // Tables of a source may be large; their rows as bytes must fit in the reservation for a batch.
+            // Tables of a source may be large, but the encoded rows must fit in the reservation for a batch.
             let part = first_rows(&table.slice(first, table.num_rows() - first));
             self.add_part(&part, |k| place(first + k))?;
             first += part.num_rows();
@@ -182,7 +182,7 @@ impl<'a> Reordering<'a> {
         Ok(())
     }
 
-    /// Adds rows that are converted at once.
+    /// Adds a batch of rows, which is encoded at once.
     fn add_part(&mut self, part: &RecordBatch, mut place: impl FnMut(usize) -> Result<Option<u64>>) -> Result<()> {
         let _of_rows = self.context.reserve(BATCH_COPIES * slice_bytes(part), PURPOSE)?;
         let rows = self.converter.convert_columns(part.columns());
@@ -197,11 +197,11 @@ impl<'a> Reordering<'a> {
         Ok(())
     }
 
-    /// Writes all rows in the order of their positions. Returns the entry of the file for the manifest, and the bytes
-    /// that did not fit in memory.
+    /// Writes all rows in the order of their positions. Returns the manifest entry of the file, and the number of
+    /// bytes that did not fit in memory.
     ///
     /// # Errors
-    /// Fails if a position has no row, the disk refuses, or memory does not suffice.
+    /// Fails if a position has no row, a file cannot be written, or memory does not suffice.
     pub(crate) fn write(self, drafts: &Drafts<'_>) -> Result<(FileFacts, u64)> {
         let Self { context, schema, converter, sizes, placed, rows, _memory } = self;
         let records = placed.finish()?;
@@ -225,7 +225,7 @@ fn first_rows(table: &RecordBatch) -> RecordBatch {
     table.slice(0, rows)
 }
 
-/// Splits off the first row, with its position.
+/// Splits off the first row. Returns its position, the encoded row, and the remaining records.
 fn split(records: &[u8]) -> (u64, &[u8], &[u8]) {
     let (head, rest) = records.split_at(PLACE_BYTES);
     // The length is little-endian, so the last byte is the most significant.
@@ -234,7 +234,8 @@ fn split(records: &[u8]) -> (u64, &[u8], &[u8]) {
     (unpacked(&head[..ROW_BYTES]), row, rest)
 }
 
-/// Passes the rows of a partition to `take` in the order of their positions, as many per pass as fit in memory.
+/// Passes the rows of a partition to `take`, in the order of their positions. Each pass over the partition collects as
+/// many rows as fit in memory.
 fn each_in_order(
     context: &Context,
     records: &Records,
@@ -243,12 +244,12 @@ fn each_in_order(
     mut take: impl FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
     let count = (places.end - places.start) as usize;
-    // The first pass learns the length of each row. It gives the position of every row in the buffers of later
+    // The first pass collects the length of each row. The lengths determine where each row is in the buffers of later
     // passes.
     let _of_lengths = context.reserve(lengths_bytes(count as u64), PURPOSE)?;
     let mut lengths = vec![0u32; count];
     each_row(records, partition, |place, row| lengths[(place - places.start) as usize] = row.len() as u32)?;
-    // An encoded row has at least one byte per column, so no row arrived for a length of 0.
+    // An encoded row has at least one byte per column. So a length of 0 means that no row arrived.
     if let Some(missing) = lengths.iter().position(|&length| length == 0) {
         let place = places.start + missing as u64;
         return Err(Error::input(format!(
@@ -261,8 +262,8 @@ fn each_in_order(
     while start < count {
         context.cancel.check()?;
         let (mut end, mut bytes) = (start, 0);
-        // As many rows as fit, but at least one: a row that is larger than the free memory is refused by the
-        // reservation.
+        // Takes as many rows as fit, but at least one. If that row is larger than the free memory, the reservation
+        // below fails.
         let mut ends: Vec<u64> = Vec::with_capacity(count - start);
         while end < count && (end == start || bytes + u64::from(lengths[end]) <= room) {
             bytes += u64::from(lengths[end]);
@@ -306,13 +307,14 @@ struct AttributeWriter<'a> {
     converter: RowConverter,
     schema: SchemaRef,
     writer: ArrowWriter<Hashed>,
-    /// Rows of the batch that is being filled, and the end of each.
+    /// Rows of the current batch, end to end.
     rows: Vec<u8>,
+    /// End of each row in `rows`.
     ends: Vec<usize>,
     _memory: Reservation,
 }
 
-/// Writes bytes to a file and computes their checksum.
+/// Writer of a file that also computes the checksum of the file.
 struct Hashed {
     file: Box<dyn WriteFile>,
     hash: Xxh3,
@@ -323,7 +325,7 @@ impl Write for Hashed {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.hash.update(bytes);
         self.bytes += bytes.len() as u64;
-        // The writer of Parquet sees an I/O error only; `failed` finds the error of the device in it again.
+        // The Parquet writer passes on an I/O error only. `failed` extracts the device's error from it.
         self.file.append(bytes).map_err(io::Error::other)?;
         Ok(bytes.len())
     }
@@ -387,11 +389,11 @@ fn failed(path: &str, error: ParquetError) -> Error {
     failed.unwrap_or_else(|| Error::device(format!("cannot write {path}: {error}"))).caused_by(error)
 }
 
-/// Positions of the rows of a source in its store, recorded as buckets are written.
+/// Positions of a source's rows in the store. They are recorded while buckets are written.
 pub(super) struct RowPlaces {
     sizes: PartitionSizes,
     source_rows: u64,
-    /// Number of the source's first row in the store. Rows before it are not from the source.
+    /// Row number in the store of the first row of the source. Rows with lower numbers are not from the source.
     first: u64,
     placed: Partitions,
     next: u64,
@@ -399,12 +401,12 @@ pub(super) struct RowPlaces {
 }
 
 impl RowPlaces {
-    /// Returns the bytes needed until the positions are looked up.
+    /// Returns the bytes needed while positions are recorded. Looking them up takes more.
     pub(super) fn memory_bytes(source_rows: u64) -> u64 {
         sizes(0, source_rows).memory_bytes()
     }
 
-    /// Creates the map for the rows of a source, which have the numbers `rows` in the store.
+    /// Creates the map for the rows of a source. `rows` is the range of their row numbers in the store.
     pub(super) fn new(context: &Context, temporary: &Path, rows: Range<u64>) -> Result<Self> {
         let (first, source_rows) = (rows.start, rows.end - rows.start);
         let sizes = sizes(0, source_rows);
@@ -416,10 +418,10 @@ impl RowPlaces {
     /// Records the rows at the next positions.
     ///
     /// # Errors
-    /// Fails if the disk refuses.
+    /// Fails if a file cannot be written.
     pub(super) fn add(&mut self, rows: &[u64]) -> Result<()> {
         for row in rows {
-            // Old rows of an append have positions too, but their columns come from the store.
+            // Old rows of an append also have positions, but their columns are read from the store.
             if let Some(row) = row.checked_sub(self.first) {
                 let partition = partition_of(row, self.sizes, self.source_rows);
                 self.placed.push(partition, &[&packed(row), &packed(self.next)])?;
@@ -429,11 +431,11 @@ impl RowPlaces {
         Ok(())
     }
 
-    /// Writes the columns of all these rows to a draft. Reading them takes `reading` bytes. Returns the entry of the file
-    /// for the manifest, and the bytes that did not fit in memory.
+    /// Writes the columns of all recorded rows to a draft. Reading the columns takes `reading` bytes. Returns the
+    /// manifest entry of the file, and the number of bytes that did not fit in memory.
     ///
     /// # Errors
-    /// Fails if the source cannot be read or has changed, the disk refuses, or memory does not suffice.
+    /// Fails if the source cannot be read or has changed, a file cannot be written, or memory does not suffice.
     pub(super) fn write(
         self,
         context: &Context,
@@ -447,8 +449,8 @@ impl RowPlaces {
         Ok((facts, spilled + more))
     }
 
-    /// Adds the columns of all these rows to `reordering`, which may hold other rows too. Returns the bytes that did
-    /// not fit in memory.
+    /// Adds the columns of all recorded rows to `reordering`, which may also hold other rows. Returns the number of
+    /// bytes that did not fit in memory.
     ///
     /// # Errors
     /// Fails as [`Self::write`] does.
@@ -473,26 +475,26 @@ impl RowPlaces {
     }
 }
 
-/// Looks up the positions of rows, which must be requested in row order.
+/// Lookup of the positions of rows. Rows must be looked up in ascending order.
 struct Lookup<'a> {
     records: &'a Records,
     sizes: PartitionSizes,
     source_rows: u64,
-    /// Range of rows with positions in memory.
+    /// Range of rows with positions in `places`.
     loaded: Range<u64>,
     places: Vec<u64>,
 }
 
 impl Lookup<'_> {
-    /// Returns the position of a row; `None` if the store leaves it out.
+    /// Returns the position of a row; `None` if the store does not contain the row.
     fn place(&mut self, row: u64) -> Result<Option<u64>> {
         if !self.loaded.contains(&row) {
             let partition = partition_of(row, self.sizes, self.source_rows);
-            // Rows are requested in order, so each partition is read once.
+            // Rows are looked up in order, so each partition is read once.
             self.loaded = range(partition, self.sizes, self.source_rows);
             let Self { loaded, places, .. } = self;
             places.clear();
-            // Rows without a position were skipped as unusable, or left out on request.
+            // A row without a position was skipped as unusable, or left out on request.
             places.resize((loaded.end - loaded.start) as usize, u64::MAX);
             self.records.read(partition, |records| {
                 for record in records.chunks_exact(2 * ROW_BYTES) {

@@ -1,4 +1,4 @@
-//! Describes rows that cannot be used. Decides whether the rows are wrong or the expected vector length is.
+//! Describes rows that cannot be used. Decides which is wrong: the rows, or the expected number of dimensions.
 
 use std::collections::BTreeMap;
 
@@ -8,18 +8,18 @@ use crate::base::options::{DIMENSIONS_MAX, Element, Metric, VectorType, f16_valu
 use crate::base::predicate::squared_norm;
 use crate::source::{Fault, VectorBatch, VectorSource};
 
-/// Number of bad rows that an error names.
+/// Maximum number of bad rows in an error message.
 const ROWS_NAMED: usize = 5;
-/// Number of lengths that an error names.
+/// Maximum number of lengths in an error message.
 const LENGTHS_NAMED: usize = 4;
-/// Number of distinct lengths that are counted.
+/// Maximum number of distinct lengths that are counted.
 const LENGTHS_COUNTED: usize = 1_000;
 
-/// Bit masks of a half and of a float: the exponent (all bits are set if the value is not finite) and the magnitude.
+/// Bit masks of f16 and f32: the exponent and the magnitude. All exponent bits are set if a value is infinite or NaN.
 const HALF: (u16, u16) = (0x7c00, 0x7fff);
 const FLOAT: (u32, u32) = (0x7f80_0000, 0x7fff_ffff);
 
-/// Describes the fault of a vector from a source, if it has one.
+/// Returns a description of what is wrong with a vector; `None` if it can be used.
 pub(crate) fn fault_of_vector(element: Element, metric: Metric, vector: &[u8]) -> Option<String> {
     // Works on bits, eight or more values at a time, since every row of a source passes through here.
     let (finite, zero) = match element {
@@ -50,14 +50,15 @@ pub(crate) fn fault_of_vector(element: Element, metric: Metric, vector: &[u8]) -
     (metric == Metric::Cosine && zero).then(|| "is all zeros, which has no cosine".into())
 }
 
-/// Refuses an f32 vector so long that distances or scores might exceed f32, the type of results.
+/// Describes the fault of an f32 vector that is so long that distances or scores may exceed f32, the type of results.
+/// `largest` is the largest magnitude of its elements.
 fn fault_of_length(metric: Metric, largest: f32, vector: &[u8]) -> Option<String> {
     let (most, what) = match metric {
         Metric::L2 => (f64::from(f32::MAX) / 2.0, "distances"),
         Metric::Ip => (f64::from(f32::MAX).sqrt(), "scores"),
         Metric::Cosine => return None,
     };
-    // Skips the sum for almost all vectors: no element is large enough.
+    // Almost no vector has elements that are large enough, so the sum is rarely computed.
     if f64::from(largest) * (DIMENSIONS_MAX as f64).sqrt() <= most {
         return None;
     }
@@ -68,7 +69,7 @@ fn fault_of_length(metric: Metric, largest: f32, vector: &[u8]) -> Option<String
     (length > most).then(fault)
 }
 
-/// The first bad rows of a scan.
+/// The first bad rows of a batch, for an error message.
 #[derive(Default)]
 pub(super) struct BadRows {
     named: Vec<(u64, String)>,
@@ -87,7 +88,7 @@ impl BadRows {
         }
     }
 
-    /// Returns the error that names the rows. `remedy` is what to do about bad rows.
+    /// Returns the error that names the rows. Its advice is `remedy`, unless the expected length seems to be wrong.
     pub(super) fn refusal(&self, source: &dyn VectorSource, lengths: &Lengths, remedy: Message) -> Error {
         let named = self.named.iter().map(|(row, fault)| {
             let (file, row) = source.locate(*row);
@@ -100,14 +101,17 @@ impl BadRows {
     }
 }
 
-/// Counts the lengths of lists in the rows seen. The first list that is not empty defines the expected length, so that
-/// only the data decide. If another length is more frequent, that first list is reported as the odd one.
+/// Numbers of lists by length, counted during a scan. The expected length is the length of the first list that is not
+/// empty, so it depends on the data alone. If another length is more frequent, that first list is reported as the
+/// wrong one.
 pub(super) struct Lengths {
     dimensions: usize,
     rows: u64,
-    /// Rows with a list of the expected length, and the first of them.
+    /// Number of rows with a list of the expected length.
     right: u64,
+    /// First row with a list of the expected length.
     first_right: Option<u64>,
+    /// For each other length, the number of lists.
     others: BTreeMap<usize, u64>,
 }
 
@@ -126,7 +130,7 @@ impl Lengths {
         }
         self.right += (batch.rows - batch.faults.iter().filter(|(_, fault)| no_such_list(fault)).count()) as u64;
         for (_, fault) in &batch.faults {
-            // Bounded, since a damaged file may have as many lengths as rows.
+            // The number of counted lengths is limited, since a damaged file may have as many lengths as rows.
             if let Fault::Length(length @ 1..) = fault
                 && (self.others.len() < LENGTHS_COUNTED || self.others.contains_key(length))
             {
@@ -135,7 +139,8 @@ impl Lengths {
         }
     }
 
-    /// Returns an error if most lists would be left out.
+    /// Returns an error if another length is more frequent than the expected one. Otherwise most lists would be left
+    /// out.
     pub(super) fn refusal(&self, source: &dyn VectorSource) -> Option<Error> {
         self.complaint(source).map(Error::input)
     }

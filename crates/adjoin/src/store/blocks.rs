@@ -1,5 +1,5 @@
-//! Checksums of the blocks of the file of buckets. They verify parts of a bucket; the bucket's own checksums cover all
-//! of it.
+//! Checksums of the blocks of the file of buckets. They verify reads of a part of a bucket. The checksums in a
+//! bucket's header can only verify the whole bucket.
 
 use std::path::Path;
 
@@ -12,16 +12,16 @@ use super::format::{BLOCK_BYTES, checksum};
 use crate::base::context::Context;
 use crate::base::error::Result;
 
-/// Computes the checksums of the blocks of bytes that arrive in pieces.
+/// Hasher that computes the checksum of each block, from bytes that arrive in pieces.
 #[derive(Default)]
 pub(super) struct BlockHasher {
     block: Xxh3,
-    /// Bytes of the incomplete block.
+    /// Number of bytes of the incomplete block so far.
     filled: u64,
 }
 
 impl BlockHasher {
-    /// Adds bytes. Calls `take` with the checksum of each block that they complete.
+    /// Adds bytes. Calls `take` with the checksum of each block that becomes complete.
     pub(super) fn update(&mut self, mut bytes: &[u8], mut take: impl FnMut(u64)) {
         while !bytes.is_empty() {
             let (some, rest) = bytes.split_at(bytes.len().min((BLOCK_BYTES - self.filled) as usize));
@@ -36,7 +36,7 @@ impl BlockHasher {
     }
 }
 
-/// The file of the checksums, written along with the file of buckets.
+/// Writer of the file of block checksums. It is written along with the file of buckets.
 pub(super) struct BlockWriter {
     hasher: BlockHasher,
     file: Box<dyn WriteFile>,
@@ -50,7 +50,7 @@ impl BlockWriter {
     /// Creates the file.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// Fails if the file cannot be created.
     pub(super) fn create(context: &Context, path: &Path) -> Result<Self> {
         let file = context.device.create(path)?;
         Ok(Self { hasher: BlockHasher::default(), file, hash: Xxh3::new(), bytes: 0, ended: Vec::new() })
@@ -59,10 +59,10 @@ impl BlockWriter {
     /// Adds the next bytes of the file of buckets.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// Fails if the file cannot be written.
     pub(super) fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.ended.clear();
-        // The last block is complete too, since the file of buckets ends with a whole block.
+        // The last block is also complete, since the file of buckets ends with a whole block.
         self.hasher.update(bytes, |sum| self.ended.extend_from_slice(&sum.to_le_bytes()));
         self.hash.update(&self.ended);
         self.bytes += self.ended.len() as u64;
@@ -72,7 +72,7 @@ impl BlockWriter {
     /// Completes the file and returns its entry for the manifest.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// Fails if the file cannot be written.
     pub(super) fn finish(mut self) -> Result<FileFacts> {
         self.file.sync()?;
         let checksum = self.hash.digest();
@@ -80,7 +80,7 @@ impl BlockWriter {
     }
 }
 
-/// The checksums of all blocks, in memory.
+/// Checksums of all blocks, in memory.
 pub(super) struct BlockSums {
     sums: Vec<u8>,
     _memory: Reservation,
@@ -96,13 +96,13 @@ impl BlockSums {
         Ok(Self { sums: files.read(context, Role::Blocks)?, _memory: memory })
     }
 
-    /// Verifies whole blocks, the first of which starts at `offset`. Returns the offset of the first damaged one, if
-    /// any.
+    /// Verifies complete blocks, the first of which starts at byte `offset`. Returns the offset of the first damaged
+    /// block, if any.
     pub(super) fn damaged(&self, offset: u64, blocks: &[u8]) -> Option<u64> {
         let first = (offset / BLOCK_BYTES) as usize;
         let sums = self.sums.as_chunks::<8>().0.get(first..).unwrap_or_default();
         let blocks = blocks.chunks(BLOCK_BYTES as usize);
-        // A block without a checksum counts as damaged: the file of checksums is then too short.
+        // A block without a checksum counts as damaged: the file of checksums is too short.
         let sums = sums.iter().map(|&sum| Some(u64::from_le_bytes(sum))).chain(std::iter::repeat(None));
         let bad = blocks.zip(sums).position(|(block, sum)| sum != Some(checksum(block)));
         bad.map(|bad| offset + bad as u64 * BLOCK_BYTES)

@@ -1,5 +1,5 @@
-//! Writes the file of buckets from records in partitions. Each partition is read, its rows are arranged by bucket, and
-//! the extents are written one after the other.
+//! Writes the file of buckets from records in partitions. The records of a partition are read and arranged by bucket.
+//! Then the extents are written one after the other.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -26,104 +26,106 @@ use crate::base::report::Stopwatch;
 use crate::base::workers::spawn_scoped;
 use crate::source::{IdKind, Ids};
 
-/// A bucket is split if its vectors take more bytes than this, unless the average bucket is that large. A join holds
-/// two buckets at a time.
+/// Maximum size of the vectors of a bucket, in bytes, unless the average bucket is about as large. A larger bucket is
+/// split, because a join holds two buckets at a time.
 const PART_BYTES_MAX: u64 = 1 << 20;
-/// A bucket of fewer rows is not split.
+/// Buckets with fewer rows are not split.
 const PART_ROWS_MIN: u64 = 16;
-/// A bucket with less than this multiple of the mean number of rows is not split.
+/// Buckets with fewer rows than this multiple of the mean are not split.
 const PART_TIMES_MEAN: u64 = 4;
-/// Bytes that record in which order a row and its id arrived, held while rows are put in the order of a column.
+/// Bytes per row that record the order of arrival while rows and their ids are sorted by a column.
 pub(crate) const ARRIVAL_BYTES: u64 = 2 * size_of::<u32>() as u64;
 
-/// Returns the most rows of an extent. Further rows of a center go to further extents of the same center.
+/// Returns the maximum number of rows of an extent. If a center has more rows, they are split over several extents.
 pub(crate) fn extent_rows_max(rows: u64, buckets: u64, vectors: VectorType) -> u64 {
     let mean = rows.div_ceil(buckets);
-    // The multiple of the mean keeps large averages whole: otherwise each bucket of such a store would be in parts.
+    // If the average bucket is large, the multiple of the mean is the limit. Otherwise all buckets of such a store
+    // would be split.
     (PART_BYTES_MAX / vectors.bytes() as u64).max(PART_TIMES_MEAN * mean).clamp(PART_ROWS_MIN, u64::from(u32::MAX))
 }
 
-/// Returns the bytes that a loaded row takes in addition to its id.
+/// Returns the bytes that a row takes in memory, without its id.
 pub(crate) fn row_bytes(vectors: VectorType) -> u64 {
     vectors.bytes() as u64 + size_of::<u64>() as u64
 }
 
-/// Rows of centers that precede the records, ascending by row: the old rows of a store during an append.
+/// Rows of centers that are written before the records, ascending by row number: the old rows of a store during an
+/// append.
 pub(crate) trait RowsBefore: Sync {
     /// Passes the rows of a center to `take`.
     ///
     /// # Errors
-    /// Fails if they cannot be read.
+    /// Fails if the rows cannot be read.
     fn each(&self, center: u32, take: &mut dyn FnMut(&Record<'_>)) -> Result<()>;
 }
 
-/// An extent to be written: consecutive rows of a center, starting at row `first` of them.
+/// An extent to be written. It has `rows` consecutive rows of a center, from row `first` of the center on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct BucketPart {
     center: u32,
     first: u64,
     rows: u32,
-    /// Bytes of its rows in memory, with the ids of the whole center.
+    /// Bytes that its rows take in memory, including the ids of the whole center.
     bytes: u64,
 }
 
-/// Writes buckets.
+/// Writer of the file of buckets.
 pub(crate) struct BucketWriter<'a> {
     pub(crate) context: &'a Context,
     pub(crate) records: &'a Records,
-    /// Rows that are not records, if any.
+    /// Rows that are written before the records, if any.
     pub(crate) before: Option<&'a dyn RowsBefore>,
     pub(crate) vectors: VectorType,
     pub(crate) ids: IdKind,
-    /// Centers in tree order.
+    /// Numbers of the centers, in tree order.
     pub(crate) order: &'a [u32],
     /// Partition of each center in `order`, ascending.
     pub(crate) partition_of: &'a [u32],
     /// Tallies by center.
     pub(crate) tallies: &'a [Tally],
     pub(crate) extent_rows_max: u64,
-    /// Bytes of rows that may be arranged at a time. Two such loads are in memory: one is written while the next is
-    /// read.
+    /// Maximum number of bytes of rows that are arranged at a time. Two such loads are in memory: one is written while
+    /// the next is read.
     pub(crate) load_bytes: u64,
-    /// Checkpoints of extents, if requested.
+    /// Checkpoints of written extents, if requested.
     pub(crate) kept: Option<&'a Mutex<BuildCheckpoint>>,
     /// Present if rows are sorted by a column.
     pub(crate) sorted: Option<SortedRows<'a>>,
 }
 
-/// What is needed to write rows that are sorted by a column.
+/// Data needed to write rows that are sorted by a column.
 #[derive(Clone, Copy)]
 pub(crate) struct SortedRows<'a> {
-    /// Their order within each center.
+    /// Ranks of the rows within each center.
     pub(crate) ordinals: &'a Ordinals,
     /// Path of the file of block checksums.
     pub(crate) blocks_path: &'a Path,
 }
 
-/// The file of the buckets, once written.
+/// Facts about the written file of buckets.
 #[derive(Default)]
 pub(crate) struct Written {
-    /// The center of each extent.
+    /// Number of the center of each extent.
     pub(crate) centers: Vec<u32>,
     /// The bucket table.
     pub(crate) table: Vec<u8>,
     pub(crate) bytes: u64,
-    /// Digest of all headers, and so of everything that their checksums cover.
+    /// Digest of all headers. It also covers the rest of the file, since headers contain checksums.
     pub(crate) digest: u64,
     /// The file of block checksums, if rows are sorted.
     pub(crate) blocks: Option<FileFacts>,
-    /// Seconds in which the writer waited for records to be read and arranged.
+    /// Time spent waiting for records to be read and arranged, in seconds.
     pub(crate) waited: f64,
 }
 
-/// Extents of one partition that are arranged together.
+/// Extents of one partition that are read and arranged together.
 struct Load {
     partition: usize,
     parts: Range<usize>,
 }
 
 impl Load {
-    /// Removes the extents before number `first`; `None` if no extent is left.
+    /// Removes the extents with numbers below `first`. Returns `None` if no extent is left.
     fn from(self, first: usize) -> Option<Self> {
         let parts = self.parts.start.max(first)..self.parts.end;
         (!parts.is_empty()).then_some(Self { parts, ..self })
@@ -135,18 +137,18 @@ struct Arranged {
     load: Load,
     rows: Vec<u64>,
     stored: Vec<u8>,
-    /// Ids by part.
+    /// Ids of the rows of each extent.
     ids: Vec<Ids>,
 }
 
-/// Assigns rows to positions in a load as they arrive.
+/// Positions of rows in a load. Each row gets its position when it arrives.
 struct Places<'a> {
     parts: &'a [BucketPart],
     extent_rows_max: u64,
-    /// For each center of the load: rows seen so far, its first extent in this load, and the position of that extent's
-    /// first row.
+    /// For each center of the load: the number of rows seen so far, the center's first extent in this load, and the
+    /// position of the first row of that extent.
     of_center: HashMap<u32, (u64, usize, usize)>,
-    /// Number of rows of the load.
+    /// Number of rows in the load.
     rows: usize,
 }
 
@@ -160,9 +162,9 @@ impl<'a> Places<'a> {
         Self { parts, extent_rows_max, of_center, rows }
     }
 
-    /// Returns the extent and the position within the load for the next row of a center; `None` if the row belongs to
-    /// another load. `ordinal` returns the row's rank within its center if a column decides the order, otherwise rows
-    /// keep the order in which they arrive.
+    /// Returns the extent and the position within the load for the next row of a center. Returns `None` if the row
+    /// belongs to another load. If rows are sorted by a column, `ordinal` returns the row's rank within its center.
+    /// Otherwise it returns `None`, and rows keep the order in which they arrive.
     fn next(&mut self, center: u32, ordinal: impl FnOnce() -> Option<u64>) -> Option<(usize, usize)> {
         let (seen, first_part, start) = self.of_center.get_mut(&center)?;
         let ordinal = ordinal().unwrap_or(*seen);
@@ -177,15 +179,15 @@ impl<'a> Places<'a> {
 }
 
 impl BucketWriter<'_> {
-    /// Returns the bytes of the largest extent in memory.
+    /// Returns the number of bytes that the largest extent takes in memory.
     pub(crate) fn largest_extent(&self) -> u64 {
         self.parts().iter().map(|(_, part)| part.bytes).max().unwrap_or(0)
     }
 
-    /// Writes all buckets to a new file. `lies` gets the rows in the order in which they are written, some at a time.
+    /// Writes all buckets to a new file. Passes the row numbers to `lies`, in the order on disk and in several calls.
     ///
     /// # Errors
-    /// Fails if the disk refuses, the work is canceled, or `lies` fails.
+    /// Fails if the file cannot be written, the work is canceled, or `lies` fails.
     pub(crate) fn write(&self, path: &Path, lies: &mut dyn FnMut(&[u64]) -> Result<()>) -> Result<Written> {
         let (partitions, parts): (Vec<usize>, Vec<BucketPart>) = self.parts().into_iter().unzip();
         let mut writing = self.begin(path, &parts)?;
@@ -193,15 +195,15 @@ impl BucketWriter<'_> {
         let loads = self.loads(&partitions, &parts).into_iter().filter_map(|load| load.from(first));
         self.context.progress.begin("write", "buckets", parts.len() as u64);
         std::thread::scope(|scope| {
-            // No load waits in the channel, so two are in memory: one being written, one being arranged.
+            // The channel holds no load. So two loads are in memory: one is written while the other is arranged.
             let (sender, arranged) = bounded(0);
             let parts = &parts;
             spawn_scoped(scope, "adjoin arrange", move || {
                 for load in loads {
                     let arranged = self.arrange(load, parts);
                     let failed = arranged.is_err();
-                    // Sending fails once the writer has stopped with an error. After an error here, no later load is
-                    // of use.
+                    // Sending fails if the writer has stopped with an error. If arranging failed, the writer does not
+                    // need any further load.
                     if sender.send(arranged).is_err() || failed {
                         return;
                     }
@@ -216,7 +218,7 @@ impl BucketWriter<'_> {
                 lies(&arranged.rows)?;
                 self.write_load(&arranged, parts, &mut writing, &mut out)?;
             }
-            // Makes the last extents durable before a manifest can name this file.
+            // Makes the last extents durable before a manifest names this file.
             self.keep(&mut writing)
         })?;
         let Writing { written, headers, blocks, .. } = writing;
@@ -224,13 +226,14 @@ impl BucketWriter<'_> {
         Ok(Written { digest: headers.digest(), blocks, ..written })
     }
 
-    /// Creates the file, or continues the file of the last checkpoint.
+    /// Creates the file. If there is a checkpoint, continues its file instead.
     fn begin(&self, path: &Path, parts: &[BucketPart]) -> Result<Writing> {
         let kept = self.kept.map(|kept| lock(kept).extents(self.context)).transpose()?.flatten();
         let (mut written, mut headers) = (Written::default(), Xxh3::new());
         let file = match kept {
             Some(WrittenExtents { file, bytes, listed }) => {
-                // The digest covers all headers, so those of earlier runs are hashed again, in the same order.
+                // The digest covers all headers, so the headers that earlier runs wrote are hashed again, in the same
+                // order.
                 for (listed, part) in listed.iter().zip(parts) {
                     let (header, entry) = listed.split_at(HEADER_BYTES);
                     headers.update(header);
@@ -241,19 +244,19 @@ impl BucketWriter<'_> {
                 file
             }
             None => {
-                // The checkpoint must not name extents of a file that is about to be replaced.
+                // The checkpoint must not name extents of a file that is now replaced.
                 self.kept.map_or(Ok(()), |kept| lock(kept).forget_extents())?;
                 self.context.device.create(path)?
             }
         };
-        // Starts empty even after a checkpoint: if rows are sorted, extents are not part of checkpoints.
+        // This file starts empty even if there is a checkpoint: checkpoints of sorted rows contain no extents.
         let blocks = self.sorted.map(|sorted| BlockWriter::create(self.context, sorted.blocks_path)).transpose()?;
         Ok(Writing { file, written, headers, blocks, leg: Leg::default() })
     }
 
-    /// Makes everything written so far durable, and adds it to the checkpoint, if requested.
+    /// Makes everything written so far durable, then adds it to the checkpoint, if requested.
     fn keep(&self, writing: &mut Writing) -> Result<()> {
-        // Before the checkpoint, which may name durable bytes only.
+        // The sync precedes the checkpoint, because a checkpoint may name durable bytes only.
         writing.file.sync()?;
         let Some(kept) = self.kept else { return Ok(()) };
         let Leg { listed, checksum, .. } = std::mem::take(&mut writing.leg);
@@ -263,14 +266,14 @@ impl BucketWriter<'_> {
         lock(kept).keep_extents(&listed, writing.written.bytes, checksum.digest())
     }
 
-    /// Returns all extents in order, with their partitions.
+    /// Returns all extents in the order on disk, each with the number of its partition.
     fn parts(&self) -> Vec<(usize, BucketPart)> {
         let mut parts = Vec::new();
         for (&center, &partition) in self.order.iter().zip(self.partition_of) {
             let tally = self.tallies[center as usize];
             for first in (0..tally.rows).step_by(self.extent_rows_max as usize) {
                 let rows = (tally.rows - first).min(self.extent_rows_max);
-                // Putting ids in the order of a column takes a copy of them.
+                // If rows are sorted by a column, reordering the ids takes a copy of them.
                 let of_order = if self.sorted.is_some() { rows * ARRIVAL_BYTES + tally.id_bytes } else { 0 };
                 let bytes = rows * row_bytes(self.vectors) + tally.id_bytes + 8 * rows + of_order;
                 parts.push((partition as usize, BucketPart { center, first, rows: rows as u32, bytes }));
@@ -279,7 +282,8 @@ impl BucketWriter<'_> {
         parts
     }
 
-    /// Groups extents of a partition into loads that may be arranged together, with at least one extent each.
+    /// Groups consecutive extents of a partition into loads of at most `load_bytes` bytes, with at least one extent
+    /// each.
     fn loads(&self, partitions: &[usize], parts: &[BucketPart]) -> Vec<Load> {
         let mut loads: Vec<Load> = Vec::new();
         let mut bytes = 0;
@@ -298,8 +302,8 @@ impl BucketWriter<'_> {
         loads
     }
 
-    /// Reads the rows of a load and arranges them by extent. Within an extent, rows are in the order of arrival or of a
-    /// column.
+    /// Reads the rows of a load and arranges them by extent. Within an extent, rows are in the order of the sort
+    /// column if there is one, otherwise in the order of arrival.
     fn arrange(&self, load: Load, parts: &[BucketPart]) -> Result<Arranged> {
         self.context.cancel.check()?;
         let parts = &parts[load.parts.clone()];
@@ -312,17 +316,17 @@ impl BucketWriter<'_> {
             let ordinal = || self.sorted.map(|sorted| sorted.ordinals.of(record.row));
             let Some((part, place)) = places.next(record.center, ordinal) else { return };
             if self.sorted.is_some() {
-                // Texts have different lengths, so ids are pushed in the order of arrival and sorted afterwards.
+                // Texts have different lengths, so ids are collected in the order of arrival and reordered at the end.
                 came[part].push(place as u32);
             }
             numbers[place] = record.row;
             stored[place * bytes..][..bytes].copy_from_slice(record.vector);
             push_id(&mut ids[part], record.id);
         };
-        // Old rows precede new ones, which have higher numbers, so row numbers ascend within a bucket.
+        // Old rows are arranged first. New rows have higher numbers, so row numbers ascend within a bucket.
         if let Some(before) = self.before {
             let mut centers: Vec<u32> = parts.iter().map(|part| part.center).collect();
-            // Extents of one center are consecutive.
+            // Extents of one center are consecutive, so this leaves each center once.
             centers.dedup();
             centers.into_iter().try_for_each(|center| before.each(center, &mut take))?;
         }
@@ -353,11 +357,11 @@ impl BucketWriter<'_> {
             out.clear();
             let (body_bytes, id_bytes) =
                 format::encode_bucket(number as u32, self.vectors, &arranged.rows[rows], stored, &arranged.ids[k], out);
-            // A radius that is rounded down could exclude a bucket that has a hit.
+            // The radius is rounded up. If it were rounded down, a search could exclude a bucket that has a hit.
             let radius = (self.tallies[part.center as usize].radius as f32).next_up();
             let offset = writing.written.bytes;
             let extent = Extent { offset, rows: part.rows, radius, body_bytes, id_bytes };
-            // The file ends with a whole block, since direct reads cannot end within one.
+            // The file is padded to a whole block, since direct reads cannot end within a block.
             let alignment = if number + 1 == parts.len() { BLOCK_BYTES } else { EXTENT_ALIGNMENT as usize };
             out.resize((offset as usize + out.len()).next_multiple_of(alignment) - offset as usize, 0);
             writing.append(part, extent.as_bytes(), out)?;
@@ -374,7 +378,7 @@ impl BucketWriter<'_> {
 struct Writing {
     file: Box<dyn WriteFile>,
     written: Written,
-    /// Hash of all headers.
+    /// Hash of the headers of all extents.
     headers: Xxh3,
     blocks: Option<BlockWriter>,
     leg: Leg,
@@ -389,7 +393,7 @@ struct Leg {
 }
 
 impl Writing {
-    /// Appends an extent, which includes its header, and its entry in the table.
+    /// Appends an extent. `bytes` are its bytes including the header, `entry` is its entry in the bucket table.
     fn append(&mut self, part: BucketPart, entry: &[u8], bytes: &[u8]) -> Result<()> {
         let header = &bytes[..HEADER_BYTES];
         self.headers.update(header);
@@ -408,7 +412,8 @@ impl Writing {
     }
 }
 
-/// Sorts ids by their positions. `came` holds the positions in the order of arrival; they are consecutive.
+/// Sorts ids by position. `came` holds the position of each id, in the order of arrival. The positions are a
+/// permutation of a range.
 fn ordered(ids: &Ids, came: &[u32]) -> Ids {
     let first = came.iter().min().copied().unwrap_or_default();
     let mut at = vec![0u32; came.len()];

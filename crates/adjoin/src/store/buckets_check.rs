@@ -1,4 +1,4 @@
-//! Verifies the buckets of a store while their bytes pass, front to back.
+//! Verifies the buckets of a store while its file of buckets is read from front to back.
 
 use adjoin_device::ReadFile;
 use xxhash_rust::xxh3::Xxh3;
@@ -9,10 +9,10 @@ use super::manifest::StoreManifest;
 use crate::base::error::{Error, Result};
 use crate::base::options::VectorType;
 
-/// The part of the file that passes.
+/// Kind of a section of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Section {
-    /// Zeros before a bucket, or after the last.
+    /// Zeros before a bucket or after the last bucket.
     Padding,
     Header,
     /// Vectors and row numbers.
@@ -25,12 +25,12 @@ pub(crate) struct BucketsCheck {
     extents: Vec<Extent>,
     vectors: VectorType,
     len: u64,
-    /// Number of the current bucket, or of the one after the padding.
+    /// Number of the current bucket. In padding, number of the next bucket.
     bucket: usize,
     section: Section,
-    /// End of the section in the file.
+    /// End of the current section in the file.
     end: u64,
-    /// Bytes that have passed.
+    /// Number of bytes checked so far.
     at: u64,
     header: [u8; HEADER_BYTES],
     hash: Xxh3,
@@ -39,16 +39,16 @@ pub(crate) struct BucketsCheck {
 }
 
 impl BucketsCheck {
-    /// Returns the bytes of memory of a check.
+    /// Returns the bytes that a check holds.
     pub(crate) fn memory_bytes(manifest: &StoreManifest) -> u64 {
-        // Entries of the table, as bytes and decoded.
+        // The entries of the table are held twice: as bytes and decoded.
         2 * manifest.files[Role::Table].bytes
     }
 
-    /// Creates the check of the buckets that the file `table` lists.
+    /// Creates a check of the buckets. `table` is the file of the bucket table.
     ///
     /// # Errors
-    /// Fails if the table cannot be read or is damaged; the message is without the name of the store.
+    /// Fails if the table cannot be read or is damaged. The message does not name the store.
     pub(crate) fn new(manifest: &StoreManifest, table: &dyn ReadFile) -> Result<Self> {
         let (facts, len) = (&manifest.files[Role::Table], manifest.files[Role::Vectors].bytes);
         let damaged = |why: &str| Error::corrupt(format!("{}: {why}", facts.name));
@@ -65,10 +65,10 @@ impl BucketsCheck {
         Ok(Self { extents, vectors, len, bucket, section, end, at, header, hash, body_checksum, id_checksum })
     }
 
-    /// Checks the next bytes of the file. Returns the fault if they are damaged.
+    /// Checks the next bytes of the file. If they are damaged, returns a description of the damage.
     pub(crate) fn update(&mut self, mut bytes: &[u8]) -> std::result::Result<(), String> {
         loop {
-            // Also if no byte is left: a section may be empty.
+            // This is also necessary if no bytes are left, because a section may be empty.
             while let (true, Some(&extent)) = (self.at == self.end, self.extents.get(self.bucket)) {
                 let bucket = self.bucket;
                 self.next_section(extent).map_err(|fault| format!("bucket {bucket}: {fault}"))?;
@@ -96,7 +96,7 @@ impl BucketsCheck {
         }
     }
 
-    /// Ends the current section of a bucket.
+    /// Verifies the current section, which is complete, and moves to the next one.
     fn next_section(&mut self, extent: Extent) -> std::result::Result<(), &'static str> {
         match self.section {
             Section::Padding => (self.section, self.end) = (Section::Header, extent.offset + HEADER_BYTES as u64),

@@ -11,21 +11,24 @@ use crate::base::geometry::{Coding, Coordinate, Means, Space, copy_row};
 use crate::base::options::VectorType;
 use crate::base::random::Random;
 
-/// Rounds of Lloyd's algorithm. With 10 rounds there are no fewer edges and pairs (docs/methods.md, "Number of
-/// buckets").
+/// Number of rounds of Lloyd's algorithm. With 10 rounds, a join would not have fewer edges or candidates
+/// (docs/methods.md, "Number of buckets").
 const ROUNDS: usize = 6;
-/// Rounds that regroup the centers first. After these the centers move little, and grouping takes as long as a round.
+/// Number of initial rounds that group the centers again. In later rounds the centers move little, and grouping would
+/// take as long as the round itself.
 const GROUPED_ROUNDS: usize = 2;
-/// Centers and means that a vector is compared with, divided by the square root of the number of centers (approximate).
+/// Approximate number of distances to compute per vector, divided by the square root of the number of centers. These
+/// are distances to centers and to the means of groups of centers.
 const SEARCHED_A_ROOT: f64 = 4.3;
-/// Rows of the smallest training sample, if the source has as many.
+/// Minimum number of rows in the training sample, unless the source has fewer.
 const SAMPLE_ROWS_MIN: u64 = 1 << 16;
 
 /// Returns the default number of buckets for `rows` vectors: `(n / 4)^(2/3)`, between 0.1 % and 2 % of the rows. More
 /// buckets would leave fewer pairs to compare but more edges, which cost more time (decision 0010).
 pub fn default_buckets(rows: u64) -> u32 {
     let wanted = u128::from(rows).pow(2);
-    // A search in integers, since a cube root in floats may differ between platforms, and the store with it.
+    // Searches in integers, since a cube root in floats could differ between platforms, and the store would differ,
+    // too.
     let (mut low, mut high) = (1u64, (rows / 50).max(1));
     while low < high {
         let middle = (low + high).div_ceil(2);
@@ -34,8 +37,8 @@ pub fn default_buckets(rows: u64) -> u32 {
     low.max(rows / 1_000).max(1).min(u64::from(u32::MAX)) as u32
 }
 
-/// Returns the rows of the training sample: 2 % of the rows, or a fixed number if that is more. It depends on nothing
-/// else.
+/// Returns the number of rows in the training sample: 2 % of the rows, or 65,536 if that is more, but at most all
+/// rows. The number depends only on `rows`.
 pub(crate) fn sample_rows(rows: u64) -> u64 {
     rows.min((rows / 50).max(SAMPLE_ROWS_MIN))
 }
@@ -53,14 +56,15 @@ pub(crate) struct TrainingSample {
     pub(crate) rows: u64,
 }
 
-/// Limits on the vectors that decide how floats are rounded, in rows and in bytes.
+/// Maximum size, in rows and in bytes, of the sample that decides how floats are rounded.
 const CODING_ROWS: u64 = 500;
 const CODING_BYTES: u64 = 4 << 20;
 
-/// Returns the number of rows drawn to decide how floats are rounded, and their bytes as stored and as floats.
+/// Returns the size of the sample that decides how floats are rounded: its rows, and its bytes as stored and as
+/// floats.
 fn coding_rows(vectors: VectorType) -> (u64, u64) {
     let a_row = vectors.bytes() as u64 + Panel::<f32>::bytes_for(1, vectors.dimensions);
-    // Two rows at least, since the choice depends on distances between rows.
+    // At least two rows are needed, since the choice depends on distances between rows.
     let rows = CODING_ROWS.min(CODING_BYTES / a_row).max(2);
     (rows, rows * a_row)
 }
@@ -71,7 +75,7 @@ pub(crate) fn coding_bytes(vectors: VectorType) -> u64 {
 }
 
 impl TrainingSample {
-    /// Chooses how to round floats to bytes; `None` if rounding would blur which center is nearest.
+    /// Chooses how to round floats to bytes. Returns `None` if rounding would blur which center is nearest.
     ///
     /// # Errors
     /// Fails if the sample cannot be read.
@@ -79,8 +83,8 @@ impl TrainingSample {
         Ok(self.fit_coding(kernel, space, seed)?.filter(Coding::tells_neighbors_apart))
     }
 
-    /// Chooses how to round floats to bytes, even if that blurs which center is nearest. `None` for inner products,
-    /// since the roundings of short vectors would be too alike to distinguish them.
+    /// Chooses how to round floats to bytes, even if that blurs which center is nearest. Returns `None` for inner
+    /// products, since rounding would make short vectors too similar to distinguish.
     ///
     /// # Errors
     /// Fails as [`TrainingSample::coding`] does.
@@ -88,7 +92,7 @@ impl TrainingSample {
         if !space.is_of_floats() || space.lift.is_some() {
             return Ok(None);
         }
-        // A random stream of its own, so that the number of rows drawn here does not affect the first centers.
+        // This random stream is separate, so that the number of rows drawn here does not affect the first centers.
         let drawn = self.draw::<f32>(kernel, space, coding_rows(space.vectors).0, Random::new(seed, "coding"))?;
         Ok(Coding::fit(kernel, &drawn))
     }
@@ -106,7 +110,7 @@ impl TrainingSample {
         Ok(all)
     }
 
-    /// Draws `count` rows, or all if there are fewer.
+    /// Returns `count` random rows of the sample, or all rows if there are fewer.
     fn draw<T: Coordinate>(
         &self,
         kernel: Kernel,
@@ -131,7 +135,7 @@ impl TrainingSample {
     }
 }
 
-/// The sample as coordinates: all in memory if they fit, otherwise converted block by block on each pass.
+/// Sample as coordinates. They are all in memory if they fit. Otherwise each pass converts the sample block by block.
 enum Coordinates<'a, T: Coordinate> {
     All { panel: Panel<T>, _memory: Reservation },
     Blocks(&'a TrainingSample),
@@ -140,9 +144,9 @@ enum Coordinates<'a, T: Coordinate> {
 impl<'a, T: Coordinate> Coordinates<'a, T> {
     fn of(context: &Context, sample: &'a TrainingSample, space: Space<'_>) -> Result<Self> {
         let (rows, dimensions) = (sample.rows as usize, space.dimensions());
-        // Includes the results for all rows, which are held twice while they are concatenated.
+        // This includes the results for all rows, which are in memory twice while they are concatenated.
         let found = 2 * rows * size_of::<Nearest<T::Distance>>();
-        // Not an error: without this memory, each round converts the sample again, block by block.
+        // Lack of memory is not an error: each round can convert the sample again, block by block.
         let Ok(memory) = context.reserve(Panel::<T>::bytes_for(rows, dimensions) + found as u64, "the build") else {
             return Ok(Self::Blocks(sample));
         };
@@ -172,7 +176,7 @@ impl<'a, T: Coordinate> Coordinates<'a, T> {
     }
 }
 
-/// Centers, and the cost of training them.
+/// Trained centers and the cost of the training.
 pub(crate) struct Training<T: Coordinate> {
     pub(crate) centers: Panel<T>,
     /// Number of distances computed.

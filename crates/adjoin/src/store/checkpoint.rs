@@ -1,5 +1,5 @@
-//! Checkpoints of a build: it may be interrupted at any moment and continues from there. The centers are kept once they
-//! are trained, rows as they are assigned, and buckets as they are written.
+//! Checkpoints of a build, with which an interrupted build can continue. The centers are saved when they are trained,
+//! rows while they are assigned, and buckets while they are written.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -25,10 +25,10 @@ use crate::source::{VectorSource, facts_of_files};
 
 /// The file of the trained centers.
 const CENTERS_FILE: &str = "centers";
-/// Least number of checkpoints of the rows. There are more if the rows between two would exceed `LEG_BYTES_MAX` bytes
-/// of vectors.
+/// Minimum number of checkpoints of the rows. There are more if the vectors between two checkpoints would exceed
+/// `LEG_BYTES_MAX` bytes.
 const LEGS_MIN: u64 = 16;
-/// Headers and entries per frame.
+/// Number of extents per frame of a list of extents.
 const EXTENTS_A_FRAME: usize = 4 << 10;
 const LEG_BYTES_MAX: u64 = 1 << 30;
 
@@ -37,11 +37,11 @@ const LEG_BYTES_MAX: u64 = 1 << 30;
 pub(super) struct BuildState {
     pub(super) learned: Option<Learned>,
     pub(super) rows: Option<RowsCheckpoint>,
-    /// Buckets that are written, by checkpoint.
+    /// Extents that are written, by checkpoint.
     extents: Vec<ExtentsCheckpoint>,
-    /// The run that wrote the last checkpoint.
+    /// Number of the run that wrote the last checkpoint.
     run: u64,
-    /// Upper bound on the distances that were computed again because a run was interrupted.
+    /// Upper bound on the number of distances that were computed again because a run was interrupted.
     repeated: u64,
 }
 
@@ -56,16 +56,17 @@ pub(super) struct Learned {
     pub(super) coding: Option<Coding>,
     pub(super) distances: u64,
     pub(super) spilled: u64,
-    /// Bytes of the file of the centers, and their number; set when they are written.
+    /// Length of the file of centers. Set when the centers are written.
     pub(super) centers_bytes: u64,
+    /// Number of centers. Set when the centers are written.
     pub(super) centers: usize,
 }
 
-/// Rows that are assigned to centers.
+/// Checkpoint of the rows that are assigned to centers.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct RowsCheckpoint {
     partitions: usize,
-    /// First row of the source that is not assigned yet.
+    /// Number of the first source row that is not assigned yet.
     pub(super) next_row: u64,
     /// Number of assigned rows.
     pub(super) usable_rows: u64,
@@ -75,19 +76,20 @@ pub(super) struct RowsCheckpoint {
     pub(super) are_all: bool,
 }
 
-/// Consecutive extents that were written.
+/// Checkpoint of consecutive extents that were written.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 struct ExtentsCheckpoint {
-    /// Number of extents up to and including these.
+    /// Number of all extents up to the end of this checkpoint.
     parts: usize,
-    /// End of the extents in the file of buckets, and the checksum of their bytes.
+    /// End of the extents in the file of buckets.
     end: u64,
+    /// Checksum of the bytes of the extents.
     checksum: u64,
-    /// Bytes of the file of their headers and entries.
+    /// Length of the file that lists the headers and table entries of the extents.
     list_bytes: u64,
 }
 
-/// The part of the file of buckets that is written.
+/// The written part of the file of buckets.
 pub(super) struct WrittenExtents {
     pub(super) file: Box<dyn WriteFile>,
     pub(super) bytes: u64,
@@ -95,7 +97,7 @@ pub(super) struct WrittenExtents {
     pub(super) listed: Vec<[u8; LISTED_BYTES]>,
 }
 
-/// Bytes of the header of an extent and of its entry in the table.
+/// Size of the header of an extent and of its table entry, in bytes.
 pub(super) const LISTED_BYTES: usize = HEADER_BYTES + ENTRY_BYTES;
 
 /// A tally in a checkpoint.
@@ -112,25 +114,26 @@ struct TallyCheckpoint {
 pub struct BuildRepeated {
     /// Number of runs.
     pub runs: u64,
-    /// Rows that were assigned to centers before the last run.
+    /// Number of rows that were assigned to centers before the last run.
     pub rows_before: u64,
-    /// Distances to centers.
+    /// Number of distances to centers that were computed again.
     pub center_distances_max: u64,
 }
 
-/// Writes the checkpoints of a run of a build.
+/// Writer of the checkpoints of one run of a build.
 pub(super) struct BuildCheckpoint {
     pub(super) kept: Checkpoint<BuildState>,
     rows_before: u64,
-    /// Rows between two checkpoints.
+    /// Number of rows between two checkpoints.
     rows_a_leg: u64,
 }
 
 impl BuildCheckpoint {
-    /// Opens the checkpoints of an earlier run of the same build, if `options` ask for checkpoints.
+    /// Opens the checkpoints of an earlier run of the same build. Returns `None` if `options` do not ask for
+    /// checkpoints.
     ///
     /// # Errors
-    /// Fails as [`Checkpoint::open`] does, or if the source can change without being noticed.
+    /// Fails as [`Checkpoint::open`] does, or if changes of the source could not be noticed.
     pub(super) fn open(
         context: &Context,
         source: &dyn VectorSource,
@@ -150,10 +153,10 @@ impl BuildCheckpoint {
         Ok(Some(Self { kept, rows_before, rows_a_leg }))
     }
 
-    /// Reserves memory for writing and reading checkpoints, including tallies.
+    /// Reserves memory for writing and reading checkpoints, including the tallies.
     ///
     /// # Errors
-    /// Fails if it is not free.
+    /// Fails if the memory is not free.
     pub(super) fn reserve(context: &Context, rows: u64, options: &BuildOptions) -> Result<Reservation> {
         let buckets = u64::from(options.buckets.unwrap_or(default_buckets(rows)));
         context.reserve(KEPT_BYTES + buckets * size_of::<TallyCheckpoint>() as u64, "what is kept of the build")
@@ -180,11 +183,11 @@ impl BuildCheckpoint {
         Ok(centers)
     }
 
-    /// Writes a checkpoint of the first scan and the training. Centers are stored as f32, which represents both kinds
-    /// of coordinates.
+    /// Writes a checkpoint of the first scan and the training. Centers are stored as f32, which can represent both
+    /// types of coordinates.
     ///
     /// # Errors
-    /// Fails if the device refuses.
+    /// Fails if a file cannot be written.
     pub(super) fn keep_learned<T: Coordinate>(
         &mut self,
         mut learned: Learned,
@@ -199,15 +202,15 @@ impl BuildCheckpoint {
         (learned.centers_bytes, learned.centers) = (file.finish()?, centers.rows());
         let run = self.kept.runs();
         self.kept.keep(|state| {
-            // Earlier runs without a checkpoint may have trained centers too. How far is unknown, so each counts in
-            // full.
+            // Earlier runs that wrote no checkpoint may have trained centers, too. How many distances they computed is
+            // unknown, so each of them counts as a complete training.
             state.repeated += learned.distances * (run - state.run.max(1));
             (state.learned, state.run) = (Some(learned), run);
         })
     }
 
-    /// Creates partitions with the rows of the checkpoints, and sets their tallies. The first run determines the number
-    /// of partitions.
+    /// Creates partitions with the rows of the checkpoints, and sets the tallies of these rows. The first run
+    /// determines the number of partitions.
     ///
     /// # Errors
     /// Fails if a checkpoint is damaged or needs more memory than is available.
@@ -220,7 +223,8 @@ impl BuildCheckpoint {
         let Some(rows) = &self.kept.state().rows else {
             return Partitions::kept(context, &self.kept, sizes, &[]);
         };
-        // Rows on disk are divided into the partitions of the first run, so a smaller budget cannot choose fewer.
+        // Rows on disk are in the partitions of the first run, so a run with a smaller budget cannot use fewer
+        // partitions.
         let Some(sizes) = sizes.of(rows.partitions) else {
             return Err(context.too_small(PartitionSizes::least_for(rows.partitions as u64), "going on with the build"));
         };
@@ -234,16 +238,16 @@ impl BuildCheckpoint {
         Partitions::kept(context, &self.kept, sizes, &rows.files)
     }
 
-    /// Returns whether enough rows are assigned for the next checkpoint.
+    /// Returns whether the rows before `next_row` are enough for another checkpoint.
     pub(super) fn is_due(&self, next_row: u64) -> bool {
         next_row - self.kept.state().rows.as_ref().map_or(0, |rows| rows.next_row) >= self.rows_a_leg
     }
 
-    /// Writes a checkpoint of the rows before `next_row`, which are assigned to centers. `are_all` is true if no rows
-    /// follow.
+    /// Writes a checkpoint of the rows before `next_row`, which are assigned to centers. `are_all` states whether
+    /// these are all rows.
     ///
     /// # Errors
-    /// Fails if the device refuses.
+    /// Fails if a file cannot be written.
     pub(super) fn keep_rows(
         &mut self,
         records: &mut Partitions,
@@ -256,15 +260,15 @@ impl BuildCheckpoint {
         let mut files = before.map_or_else(Vec::new, |rows| rows.files.clone());
         files.extend(records.persist(&self.kept, files.len())?);
         let tallies_bytes = match before {
-            // No rows were added: the tallies in the file that the state names are current, and that file must not be
-            // overwritten.
+            // No rows were added, so the tallies in the existing file are current. The state names that file, so it
+            // must not be overwritten.
             Some(before) if before.files.len() == files.len() => before.tallies_bytes,
             _ => self.write_tallies(files.len(), tallies)?,
         };
         let (usable_rows, run) = (tallies.iter().map(|tally| tally.rows).sum::<u64>(), self.kept.runs());
         let of_leg = usable_rows - before.map_or(0, |rows| rows.usable_rows);
         let partitions = records.count();
-        // The rows and tallies are durable by now. The state is replaced last, so it never names missing data.
+        // Rows and tallies are durable now. The state is replaced last, so it never names missing data.
         self.kept.keep(|state| {
             state.repeated += of_leg * distances_a_row * (run - state.run);
             state.run = run;
@@ -272,7 +276,7 @@ impl BuildCheckpoint {
         })
     }
 
-    /// Writes the tallies that belong to `files` files of rows, and returns their bytes.
+    /// Writes the tallies of the rows in the first `files` files. Returns the length of the written file.
     fn write_tallies(&self, files: usize, tallies: &[Tally]) -> Result<u64> {
         let of = |tally: &Tally| TallyCheckpoint {
             rows: tally.rows.into(),
@@ -290,8 +294,8 @@ impl BuildCheckpoint {
         self.kept.path(Role::Vectors.file())
     }
 
-    /// Opens the file of buckets to continue it, after verifying every byte. Returns `None` if none is written, or it
-    /// cannot be continued.
+    /// Opens the file of buckets to append to it, after verifying every byte. Returns `None` if nothing is written
+    /// yet, or if the file cannot be continued.
     ///
     /// # Errors
     /// Fails if it is damaged or the device fails.
@@ -327,18 +331,18 @@ impl BuildCheckpoint {
                 return Err(damaged(&path, &format!("before byte {at}")));
             }
         }
-        // A device that cannot continue a file is no error: all buckets are written again.
+        // It is no error if the device cannot append to an existing file. Then all buckets are written again.
         match context.device.continue_file(&path, bytes) {
             Err(error) if error.source.kind() == ErrorKind::Unsupported => Ok(None),
             file => Ok(Some(WrittenExtents { file: file?, bytes, listed })),
         }
     }
 
-    /// Adds extents to the checkpoint, which follow those already in it and are durable. `end` and `checksum` are those
-    /// of [`ExtentsCheckpoint`].
+    /// Adds extents to the checkpoint. They follow the extents that are already in it, and are durable.
+    /// [`ExtentsCheckpoint`] describes `end` and `checksum`.
     ///
     /// # Errors
-    /// Fails if the device refuses.
+    /// Fails if a file cannot be written.
     pub(super) fn keep_extents(&mut self, listed: &[[u8; LISTED_BYTES]], end: u64, checksum: u64) -> Result<()> {
         let legs = &self.kept.state().extents;
         let parts = legs.last().map_or(0, |leg| leg.parts) + listed.len();
@@ -350,10 +354,10 @@ impl BuildCheckpoint {
         self.kept.keep(|state| state.extents.push(ExtentsCheckpoint { parts, end, checksum, list_bytes }))
     }
 
-    /// Removes extents from the checkpoint that cannot be continued.
+    /// Removes all extents from the checkpoint, because their file cannot be continued.
     ///
     /// # Errors
-    /// Fails if the device refuses.
+    /// Fails if a file cannot be written.
     pub(super) fn forget_extents(&mut self) -> Result<()> {
         if self.kept.state().extents.is_empty() {
             return Ok(());
@@ -361,19 +365,19 @@ impl BuildCheckpoint {
         self.kept.keep(|state| state.extents.clear())
     }
 
-    /// Returns the rows between two checkpoints.
+    /// Returns the number of rows between two checkpoints.
     pub(super) fn rows_a_leg(&self) -> u64 {
         self.rows_a_leg
     }
 
-    /// Removes the checkpoints once the store is published.
+    /// Removes the checkpoints after the store was published. Returns the repeated work.
     ///
     /// # Errors
-    /// Fails if the device refuses.
+    /// Fails if a file cannot be written.
     pub(super) fn finish(self) -> Result<BuildRepeated> {
         let (runs, rows_before) = (self.kept.runs(), self.rows_before);
         let center_distances_max = self.kept.state().repeated;
-        // The store is published by now. Until then, a killed run needs the checkpoints.
+        // The checkpoints are removed last: until the store is published, a killed run needs them.
         self.kept.finish()?;
         Ok(BuildRepeated { runs, rows_before, center_distances_max })
     }
@@ -388,8 +392,8 @@ fn extents_file(leg: usize) -> String {
     format!("extents-{leg}")
 }
 
-/// Returns the name of the file of the tallies that belong to `files` files of rows. Two files alternate, so that the
-/// one named by the state stays intact.
+/// Returns the name of the file with the tallies of the rows in the first `files` files. Two names alternate, so that
+/// the file that the current state names stays intact.
 fn tallies_file(files: usize) -> String {
     format!("tallies-{}", files % 2)
 }

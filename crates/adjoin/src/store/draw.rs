@@ -8,7 +8,7 @@ use super::intake::UsableRows;
 use super::partitions::Partitions;
 use crate::base::error::Result;
 
-/// Collects the selected rows during a scan of usable rows, which are counted from 0.
+/// Collector of selected rows during a scan. Row numbers count usable rows only, from 0.
 pub(crate) struct Draw {
     picked: Peekable<IntoIter<u64>>,
     records: Partitions,
@@ -17,15 +17,15 @@ pub(crate) struct Draw {
 }
 
 impl Draw {
-    /// Collects the rows `picked`, ascending, in the first partition of `records`.
+    /// Creates a collector of the rows `picked`, which ascend. It stores them in the first partition of `records`.
     pub(crate) fn new(picked: Vec<u64>, records: Partitions) -> Self {
         Self { picked: picked.into_iter().peekable(), records, drawn: 0, seen: 0 }
     }
 
-    /// Collects the selected rows of the next batch.
+    /// Collects the selected rows of the next batch of the scan.
     ///
     /// # Errors
-    /// Fails if the rows do not fit in memory and the disk refuses them.
+    /// Fails if the rows do not fit in memory and cannot be written to disk.
     pub(crate) fn take(&mut self, usable: &UsableRows) -> Result<()> {
         let end = self.seen + usable.rows.len() as u64;
         let bytes = usable.stored.len() / usable.rows.len().max(1);

@@ -27,9 +27,9 @@ pub enum Role {
     Codes,
     /// The codebook: how to decode the codes.
     Codebook,
-    /// The graph in memory that leads into the graph on pages.
+    /// The navigation graph. It is held in memory and leads searches into the graph on pages.
     Navigation,
-    /// The rows of vectors that occur in more than one row.
+    /// For vectors that occur in more than one row: their rows.
     Duplicates,
     /// Ids of the rows of a graph, in blocks with checksums; empty if the rows have no ids.
     Ids,
@@ -37,7 +37,7 @@ pub enum Role {
     Calibration,
     /// Columns of the source, which filters can use.
     Attributes,
-    /// A checksum for each block of the buckets, if parts of buckets are read.
+    /// A checksum for each block of the buckets. It exists if parts of buckets can be read.
     Blocks,
 }
 
@@ -97,8 +97,8 @@ impl Role {
         }
     }
 
-    /// Returns the name of the file in a folder with contents of this checksum. A new generation has other names, so
-    /// nothing replaces the old one but the rename of the manifest.
+    /// Returns the name of the file in a folder. `contents` is the checksum of a generation, so files of a new
+    /// generation have new names. Only the rename of the manifest replaces the old generation.
     pub(crate) fn file_of(self, contents: u64) -> String {
         let (stem, ending) = self.file().rsplit_once('.').expect("each file name has an extension");
         format!("{stem}-{}.{ending}", hexadecimal(contents))
@@ -137,7 +137,8 @@ impl FileFacts {
         self.xxh3.as_deref() == Some(&hexadecimal(checksum))
     }
 
-    /// Returns the path of the file. Names in a manifest that was read cannot point outside the folder.
+    /// Returns the path of the file. The path is inside the folder: a manifest with other names is refused when it is
+    /// read.
     pub(crate) fn path(&self, folder: &Path) -> PathBuf {
         folder.join(&self.name)
     }
@@ -169,7 +170,7 @@ impl Files {
         Self(roles.iter().map(|&role| (role.name().to_owned(), facts(role))).collect())
     }
 
-    /// Checks that each of these roles that is not optional has a file.
+    /// Checks that every role in `roles` has a file, unless the role is optional.
     pub(super) fn require(&self, roles: &[Role]) -> Result<(), String> {
         match roles.iter().find(|role| !role.is_optional() && !self.0.contains_key(role.name())) {
             None => Ok(()),
@@ -192,7 +193,7 @@ impl Files {
         self.0.iter().map(|(role, facts)| (&**role, facts))
     }
 
-    /// Iterates over the files of all other roles.
+    /// Iterates over the files of all roles that are not in `roles`.
     pub fn unknown(&self, roles: &[Role]) -> impl Iterator<Item = (&str, &FileFacts)> {
         self.iter().filter(|(role, _)| !roles.iter().any(|known| known.name() == *role))
     }
@@ -223,7 +224,7 @@ impl TryFrom<BTreeMap<String, serde_json::Value>> for Files {
         if !names.iter().all(|name| is_plain(name)) {
             return Err("it names a file outside of its folder".into());
         }
-        // One file cannot have two purposes: each role has a checksum and a length of its own.
+        // One file cannot have two roles, because each role has its own length and checksum.
         if names.iter().enumerate().any(|(k, name)| names[..k].contains(name)) {
             return Err("it names a file for two roles".into());
         }

@@ -20,54 +20,55 @@ use crate::base::row_numbers::{RankedSet, RowSet};
 use crate::source::{TablesMemory, kept_schema, kept_tables, kept_tables_bytes, kept_tables_memory, open_kept_tables};
 use crate::sql::Condition;
 
-/// Bytes per read while the file is verified.
+/// Size of the pieces in which the file is read for verification, in bytes.
 const PIECE_BYTES: usize = 1 << 20;
 /// Bytes that [`StoredColumns::check`] takes.
 pub(crate) const CHECKING_BYTES: u64 = PIECE_BYTES as u64;
 /// Bytes reserved for decoding one batch.
 pub(super) const READING_BYTES: u64 = 8 << 20;
-/// Bytes with which single rows are fetched.
+/// Memory for fetching single rows, in bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct FetchingBytes {
-    /// For a row of mean length.
+    /// Memory if the rows have mean length.
     pub(crate) least: u64,
-    /// For the longest row that there can be.
+    /// Memory if the rows have the maximum possible length.
     pub(crate) longest: u64,
 }
 
 impl FetchingBytes {
-    /// Returns the bytes if other work at another time takes `bytes`.
+    /// Returns the memory if other work, at another time, takes `bytes` bytes.
     pub(crate) fn or(self, bytes: u64) -> Self {
         Self { least: self.least.max(bytes), longest: self.longest.max(bytes) }
     }
 
-    /// Returns the bytes if other work at the same time takes `bytes`.
+    /// Returns the memory if other work, at the same time, takes `bytes` bytes.
     pub(crate) fn and(self, bytes: u64) -> Self {
         Self { least: self.least.saturating_add(bytes), longest: self.longest.saturating_add(bytes) }
     }
 }
 
-/// Copies of a row that is fetched: as read, in order, and in the buffers of a table.
+/// Number of copies of a fetched row in memory: as read, in the requested order, and in the buffers of a table.
 const FETCHED_COPIES: u64 = 8;
-/// Rows between two wanted rows that are read and left out.
+/// Maximum gap between two requested rows across which reading continues. After a larger gap, reading starts again.
 const NEAR_ROWS: u64 = 8 << 10;
 /// Purpose of the memory, for messages.
 const PURPOSE: &str = "finding the rows that meet a condition";
 
-/// Rows that pass a filter: in a store by *place*, the position of a row in bucket order; in an index by *entry*.
+/// Rows that pass a filter. In a store, a row is identified by its *place*, its position in bucket order. In an index,
+/// it is identified by its *entry*.
 pub struct FilterBitmap {
     rows: RankedSet,
     _memory: Reservation,
 }
 
 impl FilterBitmap {
-    /// Returns the least bytes with which `rows` rows are filtered.
+    /// Returns the minimum memory for filtering `rows` rows, in bytes.
     pub(crate) fn least_bytes(rows: u64) -> u64 {
         // For a store, this includes the first position of each bucket.
         2 * RankedSet::memory_bytes(rows) + PIECE_BYTES as u64 + READING_BYTES
     }
 
-    /// Returns all of `rows` rows except `left_out`.
+    /// Returns all rows below `rows`, except those in `left_out`.
     ///
     /// # Errors
     /// Fails if memory does not suffice. `purpose` is named in the message.
@@ -76,7 +77,7 @@ impl FilterBitmap {
         Ok(Self { rows: RankedSet::new(left_out.others(rows)), _memory: memory })
     }
 
-    /// Returns whether the row at a position, or of an entry, passes.
+    /// Returns whether a row passes. `row` is a position in a store, or an entry of an index.
     pub fn contains(&self, row: u32) -> bool {
         self.rows.contains(row)
     }
@@ -97,8 +98,9 @@ impl FilterBitmap {
     }
 }
 
-/// Returns the least bytes with which `columns` columns of `rows` rows are read and written in another order, if those of a
-/// row take `row_bytes` on average and reading takes at least `reading` bytes.
+/// Returns the minimum memory for reading columns and writing them in another order, in bytes. There are `columns`
+/// columns of `rows` rows. The columns of a row take `row_bytes` bytes on average. Reading takes at least `reading`
+/// bytes.
 pub(crate) fn columns_bytes(rows: u64, columns: usize, row_bytes: u64, reading: u64) -> u64 {
     let reading = reading.max(READING_BYTES).max(foreseen_reading_bytes(rows, columns, row_bytes));
     least_bytes(rows, columns, reading)
@@ -107,7 +109,7 @@ pub(crate) fn columns_bytes(rows: u64, columns: usize, row_bytes: u64, reading: 
 /// The columns of an open store or index.
 pub(crate) struct AttributeFile {
     file: Arc<dyn ReadFile>,
-    /// Set once the whole file has been verified, which the first request for single rows triggers.
+    /// Set after the whole file was verified. The first request for single rows verifies it.
     is_sound: OnceLock<()>,
 }
 
@@ -122,16 +124,16 @@ impl AttributeFile {
         there.map(open).transpose()
     }
 
-    /// Returns the columns of `rows` rows in this file, which belongs to `files`.
+    /// Returns the columns in this file, which belongs to `files` and has `rows` rows.
     pub(crate) fn columns<'a>(&'a self, files: FolderFiles<'a>, rows: u64) -> StoredColumns<'a> {
         StoredColumns { file: self, files, rows }
     }
 }
 
-/// Takes a table and the indices of some of its rows, and returns whether to go on.
+/// Function that takes a table and the indices of the requested rows in it. Returns whether to continue.
 pub(super) type TakeRows<'a> = dyn FnMut(&RecordBatch, Vec<u32>) -> Result<ControlFlow<()>> + 'a;
 
-/// The columns of an open store or index with what is needed to read them. Errors name the folder.
+/// Columns of an open store or index, with everything needed to read them. Error messages name the folder.
 #[derive(Clone, Copy)]
 pub(crate) struct StoredColumns<'a> {
     file: &'a AttributeFile,
@@ -149,7 +151,7 @@ impl<'a> StoredColumns<'a> {
         read_checked(&*self.file.file, self.files, Role::Attributes, PIECE_BYTES, |_| ())
     }
 
-    /// Returns the least bytes with which `rows` rows of these columns are written in another order.
+    /// Returns the minimum memory for writing these columns in another order, in bytes. The new file has `rows` rows.
     ///
     /// # Errors
     /// Fails if the file cannot be read.
@@ -162,11 +164,11 @@ impl<'a> StoredColumns<'a> {
     /// # Errors
     /// Fails if the file cannot be read.
     pub(crate) fn reading_bytes(self) -> Result<u64> {
-        // The file is verified first and then read, so the larger of the two suffices.
+        // The file is first verified and then read, so the larger of both sizes suffices.
         Ok(kept_tables_bytes(&self.path(), self.file.file.clone(), &self.all()?)?.max(CHECKING_BYTES))
     }
 
-    /// Returns the bytes with which single rows are read and written to a table.
+    /// Returns the memory for reading single rows and copying them to a table.
     ///
     /// # Errors
     /// Fails if the file cannot be read.
@@ -176,12 +178,12 @@ impl<'a> StoredColumns<'a> {
         Ok(FetchingBytes { least: with(row), longest: with(row_max) })
     }
 
-    /// Writes the rows in another order: `place` maps each row to its new position. Rows that do not fit in memory go
-    /// to the folder `temporary`. Returns the entry of the new file for the manifest, and the bytes that did not fit in
-    /// memory.
+    /// Writes the rows in another order to a new file. `place` returns the new position of a row. Rows that do not fit
+    /// in memory are written to the folder `temporary`. Returns the manifest entry of the new file, and the number of
+    /// bytes that did not fit in memory.
     ///
     /// # Errors
-    /// Fails if the file is damaged, the disk refuses, or memory does not suffice.
+    /// Fails if the file is damaged, a file cannot be written, or memory does not suffice.
     pub(crate) fn reorder(
         self,
         context: &Context,
@@ -195,8 +197,8 @@ impl<'a> StoredColumns<'a> {
         reordering.write(drafts)
     }
 
-    /// Adds all rows to `reordering`. `place` is called for each row, in order, and returns its new
-    /// position, or `None` to leave it out.
+    /// Adds all rows to `reordering`. Calls `place` for each row, in order. It returns the new position of the row, or
+    /// `None` to leave the row out.
     ///
     /// # Errors
     /// Fails as [`Self::reorder`] does.
@@ -206,7 +208,7 @@ impl<'a> StoredColumns<'a> {
         reordering: &mut Reordering<'_>,
         mut place: impl FnMut(u64) -> Option<u64>,
     ) -> Result<()> {
-        // A damaged value would otherwise be copied to a new file with a valid checksum.
+        // Verifies the file first. Otherwise a damaged value would be copied to a new file with a valid checksum.
         self.check(context)?;
         let mut row = 0;
         for table in self.tables(context, &self.all()?, 0)? {
@@ -240,15 +242,16 @@ impl<'a> StoredColumns<'a> {
         self.files.files[Role::Attributes].path(self.files.folder)
     }
 
-    /// Returns the places of all columns.
+    /// Returns the indexes of all columns.
     pub(super) fn all(self) -> Result<Vec<usize>> {
         Ok((0..self.schema()?.fields().len()).collect())
     }
 
-    /// Reads the rows in order, starting at `first_row`. Only the columns at `places` (ascending) are read.
+    /// Reads the rows in order, starting at `first_row`. Only the columns with the indexes `places`, which ascend, are
+    /// read.
     ///
     /// # Errors
-    /// Fails if the file cannot be read or the budget does not hold a decoded batch.
+    /// Fails if the file cannot be read or a decoded batch does not fit in the budget.
     fn tables(
         self,
         context: &Context,
@@ -261,7 +264,7 @@ impl<'a> StoredColumns<'a> {
     /// Reads all columns of all rows in order, except the rows in `left_out`.
     ///
     /// # Errors
-    /// Fails as [`Self::check`] does, or if the budget does not hold a decoded batch.
+    /// Fails as [`Self::check`] does, or if a decoded batch does not fit in the budget.
     pub(crate) fn excluding(
         self,
         context: &Context,
@@ -277,7 +280,7 @@ impl<'a> StoredColumns<'a> {
         }))
     }
 
-    /// Returns the bytes of the columns at `places` (ascending).
+    /// Returns the memory for reading the columns with the indexes `places`, which ascend.
     ///
     /// # Errors
     /// Fails if the file cannot be read.
@@ -286,8 +289,8 @@ impl<'a> StoredColumns<'a> {
         Ok(TablesMemory { reading: memory.reading.max(CHECKING_BYTES), ..memory })
     }
 
-    /// Passes the columns at `places` (ascending) of some rows, ascending, to `take`: a table, and the indices in it of
-    /// the next rows. Ends early if `take` breaks.
+    /// Passes columns of the rows `rows` to `take`. Both `rows` and `places`, the indexes of the columns, ascend.
+    /// `take` gets a table, and the indices in it of the next of these rows. Ends early if `take` breaks.
     ///
     /// # Errors
     /// Fails as [`Self::excluding`] does, or if `take` fails.
@@ -306,7 +309,8 @@ impl<'a> StoredColumns<'a> {
         let (mut left, mut next, mut tables) = (rows, 0, None);
         while let Some(&first) = left.first() {
             context.cancel.check()?;
-            // Pages between distant rows are not read. Tables between near rows cost less than another start.
+            // Starting again at a distant row avoids reading the pages before it. For a near row, reading the tables
+            // before it costs less than starting again.
             if u64::from(first) > next + NEAR_ROWS {
                 tables = None;
                 next = first.into();
@@ -328,11 +332,11 @@ impl<'a> StoredColumns<'a> {
         Ok(())
     }
 
-    /// Returns the rows that meet a condition and are not in `left_out`.
+    /// Returns the rows that meet a condition, except those in `left_out`.
     ///
     /// # Errors
-    /// Fails if the condition names other columns or cannot be evaluated, the file cannot be read or is damaged, or
-    /// memory does not suffice.
+    /// Fails if the condition names a missing column or cannot be evaluated, if the file cannot be read or is damaged,
+    /// or if memory does not suffice.
     pub(crate) fn passing(
         self,
         context: &Context,
@@ -345,15 +349,15 @@ impl<'a> StoredColumns<'a> {
         let mut set = RowSet::new(self.rows);
         self.each_table(context, &places, |first, table| {
             let (table, numbers) = without(table, left_out, first)?;
-            // A condition that is null does not pass, as in SQL.
+            // A row does not pass if the condition is null, as in SQL.
             condition.is_true(&table)?.values().set_indices().for_each(|k| set.insert(numbers[k]));
             Ok(())
         })?;
         Ok(FilterBitmap { rows: RankedSet::new(set), _memory: memory })
     }
 
-    /// Passes the columns at `places` (ascending) of all rows to `take`: tables, each with the number of its first row.
-    /// The caller has verified the file.
+    /// Passes columns of all rows to `take`: tables, each with the number of its first row. `places` are the indexes
+    /// of the columns, which ascend. The caller has verified the file.
     ///
     /// # Errors
     /// Fails if the file cannot be read or has another number of rows, memory does not suffice, or `take` fails.
@@ -388,8 +392,8 @@ impl<'a> StoredColumns<'a> {
     }
 }
 
-/// Removes the rows in `left_out` from a table that starts with row number `first`. Returns the other rows and their
-/// numbers.
+/// Removes the rows in `left_out` from a table. The first row of the table has the number `first`. Returns the other
+/// rows and their numbers.
 fn without(table: &RecordBatch, left_out: Option<&RowSet>, first: u64) -> Result<(RecordBatch, Vec<u64>)> {
     let numbers = first..first + table.num_rows() as u64;
     let stays = |row: u64| left_out.is_none_or(|left_out| !left_out.contains(row));
@@ -402,10 +406,10 @@ fn without(table: &RecordBatch, left_out: Option<&RowSet>, first: u64) -> Result
     Ok((table, rows))
 }
 
-/// Returns the columns of a folder, `columns`, which the option `argument` needs.
+/// Returns the columns of a folder, or an error if it has none. The option `argument` needs them.
 ///
 /// # Errors
-/// Fails if there are no columns, or too many rows to number them with 32 bits.
+/// Fails if there are no columns, or if there are too many rows to number them with 32 bits.
 pub(crate) fn required_columns<'a>(
     columns: Option<StoredColumns<'a>>,
     folder: &Path,

@@ -23,7 +23,7 @@ impl FolderFiles<'_> {
     /// Opens a file and verifies its length.
     ///
     /// # Errors
-    /// Fails if it is missing or of another length.
+    /// Fails if the file is missing or does not have the length that the manifest states.
     pub(crate) fn open(self, context: &Context, role: Role) -> Result<Arc<dyn ReadFile>> {
         let facts = &self.files[role];
         let file = context.device.open(&facts.path(self.folder))?;

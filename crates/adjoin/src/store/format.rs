@@ -1,7 +1,7 @@
 //! Byte layout and constants of a store on disk. `docs/format.md` describes them for readers in other languages.
 //!
-//! All numbers are little-endian, like the memory of the machines that adjoin runs on, so structs are stored as they
-//! are.
+//! All numbers are little-endian, as in the memory of the machines that adjoin supports. So structs are stored as they
+//! are in memory.
 
 use std::ops::Range;
 
@@ -28,11 +28,11 @@ pub(crate) const TABLE_FILE: &str = "buckets.bin";
 pub(crate) const VECTORS_FILE: &str = "vectors.bin";
 /// Name of the file of the block checksums.
 pub(crate) const BLOCKS_FILE: &str = "blocks.bin";
-/// Extents start at multiples of this, the logical block of common devices.
+/// Alignment of extents in the file of buckets, in bytes: the logical block size of common devices.
 pub const EXTENT_ALIGNMENT: u64 = 512;
-/// The file of the buckets ends at a multiple of this.
+/// Alignment of the length of the file of buckets, in bytes.
 pub(crate) const FILE_ALIGNMENT: u64 = 4096;
-/// Size of a block of the file of the buckets, if its blocks have checksums.
+/// Size of a block of the file of buckets, in bytes. If a store has block checksums, there is one for each block.
 pub const BLOCK_BYTES: u64 = FILE_ALIGNMENT;
 /// Size of an extent's header, in bytes.
 pub const HEADER_BYTES: usize = size_of::<Header>();
@@ -75,30 +75,32 @@ pub struct BucketFacts {
     pub is_sorted: bool,
 }
 
-/// Checks that numbers of a bucket ascend up to a bound: its row numbers, or the ends of its text ids.
+/// Check that numbers of a bucket ascend up to a bound. The numbers are row numbers or the ends of text ids.
 pub(super) struct Ascent {
     /// Least valid value of the next number.
     least: u64,
     most: u64,
     step: u64,
     good: bool,
-    /// Numbers that may arrive in any order, collected for a check at the end.
+    /// Numbers that may arrive in any order. They are collected, and checked at the end.
     unordered: Option<Vec<u64>>,
 }
 
 impl Ascent {
-    /// Checks row numbers: all distinct, and ascending unless rows are sorted by a column.
+    /// Creates a check of row numbers. They must be distinct and less than `source_rows`. They must also ascend,
+    /// unless rows are sorted by a column.
     pub(super) fn of_rows(source_rows: u64, is_sorted: bool) -> Self {
         let unordered = is_sorted.then(Vec::new);
         Self { least: 0, most: source_rows.saturating_sub(1), step: 1, good: source_rows > 0, unordered }
     }
 
-    /// Checks the ends of texts of `text_bytes` bytes in total: the last end equals `text_bytes`.
+    /// Creates a check of the ends of texts. The last end must be `text_bytes`, the total length of the texts.
     fn of_ends(text_bytes: u64) -> Self {
         Self { least: 0, most: text_bytes, step: 0, good: true, unordered: None }
     }
 
-    /// Checks the ids of a bucket of `rows` vectors; `None` if ids of this kind have no ends.
+    /// Creates a check of the text ids of a bucket with `rows` vectors. Returns `None` if the ids are not texts or if
+    /// `id_bytes` is too small for their ends.
     pub(super) fn of_ids(kind: IdKind, rows: u32, id_bytes: u64) -> Option<Self> {
         let text_bytes = id_bytes.checked_sub(8 * u64::from(rows))?;
         (kind == IdKind::Utf8).then(|| Self::of_ends(text_bytes))
@@ -174,7 +176,7 @@ impl Extent {
         }
     }
 
-    /// Returns whether the bucket's length of ids is possible for ids of this kind.
+    /// Returns whether `id_bytes` is a possible length for ids of this kind.
     fn has_ids_of(&self, kind: IdKind) -> bool {
         let numbers = 8 * u64::from(self.rows);
         match kind {
@@ -245,7 +247,7 @@ pub(crate) fn encode_bucket(
     out: &mut Vec<u8>,
 ) -> (u64, u64) {
     let start = out.len();
-    // Space for the header, which is written last because it has the checksums of the other parts.
+    // Leaves space for the header, which is written last because it has the checksums of the other parts.
     out.resize(start + HEADER_BYTES, 0);
     out.extend_from_slice(stored);
     out.resize(start + HEADER_BYTES + vector_section_bytes(rows.len() as u32, vectors) as usize, 0);
@@ -320,12 +322,12 @@ pub(super) fn impossible_rows(facts: &BucketFacts) -> String {
     format!("its row numbers {how}, or are not below the {} rows of the source", facts.source_rows)
 }
 
-/// Bytes that were read of some members of a bucket.
+/// Bytes of some members of a bucket, as read from the file of buckets.
 pub(crate) struct MemberBytes<'a> {
     pub(crate) members: Range<u32>,
-    /// Their row numbers, at [`Extent::rows_of`].
+    /// Row numbers of the members, from [`Extent::rows_of`].
     pub(crate) rows: &'a [u8],
-    /// Their ids, at [`Extent::ids_of`]; empty to skip the ids.
+    /// Ids of the members, from [`Extent::ids_of`]; empty to skip the ids.
     pub(crate) ids: &'a [u8],
 }
 
@@ -367,7 +369,8 @@ pub fn decode_table(bytes: &[u8], facts: &BucketFacts, rows: u64, file_bytes: u6
         return Err(Error::corrupt("the bucket table has a wrong length"));
     }
     let extents: Vec<Extent> = entries.iter().map(|&entry| zerocopy::transmute!(entry)).collect();
-    // Extents have no gaps but padding, so no two overlap, and none points outside the file.
+    // Each extent must start at the first aligned offset after the previous one. So no two extents overlap, and none
+    // is outside the file.
     let mut free_from = 0;
     for (number, extent) in extents.iter().enumerate() {
         let end = extent.offset.checked_add(extent.body_bytes).and_then(|end| end.checked_add(extent.id_bytes));

@@ -1,4 +1,4 @@
-//! Columns of rows gathered in another order than the one in which they are read.
+//! Gathers columns of rows for the lines of a result. Rows are read in another order than that of the lines.
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
@@ -7,28 +7,30 @@ use arrow_select::interleave::interleave;
 
 use crate::base::error::{Error, Result};
 
-/// Bytes of a line while its columns are gathered: its key twice, its rank in the order of keys, and its position in the
-/// tables.
+/// Bytes per line while columns are gathered: its key twice, its rank in the order of keys, and the table and row
+/// where its columns are.
 pub(crate) const GATHERED_LINE_BYTES: u64 = 2 * size_of::<u64>() as u64 + 3 * size_of::<u32>() as u64;
 
-/// Columns of the rows that some lines of a result name. Lines of one row share a row of a table.
+/// Columns of the rows that the lines of a result name. Lines that name the same row share a row of a table.
 pub(crate) struct GatheredColumns {
     tables: Vec<RecordBatch>,
-    /// Table and row of each line.
+    /// For each line, the number of a table and of a row in it.
     positions: Vec<(u32, u32)>,
 }
 
-/// Lookup in progress: lines get the rows of tables that are added in the order of their keys.
+/// Gathering in progress. Tables are added in the order of their rows' keys, and each row is assigned to its lines.
 pub(crate) struct ColumnGathering {
-    /// Key of the row of each line, and the order of lines by key.
+    /// For each line, the key of its row.
     keys: Vec<u64>,
+    /// Lines in the order of their keys.
     order: Vec<u32>,
     next: usize,
     columns: GatheredColumns,
 }
 
 impl ColumnGathering {
-    /// Prepares a lookup for lines with these keys, which are equal for lines of one row.
+    /// Prepares to gather the rows of some lines. `keys` holds the key of each line's row. Lines with equal keys name
+    /// the same row.
     pub(crate) fn new(keys: Vec<u64>) -> Self {
         let mut order: Vec<u32> = (0..keys.len() as u32).collect();
         order.sort_unstable_by_key(|&line| keys[line as usize]);
@@ -43,7 +45,7 @@ impl ColumnGathering {
         distinct
     }
 
-    /// Adds a table of the rows with the next distinct keys.
+    /// Adds a table with the rows that have the next distinct keys.
     pub(crate) fn push(&mut self, table: RecordBatch) {
         let number = self.columns.tables.len() as u32;
         for row in 0..table.num_rows() as u32 {
@@ -59,7 +61,7 @@ impl ColumnGathering {
     /// Returns the columns of all lines.
     ///
     /// # Panics
-    /// If a line has no row yet.
+    /// Panics if the row of a line was not added.
     pub(crate) fn finish(self) -> GatheredColumns {
         assert_eq!(self.next, self.order.len(), "each line has a row");
         self.columns
@@ -67,7 +69,7 @@ impl ColumnGathering {
 }
 
 impl GatheredColumns {
-    /// Returns the bytes of the values of a line.
+    /// Returns the size of a line's values, in bytes.
     pub(crate) fn bytes_of(&self, line: usize) -> u64 {
         let (table, row) = self.positions[line];
         let bytes = |column: &ArrayRef| match column.as_string_opt::<i32>() {
@@ -80,7 +82,7 @@ impl GatheredColumns {
     /// Returns the columns of some lines as one table.
     ///
     /// # Errors
-    /// If a column takes more than 2 GiB.
+    /// Fails if a column takes more than 2 GiB.
     pub(crate) fn table(&self, schema: &SchemaRef, lines: std::ops::Range<usize>) -> Result<RecordBatch> {
         let positions = &self.positions[lines];
         let mut numbers: Vec<u32> = positions.iter().map(|&(table, _)| table).collect();

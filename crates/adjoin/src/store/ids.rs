@@ -12,11 +12,11 @@ use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, Message, message};
 use crate::source::{IdKind, Ids, VectorSource};
 
-/// Bytes of a hash of 128 bits and a row.
+/// Size of a record in bytes: a 128-bit hash and a row number.
 const RECORD_BYTES: usize = 24;
 
-/// Returns the hash of id `k`; `None` if there are no ids. Ids with equal hashes are taken as equal: among 10^12 ids,
-/// the probability that two different ones collide is 2 in 10^15.
+/// Returns the hash of id `k`; `None` if there are no ids. Two ids with equal hashes are treated as equal. Among 10^12
+/// distinct ids, the probability of any collision is about 2 in 10^15.
 pub(crate) fn hash_of(ids: &Ids, k: usize) -> Option<u128> {
     match ids {
         Ids::None => None,
@@ -31,34 +31,35 @@ pub(crate) struct IdCheck {
     partitions: usize,
 }
 
-/// Rows with the id of an earlier row.
+/// Duplicate ids: rows with the id of an earlier row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Duplicates {
     pub(crate) count: u64,
-    /// Number of duplicates among the appended rows. `first` is the first of these.
+    /// Number of duplicates among the appended rows.
     pub(crate) coming: u64,
+    /// First duplicate among the appended rows.
     pub(crate) first: Option<u64>,
 }
 
-/// Returns the memory that a check of `rows` ids can use. Much less suffices.
+/// Returns the most memory that a check of `rows` ids can use, in bytes. A check also works with much less.
 pub(crate) fn wanted_bytes(rows: u64) -> u64 {
     PartitionSizes::least() + 3 * rows * RECORD_BYTES as u64
 }
 
 impl IdCheck {
-    /// Returns the memory that a check of `rows` ids can use.
+    /// Returns the most memory that a check of `rows` ids can use, in bytes.
     pub(crate) fn wanted_bytes(rows: u64) -> u64 {
         wanted_bytes(rows)
     }
 
-    /// Returns the least memory of a check; it takes this much even if the limit is lower.
+    /// Returns the minimum memory of a check, in bytes. A check uses this much even if its limit is lower.
     pub(crate) fn least_bytes() -> u64 {
         PartitionSizes::least()
     }
 
     /// Creates a check for about `rows` ids within `memory` bytes. Temporary files go to the folder `folder`.
     pub(crate) fn new(context: &Context, folder: &Path, rows: u64, memory: u64) -> Self {
-        // A third for the partition that is being sorted, the rest for partitions that are being filled.
+        // One third is for the partition that is sorted, two thirds are for the partitions that are filled.
         let partitions = (rows * RECORD_BYTES as u64).div_ceil((memory / 3).max(1));
         let sizes = PartitionSizes::within(memory / 3 * 2, partitions);
         Self { hashes: Partitions::new(context, folder, "ids", sizes), partitions: sizes.partitions }
@@ -67,7 +68,7 @@ impl IdCheck {
     /// Adds the ids of some rows.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// Fails if a temporary file cannot be written.
     pub(crate) fn add(&mut self, usable: &UsableRows) -> Result<()> {
         for (k, &row) in usable.rows.iter().enumerate() {
             let Some(hash) = hash_of(&usable.ids, k) else { return Ok(()) };
@@ -81,15 +82,15 @@ impl IdCheck {
     /// # Errors
     /// Fails as [`Self::add`] does.
     pub(crate) fn add_hash(&mut self, hash: u128, row: u64) -> Result<()> {
-        // Scales the upper half of the hash to the number of partitions: equal hashes meet in one partition.
+        // Scales the upper half of the hash to the number of partitions, so equal hashes are in the same partition.
         let partition = ((hash >> 64) * self.partitions as u128) >> 64;
         self.hashes.push(partition as usize, &[&hash.to_le_bytes(), &row.to_le_bytes()])
     }
 
-    /// Finds the rows with the id of an earlier row. Rows from `first_new` on are the appended ones.
+    /// Finds the rows with the id of an earlier row. Rows are appended rows if their number is at least `first_new`.
     ///
     /// # Errors
-    /// If the file cannot be written.
+    /// Fails if a temporary file cannot be written or read.
     pub(crate) fn finish(self, first_new: u64) -> Result<Duplicates> {
         let hashes = self.hashes.finish()?;
         let mut duplicates = Duplicates::default();
@@ -104,7 +105,8 @@ impl IdCheck {
                 records.extend(block.as_chunks::<RECORD_BYTES>().0.iter().map(words));
                 Ok(())
             })?;
-            // Equal hashes become neighbors with ascending rows, so all but the first of a group are duplicates.
+            // Sorting makes equal hashes adjacent, with ascending rows. All but the first row of such a group are
+            // duplicates.
             records.sort_unstable();
             for repeated in records.windows(2).filter(|two| two[0][..2] == two[1][..2]) {
                 let row = repeated[1][2];
@@ -119,8 +121,8 @@ impl IdCheck {
     }
 }
 
-/// Returns the error for `count` rows of a source with the id of an earlier row, the first of which is `row`. `remedy`
-/// is added to the advice to keep all rows.
+/// Returns the error for `count` rows of a source that have the id of an earlier row. `row` is the first of them. The
+/// message advises to keep all rows, or else `remedy`.
 pub(crate) fn refusal(source: &dyn VectorSource, row: u64, count: u64, remedy: Message) -> Result<Error> {
     // The check holds hashes only, so the source is read again to show the id.
     let mut scan = source.scan(1 << 20)?;
@@ -144,7 +146,7 @@ pub(crate) fn refusal(source: &dyn VectorSource, row: u64, count: u64, remedy: M
 /// Checks that new ids are of the same kind as the existing ones.
 ///
 /// # Errors
-/// Fails if they are not. The error states both kinds.
+/// Fails if the kinds differ. The error states both kinds.
 pub(crate) fn check_same_kind(existing: IdKind, new: IdKind) -> Result<()> {
     let words = |kind| match kind {
         IdKind::None => "no ids",

@@ -14,16 +14,16 @@ use crate::base::row_numbers::RowSet;
 use crate::base::workers::spawn_scoped;
 use crate::source::{IdKind, Ids, VectorBatch, VectorSource};
 
-/// Bytes of the vectors of a batch, if memory allows.
+/// Maximum size of the vectors of a batch, in bytes. Batches are smaller if memory is scarce.
 const BATCH_BYTES_MAX: u64 = 1 << 20;
-/// Smallest useful batch, in bytes.
+/// Minimum size of the vectors of a batch, in bytes.
 const BATCH_BYTES_MIN: u64 = 64 << 10;
-/// Batches in memory at once: being read, decoded, checked, waiting, being consumed, then waiting again and being
-/// sorted.
+/// Number of batches in memory at once: one each is read, decoded, checked, waiting for the consumer, consumed,
+/// waiting to be sorted, and sorted.
 const BATCHES: u64 = 7;
-/// Bytes reserved for an id in a batch.
+/// Bytes reserved for each id in a batch.
 const BYTES_AN_ID: u64 = 48;
-/// What memory is for, as a refusal says it.
+/// Purpose of the memory for ids, as an error message states it.
 const PURPOSE: &str = "reading the ids of these rows";
 
 /// Consecutive usable rows.
@@ -37,7 +37,7 @@ pub(crate) struct UsableRows {
 }
 
 impl UsableRows {
-    /// Splits off all but the first `count` rows.
+    /// Keeps the first `count` rows and returns the others.
     pub(crate) fn split_off(&mut self, count: usize) -> Self {
         let bytes = self.stored.len() / self.rows.len().max(1);
         let stored = self.stored.split_off(count * bytes);
@@ -62,7 +62,7 @@ pub(crate) struct Scanned {
     pub(crate) waited: f64,
 }
 
-/// The remedy for bad rows, in messages. [`fix_or_skip`] is for commands that can skip them.
+/// Returns the remedy for bad rows, as part of a message. Commands that can skip bad rows use [`fix_or_skip`] instead.
 pub(crate) fn fix() -> Message {
     "fix the rows".into()
 }
@@ -77,26 +77,26 @@ pub(crate) struct Intake<'a> {
     pub(crate) source: &'a dyn VectorSource,
     pub(crate) metric: Metric,
     pub(crate) on_bad: OnBad,
-    /// Rows that are left out, bad or not.
+    /// Rows to leave out, whether they are bad or not.
     pub(crate) left_out: Option<&'a RowSet>,
-    /// Remedy for bad rows, for the error message.
+    /// Returns the remedy for bad rows, as part of the error message.
     pub(crate) remedy: fn() -> Message,
     pub(crate) batch_bytes: u64,
 }
 
-/// Returns the bytes of a batch if `memory` bytes may be spent on all batches of the scan.
+/// Returns the size of the vectors of a batch, in bytes, if all batches of a scan together may take `memory` bytes.
 pub(crate) fn batch_bytes(memory: u64) -> u64 {
     (memory / BATCHES / 4).clamp(BATCH_BYTES_MIN, BATCH_BYTES_MAX)
 }
 
-/// Bytes that a scan holds, in the source and in batches.
+/// Returns the bytes that a scan holds in the source and in batches.
 pub(crate) fn scan_bytes(source: &dyn VectorSource, batch_bytes: u64) -> u64 {
     let info = source.info();
     let vector = info.vectors.bytes() as u64;
     let rows = (batch_bytes / vector).max(1).min(info.rows);
     let of_ids = match source.id_bytes() {
         _ if info.ids == IdKind::None => 0,
-        // A source that knows their length ends its batches by it.
+        // If the source knows the length of an id, it also ends a batch when the ids reach the size of a batch.
         Some(bytes) => (rows * bytes).min(batch_bytes.max(bytes)).max(rows * BYTES_AN_ID),
         None => rows * BYTES_AN_ID,
     };
@@ -123,7 +123,7 @@ impl Intake<'_> {
         }
         let waited = SharedSeconds::default();
         std::thread::scope(|scope| {
-            // One batch waits, one is consumed and one is read: `BATCHES` counts them.
+            // The channel holds one batch while another is consumed and another is read. `BATCHES` counts all of them.
             let (sender, batches) = bounded::<Result<(UsableRows, u64)>>(1);
             spawn_scoped(scope, "adjoin source", move || {
                 let sent = self.read(&mut |batch| sender.send(Ok(batch)).is_ok());
@@ -157,8 +157,8 @@ impl Intake<'_> {
         Ok(scanned)
     }
 
-    /// Reads and checks batches until `send` returns false. Each batch is sent with the number of rows seen up to its
-    /// end.
+    /// Reads and checks batches until `send` returns false. Passes each batch to `send`, together with the number of
+    /// rows that were read so far.
     fn read(&self, send: &mut dyn FnMut((UsableRows, u64)) -> bool) -> Result<()> {
         let mut scan = self.source.scan(self.batch_bytes as usize)?;
         let mut lengths = Lengths::new(self.source.info().vectors);
@@ -166,12 +166,13 @@ impl Intake<'_> {
             self.context.cancel.check()?;
             let seen = batch.first_row + batch.rows as u64;
             lengths.add(&batch);
-            // Not an error here: the receiver has stopped with one of its own.
+            // If `send` returns false, the receiver has stopped and reports its own error.
             if !send((self.usable(batch, &lengths)?, seen)) {
                 return Ok(());
             }
         }
-        // Only now are all lengths known. If most lists were skipped, the first one is more likely the wrong one.
+        // All lengths are known only after the scan. If most lists have another length than the first one, the first
+        // one is probably wrong.
         lengths.refusal(self.source).map_or(Ok(()), Err)
     }
 
@@ -194,7 +195,7 @@ impl Intake<'_> {
                 },
             }
         }
-        // The common case: the batch is passed on without a copy.
+        // In the common case all rows are usable, and the batch is passed on without a copy.
         if rows.len() == batch.rows {
             return Ok(UsableRows { stored: batch.bytes, rows, ids: batch.ids });
         }
@@ -211,7 +212,7 @@ impl Intake<'_> {
     }
 }
 
-/// Reports notes about a source to the user, once, before it is scanned.
+/// Reports the notes about a source to the user. Called once, before the source is scanned.
 pub(crate) fn tell(context: &Context, source: &dyn VectorSource) {
     source.notes().iter().for_each(|note| context.progress.note(note));
     if source.info().rounded_from_f64 {
@@ -219,10 +220,12 @@ pub(crate) fn tell(context: &Context, source: &dyn VectorSource) {
     }
 }
 
-/// Reads all usable rows at once. Reserves what their ids take beyond [`read_all_bytes`], which is unknown before they are read.
+/// Reads all usable rows at once. The caller has reserved [`read_all_bytes`]. If the ids turn out to need more memory,
+/// reserves the rest and returns that reservation with the rows.
 ///
 /// # Errors
-/// As [`Intake::scan`], and if the ids do not fit: names a budget that suffices for all of them.
+/// Fails if [`Intake::scan`] fails or if the ids do not fit in memory. In the second case, the error names a budget
+/// that suffices for all ids.
 pub(crate) fn read_all(
     context: &Context,
     source: &dyn VectorSource,
@@ -239,7 +242,7 @@ pub(crate) fn read_all(
     let (on_bad, left_out) = (OnBad::Error, None);
     let intake = Intake { context, source, metric, on_bad, left_out, remedy: fix, batch_bytes: BATCH_BYTES_MAX };
     let mut take = |mut usable: UsableRows| {
-        // Goes on counting without storing, so that the error can name a budget that suffices.
+        // Once the ids do not fit, rows are counted but not stored, so that the error can name a sufficient budget.
         if !long_ids.take(&usable.ids) {
             return;
         }
@@ -264,7 +267,8 @@ pub(crate) fn read_all(
     long_ids.finish().map(|memory| (all, memory))
 }
 
-/// Returns the bytes that [`read_all_bytes`] has for ids: those of texts, as far as they are known, in a buffer that doubles.
+/// Returns the bytes that [`read_all_bytes`] includes for ids. The length of text ids is taken from the source if it
+/// is known, and doubled because the buffer doubles as it grows.
 fn granted_for_ids(source: &dyn VectorSource) -> u64 {
     let known = || source.id_bytes().map_or(BYTES_AN_ID, |bytes| 2 * (bytes + size_of::<u64>() as u64));
     match source.info().ids {
@@ -274,20 +278,20 @@ fn granted_for_ids(source: &dyn VectorSource) -> u64 {
     }
 }
 
-/// Memory of ids while they are read.
+/// Memory for ids that are longer than expected, while they are read.
 struct LongIds<'a> {
     context: &'a Context,
-    /// Bytes that were reserved before.
+    /// Bytes that the caller has reserved for ids.
     granted: u64,
-    /// Bytes of the ids so far.
+    /// Bytes that the ids take so far.
     bytes: u64,
-    /// Whether there was memory for them.
+    /// Whether all ids so far fit in memory.
     fits: bool,
     memory: Reservation,
 }
 
 impl LongIds<'_> {
-    /// Counts ids; returns whether there is memory for them and all before.
+    /// Counts more ids. Returns whether all ids so far fit in memory.
     fn take(&mut self, ids: &Ids) -> bool {
         self.bytes += ids.held_bytes();
         let needed = self.needed();
@@ -295,7 +299,7 @@ impl LongIds<'_> {
         self.fits
     }
 
-    /// Bytes in addition to the ones reserved before. A buffer doubles as it grows.
+    /// Returns the bytes needed in addition to `granted`. The ids count twice, since their buffer doubles as it grows.
     fn needed(&self) -> u64 {
         (2 * self.bytes).saturating_sub(self.granted)
     }
@@ -304,13 +308,13 @@ impl LongIds<'_> {
         if self.fits {
             return Ok(self.memory);
         }
-        // The budget must hold everything else that is reserved now, too.
+        // The budget must also hold everything else that is reserved now.
         let held = self.context.budget().reserved() - self.memory.bytes();
         Err(self.context.too_small(held + self.needed(), PURPOSE))
     }
 }
 
-/// Returns the bytes that [`read_all`] holds while it reads and afterwards.
+/// Returns the bytes to reserve for [`read_all`]. They are held during and after reading.
 pub(crate) fn read_all_bytes(source: &dyn VectorSource) -> u64 {
     let info = source.info();
     let all = info.rows * (info.vectors.bytes() as u64 + size_of::<u64>() as u64) + granted_for_ids(source);

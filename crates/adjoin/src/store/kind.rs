@@ -15,7 +15,7 @@ impl FolderKind {
     /// Returns the kind of a folder; `None` if it has no manifest or is not a folder.
     ///
     /// # Errors
-    /// Fails if the manifest is damaged or of a kind that only a later version knows, or the device does not allow access.
+    /// Fails if the manifest is damaged, if only a later version knows its kind, or if the device denies access.
     pub fn of(context: &Context, folder: &Path) -> Result<Option<FolderKind>> {
         Ok(find_manifest(context, folder)?.map(|(kind, _)| kind))
     }
@@ -34,7 +34,7 @@ pub(crate) fn find_manifest(context: &Context, folder: &Path) -> Result<Option<(
     Ok(Some((envelope.kind, bytes)))
 }
 
-/// Returns whether a folder has a manifest file, whatever its contents.
+/// Returns whether a folder has a manifest file. The contents of the file do not matter.
 pub(crate) fn has_manifest(context: &Context, folder: &Path) -> Result<bool> {
     let manifest = folder.join(MANIFEST_FILE);
     let Location::Remote(name) = Location::of(folder) else {
@@ -45,19 +45,19 @@ pub(crate) fn has_manifest(context: &Context, folder: &Path) -> Result<bool> {
         return Ok(false);
     }
     match context.device.kind(&manifest) {
-        // A store also denies access to objects that are missing, unless the user may list the others. So the name itself
-        // decides whether this is an error.
+        // Some object stores also deny access to a missing object, unless the user is allowed to list objects. So a
+        // denied manifest is an error only if access to the folder itself fails, too.
         Err(error) if matches!(error.source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound) => {
             context.device.kind(folder)?;
             Ok(false)
         }
         Ok(kind) => Ok(kind == Some(FileKind::File)),
-        // The user knows the name, not the manifest.
+        // The error names the folder, because the user did not name the manifest.
         Err(error) => Err(DeviceError { path: folder.to_owned(), ..error }.into()),
     }
 }
 
-/// Refuses a folder in an object store, of a kind that is read from a disk only.
+/// Refuses a folder in an object store. Called for kinds of folders that can only be read from a disk.
 ///
 /// # Errors
 /// Fails if the folder is remote.

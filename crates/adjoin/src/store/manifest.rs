@@ -19,10 +19,10 @@ use crate::base::options::{DIMENSIONS_MAX, Metric, ROWS_MAX, VectorType};
 use crate::base::report::CommonStatistics;
 use crate::source::IdKind;
 
-/// Largest manifest that is read. A real one has about a thousand bytes, and parsing may take about eighty times the
-/// length in memory.
+/// Maximum length of a manifest that is read, in bytes. A real manifest has about 1,000 bytes. Parsing a file may take
+/// 80 times its length in memory.
 const MANIFEST_BYTES_MAX: u64 = 64 << 10;
-/// Longest excerpt of a manifest in an error message, in characters.
+/// Maximum length of an excerpt of a manifest in an error message, in characters.
 const FAULT_CHARACTERS_MAX: usize = 300;
 
 /// Manifest of a store. It holds no time, path, thread count or budget.
@@ -46,11 +46,11 @@ pub struct StoreManifest {
     /// Length of the longest vector; inner products only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest: Option<f64>,
-    /// If rows were appended or removed: number of rows of the source of the first build, on which the centers were
-    /// trained.
+    /// Number of rows of the source of the first build, on which the centers were trained. Absent unless rows were
+    /// appended or removed since then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub built_rows: Option<u64>,
-    /// Skipped rows that were once in the store.
+    /// Number of skipped rows that were once in the store.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub removed_rows: u64,
     /// Column by which rows are sorted within buckets, if any.
@@ -88,7 +88,7 @@ pub enum FolderKind {
     Store,
     /// A graph over the vectors of a store.
     Index,
-    /// A collection: an index that takes inserts and deletes.
+    /// A collection: an index that accepts inserts and deletes.
     Collection,
 }
 
@@ -96,7 +96,7 @@ impl FolderKind {
     /// All kinds.
     pub const ALL: [Self; 3] = [Self::Store, Self::Index, Self::Collection];
 
-    /// Returns the name in commands, statistics and Python. Manifests have a name of their own for collections.
+    /// Returns the name in commands, statistics and Python. In manifests, a collection has another name (`live`).
     pub fn name(self) -> &'static str {
         match self {
             Self::Store => "store",
@@ -180,21 +180,21 @@ impl fmt::Display for FolderKind {
     }
 }
 
-/// Why a manifest cannot be read.
+/// Reason why a manifest cannot be used.
 #[derive(Debug)]
 pub(crate) enum Unreadable {
-    /// It is intact, but of this newer version.
+    /// The manifest is intact, but has this newer format version.
     Newer(u64),
-    /// It is intact, but of another kind than the wanted one.
+    /// The manifest is intact, but of this kind instead of the expected one.
     Other(FolderKind),
-    /// It is intact, but of a kind that only a later version knows.
+    /// The manifest is intact, but only a later version of adjoin knows its kind.
     UnknownKind(String),
-    /// It is damaged or contains impossible values.
+    /// The manifest is damaged or contains impossible values.
     Damaged(String),
 }
 
 impl Unreadable {
-    /// Returns the error for a folder with such a manifest if a folder of kind `expected` was expected.
+    /// Returns the error for `folder`, which has this manifest. `expected` is the kind that the caller expected.
     pub(crate) fn in_folder(self, folder: &Path, expected: FolderKind) -> Error {
         let at = folder.display();
         match self {
@@ -215,7 +215,7 @@ impl Unreadable {
     }
 }
 
-/// What all manifests share, whatever their kind and version: an intact checksum and a kind.
+/// The part that manifests of all kinds and versions share: an intact checksum and a kind.
 pub(super) struct Envelope {
     pub(super) kind: FolderKind,
     value: Value,
@@ -250,7 +250,8 @@ impl Envelope {
         self.value.get("manifest_xxh3").and_then(Value::as_str)
     }
 
-    /// Returns the files that the manifest names, with all roles that its kind requires.
+    /// Returns the files that the manifest names. Fails if the format version is newer, or if the kind requires a role
+    /// for which the manifest names no file.
     pub(super) fn files(&self) -> std::result::Result<Files, Unreadable> {
         let version = self.value.get("format_version").and_then(Value::as_u64).unwrap_or(0);
         if version > u64::from(self.kind.version_max()) {
@@ -279,7 +280,7 @@ pub(crate) fn sealed(blank: &impl Serialize) -> Vec<u8> {
     [&text[..at], &digits, &text[at + digits.len()..]].concat().into_bytes()
 }
 
-/// Decodes a manifest of the `expected` kind, after checking that it is intact, of a known version, and names all
+/// Decodes a manifest of the `expected` kind. Fails unless the manifest is intact, has a known version, and names all
 /// required files.
 pub(crate) fn unsealed<M: DeserializeOwned>(bytes: &[u8], expected: FolderKind) -> std::result::Result<M, Unreadable> {
     let envelope = Envelope::parse(bytes)?;
@@ -313,7 +314,7 @@ pub(crate) fn read_manifest(context: &Context, folder: &Path) -> Result<StoreMan
     StoreManifest::decode(folder, &read_manifest_bytes(context, folder)?)
 }
 
-/// Returns the names of the files of the manifest in force, including roles that only a later version knows.
+/// Returns the names of all files in the folder's current manifest, including roles that only a later version knows.
 ///
 /// # Errors
 /// Fails if the manifest cannot be read, or is damaged or newer.
@@ -325,16 +326,17 @@ pub(crate) fn named_files(context: &Context, folder: &Path) -> Result<Vec<String
     Ok(files.iter().map(|(_, facts)| facts.name.clone()).collect())
 }
 
-/// Returns whether the folder has another manifest than this one by now, which can be read.
+/// Returns whether the folder's manifest has been replaced since `manifest` was read. Returns `false` if the current
+/// manifest cannot be read.
 pub(crate) fn is_other_manifest(context: &Context, folder: &Path, manifest: &[u8]) -> bool {
     let digits = Envelope::parse(manifest).ok().and_then(|envelope| envelope.digits().map(str::to_owned));
     digits.is_some_and(|digits| is_replaced(context, folder, &digits))
 }
 
-/// Returns whether another manifest has replaced the one with this checksum: the folder was rebuilt, and old files may
-/// be missing.
+/// Returns whether the folder's manifest has another checksum than `digits`. If so, the folder was built again, and
+/// files of the old generation may be missing.
 pub(crate) fn is_replaced(context: &Context, folder: &Path, digits: &str) -> bool {
-    // If the manifest cannot be read now, the error that the caller already has says more.
+    // If the current manifest cannot be read, the caller reports its own error, which is more specific.
     let now = read_manifest_bytes(context, folder).ok().and_then(|bytes| Envelope::parse(&bytes).ok());
     now.is_some_and(|now| now.digits() != Some(digits))
 }
@@ -375,7 +377,8 @@ pub(crate) fn is_longest(metric: Metric, longest: Option<f64>) -> bool {
 }
 
 impl StoreManifest {
-    /// Returns the number of rows left out for lack of a usable vector. Removed rows had one, so they are not counted.
+    /// Returns the number of rows left out for lack of a usable vector. Removed rows had a usable vector, so they are
+    /// not counted.
     pub(crate) fn without_vectors(&self) -> u64 {
         self.skipped_rows - self.removed_rows
     }
@@ -399,7 +402,7 @@ impl StoreManifest {
         sealed(&Self { manifest_xxh3: NO_CHECKSUM.into(), ..self.clone() })
     }
 
-    /// Decodes a manifest and checks whatever can be checked without the other files.
+    /// Decodes a manifest and checks everything that does not depend on the other files.
     ///
     /// # Errors
     /// Fails if the manifest is damaged, of a newer version, or contains impossible values.
@@ -407,7 +410,7 @@ impl StoreManifest {
         Self::parse(bytes).map_err(|unreadable| unreadable.in_folder(folder, FolderKind::Store))
     }
 
-    /// Decodes a manifest like [`Self::decode`], with the bare reason instead of a message.
+    /// Decodes a manifest like [`Self::decode`], but returns the reason for a failure instead of an error message.
     pub(super) fn parse(bytes: &[u8]) -> std::result::Result<Self, Unreadable> {
         let manifest: Self = unsealed(bytes, FolderKind::Store)?;
         match manifest.contradiction() {
@@ -416,8 +419,8 @@ impl StoreManifest {
         }
     }
 
-    /// Returns the first impossible or contradictory value, if any. Lengths are trusted only if everything else implies
-    /// them.
+    /// Returns the first impossible or contradictory value, if any. The length of a file is accepted only if the other
+    /// values imply it.
     fn contradiction(&self) -> Option<&'static str> {
         let Self { rows, source_rows, .. } = *self;
         let (buckets, dimensions) = (u64::from(self.buckets), self.vectors.dimensions);
@@ -439,7 +442,8 @@ impl StoreManifest {
             ("the length of its centers", centers.bytes == buckets * center),
             ("the column that its rows are sorted by", self.is_sorted_as_it_says()),
             ("the length of its longest vector", is_longest(self.metric, self.longest)),
-            // Each bucket also has a header, and a row number for each vector; the bucket table accounts for those.
+            // Each bucket also has a header and a row number for each vector. The bucket table accounts for these
+            // bytes.
             (
                 "the length of its vectors",
                 vectors / self.vectors.bytes() as u64 >= rows && vectors.is_multiple_of(FILE_ALIGNMENT),
@@ -453,8 +457,8 @@ impl StoreManifest {
         Space::plain(self.vectors, self.metric).up_to_length(self.longest)
     }
 
-    /// Checks that a store with sorted rows has everything they need: columns, block checksums, and a version that
-    /// older readers refuse.
+    /// Returns whether a store with sorted rows has everything that readers of sorted rows need: columns, block
+    /// checksums, and a format version that older readers refuse. Returns true if rows are not sorted.
     fn is_sorted_as_it_says(&self) -> bool {
         let blocks_bytes = self.files[Role::Vectors].bytes / BLOCK_BYTES * size_of::<u64>() as u64;
         let is_there = self.files.get(Role::Blocks).is_some_and(|blocks| blocks.bytes == blocks_bytes)
@@ -468,7 +472,7 @@ impl StoreManifest {
         BucketFacts { vectors: self.vectors, ids: self.ids, source_rows: self.source_rows, is_sorted }
     }
 
-    /// Returns the largest length of a manifest that is worth reading.
+    /// Returns the maximum length of a manifest, in bytes. Longer files are not read.
     pub fn bytes_max() -> u64 {
         MANIFEST_BYTES_MAX
     }

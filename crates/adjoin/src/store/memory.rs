@@ -23,31 +23,31 @@ use crate::source::{Attributes, IdKind, VectorSource};
 /// Bytes of each phase of a build.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BuildMemory {
-    /// A batch of the scan.
+    /// The vectors of a batch of the scan.
     pub(crate) batch: u64,
-    /// All batches of a scan, and the memory of the source itself.
+    /// All batches of a scan, and the memory that the source itself holds.
     scan: u64,
-    /// The row numbers of the sample, while it is drawn.
+    /// The row numbers of the sample. Needed only while the sample is drawn.
     picks: u64,
     /// The check for duplicate ids.
     pub(crate) id_check: u64,
     /// The training sample.
     pub(crate) sample: u64,
-    /// Training, in addition to the sample.
+    /// Training the centers, in addition to the sample.
     pub(crate) training: u64,
-    /// Centers, their order and their tallies, from training to the end.
+    /// Centers, their order and their tallies. Held from the training until the end.
     centers: u64,
-    /// Comparing with centers.
+    /// Comparing vectors with centers.
     comparing: u64,
-    /// Records on their way from the second scan to the buckets.
+    /// Records of rows between the second scan and the writing of buckets.
     records: u64,
-    /// Rows arranged at a time; two such loads are in memory.
+    /// Rows that are arranged at a time. Two such loads are in memory.
     pub(crate) load: u64,
-    /// The largest extent, unless buckets are split by the bytes of ids.
+    /// Upper bound on the largest extent in memory. For a build, it does not include ids.
     extent: u64,
-    /// A bucket of the store that rows are appended to.
+    /// Reading a bucket of the store that rows are appended to.
     reading: u64,
-    /// The map from rows to positions, from the writing of buckets on.
+    /// The map from rows to positions. Held from the writing of buckets on.
     places: u64,
     /// Reading columns.
     pub(super) columns: u64,
@@ -60,20 +60,21 @@ pub(crate) struct BuildMemory {
 /// Memory for sorting rows by a column; zero if not requested.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct OrderMemory {
-    /// The order of rows within their center, held until all buckets are written.
+    /// Rank of each row within its center. Held until all buckets are written.
     ordinals: u64,
-    /// Computing that order, without the ordinals, the records and the sorter.
+    /// Computing the ranks, without the ranks themselves, the records and the sorter.
     finding: u64,
-    /// The sorter of the rows.
+    /// The sorter of rows.
     pub(super) sorter: u64,
-    /// Each row, while it is put in order.
+    /// Additional bytes per row while rows are put in order.
     of_row: u64,
-    /// Write buffer of the block checksums.
+    /// The write buffer of the block checksums.
     blocks: u64,
 }
 
 impl OrderMemory {
-    /// Returns the least memory for ordering `rows` rows, of which `column` bytes are for reading the column.
+    /// Returns the minimum memory for sorting `rows` rows. `column` is the number of bytes for reading the sort
+    /// column.
     fn of(options: &BuildOptions, column: u64, rows: u64, buckets: usize) -> Self {
         if options.sort_by.is_none() {
             return Self::default();
@@ -83,24 +84,24 @@ impl OrderMemory {
         Self { ordinals, finding, sorter, of_row: ARRIVAL_BYTES, blocks: WRITE_BUFFER_BYTES as u64 }
     }
 
-    /// Returns the memory if `free` bytes are available for the sorter.
+    /// Returns the memory if the sorter may use up to `free` bytes.
     fn within(self, free: u64) -> Self {
         Self { sorter: if self.sorter > 0 { Ordinals::sorter_bytes(free) } else { 0 }, ..self }
     }
 }
 
-/// What a store is built of.
+/// Input of a build.
 #[derive(Clone, Copy)]
 pub(crate) struct BuildInput<'a> {
     pub(crate) source: &'a dyn VectorSource,
     pub(crate) options: &'a BuildOptions,
-    /// Bytes held while the columns to keep are read; `None` if a scan of the source holds as much.
+    /// Bytes held while the kept columns are read. `None` if a scan of the source holds as much.
     pub(crate) columns_bytes: Option<u64>,
 }
 
 impl<'a> BuildInput<'a> {
-    /// Describes a source whose columns have not been opened. Reads headers to find the memory of the columns; an error
-    /// is left to the build, which meets it again.
+    /// Describes a source before its columns are opened. Reads headers to find the memory for columns. An error in
+    /// them is ignored here, since the build finds and reports it again.
     pub(crate) fn of(context: &Context, source: &'a dyn VectorSource, options: &'a BuildOptions) -> Self {
         let (columns, whose) = (options.kept_columns(), Argument::Columns.into());
         let opened = (!columns.is_empty()).then(|| Attributes::of(context, source, &columns, &whose));
@@ -113,51 +114,53 @@ impl<'a> BuildInput<'a> {
     }
 }
 
-/// A store that rows are appended to, as far as memory depends on it.
+/// Properties of a store that rows are appended to, as far as memory depends on them.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Growing {
     pub(super) space: Space<'static>,
     pub(super) ids: IdKind,
     pub(super) buckets: usize,
     pub(super) rows: u64,
-    /// Upper bound on the bytes of a bucket while it is read and decoded, and of its ids.
+    /// Upper bound on the bytes of a bucket while it is read and decoded.
     pub(super) largest_read: u64,
+    /// Upper bound on the bytes of the ids of a bucket.
     pub(super) largest_ids: u64,
-    /// Number of its columns.
+    /// Number of columns of the store.
     pub(super) columns: usize,
-    /// Bytes held while its columns, or those of the new rows, are read.
+    /// Bytes held while the columns of the store, or those of the new rows, are read.
     pub(super) columns_bytes: u64,
 }
 
-/// Bytes per center for the tree order: the center itself, the parts that wait, the sides of a split.
+/// Bytes per center for the tree order: the center, the parts that are still to be split, and the sides of a split.
 const TREE_BYTES_A_CENTER: usize = 32;
-/// Bytes per center for the old and new positions of its rows, when rows are appended.
+/// Bytes per center for the old and the new position of its first row, if rows are appended.
 const PLACES_BYTES_A_CENTER: usize = 16;
-/// Least number of extents in memory: one being read, one waiting, one being written.
+/// Minimum number of extents in memory: one is read, one waits, and one is written.
 const EXTENTS: u64 = 3;
 
-/// Room that rows take in memory, as a multiple of their bytes, before any of them goes to disk; and the fraction of the room
-/// that is still taken by rows at the end, if some went. With memory for 0.4 to 1.3 times the rows of a set it was 1 to 1.3, and
-/// 0.5 to 0.75.
+/// Memory that rows take before the first of them are written to disk, as a multiple of their size. Measured: 1 to
+/// 1.3, with memory for 0.4 to 1.3 times the rows of a set.
 const TAKEN: Interval = Interval { estimate: 1.1, low: 1.0, high: 1.5 };
+/// Fraction of their memory that rows still use at the end, if some were written to disk. Measured: 0.5 to 0.75.
 const KEPT: Interval = Interval { estimate: 0.5, low: 0.45, high: 1.0 };
 
-/// What is known of a build before any of it is done.
+/// Facts about a build that are known before it starts.
 pub(crate) struct ForeseenBuild {
-    /// The least bytes with which the source can be built.
+    /// Minimum memory for the build, in bytes.
     pub(crate) least: u64,
-    /// Bytes of all rows on their way to buckets, and the memory for these.
+    /// Total size of the records of all rows.
     records: u64,
+    /// Memory for records, in bytes.
     room: u64,
-    /// Bytes of the training sample that go to a temporary file.
+    /// Bytes of the training sample that are written to a temporary file.
     sample_spilled: u64,
 }
 
 impl ForeseenBuild {
-    /// Returns the bytes that go to temporary files.
+    /// Returns the estimated number of bytes that are written to temporary files.
     pub(crate) fn spilled(&self) -> Interval {
         let (records, room, of_sample) = (self.records as f64, self.room as f64, self.sample_spilled as f64);
-        // Rows lie in blocks, most of which are not full when the first of them go to disk.
+        // Rows are in blocks, most of which are not full when the first blocks are written to disk.
         let spilled = |taken: f64, kept: f64| {
             of_sample + if taken * records > room { (records - kept * room).max(0.0) } else { 0.0 }
         };
@@ -170,10 +173,10 @@ impl ForeseenBuild {
 }
 
 impl BuildMemory {
-    /// Reserves the memory of the build, from its first scan to the end, and divides it.
+    /// Reserves the memory of the whole build and divides it.
     ///
     /// # Errors
-    /// Fails if the budget is too small. The error states the least that suffices.
+    /// Fails if the budget is too small. The error states the minimum.
     pub(crate) fn plan<T: Coordinate>(context: &Context, input: BuildInput<'_>) -> Result<(Context, Self)> {
         Self::fitting(context, "the build", |free, batch| Self::within::<T>(context.threads, input, free, batch))
     }
@@ -193,7 +196,7 @@ impl BuildMemory {
         })
     }
 
-    /// Returns the least bytes with which rows can be appended to a store.
+    /// Returns the minimum memory for appending rows to a store, in bytes.
     pub(super) fn least_to_append<T: Coordinate>(
         threads: usize,
         source: Option<&dyn VectorSource>,
@@ -206,14 +209,16 @@ impl BuildMemory {
     /// bytes.
     fn fitting(context: &Context, purpose: &str, within: impl Fn(u64, u64) -> Self) -> Result<(Context, Self)> {
         let least_batch = intake::batch_bytes(0);
-        // Reserves everything that is free if the least plan fits, so no other run can make this one fail later.
+        // If the smallest plan fits, reserves everything that is free, so that no other run can make this one fail
+        // later.
         let run = context.for_run(within(0, least_batch).largest_phase(), purpose)?;
         let free = run.budget().free();
-        // The memory of the source may leave little for batches, so shrink the batch until the plan fits.
+        // The source may need memory that depends on the batch. So the batch is reduced until the plan fits.
         let mut batch = intake::batch_bytes(free);
         loop {
             let plan = within(free, batch);
-            // The smallest batch always fits: the least plan was computed with it, and `for_run` has reserved that.
+            // The smallest batch always fits: the smallest plan uses it, and `for_run` has reserved that plan's
+            // memory.
             if plan.largest_phase() <= free || batch == least_batch {
                 return Ok((run, plan));
             }
@@ -221,7 +226,8 @@ impl BuildMemory {
         }
     }
 
-    /// Returns the plan for `free` bytes and batches of `batch` bytes; the least plan if `free` is less than that.
+    /// Returns the plan for `free` bytes of memory and batches of `batch` bytes. If `free` is too small for any plan,
+    /// returns the smallest plan.
     fn within<T: Coordinate>(threads: usize, input: BuildInput<'_>, free: u64, batch: u64) -> Self {
         let BuildInput { source, options, .. } = input;
         let info = source.info();
@@ -231,7 +237,7 @@ impl BuildMemory {
         let buckets = u64::from(options.buckets.unwrap_or(default_buckets(rows))).min(sample_rows) as usize;
         let scan = intake::scan_bytes(source, batch);
         let panel = Panel::<T>::bytes_for(buckets, dimensions);
-        // The tree holds centers as floats twice: all centers, and the part that is split.
+        // The tree holds two sets of centers as floats: all centers, and the part that is split.
         let tree = 2 * Panel::<f32>::bytes_for(buckets, dimensions);
         let centers = panel + (buckets * (size_of::<Tally>() + TREE_BYTES_A_CENTER + ENTRY_BYTES)) as u64;
         let comparing = assign::memory_bytes::<T>(threads, buckets, dimensions);
@@ -242,7 +248,8 @@ impl BuildMemory {
         let picks = 8 * sample_rows;
         let wanted = 2 * PartitionSizes::least() + sample_rows * vectors.bytes() as u64 * 11 / 10;
         let id_check_least = if info.ids == IdKind::None { 0 } else { 2 * PartitionSizes::least() };
-        // The sample is drawn while the source is scanned and read while centers are trained, never both at once.
+        // The sample is written while the source is scanned, and read while centers are trained. These two phases do
+        // not overlap.
         let beside_sample = training.max(scan + picks + id_check_least);
         let sample = wanted.min(free.saturating_sub(beside_sample)).max(PartitionSizes::least());
         let id_check = match info.ids {
@@ -258,10 +265,10 @@ impl BuildMemory {
         };
         let free = free.saturating_sub(places + order.ordinals);
         let of_row = row_bytes(vectors) + 8 + order.of_row;
-        // A bucket with more rows is split, which bounds the memory of every later reader.
+        // Buckets with more rows are split. This bounds the memory of every later reader.
         let extent = extent_rows_max(rows, buckets as u64, vectors).min(rows) * of_row;
         let writing = EXTENTS * extent + WRITE_BUFFER_BYTES as u64 + order.blocks;
-        // The phases that hold the records follow one another, so the largest decides.
+        // The phases that hold the records do not overlap, so the largest one decides.
         let beside_records = (comparing + scan).max(writing).max(order.finding + order.sorter);
         let spare = free.saturating_sub(centers + beside_records + PartitionSizes::least());
         let records = PartitionSizes::least() + spare / 8 * 5;
@@ -310,7 +317,7 @@ impl BuildMemory {
             0 => (0, 0),
             _ => (RowPlaces::memory_bytes(coming), attributes::least_bytes(rows, kept, columns)),
         };
-        // Old buckets are read before the new rows are scanned, never at the same time.
+        // Old buckets are read before the new rows are scanned, so both are never in memory at the same time.
         let beside_check = centers + comparing + scan.max(largest_read) + PartitionSizes::least();
         let id_check = match ids {
             IdKind::None => 0,
@@ -345,8 +352,8 @@ impl BuildMemory {
         }
     }
 
-    /// Returns the least bytes with which a source can be built, and the bytes that would go to temporary files with
-    /// `free` bytes and `id_bytes` of ids. Known before any work is done.
+    /// Returns the minimum memory for building a source, and the bytes that would be written to temporary files if
+    /// `free` bytes are free. `id_bytes` is the total size of the ids. Needs no scan of the source.
     pub(crate) fn foresee<T: Coordinate>(
         threads: usize,
         input: BuildInput<'_>,
@@ -391,7 +398,7 @@ impl BuildMemory {
         self.centers + self.comparing + self.scan + self.records
     }
 
-    /// Returns the bytes held while the order of rows by a column is computed.
+    /// Returns the bytes held while rows are ranked by a column, in addition to the ranks and the sorter.
     pub(crate) fn beside_sorting(&self) -> u64 {
         self.centers + self.records
     }
@@ -408,7 +415,7 @@ impl BuildMemory {
         PartitionSizes::within(self.sample, 1)
     }
 
-    /// Returns sizes for partitions of `bytes` bytes of records: each about half of a load.
+    /// Returns sizes of partitions for `bytes` bytes of records. Each partition has about half the size of a load.
     pub(crate) fn partitions(&self, bytes: u64, centers: usize) -> PartitionSizes {
         PartitionSizes::within(self.records, (2 * bytes).div_ceil(self.load).min(centers as u64))
     }

@@ -1,7 +1,7 @@
 //! Stores: vectors on disk, grouped into buckets so that near vectors are stored together.
 //!
-//! A store is a folder that [`Store::build`] writes once and [`Store`] reads many times. It does not depend on a threshold,
-//! recall, sink, thread count or budget. `docs/format.md` describes its bytes.
+//! A store is a folder. [`Store::build`] writes it once, and a [`Store`] reads it many times. It does not depend on a
+//! threshold, recall, sink, thread count or budget. `docs/format.md` describes its bytes.
 
 mod append;
 mod assign;

@@ -35,13 +35,13 @@ choices! { Argument::OnDuplicateId => OnDuplicateId { Error = "error", Keep = "k
 /// Options of a build.
 #[derive(Debug, Clone)]
 pub struct BuildOptions {
-    /// Metric of later joins and searches; for inner products, only searches.
+    /// Metric of later joins and searches. Inner products support searches only.
     pub metric: Metric,
     /// Seed of the training sample.
     pub seed: u64,
-    /// Number of buckets; chosen by the number of rows if absent.
+    /// Number of buckets. If absent, it is computed from the number of rows.
     pub buckets: Option<u32>,
-    /// Centers that were computed elsewhere: stored vectors end to end. Trained if absent.
+    /// Centers that were computed elsewhere: stored vectors, end to end. If absent, centers are trained.
     #[doc(hidden)]
     pub centers: Option<Arc<[u8]>>,
     /// What to do with rows without a usable vector.
@@ -57,7 +57,7 @@ pub struct BuildOptions {
     pub sort_by: Option<String>,
     /// Replace an existing store.
     pub force: bool,
-    /// Write checkpoints next to the store and continue from the checkpoints of an earlier build. The value is the
+    /// Write checkpoints next to the store, and continue from the checkpoints of an earlier build. Contains the
     /// options with which the source was opened.
     pub resume: Option<SourceOptions>,
 }
@@ -81,7 +81,7 @@ impl Default for BuildOptions {
 }
 
 impl BuildOptions {
-    /// Returns all options that affect the bytes of the store; the source is not included.
+    /// Returns all options that affect the bytes of the store. Properties of the source are not included.
     pub(crate) fn facts(&self) -> Vec<Fact> {
         let Self { metric, seed, buckets, on_bad, on_duplicate_id, attributes, sort_by, .. } = self;
         vec![

@@ -16,18 +16,18 @@ use crate::base::row_numbers::RowNumbers;
 use crate::base::sorter::{SORTER_BYTES_MIN, Sorter};
 use crate::source::{Attributes, VectorSource, slice_bytes};
 
-/// More memory would not make sorting faster.
+/// Maximum memory of the sorter, in bytes. More memory would not make sorting faster.
 const SORTER_BYTES_MAX: u64 = 64 << 20;
-/// Copies of a batch of the column in memory: its values and the sort keys derived from them.
+/// Number of copies of a batch of the column in memory: the values, and the sort keys derived from them.
 const BATCH_COPIES: u64 = 4;
-/// Bytes reserved for a batch, unless a single row is larger.
+/// Bytes reserved for a batch. A batch is larger only if it is a single large row.
 const BATCH_BYTES: u64 = 1 << 20;
-/// Marks rows that have no center. Center numbers have fewer bits.
+/// Marks rows that have no center. It is larger than any center number.
 const NO_CENTER: u64 = 1 << u32::BITS;
 /// Purpose of the memory, for messages.
 const PURPOSE: &str = "sorting rows by a column";
 
-/// Rank of each row of a source among the rows of its center.
+/// Ranks of the rows of a source: each row's rank among the rows of its center.
 pub(super) struct Ordinals {
     of: RowNumbers,
     /// Bytes written to disk while the ranks were computed.
@@ -35,10 +35,10 @@ pub(super) struct Ordinals {
     _memory: Reservation,
 }
 
-/// Opens the column of a source that rows are sorted by.
+/// Opens the column of a source by whose values the rows are sorted.
 ///
 /// # Errors
-/// Fails if there is no such column or its values have no order.
+/// Fails if the column does not exist or its values have no order.
 pub(super) fn sort_column<'a>(context: &Context, source: &'a dyn VectorSource, name: &str) -> Result<Attributes<'a>> {
     let whose = message!["values of ", Argument::SortBy];
     Attributes::of(context, source, &[name.to_owned()], &whose)
@@ -48,38 +48,40 @@ pub(super) fn sort_column<'a>(context: &Context, source: &'a dyn VectorSource, n
 pub(super) struct RowsToRank<'a> {
     pub(super) column: &'a Attributes<'a>,
     pub(super) source_rows: u64,
-    /// The rows to rank, in partitions, with the tallies of their centers.
+    /// The rows to rank, in partitions.
     pub(super) records: &'a Records,
     pub(super) vectors: VectorType,
+    /// Tallies of the centers.
     pub(super) tallies: &'a [Tally],
 }
 
 impl Ordinals {
-    /// Returns the bytes of the ranks of `rows` rows.
+    /// Returns the bytes that the ranks of `rows` rows take.
     pub(super) fn memory_bytes(rows: u64) -> u64 {
         RowNumbers::memory_bytes(rows)
     }
 
-    /// Returns the bytes that computing the ranks takes in addition, for `centers` centers. The sorter and the source
-    /// are not included.
+    /// Returns the bytes that the computation takes in addition to the ranks, for `centers` centers. The sorter and
+    /// the source are not included.
     pub(super) fn finding_bytes(centers: usize) -> u64 {
         BATCH_COPIES * BATCH_BYTES + (centers * size_of::<u64>()) as u64
     }
 
-    /// Returns the bytes of the sorter if `free` bytes are free.
+    /// Returns the size of the sorter, in bytes, if `free` bytes of memory are free.
     pub(super) fn sorter_bytes(free: u64) -> u64 {
         free.clamp(SORTER_BYTES_MIN, SORTER_BYTES_MAX)
     }
 
-    /// Ranks rows by the values of a column: ascending, nulls last, equal values in row order. The sorter takes
-    /// `sorter_bytes` bytes; what does not fit goes to the folder `temporary`.
+    /// Ranks rows by the values of a column: ascending, nulls last, equal values in row order. The sorter uses
+    /// `sorter_bytes` bytes of memory and writes the rest to the folder `temporary`.
     ///
     /// # Errors
-    /// Fails if the source cannot be read or has changed, the disk refuses, or memory does not suffice.
+    /// Fails if the source cannot be read or has changed, if a file cannot be written, or if memory does not suffice.
     pub(super) fn by(context: &Context, temporary: &Path, rows: &RowsToRank<'_>, sorter_bytes: u64) -> Result<Self> {
         let &RowsToRank { column, source_rows, records, vectors, tallies } = rows;
         let memory = context.reserve(Self::memory_bytes(source_rows), PURPOSE)?;
-        // One array serves both: first the center of each row, then its rank, so a row takes 5 bytes instead of 10.
+        // One array has two uses: it first holds the center of each row, later its rank. So a row takes 5 bytes
+        // instead of 10.
         let mut of = RowNumbers::new(source_rows, |_| NO_CENTER);
         for partition in 0..records.count() {
             context.cancel.check()?;
@@ -91,7 +93,7 @@ impl Ordinals {
         let mut counts = vec![0; tallies.len()];
         let _finding = context.reserve(size_of_val(&counts[..]) as u64 + sorter_bytes, PURPOSE)?;
         let mut sorter = Sorter::new(context, temporary, sorter_bytes);
-        // Rows without a center were skipped, but the column has values for them.
+        // Rows without a center were skipped by the build, but the column has values for them, too.
         each_key(context, column, source_rows, |row, key| match row < source_rows && of.get(row) != NO_CENTER {
             true => sorter.push_row(key, row),
             false => Ok(()),
@@ -103,7 +105,7 @@ impl Ordinals {
             of.set(row, *count);
             *count += 1;
         }
-        // Otherwise two rows would get the same position.
+        // If the counts differ, two rows could be assigned to the same position.
         if counts.iter().zip(tallies).any(|(&count, tally)| count != tally.rows) {
             return Err(Error::input("the source changed while it was read; build again when nobody writes to it"));
         }
@@ -116,7 +118,7 @@ impl Ordinals {
     }
 }
 
-/// Calls `take` with every row and bytes that sort like its value.
+/// Calls `take` with each row and a sort key: bytes whose order is the order of the values.
 fn each_key(
     context: &Context,
     column: &Attributes<'_>,

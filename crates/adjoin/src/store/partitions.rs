@@ -1,5 +1,6 @@
-//! Sorts records into partitions as they are pushed, and reads them back partition by partition. Records are held in
-//! memory up to a limit; the rest is written to a temporary file. The limit does not affect the records read back.
+//! Sorts records into partitions as they are pushed, and reads them back by partition. Records are held in memory up
+//! to a limit. The rest is written to temporary files. The limit does not affect which records are read back, or their
+//! order.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,28 +17,30 @@ use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::locks::OwnFolder;
 
-/// Largest block: long enough for a disk to read at its full rate.
+/// Maximum size of a block, in bytes. It is long enough for a disk to read at its full rate.
 pub(crate) const BLOCK_BYTES_MAX: u64 = 1 << 20;
-/// Smallest block that is worth a request.
+/// Minimum size of a block, in bytes. Smaller blocks are not worth a request to the disk.
 const BLOCK_BYTES_MIN: u64 = 8 << 10;
 
-/// Name of the file of records that did not fit in memory.
+/// Name of the file for records that do not fit in memory.
 const RECORDS_FILE: &str = "records";
 
-/// Number of partitions and their memory.
+/// Number of partitions, and the memory that they may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PartitionSizes {
     pub(crate) partitions: usize,
-    /// Bytes of all blocks in memory.
+    /// Maximum number of bytes of all blocks in memory.
     memory: u64,
     block: u64,
 }
 
 impl PartitionSizes {
-    /// Returns sizes for about `partitions` partitions within `memory` bytes; fewer if the memory is too small.
+    /// Returns sizes for about `partitions` partitions within `memory` bytes. If the memory is too small, there are
+    /// fewer partitions.
     pub(crate) fn within(memory: u64, partitions: u64) -> Self {
         let memory = memory.max(Self::least()) - WRITE_BUFFER_BYTES as u64;
-        // Twice as many blocks as partitions, so that partitions that fill faster have several blocks to write at once.
+        // There is memory for twice as many blocks as partitions. So a partition that fills fast has several blocks to
+        // write at once.
         let partitions = partitions.clamp(1, memory / BLOCK_BYTES_MIN / 2);
         let block = (memory / partitions / 2).clamp(BLOCK_BYTES_MIN, BLOCK_BYTES_MAX);
         Self { partitions: partitions as usize, memory, block }
@@ -48,28 +51,28 @@ impl PartitionSizes {
         self.memory + WRITE_BUFFER_BYTES as u64
     }
 
-    /// Returns sizes for exactly `partitions` partitions in the same memory, if they fit.
+    /// Returns sizes for exactly `partitions` partitions in the same memory. Returns `None` if they do not fit.
     pub(crate) fn of(self, partitions: usize) -> Option<Self> {
         let sizes = Self::within(self.memory_bytes(), partitions as u64);
         (sizes.partitions == partitions).then_some(sizes)
     }
 
-    /// Returns the least memory for one partition.
+    /// Returns the minimum memory for one partition, in bytes.
     pub(crate) fn least() -> u64 {
         Self::least_for(1)
     }
 
-    /// Returns the least memory for `partitions` partitions.
+    /// Returns the minimum memory for `partitions` partitions, in bytes.
     pub(crate) fn least_for(partitions: u64) -> u64 {
         WRITE_BUFFER_BYTES as u64 + 2 * partitions * BLOCK_BYTES_MIN
     }
 }
 
-/// Records by partition, in the order in which they were pushed.
+/// Records by partition. Within a partition, they are in the order in which they were pushed.
 pub(crate) struct Records {
     context: Context,
     place: Place,
-    /// The files, once they can be read: one, or one per checkpoint.
+    /// The complete files: one in total, or one per checkpoint.
     files: Vec<Arc<dyn ReadFile>>,
     partitions: Vec<Partition>,
     /// Bytes written to the files.
@@ -78,8 +81,8 @@ pub(crate) struct Records {
 
 /// Destination of records that do not fit in memory.
 enum Place {
-    /// One file in a private folder inside `at`. The folder is created on first use, with `name` in its name, and no
-    /// other run writes to it.
+    /// One file in a private folder inside `at`, to which no other run writes. The folder is created when it is first
+    /// needed. Its name contains `name`.
     Temporary { at: PathBuf, name: &'static str, folder: Option<OwnFolder> },
     /// Files in a folder that outlives the run.
     Checkpoint(PathBuf),
@@ -89,7 +92,7 @@ enum Place {
 struct Partition {
     /// Blocks in the files, in order.
     written: Vec<Block>,
-    /// Later blocks, still in memory.
+    /// Blocks in memory. Their records were pushed after those in `written`.
     held: Vec<Vec<u8>>,
 }
 
@@ -103,14 +106,14 @@ struct Block {
     checksum: Option<u64>,
 }
 
-/// What another run must know of a file of checkpointed records.
+/// Facts about a file of checkpointed records that another run needs.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct BlocksCheckpoint {
-    /// Length of the file that lists its blocks.
+    /// Length of the file that lists the blocks.
     list_bytes: u64,
 }
 
-/// A block in such a list.
+/// Entry for one block in the list of blocks of a checkpoint.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct ListedBlock {
@@ -119,7 +122,7 @@ struct ListedBlock {
     checksum: U64,
 }
 
-/// Blocks per frame of such a list.
+/// Number of blocks per frame of the list of blocks.
 const BLOCKS_A_FRAME: usize = 16 << 10;
 
 /// Partitions that are being filled.
@@ -129,12 +132,12 @@ pub(crate) struct Partitions {
     writer: Option<Box<dyn WriteFile>>,
     /// Bytes in the file that is being written.
     written: u64,
-    /// Blocks in that file, in order, if it belongs to a checkpoint.
+    /// Blocks in the file that is being written, in order. Empty if the file does not belong to a checkpoint.
     listed: Vec<ListedBlock>,
     blocks_held: u64,
-    /// Bytes of the blocks that are held, and of the spare ones.
+    /// Bytes allocated for blocks that hold records and for spare blocks.
     allocated: u64,
-    /// Blocks of the usual size that were written and can be reused.
+    /// Spare blocks: they have the usual size, were written to the file, and can be reused.
     spare: Vec<Vec<u8>>,
 }
 
@@ -148,8 +151,8 @@ fn list_file(number: usize) -> String {
 }
 
 impl Partitions {
-    /// Creates empty partitions. Records that do not fit go to a private folder inside `at`, with `name` in its name.
-    /// It is removed with the records.
+    /// Creates empty partitions. Records that do not fit in memory are written to a private folder inside `at`, with
+    /// `name` in its name. The folder is removed with the records.
     pub(crate) fn new(context: &Context, at: &Path, name: &'static str, sizes: PartitionSizes) -> Self {
         Self::at(context, Place::Temporary { at: at.to_owned(), name, folder: None }, sizes)
     }
@@ -161,7 +164,8 @@ impl Partitions {
         Self { sizes, records, writer: None, written: 0, listed, blocks_held: 0, allocated: 0, spare }
     }
 
-    /// Opens partitions with the records of checkpoints. All records go to files that outlive the run.
+    /// Opens partitions with the records of `files`, the files of a checkpoint. New records are also written to files
+    /// that outlive the run.
     ///
     /// # Errors
     /// Fails if a checkpoint is damaged or the device fails.
@@ -198,25 +202,26 @@ impl Partitions {
         self.sizes.partitions
     }
 
-    /// Makes all records durable that were pushed since the last call, in file `number`. Returns `None` if there are
-    /// none.
+    /// Makes all records that were pushed since the last call durable, in file number `number`. Returns `None` if
+    /// there are no such records.
     ///
     /// # Errors
-    /// Fails if the device refuses.
+    /// Fails if a file cannot be written.
     pub(crate) fn persist<S>(&mut self, kept: &Checkpoint<S>, number: usize) -> Result<Option<BlocksCheckpoint>> {
-        // Including blocks that are not full: the next run starts with nothing in memory.
+        // This also writes blocks that are not full, since the next run starts with nothing in memory.
         while self.blocks_held > 0 {
             self.spill()?;
         }
         let Some(mut file) = self.writer.take() else { return Ok(None) };
-        // The list must not name blocks that a loss of power could still remove.
+        // The list is written after the sync: it must not name blocks that a power failure could still remove.
         file.sync()?;
         drop(file);
         let mut list = kept.create(&list_file(number))?;
         for blocks in self.listed.chunks(BLOCKS_A_FRAME) {
             list.append(blocks.as_bytes())?;
         }
-        // The state names the list once both files are durable; until then the earlier checkpoint counts.
+        // The checkpoint's state names the list only after both files are durable. Until then, the earlier checkpoint
+        // is valid.
         let list_bytes = list.finish()?;
         self.listed.clear();
         self.records.files.push(kept.open_whole(&kept_file(number), self.written)?);
@@ -227,7 +232,7 @@ impl Partitions {
     /// Appends a record, given in pieces, to a partition.
     ///
     /// # Errors
-    /// Fails if the disk refuses.
+    /// Fails if a file cannot be written.
     pub(crate) fn push(&mut self, partition: usize, pieces: &[&[u8]]) -> Result<()> {
         let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
         let fits = |block: &Vec<u8>| block.len() + bytes <= self.sizes.block as usize;
@@ -241,19 +246,19 @@ impl Partitions {
         Ok(())
     }
 
-    /// Returns an empty block for a record of `bytes` bytes, and writes others if memory does not hold it too. A record
-    /// that is longer than a block gets one of its own length.
+    /// Returns an empty block for a record of `bytes` bytes. If memory does not suffice for another block, writes held
+    /// blocks to the file first. A record that is longer than a block gets a block of its own length.
     fn empty_block(&mut self, bytes: u64) -> Result<Vec<u8>> {
         let PartitionSizes { memory, block, .. } = self.sizes;
         let size = bytes.max(block);
         while size > block || self.spare.is_empty() {
-            // If nothing else is held, a record may take more than the memory: it must be somewhere.
+            // If no other block is allocated, a long record may exceed the limit: it must be held somewhere.
             if self.allocated + size <= memory || self.allocated == 0 {
                 let new = Vec::with_capacity(size as usize);
                 self.allocated += new.capacity() as u64;
                 return Ok(new);
             }
-            // A block of unusual size needs memory that spare blocks occupy.
+            // A block of unusual size needs memory that spare blocks use, so frees a spare block.
             match self.spare.pop() {
                 Some(spare) => self.allocated -= spare.capacity() as u64,
                 None => self.spill()?,
@@ -262,7 +267,7 @@ impl Partitions {
         Ok(self.spare.pop().expect("the loop ended with a spare block"))
     }
 
-    /// Writes the blocks of the partition with the most blocks in memory.
+    /// Writes all blocks of the partition that has the most blocks in memory.
     fn spill(&mut self) -> Result<()> {
         let records = &mut self.records;
         let file = match &mut self.writer {
@@ -270,13 +275,14 @@ impl Partitions {
             none => none.insert(records.begin_file()?),
         };
         let is_kept = matches!(records.place, Place::Checkpoint(_));
-        // The fullest partition frees most memory, and its blocks are read back in long runs.
+        // Writing the fullest partition frees the most memory, and its blocks are consecutive in the file when they
+        // are read.
         let fullest = (0..).zip(&mut records.partitions).max_by_key(|(_, partition)| partition.held.len());
         let (number, partition) = fullest.expect("there is at least one partition");
         for mut block in partition.held.drain(..) {
             file.append(&block)?;
             let (bytes, checksum) = (block.len() as u32, is_kept.then(|| format::checksum(&block)));
-            // The file gets its place in `files` when it is complete, so its number is known already.
+            // The file is added to `files` when it is complete, so its number is the current length of `files`.
             partition.written.push(Block { file: records.files.len() as u32, bytes, offset: self.written, checksum });
             let listed = |checksum: u64| ListedBlock {
                 partition: U32::new(number),
@@ -292,16 +298,16 @@ impl Partitions {
                 continue;
             }
             block.clear();
-            // Its capacity is reused, so spilling does not allocate while memory is short.
+            // The capacity is reused, so writing blocks does not allocate memory while memory is scarce.
             self.spare.push(block);
         }
         Ok(())
     }
 
-    /// Ends the pushing and returns the records.
+    /// Completes the partitions and returns the records.
     ///
     /// # Errors
-    /// Fails if the disk refuses.
+    /// Fails if a file cannot be written.
     pub(crate) fn finish(mut self) -> Result<Records> {
         if let Some(mut file) = self.writer.take() {
             file.sync()?; // later reads bypass the page cache
@@ -313,7 +319,7 @@ impl Partitions {
 }
 
 impl Records {
-    /// Returns the path of the next file.
+    /// Returns the path of the next file to write.
     fn file_path(&self) -> PathBuf {
         match &self.place {
             Place::Temporary { folder, .. } => {
@@ -326,17 +332,17 @@ impl Records {
     fn begin_file(&mut self) -> Result<Box<dyn WriteFile>> {
         let device = &self.context.device;
         if let Place::Temporary { at, name, folder } = &mut self.place {
-            // Created at the first spill, so a build that fits in memory creates no folder.
+            // The folder is created when the first block is written, so a build that fits in memory creates no folder.
             *folder = Some(OwnFolder::create(device, at, name)?);
         }
         Ok(device.create(&self.file_path())?)
     }
 
-    /// Passes the records of a partition to `take` in the order in which they were pushed. Each call gets many whole
-    /// records.
+    /// Passes the records of a partition to `take`, in the order in which they were pushed. Each call passes many
+    /// complete records.
     ///
     /// # Errors
-    /// Fails if the disk or `take` fails, or a checkpoint is damaged.
+    /// Fails if a file cannot be read, if `take` fails, or if a checkpoint is damaged.
     pub(crate) fn read(&self, partition: usize, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let Partition { written, held } = &self.partitions[partition];
         let mut block = Vec::new();
@@ -348,7 +354,7 @@ impl Records {
             }
             take(&block)?;
         }
-        // Blocks in memory are always newer than written ones, because a spill writes all of a partition.
+        // Blocks in memory are always newer than written blocks, because a spill writes all blocks of a partition.
         held.iter().try_for_each(|block| take(block))
     }
 
@@ -357,14 +363,14 @@ impl Records {
         self.partitions.len()
     }
 
-    /// Returns the bytes of the records of a partition.
+    /// Returns the total size of the records of a partition, in bytes.
     pub(crate) fn bytes(&self, partition: usize) -> u64 {
         let Partition { written, held } = &self.partitions[partition];
         let written: u64 = written.iter().map(|block| u64::from(block.bytes)).sum();
         written + held.iter().map(Vec::len).sum::<usize>() as u64
     }
 
-    /// Returns the bytes of the blocks in memory.
+    /// Returns the allocated size of the blocks in memory, in bytes.
     pub(crate) fn held_bytes(&self) -> u64 {
         self.partitions.iter().flat_map(|partition| &partition.held).map(|block| block.capacity() as u64).sum()
     }

@@ -1,9 +1,9 @@
-//! Publishes a store or an index atomically: it appears whole or not at all, even if the power fails, any operation
-//! fails, or other builds write to the same folder.
+//! Publishes a store or an index atomically. It appears completely or not at all, even if the power fails, an
+//! operation fails, or other builds write to the same folder.
 //!
-//! A build writes into its own folder inside the store's. At the end, its files are renamed to names that depend on
-//! their contents, and then the manifest is renamed over the existing one. At that moment the new store replaces the
-//! old. Nothing that the manifest in force names is ever written to or removed.
+//! A build writes into its own folder inside the store's folder. At the end, its files are renamed to names that
+//! depend on their contents. Then its manifest is renamed over the existing manifest. At that moment the new store
+//! replaces the old one. Files that the current manifest names are never changed or removed.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -20,15 +20,16 @@ use crate::base::locks::{OwnFolder, WriterLock, is_own_for, is_writer_file};
 use crate::base::message::{Argument, message};
 use crate::base::output::{Target, check_parent};
 
-/// Purpose of a build's draft folder inside the store's folder, used in its name.
+/// Purpose of a build's draft folder, used in the name of that folder.
 const DRAFTS: &str = "build";
-/// How often a build retries if another build, which fails, removes the folder before this one has its lock.
+/// Maximum number of attempts to create and lock the folder. Another build that fails may remove the folder before
+/// this build has the lock.
 const BEGINNINGS_MAX: usize = 10;
 
-/// Refuses a target that is taken. Leftovers of killed builds do not count.
+/// Refuses a target that exists. Leftovers of killed builds do not count.
 ///
 /// # Errors
-/// Fails if a folder of this kind exists and `force` is false, something else exists, or the device does not allow
+/// Fails if a folder of this kind exists and `force` is false, if something else exists, or if the device denies
 /// access.
 pub(crate) fn check_target(context: &Context, store: &Path, kind: FolderKind, force: bool) -> Result<()> {
     let at = store.display();
@@ -37,7 +38,7 @@ pub(crate) fn check_target(context: &Context, store: &Path, kind: FolderKind, fo
         Some(FileKind::Folder) if has_manifest(context, store)? => check_replaceable(context, store, kind, force),
         Some(FileKind::Folder) => {
             let names = context.device.list(store)?;
-            // Without a manifest, only leftovers of our own may be there; a user's files are never mixed with a
+            // A folder without a manifest may contain only leftovers of builds. A user's files are never mixed with a
             // store.
             if names.iter().all(|name| name.to_str().is_some_and(is_ours)) {
                 return Ok(());
@@ -48,16 +49,16 @@ pub(crate) fn check_target(context: &Context, store: &Path, kind: FolderKind, fo
     }
 }
 
-/// Refuses a folder with a manifest of another kind, or one that must not be replaced.
+/// Refuses a folder with a manifest, if it is of another kind or must not be replaced.
 ///
 /// # Errors
-/// Fails then, or if the device does not allow access.
+/// Fails if the manifest is of another kind, if `force` is false, or if the device denies access.
 pub(crate) fn check_replaceable(context: &Context, store: &Path, kind: FolderKind, force: bool) -> Result<()> {
     match FolderKind::of(context, store) {
         Ok(Some(other)) if other != kind => {
             return Err(Error::input(format!("{} is {other}, not {kind}; choose another folder", store.display())));
         }
-        // A damaged store may be replaced too.
+        // A damaged store may be replaced, too.
         Err(error) if error.kind() != error::ErrorKind::Corrupt => return Err(error),
         _ => {}
     }
@@ -86,22 +87,23 @@ pub(crate) struct Drafts<'a> {
     made_store: bool,
     lock: Option<WriterLock>,
     folder: Option<OwnFolder>,
-    /// Files that already have their final names, while no manifest of this build names them.
+    /// Files of this build that have their final names, although the manifest does not name them yet.
     placed: Vec<String>,
 }
 
 impl<'a> Drafts<'a> {
-    /// Creates the store's folder, if missing, and one for the drafts. Called before any work, since the disk may
-    /// refuse.
+    /// Creates the folder of the store, if missing, and a folder for the drafts. Called before any work, so that a
+    /// build fails early if it must not write there.
     ///
     /// # Errors
-    /// Fails if the disk refuses or another build writes there.
+    /// Fails if a folder cannot be created or another build is writing to the store.
     pub(crate) fn begin(context: &'a Context, store: &'a Path, kind: FolderKind) -> Result<Self> {
         let device = &context.device;
         let mut drafts = Self { context, store, kind, made_store: false, lock: None, folder: None, placed: Vec::new() };
         drafts.lock = Some(drafts.lock()?);
         if drafts.made_store {
-            // Otherwise a power loss could remove the folder, and the store in it, however durable its files are.
+            // Without this sync, a power failure could remove the folder and the store in it, even if the files are
+            // durable.
             device.sync_folder(Target::parent_of(store))?;
         }
         drafts.folder = Some(OwnFolder::create(device, store, DRAFTS)?);
@@ -119,7 +121,7 @@ impl<'a> Drafts<'a> {
             };
             beginnings += 1;
             match WriterLock::take(device, self.store) {
-                // Another build created the folder, failed, and removed it again before this one had its lock.
+                // Another build created the folder, failed, and removed the folder before this build had the lock.
                 Err(_) if beginnings < BEGINNINGS_MAX && device.kind(self.store)?.is_none() => {}
                 taken => return taken,
             }
@@ -131,12 +133,12 @@ impl<'a> Drafts<'a> {
         self.folder.as_ref().expect("the folder exists until the drafts are dropped").path()
     }
 
-    /// Returns the folder for data that does not fit in memory.
+    /// Returns the folder for temporary files of the build.
     pub(crate) fn temporary(&self) -> PathBuf {
         self.context.temporary(Some(self.folder()))
     }
 
-    /// Returns the path for a draft of this name.
+    /// Returns the path of the draft with this name.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder().join(name)
     }
@@ -144,19 +146,19 @@ impl<'a> Drafts<'a> {
     /// Writes a draft and makes it durable.
     ///
     /// # Errors
-    /// Fails if the device refuses.
+    /// Fails if a file cannot be written.
     pub(crate) fn write(&self, name: &str, contents: &[u8]) -> Result<()> {
         let mut file = self.context.device.create(&self.path(name))?;
         file.append(contents)?;
         Ok(file.sync()?)
     }
 
-    /// Publishes the drafts under the names that the manifest gives them, then removes the files of the old generation.
-    /// Writes the given `contents`; the drafts of the other roles exist already and are durable.
+    /// Publishes the drafts under the names that `files` gives them, then removes the files of the old generation.
+    /// Writes the drafts in `contents` first. The drafts of all other roles are already written and durable.
     ///
     /// # Errors
-    /// Fails if a store exists by now and `force` is false, or the disk refuses. The old store is then in force, or, if
-    /// only the removal of its files failed, the new one.
+    /// Fails if a store exists by now and `force` is false, or if a file cannot be written. The old store is then
+    /// still valid. If only the removal of old files fails, the new store is valid.
     pub(crate) fn publish(
         mut self,
         files: &Files,
@@ -168,11 +170,11 @@ impl<'a> Drafts<'a> {
         for (role, contents) in contents {
             self.write(role.file(), contents)?;
         }
-        // Written among the drafts first: only the rename, which is atomic, may touch the manifest in force.
+        // The manifest is written as a draft first, because only the atomic rename may change the current manifest.
         self.write(MANIFEST_FILE, manifest)?;
         for (role, facts) in self.kind.roles().iter().filter_map(|&role| Some((role, files.get(role)?))) {
-            // A file of that name may exist, from the old store or another build. It has the same contents unless it
-            // was damaged, so replacing it is harmless.
+            // A file with this name may exist already, from the old store or another build. It has the same contents
+            // unless it is damaged, so replacing it is harmless.
             self.placed.push(facts.name.clone());
             device.rename(&self.path(role.file()), &facts.path(self.store))?;
         }
@@ -182,7 +184,7 @@ impl<'a> Drafts<'a> {
             true => {
                 check_replaceable(self.context, self.store, self.kind, force)?;
                 named_files(self.context, self.store).or_else(|error| match error.kind() {
-                    // A damaged store may be replaced too; its files are then left in place.
+                    // A damaged store may be replaced, too. Its files are left in place.
                     error::ErrorKind::Corrupt | error::ErrorKind::Input => Ok(Vec::new()),
                     _ => Err(error),
                 })?
@@ -190,17 +192,18 @@ impl<'a> Drafts<'a> {
             false => Vec::new(),
         };
         device.rename(&self.path(MANIFEST_FILE), &self.store.join(MANIFEST_FILE))?;
-        // The store exists from here on, so dropping the drafts must not remove it.
+        // The store is published now, so dropping the drafts must not remove its folder.
         self.made_store = false;
         let placed = std::mem::take(&mut self.placed);
         drop(self.folder.take());
-        // Sync before removing files of the old store: until here, a power loss may bring it back.
+        // Sync before files of the old store are removed. Until this sync, a power failure may restore the old
+        // manifest.
         device.sync_folder(self.store)?;
         self.remove_unnamed(self.removable(old.into_iter().chain(placed).collect())?)?;
         self.lock.take().map_or(Ok(()), WriterLock::release)
     }
 
-    /// Removes those files that the manifest in force, ours or another build's, does not name.
+    /// Removes those of `files` that the current manifest does not name. It may be the manifest of another build.
     fn remove_unnamed(&self, files: Vec<String>) -> Result<()> {
         let named =
             if has_manifest(self.context, self.store)? { named_files(self.context, self.store)? } else { Vec::new() };
@@ -213,15 +216,15 @@ impl<'a> Drafts<'a> {
         Ok(())
     }
 
-    /// Returns whether another build is in progress here, or was killed.
+    /// Returns whether the folder has drafts of another build, which is in progress or was killed.
     fn is_shared(&self) -> Result<bool> {
         Ok(!self.context.device.list_only(self.store, &|name| is_own_for(DRAFTS, name))?.is_empty())
     }
 
-    /// Returns the files that may be removed unless the manifest in force names them: files of the old store and of
+    /// Returns the files to remove unless the current manifest names them: the `known` files of the old store and of
     /// this build. If no other build can be in progress, leftovers of killed builds are included.
     fn removable(&self, mut known: Vec<String>) -> Result<Vec<String>> {
-        // Another build may have renamed a file to its place already, and not yet its manifest.
+        // Another build may already have renamed a file to its final name, but not its manifest.
         if !self.lock.as_ref().is_some_and(WriterLock::is_exclusive) || self.is_shared()? {
             return Ok(known);
         }
@@ -230,8 +233,8 @@ impl<'a> Drafts<'a> {
         Ok(known)
     }
 
-    /// Removes files that got their final names although no manifest names them. If another build may be in progress,
-    /// it may rely on files of the same names; they are then left in place, which is harmless.
+    /// Removes files that have their final names although no manifest names them. If another build may be in progress,
+    /// it may depend on files with the same names. Then they are left in place, which is harmless.
     fn remove_placed(&mut self) -> Result<()> {
         let placed = std::mem::take(&mut self.placed);
         if placed.is_empty() || self.is_shared()? {
@@ -243,7 +246,7 @@ impl<'a> Drafts<'a> {
 
 impl Drop for Drafts<'_> {
     fn drop(&mut self) {
-        // Best effort: the error that led here is the one to report.
+        // Errors are ignored here, since the error that led here is reported.
         drop(self.folder.take());
         let _ = self.remove_placed();
         drop(self.lock.take());

@@ -1,4 +1,4 @@
-//! An open store: the bucket table is in memory, centers and buckets are read on request.
+//! An open store. The bucket table is in memory. Centers and buckets are read on request.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -35,18 +35,20 @@ pub struct Store {
     centers: Arc<dyn ReadFile>,
     file: Arc<dyn ReadFile>,
     attributes: Option<AttributeFile>,
-    /// Checksums of blocks, which verify parts of buckets. Read when the first filter is evaluated.
+    /// Checksums of blocks, which verify parts of buckets. They are read when the first filter is evaluated.
     blocks: OnceLock<BlockSums>,
-    /// Memory of the extents.
+    /// Reservation for `extents`.
     _memory: Reservation,
 }
 
 impl Store {
-    /// Returns the store among the inputs of a join; `None` if all inputs are sources, which collections are too. A store
-    /// must be the only input, and options that apply only to builds (`only_for_builds`) must be absent.
+    /// Returns the store among the inputs of a join. Returns `None` if all inputs are sources. Collections count as
+    /// sources. A store must be the only input. `only_for_builds` is an option of the user that only builds have, if
+    /// any was given; it is refused for a store.
     ///
     /// # Errors
-    /// Fails if the store is not the only input, such an option is given, an input is an index, or [`FolderKind::of`] fails.
+    /// Fails if a store is not the only input or such an option is given, if an input is an index, or if
+    /// [`FolderKind::of`] fails.
     pub fn sole_input<'a>(
         context: &Context,
         inputs: &'a [String],
@@ -77,12 +79,12 @@ impl Store {
         Ok(None)
     }
 
-    /// Opens the store in a folder and checks everything but the buckets. If the store in the folder is replaced later,
-    /// this handle keeps reading the old one.
+    /// Opens the store in a folder and checks everything but the buckets. If the store is replaced later, this handle
+    /// continues to read the old one.
     ///
     /// # Errors
-    /// Fails if the folder holds no store, the store is damaged or of a newer version, or the budget cannot hold its
-    /// centers and its bucket table.
+    /// Fails if the folder is no store, if the store is damaged or of a newer version, or if its centers and its
+    /// bucket table do not fit in the budget.
     pub fn open(context: &Context, folder: &Path) -> Result<Self> {
         if !has_manifest(context, folder)? {
             return Err(Error::input(format!("{} is not a store; make one with: adjoin build", folder.display())));
@@ -90,14 +92,14 @@ impl Store {
         Self::open_read(context, folder, read_manifest(context, folder)?)
     }
 
-    /// Opens the store in a folder like [`Self::open`], by a manifest that was just read.
+    /// Opens the store in a folder like [`Self::open`]. `manifest` was just read from the folder.
     ///
     /// # Errors
     /// Fails as [`Self::open`] does.
     pub(crate) fn open_read(context: &Context, folder: &Path, mut manifest: StoreManifest) -> Result<Self> {
         loop {
             let opened = Self::of_manifest(context, folder, &manifest);
-            // If a build replaced the store while its files were being opened, some of them may be missing; the new
+            // If a build replaces the store while its files are opened, some of them may be missing. Then the new
             // store is opened instead.
             if opened.is_ok() || !is_replaced(context, folder, &manifest.manifest_xxh3) {
                 return opened;
@@ -108,19 +110,20 @@ impl Store {
     }
 
     fn of_manifest(context: &Context, folder: &Path, manifest: &StoreManifest) -> Result<Self> {
-        // The manifest's lengths agree with one another. The extents are decoded while the raw table is in memory too,
-        // and callers turn centers into coordinates. Fail now if the budget cannot hold that.
+        // The manifest's lengths are consistent. The raw table is in memory while extents are decoded, and callers
+        // convert centers to coordinates. Fails now if the budget is too small for this.
         let table = manifest.files[Role::Table].bytes;
         let (count, space) = (manifest.buckets as usize, manifest.space());
         let panel = with_coordinates!(space, T => Panel::<T>::bytes_for(count, space.dimensions()));
         let client = if Location::is_remote(folder) { context.device.object_reading_bytes() } else { 0 };
-        // Dropped at once: this only tests that the memory exists, and callers reserve what they hold.
+        // This reservation is dropped at once. It only tests whether the memory is free. Callers reserve what they
+        // hold.
         drop(context.reserve(table + table.max(panel) + PIECE_BYTES as u64 + client, "opening the store")?);
         let memory = context.reserve(table + client, "opening the store")?;
         let files = FolderFiles { folder, kind: FolderKind::Store, files: &manifest.files };
         let table = files.read(context, Role::Table)?;
         let centers = files.open(context, Role::Centers)?;
-        // Verified now, so that a damaged center is reported when the store is opened and not in the middle of a run.
+        // Verified now, so that damaged centers are reported when the store is opened and not in the middle of a run.
         read_checked(&*centers, files, Role::Centers, PIECE_BYTES, |_| ())?;
         let file = files.open(context, Role::Vectors)?;
         if !file.is_direct() {
@@ -194,7 +197,8 @@ impl Store {
     /// Fails if the store lacks the columns that the filter names, types do not match, the file of the columns is
     /// damaged, or memory does not suffice.
     pub fn passing(&self, context: &Context, condition: &Condition) -> Result<FilterBitmap> {
-        // Without a filter, whole buckets are read, and their own checksums suffice.
+        // Block checksums are needed only if parts of buckets are read. Without a filter, whole buckets are read, and
+        // the checksums in their headers suffice.
         if self.manifest.sorted_by.is_some() && self.blocks.get().is_none() {
             let _ = self.blocks.set(BlockSums::read(context, self.files())?); // another thread may have been first
         }
@@ -211,8 +215,8 @@ impl Store {
         columns.schema()
     }
 
-    /// Passes the columns of the rows at `places` (ascending positions in bucket order) to `take`: tables, each with
-    /// the position of its first row. Call [`Self::attribute_schema`] first, which verifies the file.
+    /// Passes columns of all rows to `take`: tables, each with the position of its first row in bucket order. `places`
+    /// are the indexes of the columns, which ascend. Call [`Self::attribute_schema`] first, which verifies the file.
     ///
     /// # Errors
     /// Fails if the store has no columns, their file cannot be read, memory does not suffice, or `take` fails.
@@ -226,12 +230,13 @@ impl Store {
         self.required_columns(argument)?.each_table(context, places, take)
     }
 
-    /// Returns the columns of the rows at these positions in bucket order, in the order of `places`.
+    /// Returns the columns of the rows at the positions `places` in bucket order. The rows are in the order of
+    /// `places`.
     ///
     /// # Errors
     /// Fails if their file is damaged or cannot be read, or memory does not suffice.
     pub(crate) fn attributes_at(&self, context: &Context, places: &[u64]) -> Result<AttributeRows> {
-        // Checks that positions fit in 32 bits, which the conversion below relies on.
+        // Checks that positions fit in 32 bits, since the conversion below relies on it.
         if self.attributes.is_some() {
             self.required_columns(Argument::Columns)?;
         }
@@ -239,10 +244,10 @@ impl Store {
         AttributeRows::read(context, self.columns(), &places)
     }
 
-    /// Returns the columns of these names for a result; `None` if there are no names.
+    /// Returns the named columns for a result. Returns `None` if no names are given.
     ///
     /// # Errors
-    /// Fails if the store does not keep one of them, a name is given twice, or their file cannot be read.
+    /// Fails if the store does not have a named column, a name is given twice, or the file of columns cannot be read.
     pub(crate) fn result_columns(&self, names: &[String]) -> Result<Option<ResultColumns<'_>>> {
         ResultColumns::of(self.columns(), &self.folder, self.manifest.rows, names)
     }
@@ -265,18 +270,18 @@ impl Store {
         &self.file
     }
 
-    /// Returns the bytes of memory that a filter needs so that parts of buckets can be read.
+    /// Returns the bytes that a filter holds for block checksums, which are needed to read parts of buckets.
     pub(crate) fn parts_bytes(&self) -> u64 {
         let blocks = self.manifest.files.get(Role::Blocks).filter(|_| self.manifest.sorted_by.is_some());
         blocks.map_or(0, |blocks| blocks.bytes)
     }
 
-    /// Returns whether parts of buckets can be read: rows are sorted, and a filter has been evaluated.
+    /// Returns whether parts of buckets can be read: rows are sorted, and a filter was evaluated.
     pub(crate) fn has_parts(&self) -> bool {
         self.blocks.get().is_some()
     }
 
-    /// Verifies whole blocks of the file of the buckets, the first of which starts at `offset`.
+    /// Verifies complete blocks of the file of buckets. The first block starts at byte `offset`.
     ///
     /// # Errors
     /// Fails if the checksum of a block does not match.
@@ -293,7 +298,7 @@ impl Store {
     /// Decodes the row numbers and ids of some members of a bucket; see [`decode_members`].
     ///
     /// # Errors
-    /// Fails if they are impossible.
+    /// Fails if a value is impossible.
     pub(crate) fn decode_members(&self, number: u32, members: MemberBytes<'_>) -> Result<(Vec<u64>, Ids)> {
         let extent = &self.extents[number as usize];
         decode_members(number, members, &self.manifest.bucket_facts(), extent)

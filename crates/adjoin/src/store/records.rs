@@ -1,4 +1,4 @@
-//! Rows on their way to the buckets of their centers.
+//! Records: rows that have a center but are not in its bucket yet.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -6,10 +6,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::base::options::VectorType;
 use crate::source::Ids;
 
-/// Bytes of a record in addition to its vector and id.
+/// Size of a record in bytes, without its vector and id.
 pub(crate) const RECORD_BYTES: u64 = size_of::<RecordHead>() as u64;
 
-/// The head of a record; its vector and its id follow.
+/// Head of a record. The vector and the id follow it.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(crate) struct RecordHead {
@@ -33,7 +33,7 @@ pub(crate) struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Splits the first record off.
+    /// Splits the first record off `records`. Returns it with the remaining records.
     fn split(records: &'a [u8], vectors: VectorType) -> (Self, &'a [u8]) {
         let (head, rest) = RecordHead::ref_from_prefix(records).expect("records are whole");
         let (vector, rest) = rest.split_at(vectors.bytes());
@@ -56,11 +56,11 @@ impl<'a> Record<'a> {
 pub(crate) struct Tally {
     pub(crate) rows: u64,
     pub(crate) id_bytes: u64,
-    /// Upper bound on the distance of any of its rows.
+    /// Upper bound on the distance of any of these rows from the center.
     pub(crate) radius: f64,
 }
 
-/// Writes the bytes of an id, as records hold it, to `buffer`.
+/// Writes id `k` to `buffer`, in the form that records contain.
 pub(crate) fn id_bytes(ids: &Ids, k: usize, buffer: &mut Vec<u8>) {
     buffer.clear();
     match ids {
@@ -70,7 +70,7 @@ pub(crate) fn id_bytes(ids: &Ids, k: usize, buffer: &mut Vec<u8>) {
     }
 }
 
-/// Appends an id, given its bytes in a record.
+/// Appends an id to `ids`. `id` has the form that records contain.
 pub(super) fn push_id(ids: &mut Ids, id: &[u8]) {
     match ids {
         Ids::None => {}

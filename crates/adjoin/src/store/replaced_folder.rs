@@ -1,4 +1,4 @@
-//! Puts a whole folder in the place of another one, by renaming both.
+//! Replaces a whole folder with another one by renaming both.
 
 use std::path::{Path, PathBuf};
 
@@ -12,40 +12,41 @@ use crate::base::error::{Error, Result};
 use crate::base::locks::{OwnFolder, WriterLock};
 use crate::base::output::Target;
 
-/// File that marks a folder that is being replaced, created before the folder is renamed.
+/// File that marks a folder as being replaced. It is created before the folder is renamed.
 pub(crate) const REPLACED_MARK: &str = "replaced.partial";
-/// Name of the old folder among the drafts.
+/// Name of the old folder within the draft folder.
 const OLD: &str = "replaced";
 
-/// The place of a folder that appears whole, and may replace another one of its kind. Between two renames, the old one
-/// is named `TARGET.replaced`.
+/// A folder that is published as a whole and may replace another folder of its kind. Between the two renames, the old
+/// folder has the name `TARGET.replaced`.
 #[derive(Clone, Copy)]
 pub(crate) struct ReplacedFolder<'a> {
-    /// Path of the folder.
+    /// Path of the published folder.
     pub(crate) target: &'a Path,
-    /// Its kind.
+    /// Kind of the folder.
     pub(crate) kind: FolderKind,
-    /// Name of the work in one word, such as backup, for draft folders and messages.
+    /// Name of the operation in one word, such as backup. Used in messages and in the name of the draft folder.
     pub(crate) by: &'static str,
 }
 
 impl ReplacedFolder<'_> {
-    /// Returns the temporary name of the folder that is replaced.
+    /// Returns the temporary path of the old folder.
     fn aside(self) -> Option<PathBuf> {
         let mut name = self.target.file_name()?.to_owned();
         name.push(".replaced");
         Some(self.target.with_file_name(name))
     }
 
-    /// Cleans up after a process that was killed while it replaced the folder: restores the old one if it is the only
-    /// one, else removes it. A folder of that name without the mark is left alone.
+    /// Cleans up after a process that was killed while it replaced the folder. If the target is missing, restores the
+    /// old folder. If the target has a manifest, removes the old folder. A folder with the temporary name but without
+    /// the mark is left alone.
     pub(crate) fn settle(self, context: &Context) -> Result<()> {
         let (device, target) = (&context.device, self.target);
         let Some(aside) = self.aside() else { return Ok(()) };
         if device.kind(&aside)? != Some(FileKind::Folder) || device.kind(&aside.join(REPLACED_MARK))?.is_none() {
             return Ok(());
         }
-        // Another process may be about to replace it.
+        // Another process may be replacing the folder at this moment.
         let Ok(lock) = WriterLock::take(device, &aside) else { return Ok(()) };
         if device.kind(target)?.is_none() {
             device.remove(&aside.join(REPLACED_MARK))?;
@@ -59,10 +60,10 @@ impl ReplacedFolder<'_> {
         Ok(device.sync_folder(Target::parent_of(target))?)
     }
 
-    /// Renames the folder `name` in `drafts` to the target. It is complete and durable.
+    /// Publishes the folder `name` in `drafts` by renaming it to the target. The folder must be complete and durable.
     pub(crate) fn publish(self, context: &Context, drafts: OwnFolder, name: &str, force: bool) -> Result<()> {
         let (device, copy, target) = (&context.device, drafts.path().join(name), self.target);
-        // The name may have been taken in the meantime.
+        // A folder with this name may have been created since the first check.
         check_target(context, target, self.kind, force)?;
         if has_manifest(context, target)? {
             let aside = self.aside().expect("the target has a file name, as checked before");
@@ -72,19 +73,20 @@ impl ReplacedFolder<'_> {
                     "{at} is there, and a {by} to {target} needs that name for the old folder; move it or remove it"
                 )));
             }
-            // No other process may open the old folder for writing while it is renamed.
+            // Other processes must not open the old folder for writing while it is renamed.
             let lock = WriterLock::take(device, target)?;
-            // Marks the old folder, so that a later run recognizes it if this process is killed before the end.
+            // Marks the old folder, so that a later run recognizes it if this process is killed before it has
+            // finished.
             device.create(&target.join(REPLACED_MARK))?.sync()?;
             device.sync_folder(target)?;
             if let Err(error) = device.rename(target, &aside).and_then(|()| device.rename(&copy, target)) {
-                // Best effort: the original error is reported.
+                // Errors of this cleanup are ignored, since the original error is reported.
                 let _ = device.rename(&aside, target);
                 let _ = device.remove(&target.join(REPLACED_MARK));
                 return Err(error.into());
             }
             drop(lock); // its file was moved with the folder
-            // Before the old one is removed: until this sync, a loss of power may undo the renames.
+            // Sync before the old folder is removed. Until this sync, a power failure may undo the renames.
             device.sync_folder(Target::parent_of(target))?;
             device.rename(&aside, &drafts.path().join(OLD))?;
         } else {

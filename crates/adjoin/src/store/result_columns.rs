@@ -1,4 +1,4 @@
-//! Columns of a store or an index that results carry.
+//! Columns of a store or an index that are part of results.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -16,11 +16,12 @@ use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
 use crate::source::TablesMemory;
 
-/// Some columns of a store or an index, in the order in which a result has them.
+/// Some columns of a store or an index, in the order in which the result has them.
 pub(crate) struct ResultColumns<'a> {
     stored: StoredColumns<'a>,
-    /// Places of the columns in the file, ascending, and the index of each column of the result among them.
+    /// Indexes of the columns in the file, ascending.
     places: Vec<usize>,
+    /// For each column of the result, its position in `places`.
     order: Vec<usize>,
     schema: SchemaRef,
 }
@@ -29,31 +30,32 @@ pub(crate) struct ResultColumns<'a> {
 #[derive(Debug, Clone)]
 pub(crate) struct ColumnNeeds {
     pub(crate) schema: SchemaRef,
-    /// Bytes for reading them.
+    /// Bytes for reading the columns.
     pub(crate) reading_bytes: u64,
-    /// Mean bytes of a row where rows are longest, and a bound on the bytes of any row.
+    /// Mean bytes of a row in that part of the file in which rows are longest.
     pub(crate) row_bytes: u64,
+    /// Upper bound on the bytes of any row.
     pub(crate) row_bytes_max: u64,
 }
 
 impl ColumnNeeds {
-    /// Adds rows that take at most `row_bytes_max` bytes.
+    /// Extends the needs to rows that take up to `row_bytes_max` bytes.
     pub(crate) fn add_rows(&mut self, row_bytes_max: u64) {
         self.row_bytes = self.row_bytes.max(row_bytes_max);
         self.row_bytes_max = self.row_bytes_max.max(row_bytes_max);
     }
 }
 
-/// Returns the needs of columns that a store is to keep, if a row takes at most `row_bytes_max` bytes.
+/// Returns the needs of columns that a future store will keep, if a row takes at most `row_bytes_max` bytes.
 pub(crate) fn kept_needs(schema: &SchemaRef, row_bytes_max: u64) -> ColumnNeeds {
     let reading_bytes = reading_bytes_of_rows(schema.fields().len(), row_bytes_max);
     ColumnNeeds { schema: schema.clone(), reading_bytes, row_bytes: row_bytes_max, row_bytes_max }
 }
 
-/// Returns the place of each name among the columns of a folder.
+/// Returns the index of each named column in `kept`, the columns of a folder.
 ///
 /// # Errors
-/// If a name is given twice, or is not the name of a column; the error lists the columns.
+/// Fails if a name is given twice or is not the name of a column. The error lists the columns.
 pub(crate) fn places_of(folder: &Path, kept: &Schema, names: &[String]) -> Result<Vec<usize>> {
     let mut seen = BTreeSet::new();
     if let Some(twice) = names.iter().find(|name| !seen.insert(*name)) {
@@ -70,10 +72,10 @@ pub(crate) fn places_of(folder: &Path, kept: &Schema, names: &[String]) -> Resul
 }
 
 impl<'a> ResultColumns<'a> {
-    /// Returns the columns of these names of a folder with `rows` rows; `None` if there are no names.
+    /// Returns the named columns of a folder with `rows` rows. Returns `None` if no names are given.
     ///
     /// # Errors
-    /// If the folder does not keep a column, a name is given twice, or the file of the columns cannot be read.
+    /// Fails if the folder does not have a named column, a name is given twice, or the file of columns cannot be read.
     pub(crate) fn of(
         stored: Option<StoredColumns<'a>>,
         folder: &Path,
@@ -100,21 +102,21 @@ impl<'a> ResultColumns<'a> {
         &self.schema
     }
 
-    /// Returns the schema and the memory of the columns.
+    /// Returns the schema of the columns and the memory for reading them.
     ///
     /// # Errors
-    /// If their file cannot be read.
+    /// Fails if the file of columns cannot be read.
     pub(crate) fn needs(&self) -> Result<ColumnNeeds> {
         let TablesMemory { reading, row, row_max } = self.stored.memory(&self.places)?;
         let schema = self.schema.clone();
         Ok(ColumnNeeds { schema, reading_bytes: reading, row_bytes: row, row_bytes_max: row_max })
     }
 
-    /// Passes the columns of some rows, ascending and distinct, to `take`: tables of the next rows. Ends early if `take`
-    /// breaks. The caller has reserved the bytes for reading in `context`.
+    /// Passes the columns of `rows` to `take`, as tables of the next rows. The rows must be distinct and ascending.
+    /// Ends early if `take` breaks. The caller has reserved the memory for reading.
     ///
     /// # Errors
-    /// If the file cannot be read or is damaged, or if `take` fails.
+    /// Fails if the file cannot be read or is damaged, or if `take` fails.
     pub(crate) fn each_of(
         &self,
         context: &Context,

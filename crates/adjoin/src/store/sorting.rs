@@ -15,24 +15,24 @@ use crate::base::geometry::{Coordinate, Space};
 use crate::base::mutex::lock;
 use crate::base::workers::spawn_scoped;
 
-/// Rows on their way to the partitions of their centers.
+/// Rows that are being put into the partitions of their centers.
 pub(super) struct Sorting<'a> {
     pub(super) records: Partitions,
-    /// Tallies by center. Radii are in coordinates until [`Self::measure`] converts them.
+    /// Tallies by center. Their radii are in coordinates until [`Self::measure`] converts them.
     pub(super) tallies: Vec<Tally>,
     pub(super) partition_of_center: Vec<usize>,
-    /// Checkpoints, if rows are kept for another run.
+    /// Checkpoints from which another run can continue, if requested.
     pub(super) kept: Option<&'a Mutex<BuildCheckpoint>>,
     pub(super) distances_a_row: u64,
 }
 
 impl Sorting<'_> {
-    /// Scans the rows of a source that are not sorted yet and adds each to the partition of its center. `look` sees the
-    /// rows first and may change their numbers or centers.
+    /// Scans the rows of a source that no checkpoint covers, and adds each row to the partition of its center. Before
+    /// that, rows are passed to `look`, which may change their numbers or centers.
     ///
     /// # Errors
-    /// Fails if the source cannot be read or has a bad row that must not be skipped, the disk refuses, the work is
-    /// canceled, or `look` fails.
+    /// Fails if the source cannot be read or has a bad row that must not be skipped, if a file cannot be written, if
+    /// the work is canceled, or if `look` fails.
     pub(super) fn scan<T: Coordinate>(
         &mut self,
         intake: &Intake<'_>,
@@ -43,39 +43,41 @@ impl Sorting<'_> {
         let (first, _) = self.done_before();
         let (send, receive) = bounded::<(UsableRows, Vec<Nearest<T::Distance>>)>(1);
         std::thread::scope(|scope| {
-            // Rows are sorted while the rows after them are compared with centers.
+            // A second thread adds rows to partitions, while this thread compares the next rows with centers.
             let sorter = spawn_scoped(scope, "adjoin sorter", move || {
                 receive.iter().try_for_each(|(usable, nearest)| self.add::<T>(&usable, &nearest, space))
             })?;
             let scanned = intake.scan(|mut usable| {
-                // A resumed build reads the source from its first row, but earlier rows are in the checkpoint.
+                // A resumed build reads the source from its first row. Rows before `first` are skipped, since the
+                // checkpoint has them.
                 let before = usable.rows.partition_point(|&row| row < first);
                 let mut usable = if before == 0 { usable } else { usable.split_off(before) };
                 let mut nearest = levels.nearest(intake.context, space, &usable.stored)?;
                 look(&mut usable, &mut nearest)?;
-                // A send fails only if the sorter has failed; its error is reported below.
+                // Sending fails only if the sorter has failed. Its error is reported below.
                 let sent = send.send((usable, nearest));
                 sent.map_err(|_| Error::input("rows can no longer be sorted"))
             });
             drop(send);
             let sorted = sorter.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            // The sorter's error first: if it failed, the scan failed only because it could not send.
+            // The sorter's error takes precedence: if the sorter failed, the scan failed only because it could not
+            // send.
             sorted.and(scanned)
         })
     }
 
-    /// Converts radii to lengths of stored vectors. Call this once all rows are sorted.
+    /// Converts the radii to lengths of stored vectors. Must be called after all rows were added.
     pub(super) fn measure(&mut self, space: Space<'_>) {
         self.tallies.iter_mut().for_each(|tally| tally.radius = space.stored_length(tally.radius));
     }
 
-    /// Returns the first row that is not sorted yet, and whether all rows are sorted.
+    /// Returns the number of the first row that is not in a checkpoint, and whether the checkpoint has all rows.
     pub(super) fn done_before(&self) -> (u64, bool) {
         let before = self.kept.and_then(|kept| lock(kept).kept.state().rows.clone());
         before.map_or((0, false), |rows| (rows.next_row, rows.are_all))
     }
 
-    /// Writes a checkpoint of the rows before `next_row`, if rows are kept.
+    /// Writes a checkpoint of the rows before `next_row`, if checkpoints were requested.
     pub(super) fn keep(&mut self, next_row: u64, are_all: bool) -> Result<()> {
         let Some(kept) = self.kept else { return Ok(()) };
         lock(kept).keep_rows(&mut self.records, &self.tallies, next_row, self.distances_a_row, are_all)
@@ -94,7 +96,8 @@ impl Sorting<'_> {
             let tally = &mut self.tallies[nearest.center as usize];
             tally.rows += 1;
             tally.id_bytes += id.len() as u64;
-            // An upper bound: rounding of the distance up, plus the distance between the vector and its rounded form.
+            // This is an upper bound: the distance is rounded up, and the distance between vector and rounded vector
+            // is added.
             let away = T::at_most(nearest.squared, space.dimensions()).sqrt() + f64::from(nearest.residual);
             tally.radius = tally.radius.max(away);
             let head = RecordHead::new(nearest.center, usable.rows[k], &id);

@@ -4,20 +4,20 @@ use adjoin_kernels::{Kernel, Panel};
 
 use crate::base::geometry::{Coordinate, copy_row, move_to_means};
 
-/// Rounds of 2-means at each split of the tree.
+/// Number of rounds of 2-means at each split of the tree.
 const SPLIT_ROUNDS: usize = 6;
 
-/// Returns the order of a k-means tree over the centers. Centers are split in two by 2-means, recursively; at each
-/// split the half nearer to the last center of the output is placed first. Neighbors in space thus become neighbors on
-/// disk. Reading in this order is faster than reading in orders derived from the bucket graph (docs/methods.md,
-/// "Order").
+/// Returns the centers in the order of a k-means tree. The tree splits the centers in two by 2-means, recursively. At
+/// each split, the half that is nearer to the last placed center is placed first. So neighbors in space become
+/// neighbors on disk. Reading buckets in this order is faster than in orders derived from the bucket graph
+/// (docs/methods.md, "Order").
 pub(crate) fn tree_order<T: Coordinate>(kernel: Kernel, centers: &Panel<T>) -> Vec<u32> {
     groups(kernel, centers, 1).concat()
 }
 
-/// Returns the parts of that tree that have at most `largest` centers, in tree order. Unlike the cells of a k-means
-/// with as many means, none of them is large: in data where all distances are about equal, one mean of many centers is
-/// nearer than all others.
+/// Returns the parts of the k-means tree that have at most `largest` centers, in tree order. A k-means with as many
+/// means could have large cells instead: if all distances in the data are about equal, one mean may be the nearest to
+/// many centers.
 pub(super) fn groups<T: Coordinate>(kernel: Kernel, centers: &Panel<T>, largest: usize) -> Vec<Vec<u32>> {
     let points = as_floats(centers);
     let mut groups: Vec<Vec<u32>> = Vec::new();
@@ -35,7 +35,7 @@ pub(super) fn groups<T: Coordinate>(kernel: Kernel, centers: &Panel<T>, largest:
             distances[0] <= distances[1]
         });
         let (first, second) = if left_first { (left, right) } else { (right, left) };
-        // A stack: the part that is pushed last is placed next on disk.
+        // `waiting` is a stack, so the part that is pushed last is placed next on disk.
         waiting.push(second);
         waiting.push(first);
     }
@@ -52,15 +52,16 @@ fn as_floats<T: Coordinate>(centers: &Panel<T>) -> Panel<f32> {
     points
 }
 
-/// Splits the members into two parts with at least one member each, and returns their means too.
+/// Splits the members into two parts with at least one member each. Returns both parts and their means.
 fn split(kernel: Kernel, points: &Panel<f32>, members: &[u32]) -> (Vec<u32>, Vec<u32>, Panel<f32>) {
     let part = gather(points, members);
     let mut means = Panel::zeroed(2, points.dimensions());
-    // Starts from two far points, found by two passes. No random numbers: equal centers give equal trees.
+    // Starts from two points that are far apart, found by two passes. It uses no random numbers, so equal centers give
+    // equal trees.
     copy_row(&part, farthest(kernel, &part, 0), &mut means, 0);
     copy_row(&part, farthest(kernel, &part, farthest(kernel, &part, 0)), &mut means, 1);
     let mut side = vec![0u32; members.len()];
-    // The last round only assigns: sides must belong to the means that are returned.
+    // The last round only assigns members, so that the sides match the returned means.
     for round in 0..=SPLIT_ROUNDS {
         let distances: Vec<Vec<f32>> = (0..2).map(|k| distances_to(kernel, means.row(k), &part)).collect();
         for (k, side) in side.iter_mut().enumerate() {
@@ -70,7 +71,7 @@ fn split(kernel: Kernel, points: &Panel<f32>, members: &[u32]) -> (Vec<u32>, Vec
             move_to_means(&part, &side, &mut means);
         }
     }
-    // The recursion must end, so equal centers are halved by their position.
+    // If all members are equal, they are halved by their position. Otherwise the recursion would not end.
     if side.iter().all(|&s| s == side[0]) {
         side.iter_mut().enumerate().for_each(|(k, side)| *side = u32::from(k >= members.len() / 2)); // all are equal
     }
@@ -92,7 +93,7 @@ fn distances_to(kernel: Kernel, x: &[f32], panel: &Panel<f32>) -> Vec<f32> {
     distances
 }
 
-/// Returns the row farthest from row `from`; the first of equally far ones.
+/// Returns the row that is farthest from row `from`; the first one if several are equally far.
 fn farthest(kernel: Kernel, panel: &Panel<f32>, from: usize) -> usize {
     let distances = distances_to(kernel, panel.row(from), panel);
     (0..panel.rows()).fold(0, |best, k| if distances[k] > distances[best] { k } else { best })

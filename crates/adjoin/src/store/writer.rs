@@ -1,8 +1,8 @@
-//! Builds a store from a source, within any budget (DESIGN, "The store").
+//! Builds a store from a source, within any budget.
 //!
-//! The first scan checks the rows and draws the training sample. Centers are trained and ordered. The second scan
-//! assigns rows to centers. Buckets are then written from the assigned rows, in memory or in a temporary file. The
-//! bytes of the store do not depend on the budget.
+//! The first scan checks the rows and draws the training sample. Then centers are trained and ordered. The second scan
+//! assigns rows to centers and keeps the assigned rows in memory or in a temporary file. Finally the buckets are
+//! written from them. The bytes of the store do not depend on the budget.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -40,12 +40,12 @@ use crate::base::random::Random;
 use crate::base::report::Stopwatch;
 use crate::source::{Attributes, IdKind, SourceInfo, VectorSource};
 
-/// Result and statistics of a build.
+/// Manifest and statistics of a build.
 #[derive(Debug, Clone)]
 pub struct BuildReport {
     /// The manifest that was published.
     pub manifest: StoreManifest,
-    /// Distances to centers that were computed.
+    /// Number of distances to centers that were computed.
     pub center_distances: u64,
     /// Bytes written to the store.
     pub bytes_written: u64,
@@ -53,7 +53,7 @@ pub struct BuildReport {
     pub spill_bytes: u64,
     /// Time by phase.
     pub seconds: BuildSeconds,
-    /// Runs and repeated work, for a build with checkpoints.
+    /// Number of runs and amount of repeated work, for a build with checkpoints.
     pub resume: Option<BuildRepeated>,
 }
 
@@ -79,7 +79,7 @@ pub struct BuildSeconds {
 /// A store in a temporary folder, removed when dropped.
 pub struct TemporaryStore {
     store: PathBuf,
-    /// The folder that contains it.
+    /// The folder that contains the store.
     _folder: OwnFolder,
 }
 
@@ -105,8 +105,9 @@ impl Store {
     /// Builds a store in the folder `store` from a source, which is scanned twice.
     ///
     /// # Errors
-    /// Fails if the source has unusable rows or ids, the budget is too small, something exists at `store` already, or the
-    /// disk refuses. The folder is then unchanged.
+    /// Fails if the source has unusable rows or duplicate ids that the options do not permit, if the budget is too
+    /// small, if `store` exists and must not be replaced, or if the disk cannot be written. After a failure, `store`
+    /// is unchanged.
     pub fn build(
         context: &Context,
         source: &dyn VectorSource,
@@ -129,8 +130,8 @@ impl Store {
         let _kept_memory =
             options.resume.as_ref().map(|_| BuildCheckpoint::reserve(context, info.rows, options)).transpose()?;
         let plain = Space::plain(info.vectors, options.metric);
-        // Whether floats are rounded to bytes is decided once some have been read; bytes take less memory, so this plan
-        // suffices.
+        // This plan assumes that floats are not rounded to bytes. Rounding is decided later, from a sample. Rounded
+        // vectors take less memory, so the plan is sufficient in both cases.
         let columns_bytes = attributes.as_ref().and_then(Attributes::reading_bytes);
         let input = BuildInput { source, options, columns_bytes };
         let (context, memory) = with_coordinates!(plain, T => BuildMemory::plan::<T>(context, input)?);
@@ -163,9 +164,9 @@ struct Build<'a> {
     attributes: Option<Attributes<'a>>,
     sort_column: Option<Attributes<'a>>,
     memory: BuildMemory,
-    /// Checkpoints for another run, if requested.
+    /// Checkpoints from which another run can continue, if requested.
     kept: Option<&'a Mutex<BuildCheckpoint>>,
-    /// Started with the build.
+    /// Measures the time since the start of the build.
     watch: Stopwatch,
 }
 
@@ -173,21 +174,21 @@ struct Build<'a> {
 struct Survey {
     scanned: Scanned,
     duplicate_ids: u64,
-    /// Bytes of all ids.
+    /// Total size of the ids, in bytes.
     id_bytes: u64,
     /// Length of the longest vector; inner products only.
     longest: Option<f64>,
     sample: TrainingSample,
 }
 
-/// Rows, assigned to centers.
+/// Rows after their assignment to centers.
 struct Assigned {
     records: Records,
-    /// The centers in tree order.
+    /// Numbers of the centers, in tree order.
     order: Vec<u32>,
-    /// Partition of each center, in tree order.
+    /// Partition of each center. The centers are in tree order.
     partition_of: Vec<u32>,
-    /// Tallies by center.
+    /// Tally of each center, by the number of the center.
     tallies: Vec<Tally>,
     distances: u64,
     waited: f64,
@@ -213,7 +214,7 @@ impl Build<'_> {
         let plain = plain.up_to_length(survey.longest);
         let memory = self.context.reserve(self.memory.training, "the build")?;
         let coding = survey.sample.coding(self.context.kernel, plain, self.options.seed)?;
-        // Only the choice of the coding needed it; training reserves the same memory again.
+        // Only the choice of the coding needed this memory. Training reserves the same amount again.
         drop(memory);
         let space = Space { coding: coding.as_ref(), ..plain };
         with_coordinates!(space, T => {
@@ -271,7 +272,7 @@ impl Build<'_> {
         let written = self.write_buckets(&assigned, ordinals.as_ref(), rows_max, places.as_mut())?;
         let Assigned { records, distances, waited, .. } = assigned;
         let spilled = learned.spilled + records.spilled() + ordinals.as_ref().map_or(0, |ordinals| ordinals.spilled);
-        // Columns are written in the memory of the records, which are on disk in their final order by now.
+        // The rows are now on disk in their final order, so the memory of the records is free for writing columns.
         drop((records, ordinals));
         let attributes = self.write_attributes(places)?;
         seconds.write = phase.lap();
@@ -310,7 +311,7 @@ impl Build<'_> {
             let sizes = self.memory.sample_sizes();
             Draw::new(picked, Partitions::new(self.context, &self.drafts.temporary(), "sample", sizes))
         };
-        // Assumes that all rows are usable, which saves a scan in the common case.
+        // Assumes that all rows are usable. In this common case no other scan is needed for the sample.
         let mut draw = draw_of(rows);
         self.context.progress.begin("check", "rows", rows);
         let mut longest = (self.options.metric == Metric::Ip).then_some(0.0_f64);
@@ -333,7 +334,8 @@ impl Build<'_> {
             return Err(ids::refusal(self.intake.source, first, duplicates.count, remedy)?);
         }
         if scanned.skipped_rows > 0 {
-            // The sample was drawn from too many rows: draw it again, now that the number of usable rows is known.
+            // The sample was drawn as if all rows were usable. Draw it again, now that the number of usable rows is
+            // known.
             drop(draw);
             draw = draw_of(scanned.usable_rows);
             self.intake.scan(|usable| draw.take(&usable))?;
@@ -373,7 +375,7 @@ impl Build<'_> {
             None => Partitions::new(self.context, &self.drafts.temporary(), "rows", sizes),
         };
         let partitions = records.count();
-        // Partitions are ranges of the tree order, so buckets that follow one another on disk are read back together.
+        // Partitions are ranges of the tree order, so buckets that are adjacent on disk are read back together.
         let partition_of = |place: usize| place * partitions / order.len();
         let mut partition_of_center = vec![0; order.len()];
         order
@@ -392,7 +394,8 @@ impl Build<'_> {
         Ok(Assigned { records, order, partition_of, tallies, distances, waited })
     }
 
-    /// Sorts the rows that no checkpoint covers. `usable_rows` is the number of rows that the first scan found.
+    /// Puts all rows that no checkpoint covers into partitions. `usable_rows` is the number of rows that the first
+    /// scan found. Returns the seconds spent waiting for the source, too.
     fn sort<'s, T: Coordinate>(
         &self,
         space: Space<'_>,
@@ -410,12 +413,12 @@ impl Build<'_> {
         if scanned.usable_rows != usable_rows {
             return Err(Error::input("the source changed while it was read; build again when nobody writes to it"));
         }
-        // The last checkpoint of this phase: a later run skips the scan of the source.
+        // This is the last checkpoint of this phase. With it, a later run skips the scan of the source.
         sorting.keep(self.info.rows, true)?;
         Ok((sorting, scanned.waited))
     }
 
-    /// Computes the order of the rows of each center by the sort column, if there is one.
+    /// Ranks the rows of each center by the sort column. Returns `None` if there is no sort column.
     fn ordinals(&self, assigned: &Assigned) -> Result<Option<Ordinals>> {
         let Some(column) = &self.sort_column else { return Ok(None) };
         let Self { context, info, memory, .. } = self;
@@ -430,13 +433,14 @@ impl Build<'_> {
         Ordinals::by(context, &self.drafts.temporary(), &rows, memory.order.sorter).map(Some)
     }
 
-    /// Creates the map from rows to positions, if columns are kept.
+    /// Creates the map from rows to positions in the store. Returns `None` if no columns are kept.
     fn row_places(&self) -> Result<Option<RowPlaces>> {
         let places = || RowPlaces::new(self.context, &self.drafts.temporary(), 0..self.info.rows);
         self.attributes.is_some().then(places).transpose()
     }
 
-    /// Writes the columns, if any. Returns their entry for the manifest and the bytes that did not fit in memory.
+    /// Writes the columns, if any. Returns their manifest entry and the number of bytes that were written to temporary
+    /// files because they did not fit in memory.
     fn write_attributes(&self, places: Option<RowPlaces>) -> Result<Option<(FileFacts, u64)>> {
         let (Some(attributes), Some(places)) = (&self.attributes, places) else { return Ok(None) };
         places.write(self.context, attributes, self.memory.columns, &self.drafts).map(Some)
@@ -449,8 +453,8 @@ impl Build<'_> {
         extent_rows_max: u64,
         mut places: Option<&mut RowPlaces>,
     ) -> Result<Written> {
-        // The positions of rows are recorded as rows are written and are not part of a checkpoint, so buckets cannot be
-        // kept if there are columns.
+        // If there are columns, written buckets cannot be part of a checkpoint: the positions of their rows are
+        // recorded while buckets are written, and a checkpoint does not contain positions.
         let kept = self.kept.filter(|_| self.attributes.is_none());
         let blocks_path = self.drafts.path(Role::Blocks.file());
         let writer = BucketWriter {
@@ -474,7 +478,7 @@ impl Build<'_> {
         let Some(kept) = kept else { return writer.write(&path, &mut lies) };
         let kept_path = lock(kept).extents_path();
         let written = writer.write(&kept_path, &mut lies)?;
-        // The file is published from the drafts folder.
+        // The buckets were written next to the checkpoint, but are published from the folder of drafts.
         self.context.device.rename(&kept_path, &path)?;
         Ok(written)
     }
@@ -505,9 +509,9 @@ impl Build<'_> {
     }
 }
 
-/// Returns the manifest entries of the bucket files that were written, with these centers.
+/// Returns the manifest entries of the centers, the bucket table and the buckets. `centers` holds the encoded centers.
 pub(super) fn files_of(written: &Written, centers: &[u8]) -> Files {
-    // The names depend on all bytes of the generation, so files of two generations never have one name.
+    // The names depend on all bytes of the generation, so two generations never share a file name.
     let contents = format::checksum(&[&written.digest.to_le_bytes()[..], centers, &written.table].concat());
     let facts = |role: Role| match role {
         Role::Centers => FileFacts::of(&role.file_of(contents), centers),
@@ -517,7 +521,7 @@ pub(super) fn files_of(written: &Written, centers: &[u8]) -> Files {
     Files::new(&[Role::Centers, Role::Table, Role::Vectors], facts)
 }
 
-/// Encodes the centers of the extents.
+/// Encodes the center of each extent, in the order of extents. `of_extents` holds the number of each extent's center.
 pub(super) fn stored_centers<T: Coordinate>(space: Space<'_>, centers: &Panel<T>, of_extents: &[u32]) -> Vec<u8> {
     let mut stored = Vec::new();
     for &center in of_extents {
@@ -527,7 +531,7 @@ pub(super) fn stored_centers<T: Coordinate>(space: Space<'_>, centers: &Panel<T>
     stored
 }
 
-/// Cause of the error of a build that has no rows left.
+/// Cause of an error: no row with a usable vector is left for the build.
 #[derive(Debug, thiserror::Error)]
 #[error("all rows are left out")]
 pub(crate) struct NoUsableRow;

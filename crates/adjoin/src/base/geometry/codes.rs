@@ -1,10 +1,11 @@
-//! Codings: floats rounded to bytes, which cost a fraction of the memory and time to hold and compare.
+//! Codings round floats to bytes. Bytes take a fraction of the memory of floats, and of the time to compare them.
 //!
-//! With an origin o and a step s shared by all vectors, x is rounded to `x^ = o + s (q_x - 128)` with q_x in 0..=255,
-//! and a bound `r_x >= |x - x^|` of the residual is known. Then `s |q_x - q_y| = |x^ - y^| <= |x - y| + r_x + r_y`.
-//! Hence anything proved for integers and a threshold holds for floats if the threshold is widened by both residuals.
-//! Indexes with scalar quantization (faiss, Starling's PQ navigation) use a quantized first pass too; knowing the
-//! residuals makes it a proof.
+//! Let o be an origin and s a step, which are the same for all vectors. A vector x is rounded to
+//! `x^ = o + s (q_x - 128)`, with the code q_x in 0..=255. A bound `r_x >= |x - x^|` on its residual is known. Then
+//! `s |q_x - q_y| = |x^ - y^| <= |x - y| + r_x + r_y`. So everything that is proven for integers and a threshold also
+//! holds for floats, if the threshold is increased by both residuals. Indexes with scalar quantization (faiss, the PQ
+//! navigation of Starling) also have a first pass over quantized vectors. Here the known residuals make that pass a
+//! proof.
 
 use std::ops::RangeInclusive;
 
@@ -14,38 +15,38 @@ use serde::{Deserialize, Serialize};
 use super::{Converted, Space, as_floats};
 use crate::base::options::Metric;
 
-/// Steps tried. Each is half of the previous one, times sqrt(2).
+/// Number of steps to try. Each step is the previous one divided by sqrt(2).
 const STEPS_TRIED: i32 = 8;
-/// Range of steps; beyond it, squares of steps exceed the precision of f32.
+/// Range of valid steps. The square of a step outside this range would exceed the precision of f32.
 const STEPS: RangeInclusive<f32> = 1e-15..=1e15;
-/// Lengths of vectors by which f32 divides at full precision.
+/// Range of lengths of vectors. f32 can represent the reciprocal of such a length at full precision.
 const SCALED: RangeInclusive<f64> = 1e-30..=1e30;
-/// A coding is fine enough if residuals are at most this fraction of the distances to distinguish.
+/// A coding distinguishes vectors at some distance if its residuals are at most this fraction of the distance.
 const FINE: f64 = 0.25;
-/// Largest accepted residual, as a multiple of the least.
+/// Maximum residual of the chosen step, as a multiple of the minimum over all steps.
 const WORSE: f64 = 1.25;
-/// Covers rounding in sums of f64.
+/// Relative error that covers the rounding of sums in f64.
 const SLACK: f64 = 1e-12;
 /// Unit roundoff of f32.
 const F32_ROUNDOFF: f64 = 1.0 / (1u64 << 24) as f64;
 
-/// Rounding of floats to bytes.
+/// A coding, which rounds floats to bytes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Coding {
     origin: Vec<f32>,
     step: f32,
-    /// The largest residual of the vectors to which the coding was fitted, and the median distance of such a vector to
-    /// its nearest other one.
+    /// Largest residual of the vectors to which the coding was fitted.
     residual: f64,
+    /// Median distance of these vectors to their nearest neighbor among them.
     nearest: f64,
 }
 
-/// The factor by which a vector is multiplied before it is rounded.
+/// Factor by which a vector is multiplied before it is rounded.
 #[derive(Clone, Copy)]
 struct Scale {
     factor: f32,
-    /// Length of the product, which the rounding of the product is relative to; 0 if the factor is 1, since the product
-    /// is exact then.
+    /// Length of the vector after the multiplication, to which the rounding errors of the multiplication are relative.
+    /// It is 0 if the factor is 1, since there are no such errors then.
     length: f64,
 }
 
@@ -54,7 +55,8 @@ impl Scale {
 }
 
 impl Coding {
-    /// Returns whether it is valid for vectors of this many dimensions. A coding read from disk may hold anything.
+    /// Returns whether the coding is valid for vectors with `dimensions` dimensions. A coding that was read from disk
+    /// may have any values.
     pub(crate) fn fits(&self, dimensions: usize) -> bool {
         self.origin.len() == dimensions
             && self.origin.iter().all(|x| x.is_finite())
@@ -62,9 +64,9 @@ impl Coding {
             && [self.residual, self.nearest].iter().all(|x| x.is_finite() && *x >= 0.0)
     }
 
-    /// Fits a coding to a sample of vectors. The origin is their mean. The step is the coarsest whose largest residual
-    /// hardly exceeds the least possible; a finer one would clip more coordinates. Returns `None` if no step suits the
-    /// precision of f32.
+    /// Fits a coding to a sample of vectors. The origin is the mean of the sample. The step is the largest one with a
+    /// largest residual near the minimum over all steps, since a smaller step would clip more coordinates. Returns
+    /// `None` if no step is within the precision of f32.
     pub(crate) fn fit(kernel: Kernel, drawn: &Panel<f32>) -> Option<Self> {
         let dimensions = drawn.dimensions();
         let rows = || (0..drawn.rows()).map(|row| &drawn.row(row)[..dimensions]);
@@ -74,8 +76,8 @@ impl Coding {
         let away = |vector: &[f32]| vector.iter().zip(&origin).fold(0.0_f32, |most, (x, o)| most.max((x - o).abs()));
         let farthest = rows().map(away).fold(0.0, f32::max);
         let of_step = |k: i32| {
-            // The coarsest step of all covers every coordinate of the sample; finer ones clip some and round the rest
-            // less.
+            // The largest step covers every coordinate of the sample. With a smaller step, some coordinates are
+            // clipped and all others are rounded less.
             let step = farthest / 127.0 * (-0.5 * k as f32).exp2();
             let mut coding = Self { origin: origin.clone(), step, residual: 0.0, nearest: 0.0 };
             let mut code = vec![0; dimensions];
@@ -86,23 +88,23 @@ impl Coding {
         let tried = (0..STEPS_TRIED).map(of_step).filter(|coding| coding.fits(dimensions));
         let tried: Vec<Self> = tried.collect();
         let least = tried.iter().map(|coding| coding.residual).min_by(f64::total_cmp)?;
-        // The coarsest of the good ones clips least of the vectors outside the sample.
+        // Among the good steps, the largest one clips the fewest coordinates of vectors outside the sample.
         let mut best = tried.into_iter().find(|coding| coding.residual <= WORSE * least)?;
         best.nearest = half_are_farther(kernel, drawn);
         Some(best)
     }
 
-    /// Returns whether it distinguishes vectors at this distance.
+    /// Returns whether the coding distinguishes vectors at this distance.
     pub(crate) fn tells_apart(&self, distance: f64) -> bool {
         self.residual <= FINE * distance
     }
 
-    /// Returns whether it distinguishes most vectors from their nearest neighbors.
+    /// Returns whether the coding distinguishes most vectors from their nearest neighbors.
     pub(crate) fn tells_neighbors_apart(&self) -> bool {
         self.tells_apart(self.nearest)
     }
 
-    /// Returns the largest residual of the vectors it was fitted to, in steps.
+    /// Returns the largest residual of the vectors to which the coding was fitted, in steps.
     pub(super) fn residual_seen(&self) -> f64 {
         self.residual / f64::from(self.step)
     }
@@ -112,7 +114,8 @@ impl Coding {
         length / f64::from(self.step) * (1.0 + SLACK)
     }
 
-    /// Bounds the distance between a stored center and the point its code stands for, in steps.
+    /// Returns an upper bound on the distance between a stored center and the point that its code represents, in
+    /// steps.
     pub(super) fn center_residual(&self) -> f64 {
         let origin = self.origin.iter().map(|&o| f64::from(o).powi(2)).sum::<f64>().sqrt();
         let farthest = 128.0 * (self.origin.len() as f64).sqrt();
@@ -124,11 +127,14 @@ impl Coding {
         steps * f64::from(self.step) * (1.0 + SLACK)
     }
 
-    /// Rounds a scaled vector. Returns a bound on the distance between it and the rounded one, in steps.
+    /// Rounds a scaled vector to a code. Returns an upper bound on the distance between the scaled vector and the
+    /// point that the code represents, in steps.
     ///
-    /// With `u = 2^-24`, a coordinate minus its origin minus its rounded value takes five roundings: of the scale and
-    /// the product, relative to the coordinate; of both differences and of `(q - 128) s`, relative to these. The sum of
-    /// squares is off by at most `d + 2` roundings. The bound allows twice all of that.
+    /// Let q be the code of a coordinate x, f the scale factor, o the origin, s the step and d the number of
+    /// dimensions. Each rounding has a relative error of at most `u = 2^-24`. The error of a coordinate,
+    /// `f x - o - (q - 128) s`, takes five roundings. The roundings of f and of `f x` are relative to `f x`. The
+    /// roundings of both subtractions and of `(q - 128) s` are each relative to their own result. The sum of the
+    /// squares takes at most `d + 2` further roundings. The returned bound allows for twice all these errors.
     fn encode(&self, kernel: Kernel, vector: &[f32], scale: Scale, code: &mut [u8]) -> f32 {
         let grid = Grid { origin: &self.origin, step: self.step };
         let (dimensions, step) = (vector.len() as f64, f64::from(self.step));
@@ -139,7 +145,7 @@ impl Coding {
         (bound as f32).next_up()
     }
 
-    /// Rounds stored vectors into the rows of a panel, from row 0 on.
+    /// Rounds stored vectors to codes. They become the rows of a panel, from row 0 on.
     pub(super) fn load(&self, space: Space<'_>, kernel: Kernel, stored: &[u8], panel: &mut Panel<u8>) -> Converted {
         let Space { vectors, metric, .. } = space;
         let mut converted = Converted::default();
@@ -160,13 +166,13 @@ impl Coding {
         converted
     }
 
-    /// Returns the coordinates that a code stands for.
+    /// Returns the coordinates that a code represents.
     pub(super) fn decode<'a>(&'a self, code: &'a [u8]) -> impl Iterator<Item = f32> + 'a {
         let of = |(&q, &o): (&u8, &f32)| (f64::from(o) + (f64::from(q) - 128.0) * f64::from(self.step)) as f32;
         code.iter().zip(&self.origin).map(of)
     }
 
-    /// Computes the code nearest to the coordinates.
+    /// Writes the code that is nearest to the coordinates to `code`.
     pub(super) fn nearest_code(&self, coordinates: &[f32], code: &mut [u8]) {
         for ((&x, &o), code) in coordinates.iter().zip(&self.origin).zip(code) {
             *code = ((x - o) / self.step + 128.5) as u8; // rounds half up; at least 0, at most 255
@@ -174,27 +180,27 @@ impl Coding {
     }
 }
 
-/// Returns the scale that normalizes a vector of this length. If an f32 cannot hold that scale at full precision, the
-/// vector is first multiplied by a power of two that brings its length near 1. This loses only values far below its
-/// rounding errors.
+/// Returns the factor that scales a vector of this length to length 1. If f32 cannot represent the factor at full
+/// precision, first multiplies the vector by a power of two, so that its length is near 1. This loses only values that
+/// are much smaller than the rounding errors of the vector.
 fn scale_of_unit(vector: &mut [f32], length: f64) -> f32 {
     if SCALED.contains(&length) {
         return length.recip() as f32;
     }
-    // A power of two is exact, so only the range changes.
+    // Multiplying by a power of two is exact, so only the range of the values changes.
     let power = (-length.log2().round()).exp2();
     vector.iter_mut().for_each(|x| *x = (f64::from(*x) * power) as f32);
     (length * power).recip() as f32
 }
 
-/// Returns the median distance to the nearest other vector.
+/// Returns the median over all vectors of the distance to the nearest other vector.
 fn half_are_farther(kernel: Kernel, drawn: &Panel<f32>) -> f64 {
     let count = drawn.rows();
     let mut distances = vec![0.0_f32; count];
     let mut nearest: Vec<f32> = (0..count)
         .map(|row| {
             kernel.one_to_many(drawn.row(row), drawn, &mut distances);
-            // A vector is not its own neighbor.
+            // The distance of a vector to itself is ignored.
             distances[row] = f32::INFINITY;
             distances.iter().copied().fold(f32::INFINITY, f32::min)
         })
@@ -211,7 +217,7 @@ mod tests {
     use crate::base::predicate::Predicate;
     use crate::base::random::Random;
 
-    /// Returns vectors around a distant point, with coordinates of very different scales.
+    /// Creates vectors around a distant point. Their coordinates have very different scales.
     fn vectors(count: usize, dimensions: usize, spread: f64, seed: u64) -> Panel<f32> {
         let mut random = Random::new(seed, "codes");
         let mut panel = Panel::zeroed(count, dimensions);
@@ -228,15 +234,15 @@ mod tests {
         rows.flatten().flat_map(|x| x.to_le_bytes()).collect()
     }
 
-    /// For every coding, metric and level, codes of a pair are no farther from each other than threshold and residuals
-    /// allow.
+    /// Checks for several codings, metrics and kernel levels that the codes of a pair within the threshold are within
+    /// the threshold plus residuals.
     #[test]
     fn codes_exclude_no_pair_within_the_threshold() {
         let vectors_of = VectorType { element: Element::F32, dimensions: 20 };
         for (spread, scale) in [(0.1, 1.0), (100.0, 1.0), (1e12, 1.0), (0.0, 1.0), (0.1, 1e-3)] {
             let (fitted, panel) = (vectors(50, 20, spread, 1), vectors(80, 20, spread, 2));
             for kernel in Kernel::available() {
-                // A step that does not suit the data gives a loose bound, but still a bound.
+                // A step that does not suit the data gives a loose bound, but the bound still holds.
                 let mut coding = Coding::fit(kernel, &fitted).unwrap();
                 coding.step *= scale;
                 let stored = stored(&panel);
@@ -266,7 +272,7 @@ mod tests {
         }
     }
 
-    /// Lengths whose reciprocal an f32 cannot hold, or not at full precision.
+    /// Checks lengths with a reciprocal that f32 cannot represent, or not at full precision.
     #[test]
     fn codes_of_very_short_and_long_vectors_exclude_no_pair() {
         let vectors_of = VectorType { element: Element::F32, dimensions: 20 };

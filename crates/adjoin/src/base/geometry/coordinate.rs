@@ -1,4 +1,5 @@
-//! The two types of coordinates, bytes and floats: how vectors become coordinates, and how far distances are off.
+//! The two types of coordinates, bytes and floats: how vectors become coordinates, and bounds on the errors of
+//! distances.
 
 use adjoin_kernels::{Kernel, Panel, Scalar, relative_error, wide_error};
 
@@ -8,16 +9,17 @@ use crate::base::predicate::{Estimate, Predicate, squared_difference, sums};
 
 /// Type of coordinates: u8 or f32.
 pub trait Coordinate: Scalar + PartialOrd + Default + Send + Sync {
-    /// Converts stored vectors into the rows of a panel, from row 0 on.
+    /// Converts stored vectors to coordinates. They become the rows of a panel, from row 0 on.
     fn load(space: Space<'_>, kernel: Kernel, stored: &[u8], panel: &mut Panel<Self>) -> Converted;
 
-    /// Appends coordinates in the format of stored centers; the reverse of [`Coordinate::read_center`].
+    /// Appends a center to `stored` in the format of stored centers. This is the inverse of
+    /// [`Coordinate::read_center`].
     fn write_center(space: Space<'_>, center: &[Self], stored: &mut Vec<u8>);
 
-    /// Reads a stored center into coordinates.
+    /// Converts a stored center to coordinates.
     fn read_center(space: Space<'_>, stored: &[u8], center: &mut [Self]);
 
-    /// Sum of coordinates. For bytes it is exact, up to 2^24 of them.
+    /// Sum of coordinates. For bytes, it is exact for up to 2^24 summands.
     type Sum: Copy + Default + Into<f64> + Send + Sync;
 
     /// Adds the coordinates of a vector to sums.
@@ -32,62 +34,65 @@ pub trait Coordinate: Scalar + PartialOrd + Default + Send + Sync {
     /// Returns whether coordinates are floats.
     fn is_float() -> bool;
 
-    /// Decides whether two padded rows are a pair, by their squared distance, summed in the order of
-    /// `squared_distance`. Under L2, that distance is identical for coordinates and for stored elements.
+    /// Decides whether two padded rows are a pair of the result. Uses their squared distance, summed in the order of
+    /// `squared_distance`. Under L2, the distance between coordinates equals the distance between the stored elements.
     fn decide(kernel: Kernel, predicate: Predicate, x: &[Self], y: &[Self]) -> Option<f32>;
 
-    /// Returns the nearness (`Predicate::up_to`) of two padded rows if they are a pair of the result, else `None`.
+    /// Returns the nearness (`Predicate::up_to`) of two padded rows if they are a pair of the result. Otherwise
+    /// returns `None`.
     fn nearness(kernel: Kernel, predicate: Predicate, x: &[Self], y: &[Self]) -> Option<f64>;
 
-    /// Returns a lower bound on the true squared distance, given the computed one.
+    /// Returns a lower bound on the true squared distance of a pair with the computed squared distance `computed`.
     fn at_least(computed: Self::Distance, dimensions: usize) -> f64;
 
-    /// Returns an upper bound on the true squared distance, given the computed one.
+    /// Returns an upper bound on the true squared distance of a pair with the computed squared distance `computed`.
     fn at_most(computed: Self::Distance, dimensions: usize) -> f64;
 
-    /// Returns an integer key of a computed distance. Keys are ordered as distances are, with NaN last.
+    /// Converts a computed distance to an integer key. Keys have the order of the distances. NaN is last.
     fn distance_key(computed: Self::Distance) -> u32;
 
-    /// Returns the computed distance of a key.
+    /// Converts a key back to the computed distance.
     fn distance_of(key: u32) -> f64;
 
-    /// Returns a computed distance as f32, at most the largest finite value.
+    /// Converts a computed distance to f32. The result is at most the largest finite f32.
     fn rough(computed: Self::Distance) -> f32;
 
-    /// Returns a lower bound on `at_least(d(x, c_j)) - at_most(d(x, c_i))`, given the difference of the
-    /// [`Coordinate::rough`] distances and the largest second term.
+    /// Returns a lower bound on `at_least(d(x, c_j)) - at_most(d(x, c_i))`. `rough` is the difference between the
+    /// [`Coordinate::rough`] values of both distances. `own_most` is an upper bound on the second term.
     fn least_margin(rough: f32, own_most: f64, dimensions: usize) -> f64 {
         let rough = f64::from(rough);
-        // d(x, c_j) is at most |rough| + own_most. There are four f32 roundings: of both terms, of their bounds, of the
-        // difference.
+        // The distance d(x, c_j) is at most |rough| + own_most. The error allows for four f32 roundings: those of both
+        // terms, of their bounds, and of the difference.
         let error = Self::relative(dimensions) + 4.0 * F32_ROUNDOFF;
         rough - error * (rough.abs() + 2.0 * own_most) * F64_SLACK - underflow(dimensions)
     }
 
-    /// Bounds the error of a computed distance, relative to the true one.
+    /// Returns an upper bound on the relative error of a computed distance.
     fn relative(dimensions: usize) -> f64;
 
-    /// Computes a key for the measure of each member: its computed squared distance to another center, or the margin if
-    /// distances to its own center are given. Keys are integers in the order of the measures;
-    /// [`Coordinate::measure_of`] converts them back. The converted measure is never above the bound given by
-    /// [`Coordinate::at_least`] and [`Coordinate::at_most`], and hardly below it.
+    /// Computes a key for the measure of each member. If `own` has the distances to the members' own center, the
+    /// measure is the margin. Otherwise it is the computed squared distance to another center. Keys are integers in
+    /// the order of the measures. [`Coordinate::measure_of`] converts a key back to a measure. That measure is never
+    /// above the bound that [`Coordinate::at_least`] and [`Coordinate::at_most`] give, and hardly below it.
     fn measure_keys(other: &[Self::Distance], own: Option<&[Self::Distance]>, dimensions: usize, keys: &mut Vec<u32>);
 
-    /// Returns the measure of a key.
+    /// Converts a key back to the measure.
     fn measure_of(key: u32) -> f64;
 
-    /// Returns a key that no measure up to `most` exceeds.
+    /// Returns a key that is at least as large as the key of every measure up to `most`.
     fn key_up_to(most: f64) -> u32;
 
-    /// Returns a limit: a larger computed distance is certainly beyond the threshold.
+    /// Returns a limit on computed distances. A pair with a larger computed distance is certainly beyond the
+    /// threshold.
     fn tile_limit(threshold: &Threshold) -> Self::Distance;
 
-    /// Returns `2 * D * eps`, never too small, with `D^2` at most `center_distance_squared`. This is the largest sum of
-    /// `d(x, c_j)^2 - d(x, c_i)^2` and `d(y, c_i)^2 - d(y, c_j)^2` for a pair within `eps`.
+    /// Returns `2 * D * eps` or a slightly larger number. D is the distance between two centers c_i and c_j, and D^2
+    /// is at most `center_distance_squared`. The result is the maximum of the sum of `d(x, c_j)^2 - d(x, c_i)^2` and
+    /// `d(y, c_i)^2 - d(y, c_j)^2` for a pair x, y within `eps`.
     fn margin_limit(threshold: &Threshold, center_distance_squared: f64) -> f64;
 }
 
-/// Returns the mask that converts stored bytes: flipping the top bit shifts i8 by 128 into u8.
+/// Returns the mask that converts stored bytes to u8. Flipping the top bit of an i8 adds 128 to it.
 fn shift_of(element: Element) -> u8 {
     if element == Element::I8 { 0x80 } else { 0 }
 }
@@ -178,7 +183,7 @@ impl Coordinate for u8 {
     fn measure_keys(other: &[u32], own: Option<&[u32]>, _dimensions: usize, keys: &mut Vec<u32>) {
         keys.clear();
         match own {
-            // Flipping the sign bit maps signed differences to unsigned keys in the same order.
+            // Flipping the sign bit maps signed differences to unsigned keys with the same order.
             Some(own) => keys.extend(other.iter().zip(own).map(|(other, own)| other.wrapping_sub(*own) ^ SIGN)),
             None => keys.extend(other.iter().map(|other| other ^ SIGN)),
         }
@@ -197,7 +202,7 @@ impl Coordinate for u8 {
     }
 
     fn margin_limit(threshold: &Threshold, center_distance_squared: f64) -> f64 {
-        // All values are integers: the sum is within the limit if its square is within 4 D^2 floor(eps^2).
+        // All values are integers, so a sum is within the limit if its square is at most `4 D^2 floor(eps^2)`.
         let squared = 4 * center_distance_squared as u64 * u64::from(threshold.squared_integer);
         squared.isqrt() as f64
     }
@@ -250,7 +255,7 @@ impl Coordinate for f32 {
 
     fn decide(kernel: Kernel, predicate: Predicate, x: &[Self], y: &[Self]) -> Option<f32> {
         let squared = kernel.squared_distance_wide(x, y);
-        // Padding adds zeros.
+        // The padding does not change the sum, since it only adds zeros.
         let exactly = || sums([(x, y)], |&x| f64::from(x), squared_difference)[0];
         predicate.accept_near(Estimate { value: squared, error: squared * wide_error(x.len()) }, exactly)
     }
@@ -260,7 +265,7 @@ impl Coordinate for f32 {
     }
 
     fn at_least(computed: f32, dimensions: usize) -> f64 {
-        // If the sum overflowed, the true one is at least the largest float.
+        // If the sum overflowed, the true distance is at least the largest float.
         let computed = f64::from(computed.min(Self::MAX));
         (computed * (1.0 - Self::relative(dimensions)) - underflow(dimensions)).max(0.0)
     }
@@ -286,7 +291,7 @@ impl Coordinate for f32 {
     }
 
     fn measure_keys(other: &[f32], own: Option<&[f32]>, dimensions: usize, keys: &mut Vec<u32>) {
-        // Computed in f64, minus the rounding of f32 and a little more.
+        // The measure is computed in f64. It is then lowered by a bound on the rounding to f32, and a little more.
         let key = |measure: f64| {
             let down = measure - measure.abs() * (4.0 * F32_ROUNDOFF) - f64::from(Self::MIN_POSITIVE);
             ordered(down as Self)
@@ -315,7 +320,8 @@ impl Coordinate for f32 {
     fn tile_limit(threshold: &Threshold) -> f32 {
         let squared = threshold.distance * threshold.distance * F64_SLACK;
         let limit = squared * (1.0 + relative_error(threshold.dimensions)) + underflow(threshold.dimensions);
-        // Near the largest float, a sum may overflow although its true value does not. No pair is left out there.
+        // Near the largest float, a computed sum may overflow although the true value does not. So no pair is excluded
+        // there.
         if limit >= f64::from(Self::MAX) / 2.0 { Self::INFINITY } else { (limit as Self).next_up() }
     }
 
@@ -324,10 +330,10 @@ impl Coordinate for f32 {
     }
 }
 
-/// The bit that maps signed integers to unsigned ones in the same order.
+/// The bit that maps signed integers to unsigned integers with the same order.
 const SIGN: u32 = 1 << 31;
 
-/// Maps floats to integers in the same order. NaN is first, so that it is compared.
+/// Maps floats to integers with the same order. NaN becomes the smallest integer, so that it is not excluded.
 fn ordered(x: f32) -> u32 {
     let bits = x.to_bits();
     match bits & SIGN == 0 {
@@ -337,7 +343,8 @@ fn ordered(x: f32) -> u32 {
     }
 }
 
-/// Bounds the loss by underflow: each square that underflows loses at most the least positive float.
+/// Returns an upper bound on the loss by underflow. Each square that underflows loses at most the smallest positive
+/// float.
 fn underflow(dimensions: usize) -> f64 {
     dimensions as f64 * f64::from(f32::from_bits(1))
 }

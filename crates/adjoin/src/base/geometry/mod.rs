@@ -1,13 +1,14 @@
-//! Coordinates of stored vectors for the kernels, and bounds on the errors of computed distances.
+//! Converts stored vectors to coordinates for the kernels, and bounds the errors of computed distances.
 //!
-//! A [`Space`] defines how a store's vectors become rows of a panel of *coordinates*. They are bytes for u8 and i8
-//! under L2 (i8 shifted by 128, which preserves differences). Otherwise they are floats, or bytes to which floats are
-//! rounded (`codes.rs`). Under cosine, each vector is divided by its length, so that a similarity becomes a distance on
-//! the unit sphere. For inner products, rows and queries are lifted onto such a sphere (`Lift`).
+//! A [`Space`] defines how the vectors of a store become rows of a panel of *coordinates*. For u8 and i8 under L2, the
+//! coordinates are bytes. An i8 is shifted by 128, which does not change differences. For all other vectors, the
+//! coordinates are floats, or bytes to which floats are rounded (`codes.rs`). Under cosine, each vector is divided by
+//! its length, so that a similarity becomes a distance on the unit sphere. For inner products, rows and queries are
+//! lifted onto such a sphere (`Lift`).
 //!
-//! [`Threshold`] is the predicate in terms of coordinates. It is never too small: each pair of the result is within it.
-//! [`Coordinate`] bounds the effects of rounding. With these bounds, a rule that leaves out pairs is a proof
-//! (docs/methods.md, "Rounding").
+//! A [`Threshold`] is a predicate in terms of coordinates. It is never too small: every pair of the result is within
+//! it. [`Coordinate`] bounds the effects of rounding. With these bounds, a rule that excludes pairs is proven to
+//! exclude no pair of the result (docs/methods.md, "Rounding").
 
 mod codes;
 mod coordinate;
@@ -22,41 +23,43 @@ pub(crate) use self::means::{Means, copy_row, move_to_means};
 use crate::base::options::{DIMENSIONS_MAX, Element, Metric, VectorType};
 use crate::base::predicate::Predicate;
 
-/// Most coordinates of a vector; lifting adds one.
+/// Maximum number of coordinates of a vector. Lifting adds one coordinate.
 pub(crate) const COORDINATES_MAX: usize = DIMENSIONS_MAX + 1;
 /// Unit roundoff of f32.
 const F32_ROUNDOFF: f64 = 1.0 / (1u64 << 24) as f64;
 /// Twice the unit roundoff of f64.
 const F64_EPSILON: f64 = f64::EPSILON;
-/// Covers the few f64 operations between two bounds.
+/// Factor that covers the rounding of a few f64 operations between two bounds.
 const F64_SLACK: f64 = 1.0 + 64.0 * F64_EPSILON;
 
-/// Conversion of stored vectors to coordinates.
+/// Conversion from stored vectors to coordinates.
 #[derive(Debug, Clone, Copy)]
 pub struct Space<'a> {
     /// Type of the stored vectors.
     pub vectors: VectorType,
-    /// The metric; under cosine, vectors are divided by their lengths.
+    /// Metric of the vectors. Under cosine, vectors are divided by their lengths.
     pub metric: Metric,
     /// Rounding of floats to bytes, if any.
     pub(crate) coding: Option<&'a Coding>,
-    /// Lifting, for inner products.
+    /// Lifting to unit vectors. Only present for inner products.
     pub(crate) lift: Option<Lift>,
 }
 
-/// Lifting to unit vectors with one more coordinate, which turns inner products into cosines (Bachrach et al.,
+/// Lifting to unit vectors with an additional coordinate. It turns inner products into cosines (Bachrach et al.,
 /// "Speeding up the Xbox recommender system using a Euclidean transformation for inner-product spaces", RecSys 2014).
 ///
-/// If no row is longer than M, a row x becomes `(x / M, sqrt(1 - |x|^2 / M^2))` and a query q `(q / |q|, 0)`, whose
-/// inner product is `<q, x> / (M |q|)`. Zero vectors stay zero, except for the last coordinate.
+/// Let M be the length of the longest row. A row x becomes `(x / M, sqrt(1 - |x|^2 / M^2))` and a query q becomes
+/// `(q / |q|, 0)`. Their inner product is `<q, x> / (M |q|)`. In a zero vector, all coordinates but the last remain
+/// zero.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Lift {
-    /// M. It is 0 if all rows are zero, or if M is not known yet and only the number of coordinates matters.
+    /// The length M. It is 0 if all rows are zero, or if M is not known yet and only the number of coordinates
+    /// matters.
     longest: f64,
     side: Side,
 }
 
-/// Kind of vector to lift.
+/// Kind of the vectors to lift.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     Rows,
@@ -64,7 +67,7 @@ enum Side {
 }
 
 impl Lift {
-    /// Lifts a vector to unit length, using the last coordinate; returns its squared length before.
+    /// Lifts a vector to unit length by setting its last coordinate. Returns the squared length that it had before.
     fn apply(self, kernel: Kernel, coordinates: &mut [f32]) -> f64 {
         let (last, vector) = coordinates.split_last_mut().expect("lifted vectors have one coordinate more");
         let squared_norm = kernel.dot_wide(vector, vector);
@@ -72,32 +75,32 @@ impl Lift {
             Side::Rows => (self.longest, 1.0 - squared_norm / (self.longest * self.longest)),
             Side::Queries => (squared_norm.sqrt(), 0.0),
         };
-        // A zero vector has no direction. As a row it gets the last coordinate, which no query has, so its score is
-        // 0.
+        // A zero vector has no direction. If it is a row, its last coordinate becomes 1. That coordinate is 0 in all
+        // queries, so the score of the row is 0.
         if length == 0.0 {
             *last = if self.side == Side::Rows { 1.0 } else { 0.0 };
             return squared_norm;
         }
         vector.iter_mut().for_each(|x| *x = (f64::from(*x) / length) as f32);
-        // Rounding may leave slightly less than 0 for the longest row.
+        // For the longest row, rounding may make this slightly less than 0.
         *last = left.max(0.0).sqrt() as f32;
         squared_norm
     }
 }
 
-/// Facts about vectors that were converted to coordinates.
+/// Facts about vectors after their conversion to coordinates.
 #[derive(Debug, Default)]
 pub struct Converted {
-    /// Squared length of each vector, under cosine and for inner products.
+    /// Squared length of each vector. Only present under cosine and for inner products.
     pub(crate) squared_norms: Vec<f64>,
-    /// Bounds on the distance between each vector and its rounded form, in coordinates, if vectors were rounded to
-    /// bytes.
+    /// For each vector, an upper bound on its distance from its rounded form, in coordinates. Only present if vectors
+    /// were rounded to bytes.
     pub(crate) residuals: Vec<f32>,
 }
 
 impl Space<'_> {
-    /// Creates the space of stored vectors without coding. For inner products it is the space of rows, with an unknown
-    /// longest row.
+    /// Creates the space of stored vectors that are not rounded to bytes. For inner products, it is the space of rows,
+    /// and the length of the longest row is not set yet.
     pub fn plain(vectors: VectorType, metric: Metric) -> Self {
         let lift = (metric == Metric::Ip).then_some(Lift { longest: 0.0, side: Side::Rows });
         Self { vectors, metric, coding: None, lift }
@@ -110,16 +113,16 @@ impl Space<'_> {
         Self { lift: self.lift.map(|lift| Lift { longest, ..lift }), ..self }
     }
 
-    /// Returns the space of queries of this type, for rows of this space. For distances between rows, these are rows
-    /// too.
+    /// Returns the space of queries with the type `vectors` for the rows of this space. For metrics that are distances
+    /// between rows, queries are treated like rows.
     #[must_use]
     pub fn of_queries(self, vectors: VectorType) -> Self {
         let lift = self.lift.filter(|_| self.metric == Metric::Ip).map(|lift| Lift { side: Side::Queries, ..lift });
         Self { vectors, lift: lift.or(self.lift), ..self }
     }
 
-    /// Returns the metric of distances between rows, which defines their nearest neighbors. For inner products, it is
-    /// the metric of the lifted rows.
+    /// Returns the metric of distances between rows. It defines the nearest neighbors of rows. For inner products, it
+    /// is the metric of the lifted rows.
     pub fn metric_of_rows(metric: Metric) -> Metric {
         if metric == Metric::Ip { Metric::L2 } else { metric }
     }
@@ -129,17 +132,17 @@ impl Space<'_> {
         self.vectors.dimensions + usize::from(self.lift.is_some())
     }
 
-    /// Returns whether coordinates are floats, unless rounded.
+    /// Returns whether coordinates are floats before any rounding to bytes.
     pub fn is_of_floats(&self) -> bool {
         !self.vectors.element.is_integer() || self.metric == Metric::Cosine || self.lift.is_some()
     }
 
-    /// Returns whether stored vectors are kept in addition to their rounded coordinates.
+    /// Returns whether stored vectors are kept in addition to their coordinates.
     pub(crate) fn keeps_stored(&self) -> bool {
         self.metric != Metric::L2 || self.coding.is_some()
     }
 
-    /// Returns the bytes of one coordinate of a stored center.
+    /// Returns the size of a coordinate of a stored center, in bytes.
     pub fn center_bytes(&self) -> u64 {
         (if self.is_of_floats() { size_of::<f32>() } else { size_of::<u8>() }) as u64
     }
@@ -149,7 +152,8 @@ impl Space<'_> {
         self.coding.is_some() || !self.is_of_floats()
     }
 
-    /// Converts a length from coordinates to stored vectors and centers, and adds residuals.
+    /// Converts an upper bound on a length from coordinates to stored vectors and centers. Adds the residual of a
+    /// center.
     pub fn stored_length(&self, length: f64) -> f64 {
         self.coding.map_or(length, |coding| coding.length(length + coding.center_residual()))
     }
@@ -159,31 +163,32 @@ impl Space<'_> {
         self.coding.map_or(stored, |coding| coding.in_steps(stored) + coding.residual_seen())
     }
 
-    /// Returns the largest residual of the coding's sample, in coordinates.
+    /// Returns the largest residual of the sample to which the coding was fitted, in coordinates.
     pub(crate) fn residual_seen(&self) -> f64 {
         self.coding.map_or(0.0, Coding::residual_seen)
     }
 }
 
-/// The distance between coordinates that no pair of the result exceeds.
+/// An upper bound on the distance between the coordinates of a pair of the result.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Threshold {
-    /// Bound in coordinates: at least the true distance of each pair of the result.
+    /// Distance in coordinates. It is at least the true distance of each pair of the result.
     pub distance: f64,
-    /// Largest squared distance of integer vectors in the result.
+    /// Maximum squared distance of a pair of the result, if coordinates are integers.
     pub squared_integer: u32,
     /// Number of coordinates.
     pub dimensions: usize,
 }
 
 impl Threshold {
-    /// Converts a predicate to the coordinates of a space. If vectors were rounded to bytes, the threshold is valid
-    /// only after it is [widened](Self::widened) by their residuals. For inner products, the query has length 1.
+    /// Converts a predicate to the coordinates of a space. If vectors are rounded to bytes, the threshold is valid
+    /// only after it is [widened](Self::widened) by their residuals. For inner products, it applies to queries of
+    /// length 1.
     pub fn new(predicate: Predicate, space: Space<'_>) -> Self {
         Self::of_query(predicate, space, 1.0)
     }
 
-    /// Converts a predicate for a query of this length, which matters for inner products.
+    /// Converts a predicate for a query of length `length`. The length matters only for inner products.
     fn of_query(predicate: Predicate, space: Space<'_>, length: f64) -> Self {
         let dimensions = space.dimensions();
         let roundings = (dimensions + 8) as f64 * F64_EPSILON;
@@ -192,12 +197,14 @@ impl Threshold {
             (squared.sqrt() * (1.0 + roundings) + 4.0 * F32_ROUNDOFF, squared)
         };
         let (distance, squared) = match predicate {
-            // The predicate's f64 sum is at most `roundings` off.
+            // The f64 sum of the predicate has a relative error of at most `roundings`.
             Predicate::L2 { eps } => (eps * (1.0 + roundings), eps * eps),
-            // |x/|x| - y/|y||^2 = 2 - 2 cos. Each unit vector is rounded by at most one f32 roundoff; the bound allows two.
+            // The formula is |x/|x| - y/|y||^2 = 2 - 2 cos. The rounding of each unit vector is at most one f32
+            // roundoff. The bound allows for two.
             Predicate::Cosine { min_similarity } => of_cosine(min_similarity, roundings),
-            // The same formula holds for lifted vectors: the last coordinate of a query is 0, so its error counts only
-            // by its square. Both lengths and the predicate's sum are each off by at most `roundings`.
+            // For lifted vectors, the same formula holds. The last coordinate of a query is 0, so only the square of
+            // its error matters. Both lengths and the sum of the predicate each have a relative error of at most
+            // `roundings`.
             Predicate::InnerProduct { min_score } => {
                 let most = space.lift.map_or(0.0, |lift| lift.longest * length);
                 let cosine = if most > 0.0 { min_score / most } else { f64::NEG_INFINITY };
@@ -210,29 +217,29 @@ impl Threshold {
         }
     }
 
-    /// Returns the threshold of pairs up to a nearness (`Predicate::up_to`) with a query of this length, which
-    /// matters for inner products.
+    /// Returns the threshold of pairs that have at most the nearness `nearness` (`Predicate::up_to`). They are pairs
+    /// with a query of length `length`, which matters only for inner products.
     pub fn up_to(nearness: f64, space: Space<'_>, length: f64) -> Self {
         Self::of_query(Predicate::up_to(nearness, space.metric, space.vectors.element), space, length)
     }
 
-    /// Returns whether a ball of coordinates may hold a vector within the threshold of another vector, given the least
-    /// squared distance of the latter from the ball's center. Distances between coordinates obey the triangle
-    /// inequality, however the coordinates were rounded.
+    /// Returns whether a ball with radius `radius` may contain a vector within the threshold of another vector y.
+    /// `squared_at_least` is a lower bound on the squared distance between y and the center of the ball. Distances
+    /// between coordinates obey the triangle inequality, no matter how the coordinates were rounded.
     pub fn reaches(&self, squared_at_least: f64, radius: f64) -> bool {
         let reach = self.distance + radius;
-        // A NaN is not beyond, so the vectors are compared.
+        // NaN does not count as beyond, so that the vectors are compared.
         let is_beyond = squared_at_least > reach * reach * F64_SLACK;
         !is_beyond
     }
 
-    /// Returns the threshold widened by the residuals of both vectors of a pair.
+    /// Returns the threshold, increased by `residuals`, the sum of the residuals of both vectors of a pair.
     #[must_use]
     pub fn widened(self, residuals: f64) -> Self {
         if residuals == 0.0 {
             return self;
         }
-        // By the triangle inequality, rounded vectors are at most both residuals farther apart.
+        // By the triangle inequality, the distance between rounded vectors is larger by at most both residuals.
         let distance = self.distance + residuals;
         Self { distance, squared_integer: floor(distance * distance * F64_SLACK, self.dimensions), ..self }
     }
@@ -240,11 +247,11 @@ impl Threshold {
 
 /// Rounds a squared distance of bytes down to an integer.
 fn floor(squared: f64, dimensions: usize) -> u32 {
-    // More than the largest possible distance would not fit in 32 bits.
+    // The result is limited to the largest possible distance, since a larger number may not fit in 32 bits.
     squared.floor().min(255.0 * 255.0 * dimensions as f64) as u32
 }
 
-/// Evaluates `$body` with `$T`, the type of a space's coordinates.
+/// Evaluates `$body`. In it, `$T` is the coordinate type of the space.
 macro_rules! with_coordinates {
     ($space:expr, $T:ident => $body:expr) => {
         if $space.is_of_bytes() {
@@ -259,7 +266,7 @@ macro_rules! with_coordinates {
 
 pub(crate) use with_coordinates;
 
-/// Returns the length of the longest stored vector.
+/// Returns the length of the longest of the stored vectors.
 pub(crate) fn longest(kernel: Kernel, vectors: VectorType, stored: &[u8]) -> f64 {
     let mut floats = vec![0.0; vectors.dimensions];
     let squared_norms = stored.chunks_exact(vectors.bytes()).map(|vector| {
@@ -269,10 +276,10 @@ pub(crate) fn longest(kernel: Kernel, vectors: VectorType, stored: &[u8]) -> f64
     squared_norms.fold(0.0, f64::max).sqrt()
 }
 
-/// Converts stored elements, which are finite, to the equal floats.
+/// Converts stored elements to floats without loss. The elements must be finite.
 ///
 /// # Panics
-/// If `to` has a wrong length for halves.
+/// Panics if elements are f16 and `to` has a wrong length.
 pub(crate) fn as_floats(kernel: Kernel, element: Element, stored: &[u8], to: &mut [f32]) {
     match element {
         Element::F16 => kernel.halves_as_floats(stored, to),
@@ -302,7 +309,7 @@ mod tests {
 
     #[test]
     fn margin_limits_do_not_cut_a_collinear_pair() {
-        // Centers 0 and 10, x at 3, y at 6: the sum of both differences is 2 * D * |x - y| exactly.
+        // With centers at 0 and 10, x at 3 and y at 6, the sum of both differences is exactly 2 * D * |x - y|.
         let squares = |x: f64| ((x - 10.0) * (x - 10.0) - x * x, x * x - (x - 10.0) * (x - 10.0));
         let sum = squares(3.0).0 + squares(6.0).1;
         assert_eq!(sum, 60.0);
@@ -311,7 +318,8 @@ mod tests {
         assert!(sum <= f32::margin_limit(&threshold(3.0, Element::F32, 1), 100.0));
     }
 
-    /// Rows and queries become unit vectors whose inner products are the original ones, divided by lengths.
+    /// Checks that rows and queries become unit vectors, and that their inner products are the original ones divided
+    /// by lengths.
     #[test]
     fn lifted_vectors_preserve_scaled_inner_products() {
         let mut random = crate::base::random::Random::new(1, "lift");
@@ -319,7 +327,7 @@ mod tests {
             let vectors = VectorType { element, dimensions };
             let mut stored: Vec<u8> = (0..40 * vectors.bytes()).map(|_| random.below(60) as u8).collect();
             if element == Element::F32 {
-                // Lengths differ by a factor of a million.
+                // The lengths of these vectors differ by a factor of up to a million.
                 let floats =
                     (0..40 * dimensions).map(|k| random.normal() as f32 * 10.0_f32.powi((k / dimensions % 7) as i32));
                 stored = floats.flat_map(f32::to_le_bytes).collect();
@@ -351,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_ball_is_reached_up_to_its_very_edge() {
-        // The vector at 0, and a center at 10 with a ball that ends at 3.
+        // The vector is at 0. The center is at 10, and its ball ends at 3.
         let reaches = |eps, element| threshold(eps, element, 1).reaches(100.0, 7.0);
         assert!(reaches(3.0, Element::U8) && reaches(3.0, Element::F32));
         assert!(!reaches(3.0 - 1e-9, Element::U8) && !reaches(3.0 - 1e-9, Element::F32));
@@ -359,7 +367,7 @@ mod tests {
         assert!(threshold(1.0, Element::F32, 1).reaches(f64::from(f32::MAX), f64::INFINITY));
     }
 
-    /// Returns f32 vectors around a distant point, so that computed distances have errors.
+    /// Creates f32 vectors around a distant point, so that computed distances have rounding errors.
     fn around(point: f64, spread: f64, count: usize, seed: u64) -> Panel<f32> {
         let mut random = crate::base::random::Random::new(seed, "balls");
         let mut panel = Panel::zeroed(count, 5);
@@ -408,7 +416,7 @@ mod tests {
         assert!(f32::tile_limit(&threshold(0.0, Element::F32, 8)) > 0.0);
     }
 
-    /// Returns the keys of distances to another center, and of margins against the own center.
+    /// Returns the keys of the distances to another center, and the keys of the margins.
     fn keys<T: Coordinate>(other: &[T::Distance], own: &[T::Distance]) -> [Vec<u32>; 2] {
         [None, Some(own)].map(|own| {
             let mut keys = vec![1, 2, 3];
@@ -417,7 +425,8 @@ mod tests {
         })
     }
 
-    /// Checks that keys of measures are in order, never above the measures and hardly below, and within `key_up_to`.
+    /// Checks that keys have the order of the measures, that they are never above the measures and hardly below them,
+    /// and that they are within `key_up_to`.
     fn check_keys<T: Coordinate>(keys: &[u32], measures: &[f64]) {
         for (&key, &measure) in keys.iter().zip(measures) {
             let stands_for = T::measure_of(key);

@@ -1,4 +1,4 @@
-//! Rewrites Arrow IPC files and streams, one record batch at a time.
+//! Copies Arrow IPC files and streams without some rows, one record batch at a time.
 
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom};
 use std::path::Path;
@@ -21,13 +21,14 @@ use crate::source::foreign::guarded;
 
 const WRITE_BYTES: usize = 1 << 20;
 
-/// Returns the bytes of a batch, of its kept rows, and of these while they are written.
+/// Returns the memory for a batch, for its kept rows, and for these rows while they are written.
 pub(super) fn held_bytes(context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Result<u64> {
     Ok(Layout::of(context, path, file)?.batch_bytes.saturating_mul(3) + 2 * WRITE_BYTES as u64)
 }
 
 pub(super) fn write(request: &Without<'_>, file: Arc<dyn ReadFile>, out: OutputWriter) -> Result<OutputWriter> {
-    // The result has the layout of the source: a file stays a file, with the same compression.
+    // The result has the layout of the source. A file remains a file, a stream remains a stream, with the same
+    // compression.
     let layout = Layout::of(request.context, request.path, file.clone())?;
     let reader = BufReader::new(Reading { file, position: 0 });
     let out = BufWriter::with_capacity(WRITE_BYTES, out);
@@ -115,7 +116,7 @@ fn options(compression: Option<CompressionType>) -> Result<IpcWriteOptions> {
     IpcWriteOptions::default().try_with_compression(compression).map_err(cannot_write)
 }
 
-/// A file of the device as a reader.
+/// Adapter that implements `Read` and `Seek` for a file of the device.
 struct Reading {
     file: Arc<dyn ReadFile>,
     position: u64,
@@ -123,7 +124,7 @@ struct Reading {
 
 impl Read for Reading {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        // The Arrow crate expects a short read at the end of the file, as the standard library gives it.
+        // At the end of the file, the Arrow crate expects a short read, as the standard library returns it.
         let present = self.file.len().saturating_sub(self.position).min(buffer.len() as u64) as usize;
         self.file.read_at(self.position, &mut buffer[..present]).map_err(io::Error::other)?;
         self.position += present as u64;

@@ -1,4 +1,4 @@
-//! Rewrites rows at a fixed stride.
+//! Copies files with rows of a fixed size without some rows.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -13,15 +13,15 @@ use crate::source::dense::DenseFormat;
 use crate::source::dense_layout::DenseLayout;
 use crate::source::{npy, safetensors};
 
-/// Bytes to read at a time.
+/// Number of bytes to read at a time.
 const BLOCK_BYTES: usize = 1 << 20;
-/// Bytes of the rows read and of the rows written. A row may be longer than a block.
+/// Memory for the rows that are read and the rows that are written. A row may be longer than a block.
 const HELD_BYTES: u64 = 2 * (BLOCK_BYTES + 8 * DIMENSIONS_MAX) as u64;
 
-/// Returns the bytes held while a file is written.
+/// Returns the bytes held while a file is copied.
 ///
 /// # Errors
-/// If a file without some rows would lack something else too.
+/// Fails if a copy would lack anything other than the removed rows.
 pub(super) fn held_bytes(format: DenseFormat, path: &Path, file: &dyn ReadFile) -> Result<u64> {
     if format == DenseFormat::Safetensors {
         safetensors::refuse_others(path, file)?;
@@ -40,7 +40,7 @@ pub(super) fn write(
     let row_bytes = layout.row_bytes(dimensions).max(1);
     let rows_at_once = (BLOCK_BYTES / row_bytes).max(1);
     let mut out = BufWriter::with_capacity(rows_at_once * row_bytes, out);
-    // The header states the number of rows, so the kept rows are counted before the first is written.
+    // The header states the number of rows, so the kept rows are counted before anything is written.
     out.write_all(&header(format, request, file, &layout)?).map_err(cannot_write)?;
     let mut block = vec![0; rows_at_once * row_bytes];
     for first in (0..layout.rows).step_by(rows_at_once) {
@@ -56,7 +56,7 @@ pub(super) fn write(
     out.into_inner().map_err(|error| cannot_write(error.into_error()))
 }
 
-/// Returns the header of the kept rows.
+/// Returns the header for the kept rows.
 fn header(format: DenseFormat, request: &Without<'_>, file: &dyn ReadFile, layout: &DenseLayout) -> Result<Vec<u8>> {
     let rows = request.count(0..layout.rows);
     let dimensions = layout.dimensions.unwrap_or(0);
@@ -68,7 +68,7 @@ fn header(format: DenseFormat, request: &Without<'_>, file: &dyn ReadFile, layou
         }
         DenseFormat::CountedRows(_) => Vec::new(),
         DenseFormat::CountedFile(_) => {
-            // The result has no more rows than its source.
+            // The result has at most as many rows as the source, and the source states their number in 32 bits.
             let rows = u32::try_from(rows).map_err(|_| Error::input("more than 2^32 - 1 rows in one file"))?;
             [rows.to_le_bytes(), (dimensions as u32).to_le_bytes()].concat()
         }

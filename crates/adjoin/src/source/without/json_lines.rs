@@ -1,4 +1,4 @@
-//! Rewrites JSON lines: kept lines are copied unchanged, and so are blank lines.
+//! Copies JSON lines without some rows. Kept lines and blank lines are copied unchanged.
 
 use std::io::{BufWriter, Write};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::source::json_types::LineFacts;
 use crate::source::lines::Lines;
 
 const WRITE_BYTES: usize = 1 << 20;
-/// Rows after which progress is reported.
+/// Number of rows after which progress is reported.
 const ROWS_AT_ONCE: u64 = 1 << 12;
 
 pub(super) fn held_bytes(lines: &LineFacts) -> u64 {
@@ -33,7 +33,7 @@ pub(super) fn write(
         if !(is_row && (request.is_removed)(row)) {
             out.write_all(line.bytes).map_err(cannot_write)?;
         } else if line.number == 1 {
-            // The mark belongs to the file, not to its first row, so it is written even if that row is removed.
+            // The byte order mark belongs to the file, so it is written even if the first row is removed.
             out.write_all(line.mark()).map_err(cannot_write)?;
         }
         row += u64::from(is_row);

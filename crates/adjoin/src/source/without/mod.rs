@@ -1,5 +1,5 @@
-//! Writes a file again, in its own format, without some of its rows. Kept rows are copied, not regenerated: every
-//! column, with its type, in order.
+//! Copies a file in its own format without some of its rows. Kept rows are copied as they are: with all columns and
+//! types, in the order of the file.
 
 mod arrow;
 mod dense;
@@ -22,20 +22,20 @@ use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::output::OutputWriter;
 
-/// A request to write a file without some rows.
+/// A request to copy a file without some rows.
 pub(super) struct Without<'a> {
     pub(super) context: &'a Context,
     /// The file to read.
     pub(super) path: &'a Path,
-    /// Number of its rows.
+    /// Number of rows in the file.
     pub(super) rows: u64,
-    /// Returns whether a row is removed, by its number in the file.
+    /// Returns whether a row is removed. Its argument is the number of the row in the file.
     pub(super) is_removed: &'a (dyn Fn(u64) -> bool + Sync),
-    /// Called with the number of further rows completed.
+    /// Called with the number of rows completed since the last call.
     pub(super) done: &'a (dyn Fn(u64) + Sync),
 }
 
-/// The format of a file, and facts about it that were found in its rows or its directory.
+/// Format of a file, and facts about it that were found in its rows or its directory.
 #[derive(Clone, Copy)]
 pub(super) struct Known<'a> {
     pub(super) format: Format,
@@ -43,7 +43,7 @@ pub(super) struct Known<'a> {
     pub(super) arrays: Option<&'a Arc<Arrays>>,
 }
 
-/// Which rows of a range are kept.
+/// States which rows of a range are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RowsToKeep {
     All,
@@ -52,7 +52,7 @@ enum RowsToKeep {
 }
 
 impl Without<'_> {
-    /// Returns how many rows of a range are kept.
+    /// Returns the number of rows of a range that are kept.
     fn count(&self, rows: Range<u64>) -> u64 {
         rows.filter(|row| !(self.is_removed)(*row)).count() as u64
     }
@@ -65,17 +65,17 @@ impl Without<'_> {
         }
     }
 
-    /// Reports completed rows, and checks for cancellation.
+    /// Reports completed rows and checks for cancellation.
     fn advance(&self, rows: u64) -> Result<()> {
         (self.done)(rows);
         self.context.cancel.check()
     }
 }
 
-/// Returns the memory for writing a file.
+/// Returns the memory for copying a file.
 ///
 /// # Errors
-/// Fails if its headers cannot be read.
+/// Fails if the headers of the file cannot be read.
 pub(super) fn memory(known: Known<'_>, context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Result<ScanMemory> {
     let holding = |held: u64| ScanMemory { held, ..ScanMemory::default() };
     Ok(match known.format {
@@ -87,7 +87,7 @@ pub(super) fn memory(known: Known<'_>, context: &Context, path: &Path, file: Arc
     })
 }
 
-/// Writes the kept rows. `memory` is the result of [`memory`].
+/// Copies the rows that are kept. `memory` is the result of the function [`memory`].
 ///
 /// # Errors
 /// Fails if the file cannot be read or the result cannot be written.
@@ -109,10 +109,10 @@ pub(super) fn write(
     }
 }
 
-/// Returns the error for a result that cannot be written. Uses the device's own message, which names the file, if it is
-/// beneath the error of a crate.
+/// Returns the error for a result that cannot be written. If an error of the device caused it, uses the message of the
+/// device.
 fn cannot_write(error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    // The crates wrap the device's error, whose message names the file.
+    // The crates wrap the error of the device. Its message names the file.
     let under = error.source().map(ToString::to_string);
     let words = under.unwrap_or_else(|| format!("cannot write the rows that stay: {error}"));
     Error::device(words).caused_by(error)

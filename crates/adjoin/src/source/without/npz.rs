@@ -1,4 +1,5 @@
-//! Rewrites a zip of arrays: arrays with a value for each row lose the removed rows, others are copied.
+//! Copies a zip of arrays without some rows. Rows are removed from arrays with a value for each row. Other arrays are
+//! copied.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -15,15 +16,15 @@ use crate::base::output::OutputWriter;
 use crate::source::npy;
 use crate::source::npz_arrays::{Arrays, READER_BYTES, Stored, Values, refused};
 
-/// Bytes to copy at a time, unless a row is larger.
+/// Number of bytes to copy at a time. Exceeded only if a single row is larger.
 const BLOCK_BYTES: u64 = 1 << 20;
-/// A block, the buffer of the result, and the state of deflating and inflating.
+/// Memory for a block, the buffer of the result, and the states of compression and decompression.
 const HELD_BYTES: u64 = 2 * BLOCK_BYTES + (512 << 10) + READER_BYTES;
 
-/// Returns the bytes that a copy holds.
+/// Returns the bytes held while a file is copied.
 ///
 /// # Errors
-/// Fails if the rows of an array cannot be separated.
+/// Fails if an array has a value for each row, but the values cannot be separated.
 pub(super) fn held_bytes(path: &Path, arrays: &Arrays) -> Result<u64> {
     let mut row_bytes_max = 0;
     for array in arrays.of_rows() {
@@ -49,7 +50,7 @@ pub(super) fn write(
     out: OutputWriter,
 ) -> Result<OutputWriter> {
     let mut target = ZipArchiveWriter::new(BufWriter::with_capacity(BLOCK_BYTES as usize, out));
-    // Headers state the number of rows, so they are counted before the first array is written.
+    // The headers state the number of rows, so the kept rows are counted before the first array is written.
     let kept = request.count(0..request.rows);
     for array in arrays.all() {
         let method = if array.is_deflated { CompressionMethod::DEFLATE } else { CompressionMethod::STORE };
@@ -70,13 +71,13 @@ pub(super) fn write(
         };
         entry.finish(descriptor).map_err(cannot_write)?;
     }
-    // All arrays have the same rows, so rows are counted once, at the end.
+    // All arrays have the same rows, so progress is reported once, at the end.
     request.advance(request.rows)?;
     let target: Target = target.finish().map_err(cannot_write)?;
     target.into_inner().map_err(|error| cannot_write(error.into_error()))
 }
 
-/// Copies an array without the removed rows. Copies all of it if it has no value for each row.
+/// Copies an array without the removed rows. If it does not have a value for each row, copies all of it.
 fn copy(
     array: &Stored,
     rows: u64,
@@ -85,7 +86,7 @@ fn copy(
     mut values: Values,
     out: &mut impl Write,
 ) -> Result<()> {
-    // An array of another length has no value for each row, e.g. a description of the set, and is copied whole.
+    // An array of another length, such as a description of the set, has no value for each row. It is copied as it is.
     let row_bytes = array.row_bytes().filter(|_| array.rows() == Some(rows));
     let Some(row_bytes) = row_bytes else { return copy_all(array.bytes, request, values, out) };
     values.skip(array.header_bytes)?;
@@ -103,7 +104,7 @@ fn copy(
             out.write_all(of_row(row)).map_err(cannot_write)?;
         }
         first += some;
-        // Only checks for cancellation: rows are complete when all their columns are.
+        // This only checks for cancellation. Rows are complete when all arrays are copied.
         request.advance(0)?;
     }
     Ok(())

@@ -1,6 +1,6 @@
-//! Rewrites Parquet, one column chunk at a time, below Arrow: values with their levels are copied from a chunk of the
-//! file to one of the result. Types that Arrow does not know are thus preserved, and only some pages of a row group are
-//! in memory.
+//! Copies Parquet files without some rows, one column chunk at a time. It does not use Arrow: values and their levels
+//! are copied from a chunk of the file to a chunk of the result. So types that Arrow does not know are preserved, and
+//! only some pages of a row group are in memory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,16 +25,17 @@ use crate::source::parquet::{decode, metadata};
 use crate::source::parquet_pages::page_memory;
 use crate::source::window::{self, WindowedFile};
 
-/// Values to copy at a time.
+/// Number of values to copy at a time.
 const VALUES_AT_ONCE: u64 = 1 << 15;
-/// Bytes of a value with its levels in memory, in addition to the value's own bytes.
+/// Memory for a value and its levels, in addition to the value's own bytes.
 const VALUE_BYTES: u64 = 48;
-/// Bytes of the pages and the dictionary of the chunk that is being written.
+/// Memory for the pages and the dictionary of the chunk that is being written.
 const WRITING_BYTES: u64 = 8 << 20;
-/// Bytes per value of a chunk that is written with a dictionary, held by its pages until the dictionary is complete.
+/// Bytes per value of a chunk that is written with a dictionary. Its pages are held until the dictionary is complete.
 const CODED_BYTES: u64 = 4;
 
-/// Writes the kept rows. Pages larger than `page_bytes_max`, which [`memory`] found, are refused.
+/// Copies the rows that are kept. `page_bytes_max` is the largest page that [`memory`] found. Larger pages are
+/// refused.
 pub(super) fn write(
     page_bytes_max: u64,
     wanted: &Without<'_>,
@@ -57,14 +58,14 @@ pub(super) fn write(
         wanted.advance(end - first)?;
         first = end;
     }
-    // Row numbers would otherwise refer to other rows than the ones that were compared.
+    // If the numbers of rows differ, row numbers would refer to other rows than those that were compared.
     if first != wanted.rows {
         return Err(damaged(wanted.path, "its Parquet footer", "its row groups do not add up to its rows"));
     }
     target.into_inner().map_err(cannot_write)
 }
 
-/// Returns the memory of copying a file.
+/// Returns the memory for copying a file.
 pub(super) fn memory(path: &Path, file: Arc<dyn ReadFile>) -> Result<ScanMemory> {
     let file = WindowedFile::new(file);
     let metadata = decode(path, &file, "its Parquet footer", || metadata(&file))?;
@@ -72,18 +73,19 @@ pub(super) fn memory(path: &Path, file: Arc<dyn ReadFile>) -> Result<ScanMemory>
     Ok(ScanMemory { held: memory_bytes(&metadata, memory.largest), piece: memory.largest, ..ScanMemory::default() })
 }
 
-/// Returns the bytes held at once: footer, windows, pages that are read, values, pages that are written.
+/// Returns the bytes held at a time: footer, windows, pages that are read, values, and pages that are written.
 fn memory_bytes(metadata: &ParquetMetaData, largest_page: u64) -> u64 {
     let columns = metadata.row_groups().iter().flat_map(RowGroupMetaData::columns);
-    // A chunk with a dictionary is written once it is complete, so the codes of all its values are held.
+    // A chunk with a dictionary is written after it is complete, so the codes of all its values are held.
     let coded = columns.filter(|chunk| chunk.dictionary_page_offset().is_some() && !holds_vectors(chunk));
     let coded = coded.map(|chunk| chunk.num_values().unsigned_abs().saturating_mul(CODED_BYTES)).max().unwrap_or(0);
     let held = metadata.memory_size() as u64 + window::bytes() + VALUES_AT_ONCE * VALUE_BYTES + WRITING_BYTES;
-    // A page, the one before it, the dictionary, and the references to them.
+    // The factor 4 covers the current page, the previous page, the dictionary, and the references to values in the
+    // dictionary.
     held.saturating_add(coded).saturating_add(largest_page.saturating_mul(4))
 }
 
-/// Returns properties for the result: the compression and encodings of the file, according to its first row group.
+/// Returns properties for the result, with the compression and the encodings of the file's first row group.
 fn properties(metadata: &ParquetMetaData) -> WriterProperties {
     let of_file = metadata.file_metadata();
     let first = metadata.row_groups().first();
@@ -107,13 +109,13 @@ fn properties(metadata: &ParquetMetaData) -> WriterProperties {
     properties.build()
 }
 
-/// Returns whether a chunk holds the elements of lists of numbers. A dictionary and minimum values of these would be
-/// useless, and cost more than all else.
+/// Returns whether a chunk contains the elements of lists of numbers. A dictionary or minimum values of such elements
+/// would be useless, and would take more time than everything else.
 fn holds_vectors(chunk: &ColumnChunkMetaData) -> bool {
     chunk.column_descr().max_rep_level() > 0 && chunk.column_type() != Type::BYTE_ARRAY
 }
 
-/// Returns the compression for the result. Hadoop's framing of LZ4 can be read, but no current writer produces it.
+/// Returns the compression for the result. Hadoop's framing of LZ4 can be read, but current writers do not produce it.
 fn compression(chunk: &ColumnChunkMetaData) -> Compression {
     match chunk.compression() {
         Compression::LZ4 => Compression::LZ4_RAW,
@@ -121,7 +123,7 @@ fn compression(chunk: &ColumnChunkMetaData) -> Compression {
     }
 }
 
-/// Returns the encoding of a chunk's values if it has no dictionary.
+/// Returns the encoding of the values in a chunk without a dictionary.
 fn own_encoding(chunk: &ColumnChunkMetaData) -> Option<Encoding> {
     let of_levels_or_dictionaries = [
         Encoding::RLE,
@@ -140,7 +142,7 @@ struct Copy<'a> {
 }
 
 impl Copy<'_> {
-    /// Copies the kept rows of a row group. The first row of the group is row `first` of the file.
+    /// Copies the rows of a row group that are kept. `first` is the number in the file of the group's first row.
     fn row_group(
         &self,
         group: &RowGroupMetaData,
@@ -156,7 +158,7 @@ impl Copy<'_> {
             let column = target.next_column().map_err(cannot_write)?;
             let Some(mut column) = column else { return Err(self.damaged("it has more columns than its schema")) };
             let rows = first..first + group.num_rows().unsigned_abs();
-            // Rows with long lists have many values each, so fewer rows are read at a time.
+            // If rows have long lists, each row has many values. So fewer rows are read at a time.
             let at_once = VALUES_AT_ONCE * (rows.end - rows.start) / chunk.num_values().unsigned_abs().max(1);
             let rows = Rows { next: rows.start, end: rows.end, at_once: at_once.clamp(1, VALUES_AT_ONCE) };
             self.any_column(reader, rows, &mut column)?;
@@ -196,7 +198,7 @@ impl Copy<'_> {
             let wanted = rows.at_once.min(rows.end - rows.next);
             let place = format!("the rows from {} on", rows.next);
             let read = decode(self.wanted.path, &self.file, &place, || records.read(&mut reader, wanted as usize))?;
-            // Without this check, a chunk that ends early would loop forever.
+            // Without this check, the loop would never end if a chunk has too few rows.
             if read == 0 {
                 return Err(self.damaged("a column has fewer rows than its row group"));
             }
@@ -218,31 +220,33 @@ impl Copy<'_> {
     }
 }
 
-/// Rows of a group that are not copied yet.
+/// Rows of a row group that are still to be copied.
 struct Rows {
     next: u64,
     end: u64,
     at_once: u64,
 }
 
-/// Some rows of a column: a level for each value, present or not, and the values that are present (Dremel).
+/// Some rows of a column in Dremel's encoding: the levels of all values, including missing ones, and the values that
+/// exist.
 struct Records<T: DataType> {
     values: Vec<T::T>,
     definition_levels: Vec<i16>,
     repetition_levels: Vec<i16>,
-    /// The largest level of each kind. If it is 0, there are no such levels.
+    /// Maximum definition level. If it is 0, there are no definition levels.
     definition: i16,
+    /// Maximum repetition level. If it is 0, there are no repetition levels.
     repetition: i16,
 }
 
 impl<T: DataType> Records<T> {
-    /// Creates an empty buffer for a column with these largest levels.
+    /// Creates an empty buffer for a column with these maximum levels.
     fn new(definition: i16, repetition: i16) -> Self {
         let (values, definition_levels, repetition_levels) = (Vec::new(), Vec::new(), Vec::new());
         Self { values, definition_levels, repetition_levels, definition, repetition }
     }
 
-    /// Replaces the contents by the next rows. Returns the number of rows.
+    /// Replaces the contents with the next rows. Returns the number of these rows.
     fn read(&mut self, reader: &mut ColumnReaderImpl<T>, rows: usize) -> parquet::errors::Result<usize> {
         self.values.clear();
         self.definition_levels.clear();
@@ -261,7 +265,8 @@ impl<T: DataType> Records<T> {
         (self.repetition > 0).then_some(&self.repetition_levels)
     }
 
-    /// Drops the removed rows. `row` is the number of the first row. A row starts where the repetition level is 0.
+    /// Removes the rows for which `is_removed` returns true. `row` is the number of the first row. A row starts at
+    /// each level with repetition level 0.
     fn retain(&mut self, mut row: u64, is_removed: &dyn Fn(u64) -> bool) {
         let levels = if self.definition > 0 { self.definition_levels.len() } else { self.values.len() };
         let (mut level_end, mut value, mut value_end, mut stays) = (0, 0, 0, true);
@@ -281,7 +286,8 @@ impl<T: DataType> Records<T> {
                 }
                 level_end += 1;
                 if has_value {
-                    // Swaps instead of clones: removed values end up after the kept ones and are cut off below.
+                    // Values are swapped instead of cloned. So removed values move after the kept values and are cut
+                    // off below.
                     self.values.swap(value_end, value);
                     value_end += 1;
                 }

@@ -11,7 +11,8 @@ use crate::store::folder::FolderFiles;
 use crate::store::reader::Store;
 use crate::store::records::Tally;
 
-/// Opens those columns of the new rows that the store has. `None` if the store has no columns or there are no new rows.
+/// Opens the columns of the new rows that the store also has. Returns `None` if the store has no columns or there are
+/// no new rows.
 ///
 /// # Errors
 /// Fails if a column is missing or its values do not have the type of the store's column.
@@ -25,7 +26,7 @@ pub(super) fn coming<'a>(
     let names: Vec<String> = kept.fields().iter().map(|field| field.name().clone()).collect();
     let whose = message![format!("the columns of {at}")];
     let attributes = Attributes::of(context, source, &names, &whose)?;
-    // Only types are compared here: each value is cast to the store's type when the rows are reordered.
+    // Only types are compared here. The values are cast to the store's types when the rows are reordered.
     for (there, new) in kept.fields().iter().zip(attributes.schema().fields()) {
         let (kind, coming) = (there.data_type(), new.data_type());
         if common(kind, coming).as_ref() != Some(kind) {
@@ -38,7 +39,7 @@ pub(super) fn coming<'a>(
     Ok(Some(attributes))
 }
 
-/// Bytes of a batch of columns that are not in files.
+/// Size of a batch in bytes, for columns that are not in files.
 const BATCH_BYTES: u64 = 64 << 10;
 
 /// Returns the bytes held while the columns of new rows are read.
@@ -47,8 +48,8 @@ pub(super) fn reading_bytes(attributes: Option<&Attributes<'_>>, source: Option<
     attributes.map_or(0, |attributes| attributes.reading_bytes().unwrap_or_else(scan))
 }
 
-/// Returns the number of columns of a store that is not open yet, and the bytes held while they, or those of the new
-/// rows, are read.
+/// Returns the number of columns of a store that is not open yet, and the bytes held while columns of the store or of
+/// the new rows are read.
 ///
 /// # Errors
 /// Fails if the file of columns cannot be read.
@@ -68,20 +69,22 @@ pub(super) fn foreseen(
     Ok((names.len(), columns.reading_bytes()?.max(reading_bytes(new.as_ref(), source))))
 }
 
-/// Iterates over the positions of old rows and returns their new positions. In each bucket, kept old rows precede the
-/// new ones.
+/// Iterator over the old rows by position, which returns their new positions. In each bucket, old rows precede new
+/// rows.
 pub(super) struct OldPlaces<'a> {
     old: &'a OldRows<'a>,
     /// Position of the first row of each bucket.
     starts: Vec<u64>,
-    /// The next old position, its bucket, and the number of earlier rows of that bucket that are kept.
+    /// The next old position.
     place: u64,
+    /// Bucket of that position.
     bucket: usize,
+    /// Number of kept rows before that position in its bucket.
     before: u64,
 }
 
 impl<'a> OldPlaces<'a> {
-    /// Creates the iterator for buckets with these new row counts.
+    /// Creates the iterator. `tallies` has the new number of rows of each bucket.
     pub(super) fn new(old: &'a OldRows<'a>, tallies: &[Tally]) -> Self {
         let mut start = 0;
         let starts = tallies.iter().map(|tally| {
@@ -91,7 +94,7 @@ impl<'a> OldPlaces<'a> {
         Self { old, starts: starts.collect(), place: 0, bucket: 0, before: 0 }
     }
 
-    /// Returns the new position of the next row; `None` if it is removed.
+    /// Returns the new position of the next old row; `None` if the row is removed.
     pub(super) fn next(&mut self) -> Option<u64> {
         let place = self.place;
         self.place += 1;

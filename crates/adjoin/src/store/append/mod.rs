@@ -1,6 +1,6 @@
 //! Appends rows to a store and removes rows from it, by writing its next generation. New rows are assigned to the
-//! existing centers. One pass writes every bucket again: its kept rows, then the new ones (decision 0025). The bytes do
-//! not depend on the budget.
+//! existing centers. One pass writes every bucket again, first its kept rows, then its new rows (decision 0025). The
+//! bytes of the store do not depend on the budget.
 
 mod attributes;
 mod new_ids;
@@ -45,13 +45,14 @@ const PURPOSE: &str = "the append";
 /// Changes to make to a store.
 #[derive(Clone, Copy)]
 pub struct Append<'a> {
-    /// Rows to append, numbered after the existing ones.
+    /// Rows to append. They are numbered after the existing rows.
     pub new: Option<&'a dyn VectorSource>,
-    /// Ids of the rows to remove, or their numbers if rows have no ids. Ids that no row has are counted.
+    /// Ids of the rows to remove. If rows have no ids, their numbers. Ids that no row has are counted and otherwise
+    /// ignored.
     pub delete: Option<&'a Ids>,
     /// Handling of new rows without a usable vector.
     pub on_bad: OnBad,
-    /// Handling of new rows with the id of an earlier row that is kept.
+    /// Handling of new rows with the id of an earlier row that is not removed.
     pub on_duplicate_id: OnDuplicateId,
 }
 
@@ -66,7 +67,7 @@ pub struct AppendReport {
     pub skipped_rows: u64,
     /// Rows removed.
     pub removed_rows: u64,
-    /// Ids of rows to remove that no row had.
+    /// Number of ids to remove that no row had.
     pub missing_ids: u64,
     /// Distances to centers that were computed.
     pub center_distances: u64,
@@ -84,12 +85,12 @@ impl Store {
     /// Publishes the next generation of the store in a folder. Open readers keep the old one.
     ///
     /// # Errors
-    /// Fails, and leaves the store unchanged, if
+    /// Fails and leaves the store unchanged if
     /// - the folder holds no store,
-    /// - the new rows do not match its rows,
-    /// - more rows were appended since the store was built than it had then,
+    /// - the new rows differ from its rows in the type of vectors, ids or columns,
+    /// - more rows would have been appended since the build than the build had,
     /// - no row would be left, or
-    /// - the budget is too small or the disk refuses.
+    /// - the budget is too small or a file cannot be written.
     pub fn append(context: &Context, folder: &Path, changes: &Append<'_>) -> Result<AppendReport> {
         let watch = Stopwatch::start();
         let context = &naming_all(context, folder, changes.new)?;
@@ -116,15 +117,15 @@ impl Store {
         let context = &context;
         let drafts = Drafts::begin(context, folder, FolderKind::Store)?;
         let work = Work { context, store: &store, changes, attributes, memory, drafts };
-        // Before the long part, so that a stale store is refused early. It is checked again before the manifest is
-        // replaced.
+        // Checked before the long part of the work, so that an outdated store is refused early. It is checked again
+        // before the manifest is replaced.
         work.check_current()?;
         let report = with_coordinates!(space, T => work.run::<T>(space, deleted)?);
         Ok(AppendReport { seconds: watch.seconds(), ..report })
     }
 
-    /// Returns a context that names, in refusals, the memory that an append to the store in a folder needs, as far as its
-    /// manifest determines it.
+    /// Returns a context for an append to the store in a folder. Its error messages name the memory that the whole
+    /// append needs, as far as the manifest determines it.
     ///
     /// # Errors
     /// Fails if the manifest cannot be read.
@@ -133,9 +134,9 @@ impl Store {
     }
 }
 
-/// Returns a context that names, in refusals, about the memory that all of an append needs, so that a budget of that
-/// size is not refused again. All new rows may belong to one bucket, which is written from memory; in a large set, some
-/// do.
+/// Returns a context with error messages that name about the memory of the whole append, so that a run with that
+/// budget is not refused again. All new rows may belong to one bucket, and a bucket is written from memory. In a large
+/// set, some buckets do get many new rows.
 fn naming_all(context: &Context, folder: &Path, new: Option<&dyn VectorSource>) -> Result<Context> {
     if !has_manifest(context, folder)? {
         return Ok(context.clone()); // opening it reports the error
@@ -143,10 +144,11 @@ fn naming_all(context: &Context, folder: &Path, new: Option<&dyn VectorSource>) 
     let manifest = read_manifest(context, folder)?;
     let space = manifest.space();
     let files = FolderFiles { folder, kind: FolderKind::Store, files: &manifest.files };
-    // A damaged file is reported when the store is opened.
+    // Damage is ignored here, because it is reported when the store is opened.
     let (columns, columns_bytes) = attributes::foreseen(context, files, manifest.rows, new).unwrap_or_default();
     let rows = extent_rows_max(manifest.rows, manifest.buckets.into(), manifest.vectors).min(manifest.rows);
-    // The average over a bucket file includes headers and padding, so this slightly overstates the length of ids.
+    // The average size of a row in the file includes headers and padding, so this slightly overestimates the length of
+    // ids.
     let id_bytes =
         (manifest.files[Role::Vectors].bytes / manifest.rows.max(1)).saturating_sub(row_bytes(space.vectors));
     let (stored, ids) = (rows * row_bytes(space.vectors), rows * id_bytes);
@@ -165,9 +167,9 @@ fn naming_all(context: &Context, folder: &Path, new: Option<&dyn VectorSource>) 
     Ok(context.naming_at_least(all + (EXTENTS_AT_ONCE * coming).min(DRIFT_BYTES_MAX)))
 }
 
-/// Extents that are in memory while buckets are written, and the most bytes of new rows that refusals assume for one
-/// bucket.
+/// Number of extents in memory while buckets are written.
 const EXTENTS_AT_ONCE: u64 = 3;
+/// Maximum number of bytes of new rows in one bucket that error messages assume.
 const DRIFT_BYTES_MAX: u64 = 32 << 20;
 
 /// Checks that new rows can be appended to a store.
@@ -183,12 +185,12 @@ fn check(store: &Store, source: &dyn VectorSource) -> Result<()> {
     }
     check_same_kind(manifest.ids, info.ids)?;
     let rows = manifest.source_rows + info.rows;
-    // Row numbers are never reused, so deleted rows count too.
+    // Row numbers are never reused, so removed rows count, too.
     if rows > ROWS_MAX {
         return Err(Error::input(format!("{rows} rows are more than the {ROWS_MAX} that a store can hold")));
     }
     let built = manifest.built_rows.unwrap_or(manifest.source_rows);
-    // The limit depends on data alone, so that equal inputs are always treated alike (decision 0025).
+    // The limit depends on the data alone, so equal inputs always give equal results (decision 0025).
     if rows - built > built {
         let (came, built) = (format_count(rows - built, "row"), format_count(built, "row"));
         return Err(Error::input(message![
@@ -249,7 +251,8 @@ impl Work<'_> {
         let mut check = (store.manifest().ids != IdKind::None).then(|| self.id_check());
         let kept = old.survey(check.as_mut())?;
         let assigned = self.assign(space, &centers, kept, check)?;
-        // Centers stay in memory, but the levels and the check of ids do not, so the buckets can use their memory.
+        // The centers stay in memory. The grouped centers and the id check are released, so that the buckets can use
+        // their memory.
         drop(phase);
         if assigned.tallies.iter().all(|tally| tally.rows == 0) {
             return Err(Error::input("no row would be left; a store has at least one"));
@@ -272,7 +275,7 @@ impl Work<'_> {
         }
         let encoded = manifest.encode();
         let contents = [(Role::Centers, &*stored), (Role::Table, &*written.table)];
-        // The last moment at which another writer's generation can be noticed instead of lost.
+        // This is the last chance to notice that another writer published a generation, which would be lost otherwise.
         self.check_current()?;
         self.drafts.publish(&manifest.files, &encoded, &contents, true)?;
         bytes_written += (stored.len() + written.table.len() + encoded.len()) as u64;
@@ -290,8 +293,8 @@ impl Work<'_> {
         })
     }
 
-    /// Checks that the store is still the one that was opened. Another process may have published since, on file
-    /// systems without working locks.
+    /// Checks that the store is still the one that was opened. On file systems without working locks, another process
+    /// may have published a generation in the meantime.
     fn check_current(&self) -> Result<()> {
         let folder = self.store.folder();
         if read_manifest(self.context, folder)?.manifest_xxh3 == self.store.manifest().manifest_xxh3 {
@@ -311,8 +314,8 @@ impl Work<'_> {
         IdCheck::new(self.context, &self.drafts.temporary(), rows, self.memory.id_check)
     }
 
-    /// Scans the new rows and puts each into the partition of its bucket. Duplicate ids are refused, or counted if they
-    /// are allowed.
+    /// Scans the new rows and puts each row into the partition of its bucket. Duplicate ids are refused. If they are
+    /// allowed, they are counted.
     fn assign<T: Coordinate>(
         &self,
         space: Space<'_>,
@@ -328,14 +331,14 @@ impl Work<'_> {
         let mut sorting = Sorting { records, tallies, partition_of_center, kept: None, distances_a_row: 0 };
         let (mut scanned, mut distances) = (Scanned::default(), 0);
         if let Some(source) = self.changes.new {
-            // A bucket that was split has the same center several times. New rows belong to its last extent, since
-            // the others are full.
+            // The extents of a split bucket have equal centers. New rows belong to the last extent, since the others
+            // are full.
             let last_of_equal = last_of_equal(centers);
             let levels = TwoLevel::new(context.kernel, centers);
             context.progress.begin("assign", "rows", source.info().rows);
             scanned = sorting.scan(&self.intake(source), &levels, space, |usable, nearest| {
                 self.check_longest(source, usable)?;
-                // New rows are numbered after all rows that the store ever had, so numbers of removed rows are not
+                // New rows are numbered after all rows that the store ever had, so the numbers of removed rows are not
                 // reused.
                 usable.rows.iter_mut().for_each(|row| *row += self.store.manifest().source_rows);
                 nearest.iter_mut().for_each(|nearest| nearest.center = last_of_equal[nearest.center as usize]);
@@ -355,7 +358,7 @@ impl Work<'_> {
         Intake { context, source, metric, on_bad, left_out: None, remedy, batch_bytes }
     }
 
-    /// Estimates the bytes of all rows to write. Assumes that new ids are as long as the old ones on average.
+    /// Estimates the bytes of all rows to write. Assumes that new ids are as long as old ids on average.
     fn bytes_to_write(&self) -> u64 {
         let (manifest, extents) = (self.store.manifest(), self.store.extents());
         let rows = manifest.rows + self.coming();
@@ -363,7 +366,8 @@ impl Work<'_> {
         rows * (manifest.vectors.bytes() as u64 + RECORD_BYTES + ids / manifest.rows)
     }
 
-    /// Refuses vectors longer than the longest one of the build, on which the layout for inner products depends.
+    /// Refuses vectors that are longer than the longest vector of the build. The layout for inner products depends on
+    /// that length.
     fn check_longest(&self, source: &dyn VectorSource, usable: &UsableRows) -> Result<()> {
         let StoreManifest { longest: Some(longest), vectors, .. } = *self.store.manifest() else { return Ok(()) };
         let length = |stored: &[u8]| geometry::longest(self.context.kernel, vectors, stored);
@@ -395,7 +399,7 @@ impl Work<'_> {
         }
     }
 
-    /// Creates the map from new rows to positions, if the store has columns.
+    /// Creates the map from new rows to positions. Returns `None` if the store has no columns.
     fn row_places(&self) -> Result<Option<RowPlaces>> {
         let first = self.store.manifest().source_rows;
         let rows = first..first + self.coming();
@@ -431,8 +435,8 @@ impl Work<'_> {
         writer.write(&self.drafts.path(Role::Vectors.file()), &mut lies)
     }
 
-    /// Writes the columns of `rows` rows. Returns the entry of the file for the manifest, and the bytes that did not
-    /// fit in memory.
+    /// Writes the columns of `rows` rows. `places` maps new rows to positions, `lie` maps old rows. Returns the
+    /// manifest entry of the file, and the number of bytes that did not fit in memory.
     fn write_attributes(&self, places: RowPlaces, mut lie: OldPlaces<'_>, rows: u64) -> Result<(FileFacts, u64)> {
         let columns = self.store.columns().expect("the store has columns");
         let (schema, reading) = (columns.schema()?, self.memory.columns);
@@ -461,7 +465,7 @@ impl Work<'_> {
             source_rows: before.source_rows + self.coming(),
             skipped_rows: before.skipped_rows + old.removed() + scanned.skipped_rows,
             removed_rows: before.removed_rows + old.removed(),
-            // A store that was never appended to has no `built_rows`: all of its source rows are from the build.
+            // A store without `built_rows` was never appended to, so all of its source rows are from the build.
             built_rows: before.built_rows.or(Some(before.source_rows)),
             duplicate_ids,
             rounded_from_f64: before.rounded_from_f64 || rounded,
@@ -472,8 +476,8 @@ impl Work<'_> {
     }
 }
 
-/// Maps each center to the last of the equal centers that follow it. Buckets that were split share a center, and only
-/// the last of them has space left.
+/// Maps each center to the last one of its group of equal, consecutive centers. The extents of a split bucket have
+/// equal centers, and only the last extent is not full.
 fn last_of_equal<T: Coordinate>(centers: &Panel<T>) -> Vec<u32> {
     let mut last: Vec<u32> = (0..centers.rows() as u32).collect();
     for k in (1..centers.rows()).rev() {

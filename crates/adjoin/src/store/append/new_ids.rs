@@ -1,4 +1,4 @@
-//! Checks that rows to append do not have the ids of existing rows.
+//! Checks that new rows do not have the ids of existing rows.
 
 use std::sync::atomic::AtomicU64;
 
@@ -12,21 +12,22 @@ use crate::store::reader::Store;
 
 /// Purpose of the memory, for messages.
 const PURPOSE: &str = "checking the ids of new rows";
-/// Most memory for finding duplicate ids.
+/// Maximum memory for finding duplicate ids, in bytes.
 const ID_CHECK_BYTES_MAX: u64 = 64 << 20;
 
-/// Refuses a set of new rows, called `named` in the message, if one of them has the id of a row of `old`. `is_built` is
-/// true if build options apply, so that the message may suggest one.
+/// Refuses new rows if one of them has the id of a row of `old`. `named` is the name of the new rows in the message.
+/// If `is_built` is true, build options apply, and the message suggests one.
 ///
 /// # Errors
-/// Fails if there is such a row, and names the first; or if a store cannot be read or memory does not suffice.
+/// Fails if there is such a row; the error names the first one. Also fails if a store cannot be read or memory does
+/// not suffice.
 pub(crate) fn check_new_ids(context: &Context, old: &Store, new: &Store, named: &str, is_built: bool) -> Result<()> {
     if old.manifest().ids == IdKind::None {
         return Ok(());
     }
     let (first_new, rows) = (old.manifest().source_rows, old.manifest().rows + new.manifest().rows);
     let largest = |store: &Store| store.extents().iter().map(OldRows::bytes_read).max().unwrap_or(0);
-    // Reserved first, since the memory for the check is a fraction of what is still free.
+    // Reserved first, because the memory of the check is a fraction of what is free afterwards.
     let _buckets = context.reserve(largest(old).max(largest(new)), PURPOSE)?;
     let bytes = IdCheck::wanted_bytes(rows).min(ID_CHECK_BYTES_MAX).min(context.budget().free() / 4);
     let memory = context.reserve(bytes.max(IdCheck::least_bytes()), PURPOSE)?;
@@ -38,7 +39,7 @@ pub(crate) fn check_new_ids(context: &Context, old: &Store, new: &Store, named: 
     drop(memory);
     let Some(row) = found.first.map(|row| row - first_new) else { return Ok(()) };
     let mut id = String::new();
-    // The check knows hashes only. Reading the new rows again finds the text of the id for the message.
+    // The check has only hashes. So the new rows are read again to find the id for the message.
     each_hash(context, new, &mut |number, _, shown| {
         if number == row {
             id = shown();
@@ -55,7 +56,7 @@ pub(crate) fn check_new_ids(context: &Context, old: &Store, new: &Store, named: 
     Err(Error::input(message))
 }
 
-/// Receives the number of a row, the hash of its id, and a function that returns the id as text.
+/// Function that takes the number of a row, the hash of its id, and a function that returns the id as text.
 type TakeHash<'t> = dyn FnMut(u64, u128, &dyn Fn() -> String) -> Result<()> + 't;
 
 /// Passes the hash of each row's id to `take`.

@@ -1,4 +1,4 @@
-//! The existing rows of a store during an append: finds the rows to remove and reads the others.
+//! Old rows of a store during an append. Finds the rows to remove, and reads the rows to keep.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,11 +16,11 @@ use crate::store::ids::{IdCheck, hash_of};
 use crate::store::reader::Store;
 use crate::store::records::{Record, Tally, id_bytes};
 
-/// The ids of rows to remove, or their numbers if rows have no ids.
+/// Ids of rows to remove, or their numbers if rows have no ids.
 pub(super) struct DeletedRows {
-    /// Hashes of ids, or numbers, ascending.
+    /// Hashes of ids, or row numbers, in ascending order.
     keys: Vec<u128>,
-    /// Keys that belong to at least one row.
+    /// Keys that at least one row has.
     met: RowSet,
     /// Positions of the rows to remove.
     gone: RowSet,
@@ -28,10 +28,10 @@ pub(super) struct DeletedRows {
 }
 
 impl DeletedRows {
-    /// Prepares the removal of rows of a store.
+    /// Prepares to remove rows from a store.
     ///
     /// # Errors
-    /// Fails if the ids are of another kind than the store's, or memory does not suffice.
+    /// Fails if the ids are not of the store's kind, or if memory does not suffice.
     pub(super) fn new(context: &Context, store: &Store, ids: &Ids) -> Result<Self> {
         let manifest = store.manifest();
         let wanted = if manifest.ids == IdKind::None { IdKind::Int64 } else { manifest.ids };
@@ -44,18 +44,18 @@ impl DeletedRows {
             count * size_of::<u128>() as u64 + RowSet::memory_bytes(count) + RowSet::memory_bytes(manifest.rows);
         let memory = context.reserve(bytes, PURPOSE)?;
         let mut keys: Vec<u128> = match (manifest.ids, ids) {
-            // A negative number belongs to no row.
+            // No row has a negative number.
             (IdKind::None, Ids::Int64(rows)) => rows.iter().map(|&row| key_of_row(row.cast_unsigned())).collect(),
             _ => (0..ids.len()).filter_map(|k| hash_of(ids, k)).collect(),
         };
-        // An id that is named twice would otherwise be counted as missing, since only one of its copies is found.
+        // Without this, an id that is given twice would count as missing, since only one of both copies is found.
         keys.sort_unstable();
         keys.dedup();
         let (met, gone) = (RowSet::new(keys.len() as u64), RowSet::new(manifest.rows));
         Ok(Self { keys, met, gone, _memory: memory })
     }
 
-    /// Records the row at a position if it is to be removed, and returns whether it is.
+    /// Returns whether the row with the key `key` is to be removed. If so, records its position `place`.
     fn goes(&mut self, key: u128, place: u64) -> bool {
         let Ok(k) = self.keys.binary_search(&key) else { return false };
         self.met.insert(k as u64);
@@ -89,22 +89,22 @@ impl<'a> OldRows<'a> {
         Self { context, store, deleted, firsts: firsts.collect(), bytes: AtomicU64::new(0) }
     }
 
-    /// Returns the bytes of a bucket while it is read and decoded.
+    /// Returns the bytes that a bucket takes while it is read and decoded.
     pub(super) fn bytes_read(extent: &Extent) -> u64 {
         extent.bytes(true) + extent.id_bytes + u64::from(extent.rows) * size_of::<u64>() as u64
     }
 
-    /// Finds the rows to remove, and passes the ids of the others to `check`. Returns the tallies of the rows that each
-    /// bucket keeps. Reads nothing if there are neither ids nor rows to remove.
+    /// Finds the rows to remove, and passes the ids of all other rows to `check`. Returns the tallies of the rows that
+    /// each bucket keeps. If there are neither ids nor rows to remove, reads nothing.
     ///
     /// # Errors
-    /// Fails if the store cannot be read or is damaged, the disk refuses, or the work is canceled.
+    /// Fails if the store cannot be read or is damaged, a file cannot be written, or the work is canceled.
     pub(super) fn survey(&mut self, mut check: Option<&mut IdCheck>) -> Result<Vec<Tally>> {
         let extents = self.store.extents();
         let whole = |extent: &Extent| Tally {
             rows: extent.rows.into(),
             id_bytes: 0,
-            // The radius before it was rounded up.
+            // The extent has the radius rounded up. This restores the value before rounding.
             radius: extent.radius.next_down().into(),
         };
         let mut tallies: Vec<Tally> = extents.iter().map(whole).collect();
@@ -116,7 +116,8 @@ impl<'a> OldRows<'a> {
         let mut id = Vec::new();
         for (number, tally) in (0..).zip(&mut tallies) {
             context.cancel.check()?;
-            // Counted again below, since rows may be removed. The radius stays an upper bound without them.
+            // Rows are counted again below, since some may be removed. The radius remains an upper bound for the
+            // others.
             tally.rows = 0;
             let mut place = firsts[number as usize];
             read_bucket(store, number, bytes, |row, _, ids, k| {
@@ -151,12 +152,12 @@ impl<'a> OldRows<'a> {
         self.deleted.as_ref().map_or(0, |deleted| deleted.gone.len())
     }
 
-    /// Returns how many of the ids to remove belong to no row.
+    /// Returns the number of ids to remove that no row has.
     pub(super) fn missing(&self) -> u64 {
         self.deleted.as_ref().map_or(0, |deleted| deleted.keys.len() as u64 - deleted.met.len())
     }
 
-    /// Returns the bytes of buckets that were read.
+    /// Returns the number of bytes of buckets that were read.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -176,8 +177,8 @@ impl RowsBefore for OldRows<'_> {
     }
 }
 
-/// Reads a bucket and passes each row to `take`: its number, its stored vector, the ids of the bucket, and the index of
-/// the row's id among them.
+/// Reads a bucket and passes each row to `take`: the row number, the stored vector, the ids of the bucket, and the
+/// position of the row's id among them.
 pub(super) fn read_bucket(
     store: &Store,
     number: u32,

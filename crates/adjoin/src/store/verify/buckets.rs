@@ -1,4 +1,4 @@
-//! Verifies the buckets of a store, by the bucket table or by their own headers.
+//! Verifies the buckets of a store. It finds them by the bucket table, or by their own headers.
 
 use std::ops::Range;
 
@@ -15,19 +15,19 @@ use crate::store::manifest::StoreManifest;
 
 /// A section of a bucket that has its own checksum.
 struct Section<'a> {
-    /// Its contents, for messages.
+    /// Name of its contents, for messages.
     name: &'static str,
-    /// Its bytes in the file.
+    /// Range of its bytes in the file.
     range: Range<u64>,
-    /// The checksum that the header states.
+    /// Checksum that the header states.
     checksum: u64,
-    /// Bytes of the numbers in it that must ascend.
+    /// Range of the bytes of its numbers that must ascend, and the check of these numbers.
     numbers: Option<(Range<u64>, Ascent)>,
-    /// The fault if they do not.
+    /// Description of the damage if the numbers do not ascend.
     impossible: &'a str,
 }
 
-/// The file of the buckets.
+/// Verification of the file of buckets.
 pub(super) struct Buckets<'a, 'b> {
     pub(super) check: &'a mut Check<'b>,
     pub(super) manifest: &'a StoreManifest,
@@ -37,7 +37,7 @@ pub(super) struct Buckets<'a, 'b> {
 }
 
 impl Buckets<'_, '_> {
-    /// Checks the buckets at the offsets in the table.
+    /// Checks the buckets at the offsets that the table states.
     pub(super) fn all_listed(&mut self, extents: &[Extent]) -> Result<()> {
         let present = self.pieces.file.len();
         let written = self.manifest.files[Role::Vectors].bytes;
@@ -50,7 +50,7 @@ impl Buckets<'_, '_> {
         Ok(())
     }
 
-    /// Finds the buckets by their headers, and checks them.
+    /// Finds the buckets by their headers and checks them.
     pub(super) fn all_found(&mut self) -> Result<()> {
         let present = self.pieces.file.len();
         let mut found = 0;
@@ -77,7 +77,7 @@ impl Buckets<'_, '_> {
         Ok(())
     }
 
-    /// Returns the first bucket from `offset` on with an intact header and an extent within the file.
+    /// Returns the first bucket at or after `offset` with an intact header and an extent within the file.
     fn next_found(&mut self, mut offset: u64) -> Result<Option<(u32, Extent)>> {
         let present = self.pieces.file.len();
         while offset.checked_add(HEADER_BYTES as u64).is_some_and(|end| end <= present) {
@@ -90,7 +90,8 @@ impl Buckets<'_, '_> {
                     return Ok(Some((header.number, extent)));
                 }
             }
-            // Extents start at multiples of the alignment, and a false header has a wrong checksum.
+            // Extents start at multiples of the alignment. Other bytes are not taken for a header, since their
+            // checksum is wrong.
             offset += EXTENT_ALIGNMENT;
         }
         Ok(None)
@@ -129,7 +130,7 @@ impl Buckets<'_, '_> {
                 return Ok(());
             }
         };
-        // Also for a damaged header: the digest is compared only if there is no damage.
+        // This includes damaged headers, since the digest is only compared if there is no damage.
         self.headers.update(&bytes);
         let header_range = Some(start..start + HEADER_BYTES as u64);
         let Some(header) = Header::decode(&bytes) else {
@@ -145,7 +146,8 @@ impl Buckets<'_, '_> {
         let (rows, body) = (u64::from(extent.rows), start + HEADER_BYTES as u64..start + extent.body_bytes);
         let (facts, ids) = (self.manifest.bucket_facts(), self.manifest.ids);
         let ascent = Ascent::of_rows(facts.source_rows, facts.is_sorted);
-        // Unsorted row numbers are checked as they are read; those of a sorted store are collected first.
+        // Row numbers that must ascend are checked as they are read. In a store with sorted rows, they are collected
+        // first.
         let _unordered = self.check.context.reserve(if facts.is_sorted { 8 * rows } else { 0 }, "verifying")?;
         let impossible = format::impossible_rows(&facts);
         let rows_section = Section {
@@ -167,16 +169,16 @@ impl Buckets<'_, '_> {
         self.section(number, extent, ids_section)
     }
 
-    /// Compares a section of a bucket with its checksum, and checks the numbers in it.
+    /// Verifies the checksum of a section of a bucket and the numbers in it.
     fn section(&mut self, number: u32, extent: &Extent, section: Section<'_>) -> Result<()> {
         let Section { name, range, checksum, mut numbers, impossible } = section;
         let (mut hash, mut at) = (Xxh3::new(), range.start);
         let mut see = |bytes: &[u8]| {
             hash.update(bytes);
             if let Some((places, ascent)) = &mut numbers {
-                // Pieces and sections start at multiples of eight, like the numbers.
+                // Pieces and sections start at multiples of eight, so no number is divided between two pieces.
                 let within = |place: u64| place.clamp(at, at + bytes.len() as u64) - at;
-                // The part of this piece that has numbers; empty before the first and after the last.
+                // The part of this piece that contains numbers. It is empty if the piece has none.
                 let (start, end) = (within(places.start) as usize, within(places.end) as usize);
                 bytes[start..end].as_chunks().0.iter().for_each(|&number| ascent.take(u64::from_le_bytes(number)));
             }
@@ -189,7 +191,7 @@ impl Buckets<'_, '_> {
             Ok(()) => impossible.to_owned(),
             Err(error) => error.to_string(),
         };
-        // Tells the user which rows of the source are affected, even if only some bytes are damaged.
+        // The report names the affected rows of the source, even if only some bytes are damaged.
         let rows = self.rows(extent)?;
         let file = self.manifest.files[Role::Vectors].name.clone();
         let bucket = Some(number);
@@ -199,7 +201,7 @@ impl Buckets<'_, '_> {
 
     /// Returns the first and last row of a bucket, if its row numbers are plausible.
     fn rows(&mut self, extent: &Extent) -> Result<Option<(u64, u64)>> {
-        // First and last say nothing if row numbers do not ascend.
+        // If row numbers do not ascend, the first and the last one do not bound the others.
         if extent.rows == 0 || self.manifest.sorted_by.is_some() {
             return Ok(None);
         }
@@ -207,7 +209,7 @@ impl Buckets<'_, '_> {
         let first = self.row(end - 8 * u64::from(extent.rows))?;
         let last = self.row(end - 8)?;
         Ok(first.zip(last).filter(|(first, last)| {
-            // The numbers may be what is damaged, so they are shown only if they can be true.
+            // The row numbers themselves may be damaged, so they are reported only if they are possible.
             let spread = last.checked_sub(*first);
             *last < self.manifest.source_rows && spread.is_some_and(|spread| spread + 1 >= u64::from(extent.rows))
         }))
@@ -220,7 +222,7 @@ impl Buckets<'_, '_> {
         Ok(read.ok().and_then(|()| number.try_into().ok()).map(u64::from_le_bytes))
     }
 
-    /// Checks that only zeros follow a bucket.
+    /// Checks that the bytes in `range`, which follow a bucket, are all zero.
     fn zeros(&mut self, number: u32, range: Range<u64>) -> Result<()> {
         let mut all_zero = true;
         let mut see = |bytes: &[u8]| all_zero &= bytes.iter().all(|&byte| byte == 0);

@@ -30,12 +30,12 @@ use crate::base::error::{Error, Result};
 use crate::base::locks::is_writer_file;
 
 impl Store {
-    /// Reads every file of a store and lists every damaged part. Needs little memory, whatever the store's size: a piece of
-    /// a file at a time, and the bucket table.
+    /// Reads every file of a store and lists every damaged part. Needs memory only for the bucket table and one piece
+    /// of a file at a time.
     ///
     /// # Errors
-    /// Fails if the folder holds no store, the store is of a newer version, the budget does not hold the bucket table, or
-    /// the caller cancels. Damage is not an error: it is listed in the report.
+    /// Fails if the folder holds no store, if the store is of a newer version, if the bucket table does not fit in the
+    /// budget, or if the caller cancels. Damage is not an error: the report lists it.
     pub fn verify(context: &Context, folder: &Path) -> Result<StoreVerifyReport> {
         if !has_manifest(context, folder)? {
             return Err(Error::input(format!(
@@ -43,7 +43,8 @@ impl Store {
                 folder.display()
             )));
         }
-        // A piece of the centers, one of the buckets, and the buffer through which the device reads an unaligned end.
+        // Memory for a piece of the centers, a piece of the buckets, and the buffer through which the device reads an
+        // unaligned end.
         let client = if Location::is_remote(folder) { context.device.object_reading_bytes() } else { 0 };
         let _memory = context.reserve(4 * PIECE_BYTES as u64 + client, "verifying")?;
         loop {
@@ -51,8 +52,8 @@ impl Store {
             let Some(manifest) = check.manifest()? else { return Ok(check.report) };
             check.list_unnamed(&manifest)?;
             check.files(&manifest)?;
-            // If a build has replaced the store meanwhile, files may have been missed, and files of the new one taken for
-            // leftovers. Check the new store instead.
+            // A build may have replaced the store in the meantime. Then some files may have been missing, and new
+            // files may have been taken for leftovers. So the new store is checked instead.
             if !is_replaced(context, folder, &manifest.manifest_xxh3) {
                 return Ok(check.report);
             }
@@ -101,8 +102,8 @@ impl Check<'_> {
         Ok(None)
     }
 
-    /// Lists the files that the manifest does not name. Only names that no one but a build uses are leftovers, which
-    /// may be deleted.
+    /// Lists the files that the manifest does not name. A file counts as a leftover, which may be deleted, only if
+    /// nothing but a build uses such a name.
     fn list_unnamed(&mut self, manifest: &StoreManifest) -> Result<()> {
         let entries = self.context.device.list(self.folder)?;
         let others = entries.iter().filter(|name| !is_writer_file(name));
@@ -120,7 +121,7 @@ impl Check<'_> {
     }
 
     fn files(&mut self, manifest: &StoreManifest) -> Result<()> {
-        // Files of later versions are verified too, since the manifest states their checksums.
+        // Files of roles that only later versions know are verified, too, since the manifest states their checksums.
         for (role, facts) in manifest.files.unknown(&Role::STORE) {
             self.report.unknown.push((facts.name.clone(), role.to_owned()));
             self.whole(DamagedPart::Unknown, facts)?;
@@ -137,14 +138,15 @@ impl Check<'_> {
         let mut pieces = Pieces::new(file);
         pieces.blocks = manifest.files.get(Role::Blocks).map(|_| BlocksRead::default());
         let mut buckets = Buckets { check: self, manifest, pieces, headers: Xxh3::new() };
-        // Buckets state their own number and lengths, so they can be verified without the table.
+        // Buckets state their own numbers and lengths, so they can be verified even if the table is damaged.
         match &table {
             Some(table) => buckets.all_listed(&table.extents)?,
             None => buckets.all_found()?,
         }
         let Buckets { pieces, headers, .. } = buckets;
         self.report.bytes_read += pieces.bytes_read;
-        // Only if all else is sound: after any other damage, a mismatch would be a consequence of it.
+        // This is checked only if everything else is sound. After other damage, a mismatch would be a consequence of
+        // it.
         if let (Some(table), Some(centers), true) = (table, &mut centers, self.report.is_sound()) {
             self.blocks_belong(manifest, pieces.blocks);
             self.belong_together(manifest, headers.digest(), centers, &table.extents)?;
@@ -158,7 +160,7 @@ impl Check<'_> {
         self.report.add(Damage { part, file, bucket: None, bytes, rows: None, fault: fault.into() });
     }
 
-    /// Opens a file and compares its length; `None` if it cannot be opened.
+    /// Opens a file and checks its length. Returns `None` if it cannot be opened.
     fn open(&mut self, part: DamagedPart, facts: &FileFacts) -> Result<Option<Arc<dyn ReadFile>>> {
         let file = match self.context.device.open(&facts.path(self.folder)) {
             Ok(file) => file,
@@ -180,9 +182,10 @@ impl Check<'_> {
         Ok(Some(file))
     }
 
-    /// Checks a file by its length and by its checksum, if it has one. Returns the file if it can be read further.
+    /// Checks the length of a file, and its checksum if the manifest states one. Returns the file unless it has a
+    /// wrong length or cannot be opened.
     fn whole(&mut self, part: DamagedPart, facts: &FileFacts) -> Result<Option<Pieces>> {
-        // A file of another length cannot match its checksum, and its length is reported already.
+        // A file of another length cannot have the right checksum, and its length is already reported.
         let Some(file) = self.open(part, facts)?.filter(|file| file.len() == facts.bytes) else { return Ok(None) };
         let mut pieces = Pieces::new(file);
         let Some(written) = facts.xxh3.as_ref() else { return Ok(Some(pieces)) };
@@ -197,14 +200,14 @@ impl Check<'_> {
         Ok(Some(pieces))
     }
 
-    /// Reads the bucket table; `None` if it is damaged.
+    /// Reads the bucket table. Returns `None` if it is damaged.
     fn table(&mut self, manifest: &StoreManifest) -> Result<Option<Table>> {
         let facts = &manifest.files[Role::Table];
         let Some(file) = self.open(DamagedPart::Table, facts)?.filter(|file| file.len() == facts.bytes) else {
             return Ok(None);
         };
-        // The manifest states the length, so reserve the memory before allocating. The entries are held twice: as bytes
-        // and decoded.
+        // The manifest states the length, so the memory is reserved before it is allocated. The entries are held
+        // twice: as bytes and decoded.
         let memory = self.context.reserve(2 * facts.bytes, "verifying")?;
         let bytes = match read_whole(&*file) {
             Ok(bytes) => bytes,
@@ -228,7 +231,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks that the block checksums match the buckets, which were all read front to back and are undamaged.
+    /// Checks that the block checksums match the buckets. All buckets were read from front to back and are undamaged.
     fn blocks_belong(&mut self, manifest: &StoreManifest, blocks: Option<BlocksRead>) {
         let (Some(BlocksRead { sums, .. }), Some(facts)) = (blocks, manifest.files.get(Role::Blocks)) else { return };
         if !facts.has_checksum(sums.digest()) {
@@ -236,8 +239,8 @@ impl Check<'_> {
         }
     }
 
-    /// Checks that intact buckets belong to this manifest and not to another store. The tag in the name of their file,
-    /// which the manifest's checksum covers, is a checksum of all headers, the centers and the table.
+    /// Checks that intact buckets belong to this manifest and not to another store. The name of their file contains a
+    /// tag, which the manifest's checksum covers. The tag is a checksum of all headers, the centers and the table.
     fn belong_together(
         &mut self,
         manifest: &StoreManifest,

@@ -10,25 +10,25 @@ use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::store::blocks::BlockHasher;
 
-/// Bytes in memory at a time, whatever the size of a bucket.
+/// Size of a piece, in bytes. Only one piece of a file is in memory at a time, even if a bucket is larger.
 pub(super) const PIECE_BYTES: usize = 1 << 20;
 
-/// Checksums of the blocks of a file, as far as it was read.
+/// Checksums of the blocks of a file that have been read.
 #[derive(Default)]
 pub(super) struct BlocksRead {
     hasher: BlockHasher,
-    /// The checksum of the checksums of all blocks.
+    /// Checksum of the checksums of all blocks.
     pub(super) sums: Xxh3,
 }
 
-/// A file read front to back, with one piece of it in memory.
+/// A file that is read from front to back, with one piece of it in memory.
 pub(super) struct Pieces {
     pub(super) file: Arc<dyn ReadFile>,
     buffer: AlignedBuffer,
     start: u64,
     len: usize,
     pub(super) bytes_read: u64,
-    /// Blocks read so far, if their checksums are requested.
+    /// Checksums of the blocks read so far, if requested.
     pub(super) blocks: Option<BlocksRead>,
 }
 
@@ -38,8 +38,8 @@ impl Pieces {
         Self { file, buffer: AlignedBuffer::zeroed(len), start: 0, len: 0, bytes_read: 0, blocks: None }
     }
 
-    /// Passes the bytes of a range within the file to `see`, in order and in pieces. The inner error is one of the
-    /// device, to be listed as damage; the outer error ends the check.
+    /// Passes the bytes of a range of the file to `see`, in order and in pieces. The inner error is a failure of the
+    /// device, which the caller lists as damage. The outer error ends the verification.
     pub(super) fn visit(
         &mut self,
         context: &Context,
@@ -60,7 +60,7 @@ impl Pieces {
         Ok(Ok(()))
     }
 
-    /// Returns the bytes in memory from `offset` on, which must lie within the file.
+    /// Returns bytes of the piece that contains `offset`, from `offset` on. The offset must be within the file.
     fn from(&mut self, offset: u64) -> std::result::Result<&[u8], DeviceError> {
         assert!(offset < self.file.len(), "reads stay within the file");
         if !(self.start..self.start + self.len as u64).contains(&offset) {

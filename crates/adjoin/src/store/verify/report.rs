@@ -1,11 +1,11 @@
-//! Damaged parts of a store, and the result of verifying one.
+//! Damaged parts of a store, and the result of its verification.
 
 use std::fmt;
 use std::ops::Range;
 
 use crate::base::message::Message;
 
-/// Most damages and leftovers to list individually; further ones are only counted.
+/// Maximum number of damages, and of unnamed files of each kind, to list. Further damages are only counted.
 pub(super) const LISTED_MAX: usize = 1_000;
 
 /// A part of a store.
@@ -27,18 +27,18 @@ pub enum DamagedPart {
     Blocks,
     /// A file of a role that this version does not know. No result of this version depends on it.
     Unknown,
-    /// Zeros after a bucket. No result depends on them.
+    /// Zeros after a bucket. No result depends on this padding.
     Padding,
 }
 
 /// A damaged part of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// The part.
+    /// Kind of the part.
     pub part: DamagedPart,
     /// Name of the file in the store's folder.
     pub file: String,
-    /// The bucket, or the one before the padding.
+    /// Number of the damaged bucket, or of the bucket before the damaged padding.
     pub bucket: Option<u32>,
     /// Byte range that contains the damage.
     pub bytes: Option<Range<u64>>,
@@ -65,7 +65,7 @@ impl Damage {
     }
 }
 
-/// Formats the damage as one line. File names are taken from the manifest, so they may contain anything.
+/// Formats the damage as one line. File names are from the manifest, so they may contain any character.
 impl fmt::Display for Damage {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&Message::one_line(self.text()))
@@ -83,11 +83,11 @@ pub struct StoreVerifyReport {
     pub damages: Vec<Damage>,
     /// Number of all damages.
     pub damage_count: u64,
-    /// The first thousand leftovers of interrupted builds in the folder; harmless.
+    /// The first thousand leftovers of interrupted builds in the folder. They are harmless.
     pub leftovers: Vec<String>,
     /// The first thousand other files and folders that the manifest does not name. A build did not create them.
     pub strangers: Vec<String>,
-    /// Files of roles that this version does not know, each with its role.
+    /// Files of roles that this version does not know, and their roles.
     pub unknown: Vec<(String, String)>,
     beyond_table: bool,
     beyond_unknown: bool,
