@@ -398,7 +398,7 @@ impl<'a> Buckets<'a> {
         self.stores[0].manifest().vectors
     }
 
-    /// Returns the metric of the stores, or the metric between rows if [`Self::between_rows`] was called.
+    /// Returns the metric of the stores, or the metric between rows if `between_rows` was called.
     pub fn metric(&self) -> Metric {
         self.metric
     }
