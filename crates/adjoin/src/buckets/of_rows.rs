@@ -140,8 +140,8 @@ impl NearRows<'_> {
         Ok(Some(near.into_places()))
     }
 
-    /// Returns the buckets for which all members in the subset are queries of the range, with the numbers of these
-    /// queries. `own` has the place of each query.
+    /// Finds the buckets whose members in the subset are all queries of `range`. Returns these buckets, with the
+    /// numbers of those queries. `own` has the place of each query.
     fn whole_buckets(&self, own: &[u32], range: Range<u32>) -> Vec<(u32, Range<u32>)> {
         let starts = self.subset.starts;
         let (mut groups, mut next) = (Vec::new(), range.start);

@@ -7,10 +7,10 @@ use crate::plan::Load;
 
 /// Queries that probe each bucket.
 pub(crate) enum Visits {
-    /// All queries probe the same buckets: the queries, and a flag for each bucket.
+    /// All queries probe the same buckets. Holds the queries, and a flag for each bucket.
     All(Vec<u32>, Vec<bool>),
-    /// The queries of all buckets in one list, after the end of each bucket's queries in this list. Small if each
-    /// query probes few buckets.
+    /// The end of each bucket's queries in a list, and the list itself, which has the queries bucket by bucket. Small
+    /// if each query probes few buckets.
     Listed(Vec<usize>, Vec<u32>),
     /// One bit per bucket and query.
     Marked(Marks),

@@ -47,7 +47,8 @@ impl Collection {
         self.delete_where_until(condition, durability, &self.context.cancel)
     }
 
-    /// As [`Self::delete_where`], but waits for memory and searches for rows no longer than `cancel` allows.
+    /// As [`Self::delete_where`], but stops waiting for memory and searching for rows when `cancel` is cancelled or
+    /// its deadline passes.
     ///
     /// # Errors
     /// As [`Self::delete_where`], and if it is cancelled or its deadline passes.

@@ -83,7 +83,7 @@ impl Collection {
         Ok(context.naming_at_least(manifests.least_bytes(context, folder, work).unwrap_or(0)))
     }
 
-    /// Returns the least memory for fetching rows, in bytes. Not counted are the ids and vectors of these rows, and
+    /// Returns the least memory for fetching rows, in bytes. Does not include the ids and vectors of these rows, and
     /// the columns of unmerged rows.
     ///
     /// # Errors

@@ -264,8 +264,8 @@ impl Log {
         lock(&self.state).written.next - 1
     }
 
-    /// Returns the number of the last record before the dropped ones. `None` if no changes of dropped records remain
-    /// to be undone in memory.
+    /// If dropped records have changes in memory that are not undone yet, returns the number of the last record before
+    /// them. Otherwise returns `None`.
     pub(super) fn undo_after(&self) -> Option<u64> {
         lock(&self.state).undo_after
     }

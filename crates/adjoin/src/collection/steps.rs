@@ -48,8 +48,9 @@ impl Collection {
     /// a note announces several steps, and all rows are read and checked before the first step.
     ///
     /// # Errors
-    /// As [`Self::write`] and [`Self::delete_where`]. Usually, nothing is written then. If the write takes several
-    /// steps, the device or memory may fail after some of them; the error then states how many rows were written.
+    /// As [`Self::write`] and [`Self::delete_where`]; nothing is written then. There is one exception: if the write
+    /// takes several steps, the device or the memory may fail after some of them. The error then states how many rows
+    /// were written.
     pub fn write_all(
         &self,
         write: &Write<'_>,

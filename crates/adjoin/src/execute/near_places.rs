@@ -52,7 +52,8 @@ impl NearPlaces {
         let mut found = lock(&self.found[query]);
         // The query may be a member of the bucket, but is not its own neighbor.
         for one in candidates.filter(|&one| one as u32 != own) {
-            // Removing the farthest takes time proportional to the length of the list, so it is done for several at once.
+            // Removing the farthest takes time proportional to the length of the list, so it is done for several at
+            // once.
             if found.len() == held_at_once(self.count) {
                 self.leave_out(query, &mut found);
             }

@@ -27,7 +27,7 @@ pub(crate) struct CachedBucket<T: Coordinate> {
 }
 
 impl<T: Coordinate> Cache<T> {
-    /// Creates an empty cache for `buckets` buckets. The buckets in it take at most the memory of `memory`.
+    /// Creates an empty cache for `buckets` buckets. The memory of cached buckets is reserved from `memory`.
     pub(crate) fn new(memory: MemoryBudget, buckets: usize) -> Self {
         let mut held = Vec::new();
         held.resize_with(buckets, || None);

@@ -180,8 +180,8 @@ impl Decider {
         let Self { kernel, predicate } = self;
         match predicate {
             Predicate::L2 { .. } => f32::decide(kernel, predicate, a, b),
-            // The terms of the inner product add up to at most `length` in absolute value. The error of `length` is
-            // half as large.
+            // The terms of the inner product add up to at most `length` in absolute value. The relative error of
+            // `length` is half of that of the sum.
             Predicate::Cosine { .. } => {
                 let nearly = Estimate { value: kernel.dot_wide(a, b) / length, error: 2.0 * wide_error(a.len()) };
                 predicate.accept_near(nearly, || cosine_of_floats(a, b))

@@ -43,7 +43,7 @@ pub struct ReadAhead<'a> {
     /// Reads of all requests, in order. The first read has token `first_token`.
     reads: VecDeque<Read>,
     first_token: u64,
-    /// The last step for which all buckets have been returned.
+    /// The last step for which all reads have finished. Updated only when a bucket is returned.
     ended: Option<u64>,
     buffers: Arc<Buffers>,
     /// Loads of later steps are not started yet.
@@ -196,7 +196,7 @@ pub fn least_read_ahead(extents: &[Extent], with_ids: bool) -> u64 {
     extents.iter().map(|extent| extent.bytes(with_ids)).max().unwrap_or(0) + ALIGNMENT_BYTES
 }
 
-/// Returns the memory for read-ahead in bytes above which reading does not become faster.
+/// Returns the largest useful memory for read-ahead, in bytes. Reading does not become faster with more.
 pub fn most_read_ahead(extents: &[Extent], with_ids: bool) -> u64 {
     AHEAD_BYTES_MAX.max(least_read_ahead(extents, with_ids))
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bucket_graph::BucketGraph;
 
-/// Maximum number of buckets that are compared with other buckets together.
+/// Maximum number of consecutive buckets that are compared, as a group, with each other bucket.
 const TOGETHER: u64 = 8;
 
 /// A task of a join: the comparison of two buckets, or of one bucket with itself.

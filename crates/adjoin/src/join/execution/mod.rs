@@ -153,7 +153,7 @@ pub(crate) fn hand_over(
 /// takes.
 struct BatchDelivery<'a> {
     watched: Option<&'a Watched>,
-    /// Pairs found for each watched vector.
+    /// Number of pairs found for each watched vector.
     found: Vec<AtomicU64>,
     sink: &'a mut dyn PairSink,
     write: &'a SharedSeconds,

@@ -93,7 +93,7 @@ impl Computed {
 
 impl<'a, T: Coordinate> Verifier<'a, T> {
     /// Creates a worker that passes pairs to `found` if `predicate` and `pair_filter` accept them. `threshold` is the
-    /// threshold of the predicate, for distances between stored coordinates.
+    /// threshold of the predicate, for distances between coordinates.
     pub(super) fn new(
         kernel: Kernel,
         centers: &'a Panel<T>,
@@ -126,7 +126,7 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
 
     /// Returns the memory in bytes of a worker for buckets of at most `rows` members.
     pub(in crate::join) fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
-        // Two sides, the reach of each row, and the pairs computed for the first part of a rule.
+        // This counts two sides, the reach of each row, and the pairs computed for the first part of a rule.
         let a_member = 2 * (4 + 8 + 4) + 4 + 8;
         Tiles::<T>::memory_bytes(rows, dimensions)
             + Views::<T>::memory_bytes(rows, dimensions)

@@ -49,7 +49,7 @@ impl<T: Coordinate> Views<T> {
 
     /// Returns the memory in bytes for buckets of at most `rows` members.
     pub(super) fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
-        // Counted are the distances of both sides of each visit and in a tile, with the spare capacity of vectors that
+        // This counts the distances of both sides of each visit and in a tile, with the spare capacity of vectors that
         // grow, and the order.
         let a_member = 2 * 3 * TASKS_PER_JOB * size_of::<T::Distance>() + 4;
         let wanted = 2 * TASKS_PER_JOB * size_of::<BucketView>();

@@ -22,8 +22,8 @@ use crate::truth::{
 
 /// If a sample would exceed this fraction of all vectors, all vectors are used instead.
 const SHARE_MAX: f64 = 1.0 / 3.0;
-/// Neighbors per vector for which the smallest budget suffices. If there are fewer neighbors, a larger sample is
-/// needed, whose memory is reserved once its size is known.
+/// Number of neighbors per vector that the smallest budget assumes. If there are fewer neighbors, a larger sample is
+/// needed. Its memory is reserved once its size is known.
 const NEIGHBORS_FORESEEN: f64 = 4.0;
 /// Numbers of nearest centers to examine for each center, in successive attempts.
 const CENTERS: [usize; 3] = [128, 512, usize::MAX];

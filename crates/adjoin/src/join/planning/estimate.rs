@@ -28,8 +28,8 @@ pub(super) struct PairSample<T: Coordinate> {
     kernel: Kernel,
     placed: Placed<T>,
     centers: Panel<T>,
-    /// Index of the first vector of the second set, or of the first new vector. Pairs consist of a vector before this
-    /// index and one from it on. `None` if all vectors can be paired.
+    /// Index of the first vector of the second set, or of the first new vector. A pair consists of a vector before
+    /// this index and a vector at or after it. `None` if all vectors can be paired.
     second: Option<usize>,
     /// Number of pairs within buckets.
     own_pairs: u64,
@@ -115,8 +115,8 @@ impl<T: Coordinate> PairSample<T> {
         (within as f64 / pairs.max(1) as f64 * self.meets.pairs as f64) as u64
     }
 
-    /// Returns the number of vectors with lower indexes with which a vector is paired: all of them, or those of the
-    /// other set.
+    /// Returns the number of earlier vectors with which a vector is paired: all of them or, if there are two sets,
+    /// those of the other set.
     fn earlier_partners(&self, vector: u32) -> u32 {
         match self.second {
             Some(second) if (vector as usize) < second => 0,
