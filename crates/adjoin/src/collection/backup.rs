@@ -60,7 +60,7 @@ impl Collection {
         // first.
         let replaced = ReplacedFolder { target, kind: FolderKind::Collection, by: BY };
         replaced.settle(context)?;
-        let context = &collection_context(context, source, CollectionWork::Verify); // the copy is verified in the end
+        let context = &collection_context(context, source, CollectionWork::Verify); // the last step verifies the copy
         check(context, source, target, force)?;
         let parts = Parts::open(context, source)?;
         let (bytes, free) = (parts.bytes(), context.device.free_bytes(Target::parent_of(target))?);

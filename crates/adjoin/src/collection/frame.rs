@@ -1,10 +1,9 @@
 //! A record of the log: a number, a reference to the record before it, and a payload, under a checksum.
 //!
 //! Each record contains the checksum of the one before it, as the frames of SQLite's write-ahead log do. Bytes of an
-//! earlier file that are still on the disk are therefore never taken for the next record. Each record also states
-//! which records were durable when it was written. This distinguishes damage from a loss of power. A record that was
-//! durable must be readable, so if a later record states that it was durable, it is damaged. Otherwise a loss of power
-//! cut it off.
+//! earlier file that are still on the disk are therefore never taken for the next record. Each record also states the
+//! number up to which records were durable when it was written. This distinguishes damage from a loss of power: an
+//! unreadable record is damaged if a later record states that it was durable. Otherwise, a loss of power cut it off.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 use zerocopy::{FromBytes, Immutable, IntoBytes};

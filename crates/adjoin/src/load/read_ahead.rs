@@ -381,7 +381,7 @@ impl<'a> ReadAhead<'a> {
     /// Returns whether a bucket and the one before it are adjacent: only padding separates their bytes.
     fn is_adjacent(&self, bucket: u32) -> bool {
         if self.buckets.at(bucket).1 == 0 {
-            return false; // the first bucket of another file
+            return false; // it is the first bucket of another file
         }
         let before = self.buckets.extent(bucket - 1);
         let gap = self.buckets.extent(bucket).offset - (before.offset + before.bytes(self.with_ids));

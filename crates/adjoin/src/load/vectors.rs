@@ -51,7 +51,8 @@ impl Part {
         let (extent, member) = (buckets.extent(bucket), buckets.member_at(bucket, place));
         let first = match self {
             Self::Vector => HEADER_BYTES as u64,
-            Self::Row => extent.body_bytes - u64::from(extent.rows) * self.bytes(buckets), // row numbers are at the end of the body
+            // Row numbers are at the end of the body.
+            Self::Row => extent.body_bytes - u64::from(extent.rows) * self.bytes(buckets),
         };
         extent.offset + first + u64::from(member) * self.bytes(buckets)
     }

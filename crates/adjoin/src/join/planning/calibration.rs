@@ -278,7 +278,7 @@ impl Sampled {
     fn find<T: Coordinate>(&mut self, search: &NeighborSearch<'_, T>, places: Vec<(u32, u32)>) -> Result<u64> {
         let NeighborSearch { context, buckets, centers, .. } = *search;
         let count = places.len() as u64;
-        self.of_edges = None; // they are computed again
+        self.of_edges = None; // the edges are computed again below
         let held = context.budget().reserved();
         let Memory { chunk, neighbors: bytes, mut reserved } = plan_memory(search, count)?;
         let (mut found, mut computed) = (Vec::with_capacity(places.len()), 0);

@@ -78,6 +78,6 @@ fn count<T: Coordinate>(context: &Context, buckets: &Buckets<'_>, seed: u64) -> 
         Ok(())
     })?;
     let mut counts = total.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    counts.leave_out_zeros(drawn.len() as u64); // each vector with itself
+    counts.leave_out_zeros(drawn.len() as u64); // the distance of each vector to itself
     Ok(counts)
 }

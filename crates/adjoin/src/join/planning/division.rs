@@ -74,7 +74,7 @@ pub(super) fn least<T: Coordinate>(
     threads: usize,
 ) -> u64 {
     let sizes = sizes::<T>(buckets, with_ids);
-    let tasks = buckets.extents().len() as u64; // each bucket with itself
+    let tasks = buckets.extents().len() as u64; // at least the comparison of each bucket with itself
     let run = needs::<T>(buckets, &sizes, with_ids, RunSize { tasks, results: 0 }, sizes.two_largest())
         .least(threads, Policy::Lru);
     let pass = match options.rule {

@@ -174,7 +174,7 @@ impl<'a> Planner<'a> {
     fn prepare<T: Coordinate>(&self) -> Result<Prepared> {
         let passes = self.passes::<T>()?;
         let edges = passes.edges()?;
-        drop(passes); // frees the centers too
+        drop(passes); // also frees the centers
         let prepared = self.plan::<T>(edges, self.context.budget().free())?;
         self.context.budget().shrink(0); // only the plan and its run hold memory now
         Ok(prepared)

@@ -155,7 +155,7 @@ pub(super) fn near_graph<T: Coordinate>(
     wanted: &[Task],
 ) -> Result<(NearGraph, u64)> {
     let NeighborSearch { context, buckets, centers, read_ahead, .. } = *search;
-    let of_known = size_of_val(wanted) as u64 / 2 * 3; // each with a threshold
+    let of_known = size_of_val(wanted) as u64 / 2 * 3; // an edge with its threshold takes 1.5 times an edge
     let of_pass = read_ahead + pass_bytes::<T>(buckets, context.threads) + of_known;
     // Only a quarter of the remaining memory is for sides; the edges get the rest.
     let on_their_way = (context.budget().free().saturating_sub(of_pass) / 4).max(EDGES_BYTES_MIN);
