@@ -129,8 +129,9 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// Opens the file that begins with record `first`, and checks its header. Returns `None` if the file is shorter
-    /// than its header or consists of zeros. A crash can leave such a file, and so can a program that copies files.
+    /// Opens the file that begins with record `first`, and checks its header. Returns `None` if there is no valid
+    /// header and no byte after it, or if the file consists of zeros. A crash can leave such a file, and so can a
+    /// program that copies files.
     ///
     /// # Errors
     /// If the device fails, or the header is invalid.

@@ -276,9 +276,9 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
 
     /// Compares queries that are rows of the store with each other, to bound the nearness of each query's hits.
     /// `together` lists the queries by bucket. `looks` returns whether a query probes a bucket. If a query finds
-    /// enough other queries in the buckets that it probes, the last of these is its bound: for farther members, only a
-    /// distance has to be computed later. Queries for which `counts` returns false are not found by others. Returns
-    /// the number of compared pairs.
+    /// enough other queries in the buckets that it probes, the farthest of the K nearest ones is its bound: for
+    /// farther members, only a distance has to be computed later. Queries for which `counts` returns false are not
+    /// found by others. Returns the number of compared pairs.
     pub(crate) fn bound(
         &mut self,
         together: &[(u32, Range<u32>)],

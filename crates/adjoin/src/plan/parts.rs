@@ -24,7 +24,8 @@ impl PartInputs<'_> {
     /// Buckets are divided into consecutive ranges, one for each part. A task inside a range belongs to its part. A
     /// task between two ranges can be done by either part, which must then also read the other bucket. For these
     /// tasks, pairs of a part and a bucket are chosen greedily: first the pair that covers the most remaining tasks
-    /// per byte read, as long as the work of the part stays within its limit.
+    /// and, of several such pairs, the one with the smallest bucket. A pair is skipped if the part would exceed its
+    /// limit of work.
     pub(crate) fn divide(&self, parts: u32) -> Vec<u32> {
         let consecutive = self.consecutive(parts);
         let covered = self.covered(parts);

@@ -241,8 +241,8 @@ impl Sampled {
         steps_to_test(needed).to_vec()
     }
 
-    /// Returns the next step at which the sample is tested. If an earlier step already samples all vectors, returns
-    /// that step.
+    /// Returns the next step at which the sample is tested. If an earlier step already samples all vectors with a
+    /// promised recall, returns that step.
     fn next_step(&self, buckets: &Buckets<'_>, steps: &[u32], step: u32) -> u32 {
         let is_whole = |step: &u32| {
             let draws = self.draws(buckets, *step);
