@@ -1,7 +1,7 @@
-//! Calibrates the probing rule of a search: how many buckets must queries probe to reach a recall?
+//! Calibrates the probe rule of a search: how many buckets must queries probe to reach a recall?
 //!
-//! Draws calibration queries from the store or from a source of queries, and finds the true hits of each. A bootstrap
-//! then chooses the rule threshold at which enough of these hits are in probed buckets.
+//! Samples calibration queries from the store or from a source of queries, and finds the true hits of each. A
+//! bootstrap then chooses the rule threshold at which enough of these hits are in probed buckets.
 
 use adjoin_device::Reservation;
 
@@ -16,23 +16,24 @@ use crate::plan::{ProbeRule, Probes};
 use crate::query::QueryTarget;
 use crate::truth::{NeighborSample, setting_half};
 
-/// Size of the first sample. One half sets the threshold, the other half measures the recall that it reaches.
+/// Number of vectors in the first sample. One half sets the threshold, the other half measures the recall that it
+/// reaches.
 pub(crate) const VECTORS: u64 = 2_000;
-/// Factor by which the sample grows if the first one does not support the promise.
+/// Factor by which the second sample is larger, if the first one is too small to support the promise.
 const MORE: u64 = 3;
-/// Largest fraction of all vectors that is worth sampling. Comparing every vector costs little more than a larger
-/// sample.
+/// Largest fraction of all vectors that is worth sampling. Comparing the queries with every vector costs little more
+/// than a larger sample.
 const SHARE_MAX: f64 = 1.0 / 3.0;
-/// Number of hits recorded per sampled vector; if there are more, this many of them are drawn. A service calibrates for
-/// at most this K, and answers queries for a larger K exactly.
+/// Number of hits to record per sampled vector. If there are more, a random sample of them is recorded. A service
+/// calibrates for at most this K, and answers queries for a larger K exactly.
 pub(crate) const NOTED: u64 = 50;
-/// Candidate weights of the margin against the logarithm of the rank, in multiples of the inverse of the margin at
-/// [`TYPICAL_RANK`].
+/// Weights of the margin, relative to the logarithm of the rank, among which the calibration chooses. The unit is the
+/// inverse of the margin at [`TYPICAL_RANK`].
 const WEIGHTS: [f64; 5] = [0.0, 0.5, 1.0, 2.0, 4.0];
 const TYPICAL_RANK: usize = 10;
 /// Number of sampled vectors on which the cost of each weight is measured.
 const COST_VECTORS: u64 = 500;
-/// Name of the random stream that draws the sample.
+/// Name of the random stream for the sample.
 const PLACES: &str = "search";
 /// Purpose of the memory in error messages.
 const PURPOSE: &str = "calibrating this search";
@@ -43,17 +44,17 @@ pub(super) struct Calibrated {
     pub(super) rule: ProbeRule,
     /// Mean recall of a query.
     pub(super) at_k: Interval,
-    /// Recall that 95 % of the queries reach.
+    /// Recall that at least 95 % of the queries reach.
     pub(super) p5: f64,
-    /// Number of sampled vectors behind these figures.
+    /// Number of sampled vectors from which these figures were computed.
     pub(super) vectors: u64,
 }
 
-/// A recorded hit of a sampled vector: rank and margin of its bucket.
+/// A recorded hit of a sampled vector: the rank and the margin of the hit's bucket.
 type Noted = (u32, f32);
 
-/// Samples of the [`NOTED`] nearest hits, kept by a service. A sample is drawn when first needed, and gives the rule of
-/// any smaller K and any recall.
+/// Samples with the [`NOTED`] nearest hits of each vector, which a service keeps. A sample is taken when it is first
+/// needed. The rules for all smaller K and all recalls are computed from it.
 #[derive(Default)]
 pub(crate) struct CalibrationSamples(Vec<CalibrationSample>);
 
@@ -64,34 +65,33 @@ struct CalibrationSample {
     _memory: Reservation,
 }
 
-/// Calibration queries to draw.
+/// Request for a sample of calibration queries.
 #[derive(Clone, Copy)]
 pub(super) struct CalibrationDraw<'a> {
-    /// Set from which they are drawn.
+    /// Set from which the queries are sampled.
     pub(super) queries: QuerySet<'a>,
-    /// Largest number of them.
+    /// Maximum number of queries.
     pub(super) count: u64,
-    /// Seed of the draw, and of the bootstrap over the drawn queries.
+    /// Seed of the sample, and of the bootstrap over the sampled queries.
     pub(super) seed: u64,
 }
 
 /// Sampled vectors and the buckets of their hits.
 struct Sampled {
-    /// For each vector, the number of its hits and the end of its recorded hits in `noted`.
+    /// For each vector, the number of its hits, and the end of its recorded hits in `noted`.
     vectors: Vec<(u64, usize)>,
     noted: Vec<Noted>,
     /// Median over the vectors of the margin at [`TYPICAL_RANK`].
     margin: f64,
 }
 
-/// Returns whether a sample of `vectors` vectors is small enough, compared with the `rows` searched rows, to be worth
-/// drawing.
+/// Returns whether a sample of `vectors` vectors is small enough to be worthwhile in a search of `rows` rows.
 pub(super) fn is_worth_it(rows: u64, vectors: u64) -> bool {
     vectors as f64 <= SHARE_MAX * rows as f64
 }
 
-/// Finds a rule that reaches `recall` for queries with the distribution of the drawn ones. If the draw does not support
-/// the promise, a larger one is tried. Returns `None` if no sample supports it.
+/// Finds a rule that reaches `recall` for queries with the distribution of the sampled ones. If the sample is too
+/// small to support the promise, tries a larger one. Returns `None` if no sample supports it.
 ///
 /// # Errors
 /// If the store or the calibration queries cannot be read, or if the sample does not fit into memory.
@@ -121,8 +121,8 @@ pub(super) fn calibrate<T: Coordinate>(
 }
 
 impl CalibrationSamples {
-    /// Returns the sample for the `k` nearest hits, at most [`NOTED`], identical to the one that [`sample`] would draw.
-    /// Returns `None` if memory does not hold the sample of [`NOTED`] hits.
+    /// Returns the sample for the `k` nearest hits, where `k` is at most [`NOTED`]. It is identical to the one that
+    /// [`sample`] would take. Returns `None` if memory is too small for the sample with [`NOTED`] hits.
     fn nearest<T: Coordinate>(
         &mut self,
         searcher: &Searcher<'_, T>,
@@ -136,7 +136,7 @@ impl CalibrationSamples {
         let Ok(_drawing) = searcher.context.reserve(bytes_of(draw.count, all), PURPOSE) else { return Ok(None) };
         let Ok(memory) = searcher.context.reserve(kept_bytes(draw.count), PURPOSE) else { return Ok(None) };
         let sampled = match sample(searcher, draw, all) {
-            // A sample for fewer hits may still fit, so this is not an error yet.
+            // This is not an error yet: a sample with fewer hits may still fit.
             Err(error) if error.kind() == ErrorKind::Budget => return Ok(None),
             sampled => sampled?,
         };
@@ -146,7 +146,7 @@ impl CalibrationSamples {
     }
 }
 
-/// Finds the cheapest rule that keeps the promise for vectors like the sampled ones.
+/// Finds the cheapest rule that reaches `recall` for vectors with the distribution of the sampled ones.
 fn calibrate_with<T: Coordinate>(
     searcher: &Searcher<'_, T>,
     draw: CalibrationDraw<'_>,
@@ -157,7 +157,7 @@ fn calibrate_with<T: Coordinate>(
     let count = sampled.vectors.len() as u64;
     let sets = setting_half(sampled.vectors.len(), seed);
     let rules = WEIGHTS.into_iter().filter_map(|weight| {
-        // If all margins are 0, they do not distinguish buckets, and the rank alone decides.
+        // If all margins are 0, they do not distinguish buckets, and only the rank decides.
         let per_margin = if sampled.margin > 0.0 { weight / sampled.margin } else { 0.0 };
         let t = sampled.of(per_margin, |k| sets[k]).calibrate(recall, seed)?;
         Some(ProbeRule { per_margin, t })
@@ -173,12 +173,12 @@ fn calibrate_with<T: Coordinate>(
     }))
 }
 
-/// Returns the smallest threshold from `least` on at which the lower bound of the recall reaches `recall`, and the
-/// recall there. Both are measured on `aside`, the half of the sample that did not choose the rule. Returns `None` if
-/// no threshold reaches it.
+/// Returns the smallest threshold, at least `least`, for which the lower bound of the recall reaches `recall`. Also
+/// returns the recall for this threshold. The recall is measured on `aside`, the half of the sample that did not
+/// choose the rule. Returns `None` if no threshold reaches it.
 ///
-/// A larger threshold finds at least as much. Thresholds are therefore tried in a fixed order, and the first that
-/// passes is no more likely to be too small than a single one.
+/// A larger threshold never finds less. So thresholds are tried in ascending order, and the first one that passes is
+/// no more likely to be too small than a single tried threshold would be.
 fn confirmed(aside: &NeighborSample, least: f64, recall: f64, seed: u64) -> Option<(f64, Interval)> {
     let reached = |t: f64| aside.recalls(t, seed).per_vector;
     let mut larger: Vec<f64> = aside.pair_ts.iter().map(|&t| f64::from(t)).filter(|&t| t > least).collect();
@@ -189,32 +189,32 @@ fn confirmed(aside: &NeighborSample, least: f64, recall: f64, seed: u64) -> Opti
     larger.get(first).filter(|t| t.is_finite()).map(|&t| (t, reached(t)))
 }
 
-/// Returns the bytes of `vectors` sampled vectors and their recorded hits.
+/// Returns the memory in bytes of `vectors` sampled vectors and their recorded hits.
 fn bytes_of(vectors: u64, target: QueryTarget) -> u64 {
     let noted = match target {
         QueryTarget::Nearest(k) => k.min(NOTED),
         QueryTarget::Within(_) => NOTED,
     };
-    // Recorded hits exist while they are found and afterwards; the thresholds of one half are added.
+    // This counts recorded hits while they are found and afterwards, and the thresholds of one half of the sample.
     vectors * (noted * (3 * size_of::<Noted>() + size_of::<f32>()) as u64 + 128)
 }
 
-/// Returns the bytes of a sample that a service keeps.
+/// Returns the memory in bytes of a sample that a service keeps.
 fn kept_bytes(vectors: u64) -> u64 {
     vectors * (NOTED * size_of::<Noted>() as u64 + size_of::<(u64, usize)>() as u64)
 }
 
-/// Returns the least bytes for a calibration, in addition to the bytes of the search.
+/// Returns the least memory in bytes for a calibration, in addition to the memory of the search.
 pub(crate) fn least_bytes<T: Coordinate>(buckets: &Buckets<'_>, target: QueryTarget) -> u64 {
     sample_bytes_max(target) + DrawnVectors::<T>::memory_bytes(buckets, 2 * COST_VECTORS)
 }
 
-/// Returns the bytes of the largest sample and its recorded hits.
+/// Returns the memory in bytes of the largest sample and its recorded hits.
 pub(super) fn sample_bytes_max(target: QueryTarget) -> u64 {
     bytes_of(MORE * VECTORS, target)
 }
 
-/// Draws calibration queries and passes them to `take`, at most `at_once` at a time.
+/// Samples calibration queries, and passes them to `take`, at most `at_once` at a time.
 fn each_drawn<T: Coordinate>(
     searcher: &Searcher<'_, T>,
     CalibrationDraw { queries: set, count, seed }: CalibrationDraw<'_>,
@@ -243,7 +243,7 @@ fn each_drawn<T: Coordinate>(
     })
 }
 
-/// Draws calibration queries and records in which buckets their hits are.
+/// Samples calibration queries, and records the buckets of their hits.
 fn sample<T: Coordinate>(
     searcher: &Searcher<'_, T>,
     draw: CalibrationDraw<'_>,
@@ -259,12 +259,13 @@ fn sample<T: Coordinate>(
             let start = range.start;
             let noted = loaded.prober.map(context, &queries.members.panel, range, |query, measured| {
                 let hits = &hits[(query - start) as usize];
-                // A stream per query, so that the draw does not depend on how many are searched at once.
+                // Each query has its own random stream, so that its sample of hits does not depend on the number of
+                // queries searched at once.
                 let lot = &mut Random::new(draw.seed ^ (first + u64::from(query - start)), "noted");
                 let chosen = lot.ascending_sample(NOTED.min(hits.len() as u64), hits.len() as u64);
                 let place = |&hit: &u64| {
                     let (rank, margin) = measured.place_of::<T>(hits[hit as usize].place.0);
-                    // Rounded up, so that a threshold that is computed from it admits the bucket.
+                    // The margin is rounded up, so that a threshold computed from it admits the bucket.
                     (rank as u32, (margin as f32).next_up())
                 };
                 let noted: Vec<Noted> = chosen.iter().map(place).collect();
@@ -290,7 +291,7 @@ impl Sampled {
         let mut start = 0;
         for &(count, end) in &self.vectors {
             let count = count.min(k);
-            // All hits are recorded, nearest first, so the first ones are the nearest.
+            // All hits are recorded, nearest first, so the first `count` are the nearest.
             nearest.noted.extend_from_slice(&self.noted[start..start + count as usize]);
             nearest.vectors.push((count, nearest.noted.len()));
             start = end;
@@ -298,7 +299,8 @@ impl Sampled {
         nearest
     }
 
-    /// Returns the threshold at which each recorded hit is found, for the vectors that `takes` selects.
+    /// Returns the least thresholds at which the recorded hits are found, for the vectors for which `takes` returns
+    /// true.
     fn of(&self, per_margin: f64, takes: impl Fn(usize) -> bool) -> NeighborSample {
         let mut sample = NeighborSample::default();
         let mut start = 0;
@@ -310,7 +312,7 @@ impl Sampled {
             }
             sample.vectors += 1;
             if count > 0 {
-                // Rounded up, since a threshold that is slightly too small does not admit the bucket.
+                // The threshold is rounded up: if it were slightly too small, it would not admit the bucket.
                 let t = |&(rank, margin): &Noted| ProbeRule::threshold(per_margin, rank.into(), margin.into()) as f32;
                 sample.pair_ts.extend(noted.iter().map(t).map(f32::next_up));
                 sample.neighbors.push((count, sample.pair_ts.len() as u32));
@@ -320,7 +322,7 @@ impl Sampled {
     }
 }
 
-/// Returns, for each rule, the number of rows that a few sampled vectors are compared with.
+/// Returns for each rule the number of rows with which a few sampled vectors are compared.
 fn costs<T: Coordinate>(
     searcher: &Searcher<'_, T>,
     draw: CalibrationDraw<'_>,

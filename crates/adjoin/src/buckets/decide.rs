@@ -1,4 +1,4 @@
-//! Decides which buckets the queries of a search probe, and which recall that promises.
+//! Decides how many buckets the queries of a search probe, and which recall is promised.
 
 use super::calibration::{self, Calibrated, CalibrationDraw, CalibrationSamples, calibrate};
 use super::queries::QuerySet;
@@ -9,7 +9,7 @@ use crate::base::report::RecallStatistics;
 use crate::plan::Probes;
 use crate::query::{SearchEffort, SearchGoal};
 
-/// How queries choose their probes, and the recall that this reaches.
+/// Rule by which queries choose their probes, and the recall that it reaches.
 #[derive(Debug, Clone)]
 pub(crate) struct ProbePlan {
     pub(crate) probes: Probes,
@@ -17,25 +17,24 @@ pub(crate) struct ProbePlan {
     pub(super) calibrated: bool,
 }
 
-/// Returns the recall for which to calibrate a search of `queries` queries among `rows` rows, or `None` if no
+/// Returns the recall for which a search of `queries` queries among `rows` rows is calibrated, or `None` if no
 /// calibration is needed.
 ///
-/// A search for everything needs none. Neither does a search with no more queries than a calibration would draw: a
-/// calibration compares each of its queries with all vectors. Doing so for the queries themselves costs less, and
-/// misses nothing.
+/// An exact search needs none. Neither does a search that has at most as many queries as a calibration: a calibration
+/// compares each of its queries with all vectors. Doing so for the queries themselves costs less, and misses nothing.
 pub(crate) fn recall_to_learn(effort: SearchEffort, queries: u64, rows: u64) -> Option<f64> {
     let target = effort.recall().filter(|&target| target < 1.0)?;
     (queries > calibration::VECTORS && calibration::is_worth_it(rows, calibration::VECTORS)).then_some(target)
 }
 
 impl ProbePlan {
-    /// Returns the plan that probes every bucket that may hold a hit, which reaches any recall.
+    /// Returns the plan that probes every bucket that may hold a hit. It reaches any recall.
     pub(crate) fn everywhere(target: f64) -> Self {
         Self { probes: Probes::Bound, recall: Some(RecallStatistics::proved_at_k(target)), calibrated: false }
     }
 
-    /// Chooses the probes for `queries` queries. `seed` draws the calibration sample, of which `samples` may have a part
-    /// already.
+    /// Chooses the probes for `queries` queries. `seed` is the seed of the calibration sample. `samples` are earlier
+    /// samples that can be used, if any.
     ///
     /// # Errors
     /// If the store or the calibration queries cannot be read, or if memory does not suffice.
@@ -56,7 +55,7 @@ impl ProbePlan {
         };
         let draw = CalibrationDraw { queries: calibration_queries, count: calibration::VECTORS, seed };
         let Some(Calibrated { rule, at_k, p5, vectors }) = calibrate(searcher, draw, target, recall, samples)? else {
-            // The calibration is reported although it did not support the promise, since its time was spent.
+            // The calibration did not support the promise, but it is reported since it took time.
             return Ok(Self { calibrated: true, ..Self::everywhere(recall) });
         };
         let drawn_from = match calibration_queries {

@@ -1,10 +1,10 @@
-//! Searches a store: finds the nearest rows, or all rows within a threshold, of each query.
+//! Searches of a store, which find the nearest rows of each query, or all rows within a threshold.
 //!
-//! A query probes the buckets with the nearest centers. A rule (`crate::plan::ProbeRule`) limits how many;
-//! `calibration.rs` sets its threshold for the target recall. An exact search probes every bucket that, by a bound, may
-//! hold a hit. The queries of a batch are known before any bucket is read: `probing.rs` measures queries against
-//! centers, `visits.rs` lists the queries of each bucket, and `probe_pass.rs` reads a bucket once and compares it with
-//! all of its queries. A single query takes the same path as ten thousand.
+//! A query probes the buckets with the nearest centers. A rule (`crate::plan::ProbeRule`) limits their number.
+//! `calibration.rs` sets the threshold of the rule for the target recall. An exact search uses a bound instead, and
+//! probes every bucket that may hold a hit. The queries of a batch are known before any bucket is read: `probing.rs`
+//! measures queries against centers, `visits.rs` lists the queries of each bucket, and `probe_pass.rs` reads a bucket
+//! once and compares it with all of its queries. A single query takes the same path as ten thousand.
 
 mod calibration;
 mod decide;
@@ -43,12 +43,12 @@ use crate::store::{FilterBitmap, FolderKind, ResultColumns, Store};
 /// Purpose of the memory in error messages.
 const PURPOSE: &str = "this search";
 
-/// Finds the hits of each query and passes them to `sink`, in the order of the queries. The recall is promised for
+/// Finds the hits of each query and passes them to `sink`, in the order of the queries. The promised recall holds for
 /// queries with the distribution of the calibration queries.
 ///
 /// # Errors
-/// If queries or calibration queries do not match the type of the store, if the budget is too small, if the store cannot be read,
-/// or if the sink fails.
+/// If queries or calibration queries do not match the type of the store, if the budget is too small, if the store
+/// cannot be read, or if the sink fails.
 pub fn search(
     context: &Context,
     store: &Store,
@@ -59,14 +59,14 @@ pub fn search(
     search_for(context, store, queries, options, None, sink)
 }
 
-/// Marks a search in which rows of the store look for their neighbors.
+/// Options of a search in which the queries are the rows of the store, which look for their neighbors.
 #[derive(Debug, Clone, Copy)]
 struct Neighbors {
-    /// Threshold that neighbors must meet in addition, if any.
+    /// Threshold that neighbors must also meet, if any.
     within: Option<Predicate>,
 }
 
-/// Runs a search of a store. `neighbors` is set if rows of the store look for their neighbors.
+/// Runs a search of a store. `neighbors` is set if the rows of the store look for their neighbors.
 fn search_for(
     context: &Context,
     store: &Store,
@@ -82,8 +82,8 @@ fn search_for(
     options.target.check(store.manifest().metric, store.folder())?;
     options.effort.check_for(FolderKind::Store)?;
     options.filter.as_ref().map_or(Ok(()), |_| store.check_filtered())?;
-    // Comparing floats costs several times as much as bytes. Lifted vectors are not rounded: their differences may be
-    // smaller than codes resolve.
+    // Floats are rounded to bytes if possible, since comparing floats costs several times as much. Lifted vectors are
+    // not rounded: their differences may be smaller than the resolution of the codes.
     let may_round = neighbors.is_some() && buckets.space().is_of_floats() && buckets.space().lift.is_none();
     let columns = store.result_columns(&options.columns)?;
     let needs = columns.as_ref().map(ResultColumns::needs).transpose()?;
@@ -95,7 +95,7 @@ fn search_for(
     let context = &context.naming_more(least.saturating_add(more)).for_run(least, PURPOSE)?;
     let spare = context.budget().free() - least;
     let coding = if may_round { fit_coding(context, &buckets, options.seed, PURPOSE)? } else { None };
-    // If codes do not distinguish neighbors, nearly every row would have to be decided by floats.
+    // If the codes do not distinguish neighbors, nearly every row would have to be decided by its floats.
     let rounded = buckets.rounded(coding.filter(Coding::tells_neighbors_apart));
     let passing = options.filter.as_ref().map(|condition| store.passing(context, condition)).transpose()?;
     let places_rows = passing.is_some() || columns.is_some();
@@ -117,8 +117,8 @@ fn search_for(
     })
 }
 
-/// Returns the least bytes of a search. If floats may be rounded, this covers both outcomes and the vectors that are
-/// drawn to decide.
+/// Returns the least memory of a search in bytes. If floats may be rounded, it suffices whether they are or not, and
+/// also for the sampled vectors that decide this.
 fn least_bytes(
     context: &Context,
     buckets: &Buckets<'_>,
@@ -128,7 +128,7 @@ fn least_bytes(
 ) -> u64 {
     let finding = || FilterBitmap::least_bytes(buckets.rows()) + buckets.at(0).0.parts_bytes();
     let of_condition = options.filter.as_ref().map_or(0, |_| finding());
-    // The first place of each bucket, by which columns are found.
+    // Place of the first row of each bucket, with which columns are found.
     let of_columns = if options.columns.is_empty() { 0 } else { u64::from(buckets.count()) * size_of::<u32>() as u64 };
     let queries = search.set();
     let mut least =
@@ -139,7 +139,7 @@ fn least_bytes(
     search.reading_bytes(buckets).saturating_add(least).saturating_add(of_condition + of_columns)
 }
 
-/// Returns the part of the least bytes that depends on the coordinate type.
+/// Returns the part of the least memory that depends on the type of coordinates, in bytes.
 fn least_of_searching<T: Coordinate>(
     context: &Context,
     buckets: &Buckets<'_>,
@@ -147,7 +147,7 @@ fn least_of_searching<T: Coordinate>(
     options: &SearchOptions,
 ) -> u64 {
     let of = Searcher::<T>::bytes_of_query(buckets, queries.vectors(buckets.space()), options.target);
-    // The rows that pass the filter are not known yet, so assume all.
+    // The number of rows that pass the filter is not known yet, so it is assumed that all do.
     let all = buckets.rows();
     let asked = if let QuerySet::Source(source) = queries { source.info().rows } else { all };
     let calibrates = recall_to_learn(options.effort, asked, all).is_some();
@@ -162,7 +162,7 @@ pub fn hit_schema(store: &Store, queries: SearchQueries<'_>) -> HitSchema {
 }
 
 impl Store {
-    /// Largest K for which a search of a store has a calibrated recall. A server answers queries for a larger K exactly.
+    /// Largest K for which a search of a store is calibrated. A server answers queries for a larger K exactly.
     pub const CALIBRATED_K_MAX: u64 = CALIBRATED_K_MAX;
 
     /// Returns the bytes of all buckets, with their ids.

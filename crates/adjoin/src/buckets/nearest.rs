@@ -1,6 +1,6 @@
 //! Finds the nearest neighbors of each row of a store.
 //!
-//! The rows are queries in the order of the buckets, so that queries of one batch share most of the buckets that they
+//! The rows are queries in the order of the buckets, so the queries of a batch share most of the buckets that they
 //! probe.
 
 use super::queries::SearchQueries;
@@ -19,22 +19,22 @@ use crate::store::Store;
 /// Options of a search for the neighbors of each row.
 #[derive(Debug, Clone, Copy)]
 pub struct NearestOptions {
-    /// Number of neighbors of each row, without the row itself; at least 1.
+    /// Number of neighbors to find for each row, not counting the row itself. At least 1.
     pub k: u64,
-    /// Threshold that neighbors must meet in addition: a distance or, under cosine, a similarity.
+    /// Threshold that neighbors must also meet, if any. It is a distance or, under cosine, a similarity.
     pub within: Option<f64>,
-    /// How hard the search works.
+    /// Effort of the search.
     pub effort: SearchEffort,
     /// Seed of the calibration sample.
     pub seed: u64,
 }
 
 impl NearestOptions {
-    /// Returns about the bytes that a search for neighbors among `rows` rows takes besides those of a join of them, before
-    /// a store exists.
+    /// Returns the approximate memory in bytes of a search for neighbors among `rows` rows, in addition to the memory
+    /// of a join of these rows. Used before a store exists.
     pub(crate) fn bytes_besides_join(&self, rows: u64) -> u64 {
         let target = QueryTarget::Nearest(self.k.saturating_add(1)).among(rows);
-        // Two queries at least, whose hits are also sorted, named and delivered.
+        // At least two queries are in memory, and their hits are also sorted, named and delivered.
         let of_hits = 8 * Nearest::memory_bytes(target.hits_max() as u64);
         of_hits.saturating_add(calibration::sample_bytes_max(target))
     }

@@ -1,4 +1,4 @@
-//! Finds the nearest rows of each row of a store, for the construction of other structures.
+//! Finds the nearest rows of each row of a store, as input for the construction of other structures.
 
 use std::ops::Range;
 
@@ -16,24 +16,24 @@ use crate::load::{Buckets, Subset};
 use crate::plan::Probes;
 use crate::query::{QueryBatch, QueryTarget, bytes_for_all_hits, in_halves};
 
-/// Size of the calibration sample. Small, since no recall is promised.
+/// Number of vectors in the calibration sample. It is small, since no recall is promised.
 const VECTORS: u64 = 500;
 
 /// Request for the nearest rows of each row of a subset.
 #[derive(Clone, Copy)]
 pub(crate) struct NearRows<'a> {
     pub(crate) buckets: &'a Buckets<'a>,
-    /// Rows that take part, as queries and as results.
+    /// Rows that are the queries and the possible results.
     pub(crate) subset: Subset<'a>,
-    /// Number of nearest rows per row.
+    /// Number of nearest rows to find for each row.
     pub(crate) count: u64,
-    /// Approximate fraction of them to find.
+    /// Approximate fraction of the nearest rows to find.
     pub(crate) recall: f64,
     /// Seed of the calibration sample.
     pub(crate) seed: u64,
 }
 
-/// Returns the least bytes with which [`NearRows::each`] works.
+/// Returns the least memory in bytes for [`NearRows::each`].
 pub(crate) fn least_near_rows(context: &Context, buckets: &Buckets<'_>, count: u64) -> u64 {
     with_coordinates!(buckets.space(), T => {
         let least = Searcher::<T>::least_bytes(buckets, context.threads, 2 * bytes_of_row::<T>(buckets, count));
@@ -43,22 +43,22 @@ pub(crate) fn least_near_rows(context: &Context, buckets: &Buckets<'_>, count: u
     })
 }
 
-/// Returns the bytes of a row that looks for `count` others.
+/// Returns the memory in bytes of a row that looks for `count` others.
 fn bytes_of_row<T: Coordinate>(buckets: &Buckets<'_>, count: u64) -> u64 {
     let of_place = size_of::<u32>() as u64;
     NearPlaces::memory_bytes(count) + Searcher::<T>::bytes_of_vector(buckets, buckets.vectors()) + of_place
 }
 
-/// Returns the bytes of all workers that compare rows.
+/// Returns the memory in bytes of all workers that compare rows.
 fn comparing_bytes<T: Coordinate>(context: &Context, buckets: &Buckets<'_>) -> u64 {
     let of_worker = NearComparison::<T>::memory_bytes(buckets.rows_max(), buckets.space().dimensions());
     context.threads.max(1) as u64 * of_worker
 }
 
 impl NearRows<'_> {
-    /// Passes the places of the nearest rows of each row to `take`, some rows at a time, in the order of the rows in
-    /// the store. `take` also gets the number of the first of these rows. Nearness is by computed distances, without
-    /// bounds on rounding.
+    /// Passes the places of each row's nearest rows to `take`, for some rows at a time, in the order of the rows in
+    /// the store. The first argument of `take` is the number of the first of these rows. Nearness is determined by
+    /// computed distances, without bounds on rounding.
     ///
     /// # Errors
     /// If the budget is too small, if the store cannot be read, or if `take` fails.
@@ -81,7 +81,7 @@ impl NearRows<'_> {
                 let QueryBatch { vectors, stored, rows, places, .. } = batch;
                 let _memory = context.reserve(rows.len() as u64 * of_row, PURPOSE)?;
                 let queries = &Queries::new(searcher, vectors, &stored, places);
-                // From here on, only the converted vectors are needed.
+                // Only the converted vectors are needed after this.
                 drop(stored);
                 let find = |range| self.find(searcher, queries, range, probes);
                 let more = bytes_for_all_hits(buckets.rows());
@@ -92,8 +92,8 @@ impl NearRows<'_> {
         })
     }
 
-    /// Finds the nearest rows of a range of rows, with `probes` or, if `None`, in all buckets. Returns `None` if memory
-    /// does not suffice.
+    /// Finds the nearest rows of a range of rows. If `probes` is `None`, each row is compared with all buckets.
+    /// Returns `None` if memory does not suffice.
     fn find<T: Coordinate>(
         &self,
         searcher: &Searcher<'_, T>,
@@ -105,12 +105,12 @@ impl NearRows<'_> {
         let Searcher { context, buckets, .. } = searcher;
         let listed = match probes {
             Some(probes) => {
-                // The row itself is among its nearest rows.
+                // The row itself is one of its nearest rows, so one more row is needed.
                 let least_rows = (count + 1).min(searcher.all_rows());
                 searcher.visits(queries, range.clone(), probes, least_rows, &Counts::default())?
             }
             None => {
-                // Without a rule, every row is compared with every bucket.
+                // If there is no rule, every row is compared with every bucket.
                 let all = vec![true; buckets.count() as usize];
                 Some((Visits::All(range.clone().collect(), all), context.reserve(0, PURPOSE)?))
             }
@@ -121,8 +121,8 @@ impl NearRows<'_> {
         let near = NearPlaces::new(range.len(), count as usize);
         let numbered = NumberedQueries { members: &queries.members, first: range.start };
         let comparison = || NearComparison::new(context.kernel, numbered, &own, &near, subset);
-        // A bucket whose members are all queries is compared with itself first. Each row then has a limit before
-        // other buckets are read, and few of their rows are near enough to be examined.
+        // If all members of a bucket are queries, they are first compared with each other. Each of these rows then has
+        // a limit before other buckets are read, and few rows of other buckets are near enough to be examined.
         let groups = self.whole_buckets(&own, range.clone());
         map_items(context.threads, groups.len(), &context.cancel, comparison, |comparison, number| {
             comparison.compare_own(groups[number].1.clone());
@@ -132,7 +132,7 @@ impl NearRows<'_> {
         searcher.look(&visits, state, |(comparison, others), number, bucket, looking| {
             let own = groups.binary_search_by_key(&number, |group| group.0).map_or(0..0, |at| groups[at].1.clone());
             others.clear();
-            // Queries that are members of this bucket were compared with it above.
+            // Queries that are members of this bucket were already compared with it above.
             others.extend(looking.iter().filter(|query| !own.contains(query)));
             comparison.compare(number, bucket, others);
             Ok(())
@@ -140,8 +140,8 @@ impl NearRows<'_> {
         Ok(Some(near.into_places()))
     }
 
-    /// Returns the buckets of which all members in the subset are queries of the range, with these queries. `own` has
-    /// the place of each query.
+    /// Finds the buckets whose members in the subset are all queries of `range`. Returns these buckets, with the
+    /// numbers of those queries. `own` has the place of each query.
     fn whole_buckets(&self, own: &[u32], range: Range<u32>) -> Vec<(u32, Range<u32>)> {
         let starts = self.subset.starts;
         let (mut groups, mut next) = (Vec::new(), range.start);

@@ -1,10 +1,11 @@
-//! Probes buckets for many queries at once: by a rule, in one pass, or by a bound, which misses nothing.
+//! Probes buckets for many queries at once. The buckets are selected by a rule, in one pass, or by a bound, which
+//! misses nothing.
 //!
 //! The bound needs an upper limit on the distance to the k-th nearest row, so queries probe their nearest buckets
-//! first. With many queries, these first probes may already read the whole store, and in many dimensions the bound
-//! excludes hardly any bucket. Therefore a few queries, the *scouts*, go first, and all queries probe the buckets that
-//! the scouts need. The fraction of buckets that the bound excludes for the scouts decides whether it is used for the
-//! other queries.
+//! first. But if there are many queries, these first probes may already read the whole store, and in many dimensions
+//! the bound excludes hardly any bucket. Therefore a few queries, the *scouts*, are tried first: all queries probe the
+//! nearest buckets of the scouts. The fraction of buckets that the bound excludes for the scouts decides whether it is
+//! used for the other queries.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,23 +22,23 @@ use crate::load::LoadedBucket;
 use crate::plan::Probes;
 use crate::query::{QueryTarget, bytes_for_all_hits, in_halves};
 
-/// Largest number of scouts.
+/// Maximum number of scouts.
 const SCOUTS: usize = 16;
-/// Size of the groups in which queries near each other are compared, in multiples of K.
+/// Queries that are near each other are compared in groups. This is the size of a group, as a multiple of K.
 const NEIGHBORS_OF_EACH: u64 = 4;
 /// Number of nearest buckets that a query probes before it uses the bound.
 const NEAR: u32 = 2;
-/// Fraction of the scouts' buckets that the bound must exclude to be used for the other queries. With the bound, these
-/// probe their nearest buckets first. Some buckets are then read twice, which costs less than comparisons with half of
-/// all vectors.
+/// Fraction of buckets that the bound must exclude for the scouts to be used for the other queries. If it is used,
+/// each query first probes its nearest buckets. Some buckets are then read twice, which costs less than comparing
+/// queries with half of all vectors.
 const SHARE_MIN: f64 = 0.5;
 
 impl<T: Coordinate> Searcher<'_, T> {
-    /// Finds the hits of queries and passes them to `take`, for some queries at a time, in order. If memory does not
-    /// hold the probes or hits of a range, fewer queries are searched at once; the hits do not depend on that.
+    /// Finds the hits of queries, and passes them to `take` in order, for some queries at a time. If memory is too
+    /// small for the probes or hits of a range, fewer queries are searched at once. The hits do not depend on this.
     ///
     /// # Errors
-    /// If the store cannot be read, if the hits of one query do not fit into memory, or if `take` fails.
+    /// If the store cannot be read, if memory is too small for the hits of one query, or if `take` fails.
     pub(crate) fn search(
         &self,
         queries: &Queries<T>,
@@ -54,7 +55,7 @@ impl<T: Coordinate> Searcher<'_, T> {
         )
     }
 
-    /// Finds the hits of some queries. Returns `None` if they do not fit into memory.
+    /// Finds the hits of a range of queries. Returns `None` if they do not fit into memory.
     pub(super) fn search_some(
         &self,
         queries: &Queries<T>,
@@ -71,20 +72,21 @@ impl<T: Coordinate> Searcher<'_, T> {
             return Ok(None);
         }
         let (found, counts) = looking.into_found()?;
-        // Counted only if the hits fit; otherwise the attempt is repeated in halves, and its work would count twice.
+        // The work is counted only if the hits fit. Otherwise the search is repeated in halves, and would be counted
+        // twice.
         self.counts.add(&counts);
         Ok(Some(found))
     }
 }
 
-/// Queries of a batch that probe buckets together, and their hits so far.
+/// A pass over buckets for some queries of a batch, and the hits of these queries so far.
 pub(crate) struct ProbePass<'a, T: Coordinate> {
     searcher: &'a Searcher<'a, T>,
     queries: &'a Queries<T>,
     range: Range<u32>,
     target: QueryTarget,
     nearest: AllNearest,
-    /// Number of hits held for queries without a limit on hits, and whether memory is full.
+    /// Number of hits of queries without a limit on hits. `full` is set if memory is full.
     held: AtomicU64,
     full: AtomicBool,
     counts: Counts,
@@ -107,7 +109,7 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
         Self { searcher, queries, range, target, nearest, held, full, counts }
     }
 
-    /// Returns whether some hits were dropped because memory was full.
+    /// Returns whether hits were dropped because memory was full.
     pub(crate) fn is_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
     }
@@ -120,8 +122,9 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
         Ok((self.nearest.into_sorted(self.searcher.context)?, self.counts))
     }
 
-    /// Compares queries that are near each other in the store, if the queries are its rows. This bounds the distance to
-    /// the k-th nearest row, using only rows of buckets that the query will probe.
+    /// Compares queries that are near each other in the store with each other, if the queries are its rows. This gives
+    /// a bound on the distance to the k-th nearest row. Uses only rows of buckets that the query will probe; `looks`
+    /// returns whether a query probes a bucket.
     fn at_each_other(&self, looks: impl Fn(u32, u32) -> bool + Sync) -> Result<()> {
         let (QueryTarget::Nearest(k), Searcher { context, buckets, subset, .. }) = (self.target, self.searcher) else {
             return Ok(());
@@ -142,14 +145,15 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
         Ok(())
     }
 
-    /// Returns a worker's state for comparing queries.
+    /// Creates the state of a worker that compares queries.
     pub(crate) fn comparison(&self) -> NearestSearch<'_, T> {
         let Searcher { context, buckets, subset, .. } = self.searcher;
         let queries = NumberedQueries { members: &self.queries.members, first: self.range.start };
         NearestSearch::new(context.kernel, buckets.space(), queries, &self.nearest, *subset)
     }
 
-    /// Probes the buckets that a rule admits. Returns `false` if memory does not hold the probes of several queries.
+    /// Probes the buckets that a rule admits. Returns `false` if there are several queries and memory is too small for
+    /// their probes.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -162,7 +166,8 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
         Ok(true)
     }
 
-    /// Probes every bucket that may hold a hit. Returns `false` if memory does not hold the probes of several queries.
+    /// Probes every bucket that may hold a hit. Returns `false` if there are several queries and memory is too small
+    /// for their probes.
     ///
     /// # Errors
     /// If the store cannot be read.
@@ -178,7 +183,7 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
             self.look(&Visits::All(self.range.clone().collect(), looked.clone()))?;
         }
         let are_others = go_ahead && scouts.len() < self.range.len();
-        // The radius of a bucket bounds distances only if coordinates are not rounded.
+        // The radius of a bucket is a bound only if coordinates are not rounded.
         if buckets.coding().is_some() || (are_others && !self.is_worth_it(&scouts)?) {
             // All queries probe all other buckets, so each bucket is read once in total.
             looked.iter_mut().for_each(|looked| *looked = !*looked);
@@ -186,7 +191,7 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
             return Ok(true);
         }
         let bytes = Marks::bytes(buckets.count(), &self.range);
-        // For fewer queries, the marks take less memory.
+        // With fewer queries, the marks take less memory.
         if self.range.len() > 1 && bytes > context.budget().free() {
             return Ok(false);
         }
@@ -202,7 +207,7 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
         }
         self.reached(self.range.clone(), |query, bucket, reached| {
             let is_needed = reached && !looked[bucket as usize];
-            // A bucket that the query has probed already is not probed again.
+            // A mark of a bucket that the query has already probed is removed, so that it is not probed again.
             if is_needed || marks.is_set(bucket, query) {
                 marks.turn(bucket, query);
             }
@@ -221,7 +226,7 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
         }
     }
 
-    /// Reads buckets in one pass and compares each with the queries that probe it.
+    /// Reads the probed buckets in one pass, and compares each with the queries that probe it.
     fn look(&self, visits: &Visits) -> Result<()> {
         self.searcher.look(
             visits,
@@ -234,7 +239,7 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
         Ok(())
     }
 
-    /// Compares some queries with a bucket, unless memory is full already.
+    /// Compares queries with a bucket, unless memory is already full.
     pub(crate) fn compare(
         &self,
         search: &mut NearestSearch<'_, T>,
@@ -246,14 +251,15 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
             return;
         }
         let (compared, more) = search.compare(number, bucket, queries);
-        // With K, the list of a query is bounded; without K, the hits are bounded by the free memory.
+        // If the target is K, the list of each query is bounded. Otherwise, the number of hits is bounded by the free
+        // memory.
         if self.held.fetch_add(more, Ordering::Relaxed) + more > self.target.room(self.searcher.context) {
             self.full.store(true, Ordering::Relaxed);
         }
         self.counts.add_compared(compared, queries.len() as u64);
     }
 
-    /// Removes and returns the hits of a query, nearest first, once it has probed all of its buckets.
+    /// Removes and returns the hits of a query, nearest first. Called once the query has probed all of its buckets.
     pub(crate) fn take_found(&self, query: u32) -> Vec<Hit> {
         self.nearest.take_sorted(query - self.range.start)
     }
@@ -263,7 +269,7 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
         self.nearest.places(query - self.range.start)
     }
 
-    /// Returns the buckets that each query probes by a rule.
+    /// Returns the buckets that each query probes according to a rule.
     ///
     /// # Errors
     /// If the run is cancelled.
@@ -273,7 +279,7 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
         })
     }
 
-    /// Returns for each bucket whether some query probes it before the bound is used.
+    /// Returns for each bucket whether at least one of the queries probes it before the bound is used.
     fn near_to(&self, queries: &[u32]) -> Result<Vec<bool>> {
         let near: Vec<AtomicBool> = (0..self.searcher.buckets.count()).map(|_| AtomicBool::new(false)).collect();
         self.each_near(queries.iter().copied(), |_, bucket| near[bucket as usize].store(true, Ordering::Relaxed))?;
@@ -299,14 +305,15 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
         Ok(left_out.into_inner() as f64 >= SHARE_MIN * all as f64)
     }
 
-    /// Calls `take` for each query and bucket, and whether the bucket may hold a hit that the query still lacks.
+    /// Calls `take` for each query and each bucket. The third argument is whether the bucket may hold a hit that the
+    /// query does not have yet.
     fn reached(&self, queries: impl Iterator<Item = u32>, take: impl Fn(u32, u32, bool) + Sync) -> Result<()> {
         let buckets = self.searcher.buckets;
         assert!(buckets.coding().is_none(), "the radius of a bucket is a bound for coordinates that are not rounded");
         self.measure(queries, |query, measured| {
             let most = self.nearest.most(query - self.range.start);
             let members = &self.queries.members;
-            // A query without K hits yet has no bound, so no bucket is excluded.
+            // A query that has fewer than K hits has no bound, so no bucket is excluded.
             let threshold = (most < f64::INFINITY).then(|| members.threshold(query, most, buckets.space()));
             for bucket in 0..buckets.count() {
                 let reached = |threshold: &Threshold| {
@@ -326,7 +333,7 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
         self.searcher.measure(self.queries, queries, &self.counts, work)
     }
 
-    /// Returns the least number of rows to compare a query with: K and the query itself.
+    /// Returns the minimum number of rows with which a query is compared: K, and one for the query itself.
     fn least_rows(&self) -> u64 {
         match self.target {
             QueryTarget::Nearest(k) => k.saturating_add(1).min(self.searcher.all_rows()),

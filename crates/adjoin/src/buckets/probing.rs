@@ -1,4 +1,4 @@
-//! Chooses the buckets that queries probe: measures distances to all centers and applies a rule.
+//! Chooses the buckets that queries probe. Computes distances to all centers, and applies a rule.
 
 use adjoin_kernels::{Kernel, PackedColumns, Panel};
 
@@ -8,7 +8,7 @@ use crate::base::geometry::Coordinate;
 use crate::base::workers::map_items;
 use crate::plan::{ProbeRule, Probes};
 
-/// Number of queries and of centers in one block of distances.
+/// Number of queries, and number of centers, for which a block of distances is computed.
 const BLOCK_QUERIES: usize = 16;
 const CHUNK_CENTERS: usize = 512;
 
@@ -18,21 +18,21 @@ pub(super) struct Prober<T: Coordinate> {
     dimensions: usize,
 }
 
-/// Distances of a query to all centers, as keys of squared distances ([`Coordinate::measure_keys`]) in the order of
-/// buckets.
+/// Distances of a query to all centers, as sort keys of squared distances ([`Coordinate::measure_keys`]), in the order
+/// of the buckets.
 pub(super) struct Measured<'a> {
     kernel: Kernel,
     keys: &'a [u32],
     /// Squared distance to the nearest center.
     nearest: f64,
-    /// Key in the upper half, bucket in the lower half.
+    /// Selected buckets. The upper half of an entry is the key, the lower half the bucket.
     found: &'a mut Vec<u64>,
 }
 
 /// Buffers of a worker.
 struct Buffers<T: Coordinate> {
     distances: Vec<T::Distance>,
-    /// Keys of a chunk of centers. `keys` has the keys of all centers, for each query of a block.
+    /// Keys of one query for a chunk of centers. `keys` has the keys of all centers, for each query of a block.
     some: Vec<u32>,
     keys: Vec<Vec<u32>>,
     found: Vec<u64>,
@@ -45,17 +45,17 @@ impl<T: Coordinate> Prober<T> {
         Self { columns, dimensions: centers.dimensions() }
     }
 
-    /// Returns the bytes of the packed centers and of the workers' buffers.
+    /// Returns the memory in bytes of the packed centers and of the workers' buffers.
     pub(super) fn memory_bytes(centers: usize, dimensions: usize, threads: usize) -> u64 {
         let of = |start| PackedColumns::<T>::bytes_for(CHUNK_CENTERS.min(centers - start), dimensions);
         let columns: u64 = (0..centers).step_by(CHUNK_CENTERS).map(of).sum();
         let chunk = BLOCK_QUERIES * CHUNK_CENTERS.min(centers) * size_of::<T::Distance>() + 4 * CHUNK_CENTERS;
-        // Vectors of keys may have twice the capacity that they need.
+        // A vector of keys may have twice the capacity that it needs.
         columns + (threads.max(1) * (chunk + centers * (2 * 4 * BLOCK_QUERIES + 2 * 8)) + 8 * centers) as u64
     }
 
-    /// Measures queries on several threads and calls `work` with the distances of each. Results are in the order of the
-    /// queries.
+    /// Computes the distances of queries to all centers on several threads. Calls `work` with the distances of each
+    /// query. Returns the results in the order of the queries.
     ///
     /// # Errors
     /// If `work` fails or the run is cancelled.
@@ -87,7 +87,7 @@ impl<T: Coordinate> Prober<T> {
         Ok(all.into_iter().flatten().collect())
     }
 
-    /// Computes the keys of a block of queries.
+    /// Computes the keys of all centers for a block of queries.
     fn measure(&self, kernel: Kernel, queries: &Panel<T>, block: &[u32], buffers: &mut Buffers<T>) {
         let Buffers { distances, some, keys, .. } = buffers;
         keys.iter_mut().for_each(Vec::clear);
@@ -108,8 +108,8 @@ fn key_of(found: u64) -> u32 {
 }
 
 impl Measured<'_> {
-    /// Returns the buckets to probe, in any order. If those admitted by the rule have fewer than `least_rows` rows,
-    /// further buckets are added, nearest first.
+    /// Returns the buckets to probe, in any order. If the admitted buckets have fewer than `least_rows` rows, adds
+    /// further buckets, nearest first.
     pub(super) fn probed<T: Coordinate>(
         &mut self,
         probes: Probes,
@@ -121,7 +121,7 @@ impl Measured<'_> {
             Probes::Nearest(count) => {
                 self.find_all();
                 let count = (count as usize).clamp(1, self.found.len());
-                // Only the set of the nearest buckets matters, not their order.
+                // The nearest buckets are selected but not sorted, since their order does not matter.
                 self.found.select_nth_unstable(count - 1);
                 self.found.truncate(count);
             }
@@ -145,7 +145,7 @@ impl Measured<'_> {
         self.found.iter().map(|&found| found as u32)
     }
 
-    /// Returns a lower bound on the squared distance to the center of a bucket.
+    /// Returns a lower bound on the squared distance between the query and the center of a bucket.
     pub(super) fn squared<T: Coordinate>(&self, bucket: u32) -> f64 {
         T::measure_of(self.keys[bucket as usize])
     }
@@ -156,19 +156,19 @@ impl Measured<'_> {
         self.kernel.at_most(self.keys, u32::MAX, self.found);
     }
 
-    /// Collects the nearest buckets in `found`, nearest first, and returns how many of them the rule admits.
+    /// Collects the nearest buckets in `found`, nearest first. Returns how many of them the rule admits.
     fn admitted<T: Coordinate>(&mut self, rule: ProbeRule) -> usize {
         let nearest = self.nearest;
         let key_of_rank = |rank| T::key_up_to(nearest + rule.margin_max(rank));
-        // If `rank` buckets are within the largest margin that the rule admits at that rank, every bucket beyond that
-        // margin has a higher rank. The rule admits none of these.
+        // Consider the largest margin that the rule admits at `rank`. If at least `rank` buckets are within this
+        // margin, every bucket beyond it has a rank of at least `rank`, and is not admitted.
         let enough = |&(rank, key): &(u64, u32)| self.kernel.count_at_most(self.keys, key) >= rank;
         let ranks = (0..self.keys.len().ilog2()).map(|doubled| 1 << doubled);
         let most = ranks.map(|rank| (rank, key_of_rank(rank))).take_while(enough).last();
         self.found.clear();
         self.kernel.at_most(self.keys, most.map_or(key_of_rank(0), |(_, key)| key), self.found);
         self.found.sort_unstable();
-        // At least the nearest bucket is probed, for any threshold.
+        // The nearest bucket is always probed, for any threshold.
         rule.count(self.found.iter().map(|&found| T::measure_of(key_of(found)) - nearest)).max(1)
     }
 
@@ -182,12 +182,12 @@ impl Measured<'_> {
     pub(super) fn place_of<T: Coordinate>(&self, bucket: u32) -> (u64, f64) {
         let key = self.keys[bucket as usize];
         let nearer = if key == 0 { 0 } else { self.kernel.count_at_most(self.keys, key - 1) };
-        // Buckets with equal keys are ranked by their numbers, as they are sorted elsewhere.
+        // Buckets with equal keys are ranked by number, as in `admitted`, which sorts them.
         let equal = self.keys[..bucket as usize].iter().filter(|&&other| other == key).count();
         (nearer + equal as u64, T::measure_of(key) - self.nearest)
     }
 
-    /// Returns the margin of the bucket with a rank, or of the last bucket.
+    /// Returns the margin of the bucket with rank `rank`, or of the last bucket if there are fewer.
     pub(super) fn margin_of_rank<T: Coordinate>(&mut self, rank: usize) -> f64 {
         self.find_all();
         let rank = rank.min(self.found.len() - 1);

@@ -16,21 +16,21 @@ use crate::store::FolderKind;
 /// Set of queries, or of calibration queries.
 #[derive(Clone, Copy)]
 pub(crate) enum QuerySet<'a> {
-    /// Vectors of a source, in their order.
+    /// Vectors of a source, in the order of the source.
     Source(&'a dyn VectorSource),
-    /// Rows of the store that pass the filter, in the order of the store. A row does not find itself.
+    /// Rows of the store that pass the filter, in the order of the store. A row is not its own hit.
     Rows,
-    /// All rows of the store, whether they pass the filter or not. A row does not find itself.
+    /// All rows of the store, even those that do not pass the filter. A row is not its own hit.
     AllRows,
 }
 
-/// Queries of a search, and the queries that its recall is calibrated with.
+/// Queries of a search, and the queries with which its recall is calibrated.
 #[derive(Clone, Copy, Default)]
 pub struct SearchQueries<'a> {
-    /// Vectors to use as queries. If `None`, the rows of the store that pass the filter are the queries; a row does not
-    /// find itself.
+    /// Vectors that are the queries. If `None`, the rows of the store that pass the filter are the queries; a row is
+    /// not its own hit.
     pub source: Option<&'a dyn VectorSource>,
-    /// Vectors with the same distribution as the queries. If `None`, rows of the folder are drawn.
+    /// Vectors with the same distribution as the queries. If `None`, the calibration samples rows of the folder.
     pub calibrate_with: Option<&'a dyn VectorSource>,
 }
 
@@ -40,7 +40,8 @@ impl<'a> SearchQueries<'a> {
         Self { source: Some(source), calibrate_with: None }
     }
 
-    /// Returns the queries and calibration queries as sources. Rows of the folder can be queries of a store only.
+    /// Returns the queries and the calibration queries as sources. Fails if there is no source of queries: only for a
+    /// store can its own rows be the queries.
     pub(crate) fn into_sources(self, kind: FolderKind) -> Result<QuerySources<'a>> {
         let queries = self.source.ok_or_else(|| {
             Error::option(message![
@@ -56,24 +57,24 @@ impl<'a> SearchQueries<'a> {
         self.source.map_or(QuerySet::Rows, QuerySet::Source)
     }
 
-    /// Returns the set from which calibration queries are drawn.
+    /// Returns the set from which calibration queries are sampled.
     pub(super) fn calibration_set(self) -> QuerySet<'a> {
         match (self.calibrate_with, self.source) {
             (Some(source), _) => QuerySet::Source(source),
-            // Queries from a source resemble any row, whichever rows the filter admits.
+            // Queries from a source may resemble any row, even one that does not pass the filter.
             (None, Some(_)) => QuerySet::AllRows,
             (None, None) => QuerySet::Rows,
         }
     }
 
-    /// Returns the bytes held while queries or calibration queries are read.
+    /// Returns the memory in bytes for reading queries or calibration queries.
     pub(super) fn reading_bytes(self, buckets: &Buckets<'_>) -> u64 {
         self.set().reading_bytes(buckets).max(self.calibration_set().reading_bytes(buckets))
     }
 }
 
 impl QuerySet<'_> {
-    /// Returns the number of queries, including rows of a source that are rejected later.
+    /// Returns the number of queries. Includes rows of a source that are rejected later.
     pub(super) fn count<T: Coordinate>(self, searcher: &Searcher<'_, T>) -> u64 {
         match self {
             Self::Source(source) => source.info().rows,
@@ -82,8 +83,8 @@ impl QuerySet<'_> {
         }
     }
 
-    /// Returns the type in which the queries are compared: their own type if coordinates are floats, otherwise the type
-    /// of the store.
+    /// Returns the type in which queries are compared. If coordinates are floats, it is the queries' own type;
+    /// otherwise it is the type of the store.
     pub(super) fn vectors(self, space: Space<'_>) -> VectorType {
         match self {
             Self::Source(source) => SourceQueries { source, space }.vectors(),
@@ -99,7 +100,7 @@ impl QuerySet<'_> {
         }
     }
 
-    /// Returns the bytes held while the queries are read.
+    /// Returns the memory in bytes for reading the queries.
     pub(super) fn reading_bytes(self, buckets: &Buckets<'_>) -> u64 {
         match self {
             Self::Source(source) => SourceQueries { source, space: buckets.space() }.reading_bytes(),
@@ -139,7 +140,7 @@ impl QuerySet<'_> {
         let loads = Load::each(buckets.count());
         let memory = least_read_ahead(buckets.extents(), true);
         let ahead = ReadAhead::new(context, "queries", buckets, true, memory, loads, &context.cancel)?;
-        // With a filter, only the parts of buckets that have rows that pass are read.
+        // If there is a filter, only the parts of buckets that contain passing rows are read.
         let mut ahead = if only.is_some() { ahead.in_parts() } else { ahead };
         while let Some(stored) = ahead.next_bucket()? {
             let members = stored.members(buckets)?;

@@ -30,19 +30,19 @@ pub(super) struct StoreSearch<'a, T: Coordinate> {
     pub(super) options: &'a SearchOptions,
     /// Columns that hits carry, if any.
     pub(super) carried: Option<CarriedColumns<'a>>,
-    /// Bytes of a query while its batch is answered.
+    /// Memory in bytes of a query while its batch is answered.
     pub(super) query_bytes: u64,
 }
 
-/// Columns that hits carry.
+/// Columns that hits carry, and how to find their rows.
 #[derive(Clone, Copy)]
 pub(super) struct CarriedColumns<'a> {
     pub(super) columns: &'a ResultColumns<'a>,
-    /// Position of the first row of each bucket.
+    /// Position in bucket order of the first row of each bucket.
     pub(super) starts: &'a [u32],
 }
 
-/// Answers batches of queries by probes.
+/// Search that answers batches of queries by probing buckets.
 struct Probing<'a, T: Coordinate> {
     searcher: &'a Searcher<'a, T>,
     target: QueryTarget,
@@ -89,7 +89,7 @@ impl<T: Coordinate> BatchSearch for Probing<'_, T> {
 }
 
 impl<T: Coordinate> StoreSearch<'_, T> {
-    /// Decides how to search, then answers all queries.
+    /// Chooses the probes, then answers all queries.
     ///
     /// # Errors
     /// If the budget is too small, queries or buckets cannot be read, or the sink fails.
@@ -101,7 +101,7 @@ impl<T: Coordinate> StoreSearch<'_, T> {
         let (count, calibration_queries) = (queries.count(searcher), self.calibration_queries);
         let plan = ProbePlan::of(searcher, count, calibration_queries, options.goal(), options.seed, None)?;
         let planning_seconds = watch.lap();
-        // From here on, only the work for the queries is counted.
+        // Resets the counters, so that they count only the work for the queries after this.
         let calibration = searcher.counts.take(buckets.read_counts());
         let at_once = searcher.queries_at_once(query_bytes) as usize;
         let read = |answer: &mut dyn FnMut(_) -> Result<()>| queries.each(searcher, at_once, answer);

@@ -21,33 +21,33 @@ use crate::query::QueryTarget;
 
 /// Purpose of the memory in error messages.
 const PURPOSE: &str = "this search";
-/// Bytes of a probe: an entry in the list of the query and one in the list of the bucket.
+/// Memory of a probe in bytes: an entry in the list of the query, and an entry in the list of the bucket.
 const BYTES_OF_VISIT: u64 = 2 * size_of::<u32>() as u64;
-/// Number of hits for which a query without a limit on hits reserves memory.
+/// Number of hits for which memory is reserved per query, if the target does not limit their number.
 const HITS_EXPECTED: u64 = 1_000;
-/// Largest number of queries searched at once. More are not faster.
+/// Maximum number of queries that are searched at once. More are not faster.
 const QUERIES_MAX: u64 = 1 << 17;
 
 /// Store opened for searching, with its centers in memory.
 pub(crate) struct Searcher<'a, T: Coordinate> {
-    /// Context with the budget of the run.
+    /// Context with the memory of the run.
     pub(crate) context: &'a Context,
     pub(crate) buckets: &'a Buckets<'a>,
     /// Members that can be hits; `None` if all can.
     pub(super) subset: Option<Subset<'a>>,
-    /// Threshold that the K nearest must meet in addition, if any.
+    /// Threshold that the K nearest must also meet, if any.
     pub(super) within: Option<Predicate>,
     pub(crate) loaded: Arc<LoadedCenters<T>>,
     pub(crate) counts: Counts,
 }
 
-/// Centers of a store in memory. One searcher after the other may use them.
+/// Centers of a store in memory. They can be used by one searcher after the other.
 pub(crate) struct LoadedCenters<T: Coordinate> {
     pub(crate) panel: Panel<T>,
     pub(super) prober: Prober<T>,
-    /// Bytes that searchers read ahead.
+    /// Memory of searchers for read-ahead, in bytes.
     pub(crate) read_ahead: u64,
-    /// Memory of everything but queries.
+    /// Memory of everything except queries.
     _memory: Reservation,
 }
 
@@ -61,17 +61,17 @@ pub(crate) struct Counts {
 
 /// Work done between two points in time.
 pub(crate) struct Counted {
-    /// Number of computed distances between pairs.
+    /// Number of computed distances between queries and members.
     pub(super) compared: u64,
     pub(super) center_distances: u64,
-    /// Number of probes, over all queries.
+    /// Number of probes of all queries together.
     pub(super) probed: u64,
-    /// All reads up to the end of the work.
+    /// All reads since the start of the run, up to the end of this work.
     pub(super) reads: ReadCounts,
 }
 
 impl Counts {
-    /// Counts distances of pairs, and probes.
+    /// Adds computed distances and probes to the counters.
     pub(super) fn add_compared(&self, compared: u64, probed: u64) {
         self.compared.fetch_add(compared, Ordering::Relaxed);
         self.probed.fetch_add(probed, Ordering::Relaxed);
@@ -81,14 +81,14 @@ impl Counts {
         self.center_distances.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Adds the counters of `other`, which become 0.
+    /// Adds the counters of `other`, and resets these to 0.
     pub(super) fn add(&self, other: &Self) {
         let Counted { compared, center_distances, probed, .. } = other.take(ReadCounts::default());
         self.add_compared(compared, probed);
         self.add_center_distances(center_distances);
     }
 
-    /// Returns the work done since the last call and resets the counters. `reads` are all reads so far.
+    /// Returns the work done since the last call, and resets the counters. `reads` are all reads so far.
     pub(crate) fn take(&self, reads: ReadCounts) -> Counted {
         let of = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
         let [compared, center_distances, probed] = [&self.compared, &self.center_distances, &self.probed].map(of);
@@ -99,13 +99,13 @@ impl Counts {
 /// Queries in memory, in the form in which they are compared.
 pub(crate) struct Queries<T> {
     pub(super) members: Members<T>,
-    /// Bucket and position of each query, if the queries are rows of the store.
+    /// Bucket of each query, and its position in the bucket, if the queries are rows of the store.
     pub(super) places: Option<Vec<(u32, u32)>>,
 }
 
 impl<T: Coordinate> LoadedCenters<T> {
-    /// Reads the centers and reserves the memory that does not depend on the number of queries. `spare` bytes are free
-    /// beyond the least that the search needs.
+    /// Reads the centers, and reserves the memory that does not depend on the number of queries. `spare` is the number
+    /// of bytes that are free in addition to the least memory of the search.
     ///
     /// # Errors
     /// If the budget is too small, or if the centers are damaged.
@@ -120,7 +120,8 @@ impl<T: Coordinate> LoadedCenters<T> {
 }
 
 impl<'a, T: Coordinate> Searcher<'a, T> {
-    /// Opens a store for one search. `spare` bytes are free beyond the least that it needs.
+    /// Opens a store for one search. `spare` is the number of bytes that are free in addition to the least memory of
+    /// the search.
     ///
     /// # Errors
     /// As [`LoadedCenters::read`].
@@ -128,7 +129,7 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         Ok(Self::with_centers(context, buckets, LoadedCenters::read(context, buckets, spare)?.into()))
     }
 
-    /// Returns a searcher with the centers of these buckets.
+    /// Creates a searcher with centers that were already read.
     pub(crate) fn with_centers(context: &'a Context, buckets: &'a Buckets<'a>, loaded: Arc<LoadedCenters<T>>) -> Self {
         Self { context, buckets, subset: None, within: None, loaded, counts: Counts::default() }
     }
@@ -143,7 +144,7 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         Self { within, ..self }
     }
 
-    /// Returns the empty result of a query. The member at `but` is never a hit.
+    /// Returns the empty result of a query. The member at `but` is excluded from the hits.
     pub(super) fn none_found(&self, target: QueryTarget, but: Option<(u32, u32)>) -> Nearest {
         let none = target.among(self.all_rows()).nearest(self.buckets.metric(), but);
         match self.within {
@@ -162,8 +163,8 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         self.subset.map_or_else(|| self.buckets.extent(bucket).rows.into(), |subset| subset.rows(bucket))
     }
 
-    /// Returns the least bytes of a search if all queries take `queries_bytes`. Allows for a query that probes every
-    /// bucket.
+    /// Returns the least memory in bytes of a search if all queries take `queries_bytes`. It suffices even if a query
+    /// probes every bucket.
     pub(crate) fn least_bytes(buckets: &Buckets<'_>, threads: usize, queries_bytes: u64) -> u64 {
         // Half of the memory is for queries.
         let visits = 4 * BYTES_OF_VISIT * u64::from(buckets.count());
@@ -171,7 +172,7 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         queries_bytes.saturating_add(fixed + visits)
     }
 
-    /// Returns the bytes of centers and workers.
+    /// Returns the memory in bytes of centers and workers.
     fn fixed_bytes(buckets: &Buckets<'_>, threads: usize) -> u64 {
         let (centers, dimensions) = (buckets.extents().len(), buckets.space().dimensions());
         let a_worker = NearestSearch::<T>::memory_bytes(buckets.rows_max(), dimensions);
@@ -181,29 +182,30 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
             + threads.max(1) as u64 * a_worker
     }
 
-    /// Returns the bytes of a query: as stored, as coordinates, its hits, and an entry in each list.
+    /// Returns the memory in bytes of a query: its stored vector, its coordinates, its hits, and an entry in each
+    /// list.
     pub(crate) fn bytes_of_query(buckets: &Buckets<'_>, queries: VectorType, target: QueryTarget) -> u64 {
         let answers = match target {
             QueryTarget::Nearest(k) => Nearest::memory_bytes(k.min(buckets.rows())),
-            // Hits are in a heap that doubles as it grows.
+            // The hits are in a heap that doubles when it grows.
             QueryTarget::Within(_) => Nearest::memory_bytes(2 * HITS_EXPECTED.min(buckets.rows())),
         };
         answers.saturating_add(Self::bytes_of_vector(buckets, queries))
     }
 
-    /// Returns the bytes of a query without its hits.
+    /// Returns the memory in bytes of a query without its hits.
     pub(super) fn bytes_of_vector(buckets: &Buckets<'_>, queries: VectorType) -> u64 {
         let members = Members::<T>::memory_bytes(1, buckets.space().of_queries(queries));
         2 * queries.bytes() as u64 + members + 64
     }
 
-    /// Returns the number of queries to search at once, at least one, if each takes `query_bytes`. Half of the memory
-    /// is for lists of their probes.
+    /// Returns the number of queries to search at once if each takes `query_bytes`. It is at least 1. Half of the
+    /// memory is for the lists of their probes.
     pub(crate) fn queries_at_once(&self, query_bytes: u64) -> u64 {
         (self.context.budget().free() / 2 / query_bytes).clamp(1, QUERIES_MAX)
     }
 
-    /// Measures some queries against all centers.
+    /// Computes the distances of some queries to all centers, and calls `work` with them. Returns the results.
     pub(super) fn measure<R: Send>(
         &self,
         queries: &Queries<T>,
@@ -216,8 +218,8 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         Ok(measured)
     }
 
-    /// Returns the probes of some queries by a rule, with at least `least_rows` rows for each query. Returns `None` if
-    /// memory does not hold the probes of several queries.
+    /// Returns the probes of a range of queries according to a rule. The buckets of each query have at least
+    /// `least_rows` rows. Returns `None` if there are several queries and memory is too small for their probes.
     pub(super) fn visits(
         &self,
         queries: &Queries<T>,
@@ -232,10 +234,9 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
             let mut list: Vec<u32> = measured.probed::<T>(probes, least_rows, |bucket| self.rows(bucket)).collect();
             list.shrink_to_fit();
             let bytes = list.len() as u64 * BYTES_OF_VISIT;
-            // Threads share the free memory. A list that does not fit ends the attempt, unless there is only one
-            // query.
+            // All threads share the free memory. If a list does not fit, the attempt ends.
             let fits = room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |room| room.checked_sub(bytes)).is_ok();
-            // A single query cannot be split further: if its list does not fit, reserving it below is refused.
+            // A single query cannot be divided further. If its list does not fit, the reservation below fails.
             if fits || range.len() == 1 { Some(list) } else { None }
         })?;
         let Some(lists) = lists.into_iter().collect::<Option<Vec<_>>>() else { return Ok(None) };
@@ -244,8 +245,8 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         Ok(Some((Visits::of_lists(&lists, range.start, buckets.count()), memory)))
     }
 
-    /// Reads the probed buckets in one pass and calls `work` with each bucket and the queries that probe it. Results
-    /// are in the order of the buckets.
+    /// Reads the probed buckets in one pass. Calls `work` with each bucket and the queries that probe it. Returns the
+    /// results in the order of the buckets.
     pub(super) fn look<S, R: Send>(
         &self,
         visits: &Visits,
@@ -255,7 +256,7 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         let Self { context, buckets, ref loaded, .. } = *self;
         let LoadedCenters { panel: ref centers, read_ahead, .. } = **loaded;
         let pass = BucketPass { context, buckets, centers, phase: "search", read_ahead };
-        // A bucket without members that can be hits is not read.
+        // A bucket is not read if none of its members can be a hit.
         let loads = visits.loads(buckets.count()).filter(|load| self.rows(load.bucket) > 0);
         let state = || (state(), Vec::new());
         pass.run_over(loads, state, |(state, buffer), number, bucket| {
@@ -275,7 +276,8 @@ impl<T: Coordinate> Queries<T> {
     }
 
     /// Groups the queries of a range by bucket, if they are rows of the store. A group has the queries of one bucket.
-    /// Those of the following buckets join it while it has fewer than `least` queries and would not exceed `most`.
+    /// The queries of the following buckets are added while the group has fewer than `least` queries and would not
+    /// have more than `most`.
     pub(super) fn groups(&self, range: Range<u32>, least: usize, most: usize) -> Vec<Vec<(u32, Range<u32>)>> {
         let Some(places) = &self.places else { return Vec::new() };
         let bucket = |query: u32| places[query as usize].0;
@@ -293,7 +295,7 @@ impl<T: Coordinate> Queries<T> {
         groups
     }
 
-    /// Converts stored queries of type `vectors`, which may differ from the type of the store.
+    /// Converts stored queries of type `vectors`. This type may differ from the type of the store.
     pub(crate) fn new(
         searcher: &Searcher<'_, T>,
         vectors: VectorType,

@@ -7,18 +7,19 @@ use crate::plan::Load;
 
 /// Queries that probe each bucket.
 pub(crate) enum Visits {
-    /// All of these queries probe the buckets that are flagged.
+    /// All queries probe the same buckets. Holds the queries, and a flag for each bucket.
     All(Vec<u32>, Vec<bool>),
-    /// End of each bucket's queries, and the queries. Small if each query probes few buckets.
+    /// The end of each bucket's queries in a list, and the list itself, which has the queries bucket by bucket. Small
+    /// if each query probes few buckets.
     Listed(Vec<usize>, Vec<u32>),
     /// One bit per bucket and query.
     Marked(Marks),
 }
 
 impl Visits {
-    /// Inverts `lists`, the buckets that each query probes; the first query is number `first`.
+    /// Inverts `lists`, which has the buckets that each query probes. The first query has number `first`.
     pub(crate) fn of_lists(lists: &[Vec<u32>], first: u32, buckets: u32) -> Self {
-        // A counting sort by bucket, which keeps the queries of a bucket in ascending order.
+        // This is a counting sort by bucket. It keeps the queries of a bucket in ascending order.
         let mut ends = vec![0; buckets as usize];
         lists.iter().flatten().for_each(|&bucket| ends[bucket as usize] += 1);
         let mut end = 0;
@@ -78,7 +79,7 @@ impl Visits {
     }
 }
 
-/// One bit per bucket and query. Threads may change bits at the same time if they work on different queries.
+/// One bit per bucket and query. Several threads may change bits at once if they work on different queries.
 pub(crate) struct Marks {
     words: Vec<AtomicU64>,
     /// Words per bucket.
@@ -97,7 +98,7 @@ impl Marks {
         Self { words, of_bucket, first: queries.start }
     }
 
-    /// Returns the bytes that [`Marks::none`] allocates.
+    /// Returns the memory of [`Marks::none`] in bytes.
     pub(super) fn bytes(buckets: u32, queries: &Range<u32>) -> u64 {
         u64::from(buckets) * (queries.len().div_ceil(Self::BITS) * size_of::<u64>()) as u64
     }
@@ -110,7 +111,7 @@ impl Marks {
 
     pub(super) fn set(&self, bucket: u32, query: u32) {
         let (word, bit) = self.place(bucket, query);
-        // Relaxed suffices: other threads read the mark only after this pass has ended.
+        // Relaxed suffices: other threads read the marks only after this pass has ended.
         word.fetch_or(bit, Ordering::Relaxed);
     }
 

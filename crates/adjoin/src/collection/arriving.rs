@@ -1,5 +1,5 @@
-//! Columns of new rows, converted from the columns of their source to the types of the collection. A value that would
-//! change is refused.
+//! Columns of new rows, converted from the types of their source to the types of the collection. Converts only without
+//! loss: a value that the conversion would change is refused.
 
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, new_null_array};
 use arrow_cast::display::array_value_to_string;
@@ -15,12 +15,12 @@ use crate::base::message::{Message, message};
 use crate::base::options::format_bytes;
 use crate::source::{Attributes, NumberedTables, VectorSource};
 
-/// Most bytes of a row's columns: everything that handles rows holds several at a time.
+/// Most bytes of the columns of one row. Rows are processed several at a time, so this bounds the memory for a group.
 const ROW_BYTES_MAX: usize = 1 << 20;
 /// Most characters of a value in a message.
 const SHOWN_MAX: usize = 60;
 
-/// The columns of a source that the rows of a collection have.
+/// Columns of a source, restricted to those that the collection has.
 pub(super) struct Arriving<'a> {
     source: &'a dyn VectorSource,
     attributes: &'a [Attribute],
@@ -28,7 +28,8 @@ pub(super) struct Arriving<'a> {
 }
 
 impl<'a> Arriving<'a> {
-    /// Selects the columns of a source. `collection` is the collection's name, for messages.
+    /// Selects the columns of `source` that match `attributes`. `collection` is the name of the collection, for
+    /// messages.
     ///
     /// # Errors
     /// If the source lacks one of the columns, or has it with an incompatible type.
@@ -56,7 +57,7 @@ impl<'a> Arriving<'a> {
         Ok(Self { source, attributes, columns: Some(columns) })
     }
 
-    /// Starts reading the columns at the first row.
+    /// Starts a scan of the columns, from the first row.
     ///
     /// # Errors
     /// If the source cannot be read.
@@ -76,14 +77,14 @@ pub(super) fn check_columns(
     Arriving::of(context, source, attributes, collection).map(drop)
 }
 
-/// Columns that are read row by row.
+/// Scan of the columns of a source, row by row.
 pub(super) struct ArrivingRows<'a> {
     of: &'a Arriving<'a>,
-    /// `None` if rows have no columns.
+    /// `None` if the collection has no columns.
     tables: Option<NumberedTables<'a>>,
-    /// The rows of the last table.
+    /// Packed rows of the table that was read last.
     packed: PackedRows,
-    /// How many of these rows were taken.
+    /// Number of rows of `packed` that were already returned.
     taken: usize,
 }
 
@@ -139,7 +140,7 @@ impl Arriving<'_> {
     }
 }
 
-/// Returns whether some values of a type can be converted to a kind without change.
+/// Returns whether a column of type `from` may hold values that convert to `kind` without loss.
 fn may_become(from: &DataType, kind: AttributeKind) -> bool {
     let is_time = matches!(from, DataType::Date32 | DataType::Date64 | DataType::Timestamp(..));
     match kind {
@@ -151,13 +152,13 @@ fn may_become(from: &DataType, kind: AttributeKind) -> bool {
     }
 }
 
-/// Converts values to a kind. The error has the position of the first value that cannot be converted, and the reason.
+/// Converts a column to `kind`. The error holds the index of the first value that cannot be converted, and the reason.
 fn converted(column: &ArrayRef, kind: AttributeKind) -> std::result::Result<ArrayRef, (usize, String)> {
     let to = kind.data_type();
     if *column.data_type() == to {
         return Ok(column.clone());
     }
-    // A source without any value in a column has no type for it.
+    // If all values of a column are null, its source may have no type for it.
     if *column.data_type() == DataType::Null {
         return Ok(new_null_array(&to, column.len()));
     }
@@ -167,8 +168,8 @@ fn converted(column: &ArrayRef, kind: AttributeKind) -> std::result::Result<Arra
         (k, format!("{cut:?}, which no {kind} is; correct it, or leave it out"))
     };
     let cast = |column: &ArrayRef, to: &DataType| {
-        // A safe cast yields null for a value that it cannot convert, which shows the row; a strict one would fail
-        // without it.
+        // With `safe`, a value that cannot be cast becomes null, so its row can be reported. A strict cast fails
+        // without naming the row.
         let lenient = CastOptions { safe: true, ..CastOptions::default() };
         cast_with_options(column, to, &lenient).map_err(|_| refused(0))
     };
@@ -181,8 +182,8 @@ fn converted(column: &ArrayRef, kind: AttributeKind) -> std::result::Result<Arra
     if let Some(k) = (0..found.len()).find(|&k| found.is_null(k) && from.is_valid(k)) {
         return Err(refused(k));
     }
-    // A time can be written as several texts, so those are checked as times. Any other value must be equal after
-    // conversion back.
+    // Several texts can denote one time, so a text is checked as a time below. Any other value must equal the original
+    // after it is converted back.
     if from.data_type().is_string() {
         let is_exact = |k: usize| found.is_null(k) || is_exact_time(&text_of(&from, k), kind);
         return (0..found.len()).find(|&k| !is_exact(k)).map_or(Ok(found.clone()), |k| Err(refused(k)));
@@ -199,19 +200,19 @@ fn text_of(texts: &ArrayRef, k: usize) -> String {
     array_value_to_string(texts, k).unwrap_or_default()
 }
 
-/// Returns whether the text of a date or time, which was parsed, holds no more than a value of the kind: Arrow drops
-/// the time of day of a date, and fractions of a microsecond.
+/// Returns whether parsing `text` as `kind` lost nothing. When Arrow parses a date, it drops the time of day. When it
+/// parses a time, it drops fractions of a microsecond.
 fn is_exact_time(text: &str, kind: AttributeKind) -> bool {
     let fraction = text.split_once(['.', ',']).map_or("", |(_, rest)| rest);
     let digits = fraction.split(|character: char| !character.is_ascii_digit()).next().unwrap_or_default();
     match kind {
         AttributeKind::Date => {
-            // A date takes the first 10 characters. Digits of a time after it would be lost.
+            // A date consists of the first 10 characters. A time of day after it is lost unless it is midnight.
             let time = text.trim_start().get(10..).unwrap_or_default();
             let zone = time.rfind(['Z', 'z', '+', '-']).unwrap_or(time.len());
             !time.bytes().take(zone).any(|byte| (b'1'..=b'9').contains(&byte))
         }
-        // Microseconds have six digits; further ones would be lost.
+        // Microseconds are six digits of the fraction. Further digits are lost unless they are zero.
         AttributeKind::Timestamp => digits.bytes().skip(6).all(|digit| digit == b'0'),
         _ => true,
     }

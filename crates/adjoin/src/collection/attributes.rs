@@ -1,5 +1,5 @@
-//! The columns that rows have in addition to vector and id. They are set when a collection is created, and equal for
-//! all rows.
+//! Columns that rows have in addition to vector and id. They are set when the collection is created, and all rows have
+//! the same columns.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -12,11 +12,11 @@ use crate::base::choice::{Choice, choices};
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
 
-/// Most columns of a row, so that a manifest stays small.
+/// Most columns of a collection. The bound keeps the manifest small.
 const ATTRIBUTES_MAX: usize = 100;
 /// Most bytes of a column name.
 const NAME_BYTES_MAX: usize = 128;
-/// Names that all rows have anyway; `Collection.get` in Python uses them.
+/// Names that columns must not have: `Collection.get` in Python uses them for the id and the vector.
 const RESERVED: [&str; 2] = ["id", "vector"];
 
 /// A column that rows have in addition to vector and id. Any of its values may be null.
@@ -48,7 +48,7 @@ pub enum AttributeKind {
 }
 
 impl AttributeKind {
-    /// Returns the Arrow type of such a column.
+    /// Returns the Arrow type of a column of this type.
     pub fn data_type(self) -> DataType {
         match self {
             Self::Text => DataType::Utf8,
@@ -70,7 +70,7 @@ choices! {
 impl FromStr for Attribute {
     type Err = Error;
 
-    /// Parses `year:int64`: a name, which may have colons, and a type.
+    /// Parses a name, a colon and a type, such as `year:int64`. The name may contain colons.
     fn from_str(text: &str) -> Result<Self> {
         let there = AttributeKind::names().join(", ");
         let parsed = text
@@ -81,7 +81,7 @@ impl FromStr for Attribute {
     }
 }
 
-/// Checks that rows can have these columns.
+/// Checks the names and the number of columns for a new collection.
 ///
 /// # Errors
 /// If a name is empty, too long, reserved or given twice, or there are too many.
@@ -105,7 +105,7 @@ pub(super) fn check(attributes: &[Attribute]) -> Result<()> {
     Ok(())
 }
 
-/// Returns the schema of tables with exactly these columns.
+/// Returns the Arrow schema of tables with these columns, in this order.
 pub(super) fn schema(attributes: &[Attribute]) -> SchemaRef {
     let field = |attribute: &Attribute| Field::new(&attribute.name, attribute.kind.data_type(), true);
     Arc::new(Schema::new(attributes.iter().map(field).collect::<Vec<_>>()))

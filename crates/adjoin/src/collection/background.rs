@@ -1,4 +1,4 @@
-//! Merges in the background.
+//! Background merges, which a thread of the writing process starts when they are due.
 
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
@@ -12,19 +12,19 @@ use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::report::Cancel;
 
-/// A merge also begins when more than one row in `DELETED_SHARE` of the long-term index is deleted, since walks still pass
-/// through deleted rows.
+/// A merge is due when more than one in `DELETED_SHARE` rows of the long-term index is deleted, even if few rows are
+/// in memory. Walks still pass through deleted rows, so they slow searches down.
 const DELETED_SHARE: u64 = 4;
 
-/// Merges a collection whenever a merge is due, until it is dropped. Dropping it cancels a running merge without any
-/// effect on the collection: all rows are still in the log.
+/// Background thread that merges a collection whenever a merge is due, until this value is dropped. Dropping it
+/// cancels a running merge. The collection is then unchanged, since all rows are still in the log.
 pub struct Merger {
     collection: Arc<Collection>,
     cancel: Cancel,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Guard of the merge thread. When the thread ends, even by a panic, writes no longer wait for it.
+/// Guard of the merge thread. When the thread ends, by a panic too, it releases the writes that wait for a merge.
 struct Merging<'a>(&'a Backpressure);
 
 impl Drop for Merging<'_> {
@@ -42,18 +42,19 @@ impl Drop for Merging<'_> {
 }
 
 impl Merger {
-    /// Starts the merge thread. A merge begins when the rows in memory take `at_bytes`; by default, a part of the budget.
+    /// Starts the merge thread. A merge begins when the rows in memory take `at_bytes`. The default is a fraction of
+    /// the budget.
     ///
     /// # Errors
-    /// If `at_bytes` is out of range, the collection is open for reading only or has a merger already, a merge would not
-    /// fit into the budget, or the thread cannot be started.
+    /// If `at_bytes` is too small, the collection is open for reading only or already has a merger, the budget is too
+    /// small for a merge, or the thread cannot be started.
     pub fn start(collection: &Arc<Collection>, at_bytes: Option<u64>) -> Result<Self> {
         let usual = MergerOptions::of(&collection.context);
         start_merger(collection, MergerOptions { at_bytes: at_bytes.unwrap_or(usual.at_bytes), ..usual })
     }
 }
 
-/// Starts a merge thread with options of its own.
+/// Starts the merge thread with the given options.
 ///
 /// # Errors
 /// As [`Merger::start`].
@@ -82,7 +83,7 @@ pub fn start_merger(collection: &Arc<Collection>, options: MergerOptions) -> Res
 
 impl Drop for Merger {
     fn drop(&mut self) {
-        // A forked child does not have the thread, and may find the locks locked.
+        // A forked child has a copy of this value but not the thread, and the locks may be held forever.
         if self.collection.check_creator().is_err() {
             self.thread.take().into_iter().for_each(std::mem::forget);
             return;
@@ -103,7 +104,7 @@ impl Drop for Merger {
 }
 
 impl Collection {
-    /// Merges whenever a merge is due, until the merger is dropped.
+    /// Runs in the merge thread: merges whenever a merge is due, until the merger is dropped.
     fn merge_when_due(&self, context: &Context) {
         let Ok(writer) = self.writer() else { return };
         let _merging = Merging(&writer.pressure);
@@ -119,7 +120,7 @@ impl Collection {
         }
     }
 
-    /// Waits before a write of `bytes` if merges have fallen behind.
+    /// Delays a write of `bytes` if merges have fallen behind the writes.
     ///
     /// # Errors
     /// If the write is cancelled in the meantime, or its deadline passes.
@@ -127,8 +128,8 @@ impl Collection {
         self.writer()?.pressure.keep_pace(bytes, &|| self.held(), cancel)
     }
 
-    /// Waits until the current or the next merge has ended, for the memory that it frees. Returns whether it succeeded;
-    /// `false` at once if there is nothing to merge, or no merger.
+    /// Waits until the running or the next merge has ended and freed its memory. Returns whether that merge succeeded.
+    /// Returns `false` at once if there is nothing to merge or no merger.
     ///
     /// # Errors
     /// If the write is cancelled in the meantime, or its deadline passes.
@@ -148,7 +149,7 @@ impl Collection {
         writer.log.failure().or_else(of_merger)
     }
 
-    /// Wakes the merger if a merge is due after a write.
+    /// Wakes the merge thread if a merge is due. Called after each write.
     pub(super) fn tell_merger(&self) -> Result<()> {
         self.writer()?.pressure.tell(&|| self.held());
         Ok(())

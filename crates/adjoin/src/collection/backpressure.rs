@@ -1,4 +1,4 @@
-//! When merges begin, and how writes are slowed down if merges fall behind.
+//! Decides when merges begin, and how long writes wait if merges fall behind.
 
 use std::time::{Duration, Instant};
 
@@ -8,33 +8,36 @@ use crate::base::error::{Error, Result};
 use crate::base::options::format_bytes;
 use crate::base::report::Cancel;
 
-/// A merge begins when rows in memory exceed `1 / AT_SHARE` of the budget, or `AT_BYTES`: each query is compared with
-/// all of them.
+/// By default, a merge begins when the rows in memory take `1 / AT_SHARE` of the budget, but at most `AT_BYTES`. The
+/// bound limits the time of searches, which compare each query with all of these rows.
 const AT_SHARE: u64 = 8;
 const AT_BYTES: u64 = 64 << 20;
-/// Smallest limit at which merges may begin.
+/// Smallest valid value of [`MergerOptions::at_bytes`].
 const AT_BYTES_MIN: u64 = 64 << 10;
-/// Writes wait for the end of a merge if rows in memory exceed `MOST` times the limit at which it begins.
+/// A write waits for the end of a merge if the rows in memory would take more than `MOST` times
+/// [`MergerOptions::at_bytes`].
 const MOST: u64 = 2;
-/// When a merge begins, writes may use this fraction of the remaining memory at any rate. The rest is released as the
-/// merge proceeds.
+/// Writes have some memory left between the start of a merge and the point at which they must wait for its end. They
+/// may use this fraction of that memory at once. The rest is released as the merge proceeds.
 const FREE_SHARE: f64 = 0.5;
-/// A merge that takes longer than the last one is expected to take this much longer.
+/// Expected remaining time of a merge that takes longer than the last one, in seconds.
 const MORE_SECONDS: f64 = 5.0;
-/// Delay before a failed merge is tried again. Each further failure doubles it, `RETRY_DOUBLINGS` times at most.
+/// Delay before a failed merge is tried again. Each further failure doubles the delay, at most `RETRY_DOUBLINGS`
+/// times.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 const RETRY_DOUBLINGS: u32 = 3;
-/// Interval at which waiting threads check for cancellation.
+/// Interval at which a waiting thread checks whether it is cancelled.
 const LOOK_AFTER: Duration = Duration::from_millis(100);
 
-/// When merges begin in the background, and the resources that they use.
+/// Options of background merges: when they begin, and which resources they use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MergerOptions {
     /// Bytes of rows in memory at which a merge begins.
     pub at_bytes: u64,
     /// Threads of a merge. They run at low priority, so searches get the cores that they need.
     pub threads: usize,
-    /// Delay before a failed merge is tried again. Each further failure doubles it, up to eight times the delay.
+    /// Delay before a failed merge is tried again. Each further failure doubles the delay, up to eight times its first
+    /// value.
     pub retry_after: Duration,
 }
 
@@ -62,7 +65,7 @@ pub(super) struct Backpressure {
     pub(super) changed: Condvar,
 }
 
-/// How merges proceed, and how long writes waited for them.
+/// Progress of the merger, and the time that writes waited for it.
 #[derive(Default)]
 pub(super) struct Shared {
     /// `None` if the collection has no merger.
@@ -73,22 +76,23 @@ pub(super) struct Shared {
 /// State of the merger.
 pub(super) struct Pacing {
     options: MergerOptions,
-    /// Start of the running merge, and the bytes of rows in memory at that time.
+    /// Time at which the running merge began, and the bytes that the rows in memory took then. `None` if no merge is
+    /// running.
     pub(super) begun: Option<(Instant, u64)>,
     /// Duration of the last merge.
     last_seconds: f64,
     /// Consecutive failed merges.
     failures: u32,
-    /// Time from which on the next merge may begin, after a failure.
+    /// Earliest time of the next merge. `None` unless the last merge failed.
     retry_at: Option<Instant>,
-    /// Merges that have ended, failed ones included.
+    /// Number of merges that have ended, including failed ones.
     attempts: u64,
-    /// Whether a write waits for memory that a merge may free.
+    /// Whether a write waits for a merge to free memory.
     is_asked_for: bool,
     pub(super) is_ended: bool,
 }
 
-/// How often writes waited for merges, and how long.
+/// Number of writes that waited for merges, and their total waiting time.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Waits {
     pub(super) count: u64,
@@ -99,7 +103,7 @@ pub(super) struct Waits {
     pub(super) is_broken: bool,
 }
 
-/// Memory and deletions that the next merge would clear.
+/// Rows in memory and deleted rows that the next merge would remove.
 pub(super) struct MergeFootprint {
     pub(super) bytes: u64,
     /// Whether the deleted rows of the long-term index alone make a merge due.
@@ -107,7 +111,7 @@ pub(super) struct MergeFootprint {
 }
 
 impl Backpressure {
-    /// Waits until a merge is due, and marks it as begun. Returns `false` if the merger has been dropped.
+    /// Waits until a merge is due, and records its start. Returns `false` if the merger has been dropped.
     pub(super) fn wait_until_due(&self, held: &dyn Fn() -> MergeFootprint) -> bool {
         let mut state = lock(&self.state);
         loop {
@@ -226,27 +230,28 @@ impl Pacing {
         self.is_wanted(held) && self.retry_at.is_none_or(|at| at <= Instant::now())
     }
 
-    /// Returns how long a write of `bytes` must wait. `seen` is the number of merges that had ended when the write
-    /// arrived.
+    /// Returns how long a write of `bytes` waits before it asks again, or `None` if it may proceed. `seen` is the
+    /// number of merges that had ended when the write arrived.
     fn wait(&self, held: &MergeFootprint, bytes: u64, seen: u64) -> Option<Duration> {
         let (after, most) = (held.bytes + bytes, self.options.at_bytes * MOST);
         if self.is_ended {
             return None;
         }
         if self.failures > 0 {
-            // Each write waits for one more attempt. Beyond that, the budget decides.
+            // A write waits for one more attempt only. After that, the budget alone decides whether the write is
+            // accepted.
             let comes = self.begun.is_some() || self.is_wanted(held);
             return (after > most && comes && self.attempts == seen).then_some(LOOK_AFTER);
         }
-        // If no merge is due, the wait would never end.
+        // Waits only if a merge is due: otherwise nothing would end the wait.
         let Some((begun, before)) = self.begun else {
             return (after > most && self.is_due(held)).then_some(LOOK_AFTER);
         };
         let (room, came) = (most.saturating_sub(before).max(1) as f64, after.saturating_sub(before) as f64);
         let elapsed = begun.elapsed().as_secs_f64();
         let expected = self.last_seconds.max(elapsed + MORE_SECONDS);
-        // Beyond the free fraction, writes may use the room at the rate at which the merge proceeds: a write that
-        // fills all of it waits until the expected end.
+        // The memory after the free fraction is released in proportion to the elapsed part of the merge. A write that
+        // uses the last byte waits until the expected end of the merge.
         let at = (came / room - FREE_SHARE) / (1.0 - FREE_SHARE) * expected;
         (at > elapsed).then(|| Duration::from_secs_f64((at - elapsed).min(LOOK_AFTER.as_secs_f64())))
     }
@@ -268,7 +273,7 @@ mod tests {
 
     #[test]
     fn writes_wait_longer_as_free_memory_shrinks() {
-        // Half of the 1,000 bytes left is free.
+        // Writes may use half of the remaining 1,000 bytes at once.
         for bytes in [0, 500] {
             assert_eq!(pacing(Some((0.0, 1_000)), 100.0).wait(&LARGE, bytes, 0), None);
         }
@@ -276,16 +281,16 @@ mod tests {
             |bytes| pacing(Some((0.0, 1_000)), 0.1).wait(&LARGE, bytes, 0).map_or(0.0, |wait| wait.as_secs_f64());
         let waits: Vec<f64> = (500..=1_000).step_by(5).map(wait).collect();
         assert!(waits.is_sorted() && waits[0] == 0.0 && waits[100] > 0.0, "{waits:?}");
-        // In the middle of a merge, half of the rest is free too.
+        // In the middle of a merge, half of the other 500 bytes is released too.
         assert_eq!(pacing(Some((50.0, 1_000)), 100.0).wait(&LARGE, 749, 0), None);
         assert!(pacing(Some((50.0, 1_000)), 100.0).wait(&LARGE, 760, 0).is_some());
-        // Beyond the limit, a write waits however long the merge takes.
+        // A write above the limit waits, no matter how long the merge takes.
         assert!(pacing(Some((1e6, 1_000)), 1.0).wait(&LARGE, 1_100, 0).is_some());
     }
 
     #[test]
     fn a_write_waits_only_for_a_running_or_due_merge() {
-        // No wait, however large the write is: no merge would make room for it.
+        // No write waits, no matter how large it is: there is nothing to merge, so no merge would free memory.
         assert_eq!(pacing(None, 0.0).wait(&SMALL, 1 << 40, 0), None);
         assert!(pacing(None, 0.0).wait(&LARGE, 1 << 40, 0).is_some());
         assert!(pacing(Some((0.0, 1_000)), 1.0).wait(&SMALL, 1 << 40, 0).is_some());
@@ -305,7 +310,7 @@ mod tests {
         assert!(pacing.is_due(&SMALL));
         pacing.ended(None);
         assert!(!pacing.is_due(&LARGE) && pacing.is_wanted(&LARGE) && !pacing.is_wanted(&SMALL));
-        // Writes beyond the limit still wait, each for one more attempt.
+        // A write above the limit still waits, but only for one more attempt.
         assert_eq!((pacing.wait(&LARGE, 1_000, 1), pacing.wait(&LARGE, 1_001, 0)), (None, None));
         assert!(pacing.wait(&LARGE, 1_001, 1).is_some());
         pacing.retry_at = Some(Instant::now());

@@ -1,8 +1,8 @@
-//! A copy of a collection that can be opened as one, taken while another process may write to it.
+//! Backup: copies a collection into another folder while a process may write to it. The copy is a collection too.
 //!
-//! Files of an index never change, and a log only grows at its end. All files that a manifest names, once open, are
-//! therefore a consistent snapshot, whatever is written and merged later. An open file can be read even after its name
-//! is removed.
+//! Files of an index never change, and a log only grows at its end. So once all files that a manifest names are open,
+//! they are a consistent snapshot, no matter what is written and merged later. An open file stays readable after its
+//! name is removed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,11 +26,11 @@ use crate::base::output::Target;
 use crate::index::file_names;
 use crate::store::{FolderKind, ReplacedFolder, check_target, is_replaced};
 
-/// Bytes of a file that are copied at once.
+/// Bytes that are copied with one read.
 const PIECE_BYTES: usize = 1 << 20;
 /// Name of the copy in its draft folder.
 const COPY: &str = "live";
-/// What writes the copy, for names and messages.
+/// Name of the command, for the names of temporary folders and for messages.
 const BY: &str = "backup";
 /// Purpose of the memory, for error messages.
 const PURPOSE: &str = "copying a collection";
@@ -38,7 +38,7 @@ const PURPOSE: &str = "copying a collection";
 /// Content of a backup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct BackupReport {
-    /// Rows that can be found.
+    /// Number of live rows.
     pub rows: u64,
     /// Sequence number of the last write.
     pub sequence: u64,
@@ -47,18 +47,20 @@ pub struct BackupReport {
 }
 
 impl Collection {
-    /// Copies the current state of a collection to the folder `target`, with all writes that were acknowledged before the
-    /// call. Other processes may write and merge in the meantime. The copy is verified from disk, then appears by one
-    /// rename. With `force` it replaces a collection, which is named `target.replaced` between two renames.
+    /// Copies a collection to the folder `target`. The copy contains all writes that were acknowledged before the
+    /// call. Other processes may write and merge meanwhile. The copy is built in a draft folder, read back and
+    /// verified, and then renamed to `target`. If `force` is set and `target` is a collection, that collection is
+    /// first renamed to `target.replaced` and removed after the copy has its name.
     ///
     /// # Errors
-    /// If there is no collection, it is damaged, `target` exists and must not be replaced or is being written to, or memory
-    /// or disk space does not suffice. No part of the copy is left then.
+    /// If there is no collection, it is damaged, `target` exists and must not be replaced or is being written to, or
+    /// memory or disk space does not suffice. In these cases, nothing of the copy is left.
     pub fn backup(context: &Context, source: &Path, target: &Path, force: bool) -> Result<BackupReport> {
-        // A killed backup may have left the only old copy under its temporary name.
+        // If a backup was killed between two renames, the only old copy has a temporary name. It gets its name back
+        // first.
         let replaced = ReplacedFolder { target, kind: FolderKind::Collection, by: BY };
         replaced.settle(context)?;
-        let context = &collection_context(context, source, CollectionWork::Verify); // the copy is verified in the end
+        let context = &collection_context(context, source, CollectionWork::Verify); // the last step verifies the copy
         check(context, source, target, force)?;
         let parts = Parts::open(context, source)?;
         let (bytes, free) = (parts.bytes(), context.device.free_bytes(Target::parent_of(target))?);
@@ -70,11 +72,11 @@ impl Collection {
                 format_bytes(free)
             )));
         }
-        // Next to the target, so that the rename is within one file system.
+        // The draft is next to the target, so that the rename stays within one file system.
         let drafts = OwnFolder::create(&context.device, Target::parent_of(target), BY)?;
         let copy = drafts.path().join(COPY);
         let bytes = parts.copy(context, &copy)?;
-        // Read back before it replaces anything: a damaged copy must not replace a sound backup.
+        // The copy is read back before it replaces anything: a damaged copy must not replace a sound backup.
         let report = Collection::verify(context, &copy)?;
         if !report.is_sound() {
             let at = source.display();
@@ -87,7 +89,7 @@ impl Collection {
     }
 }
 
-/// Refuses a target that is taken, or is inside the collection.
+/// Refuses a target that is in use or is inside the collection.
 fn check(context: &Context, source: &Path, target: &Path, force: bool) -> Result<()> {
     let at = target.display();
     if target.starts_with(source) {
@@ -115,8 +117,8 @@ impl Parts {
         loop {
             let manifest = CollectionManifest::read(context, source)?;
             let opened = Self::of_manifest(context, source, manifest.clone());
-            // If a merge ended in the meantime, files may have been missing from the listing; then the new index is
-            // copied.
+            // If a merge ended meanwhile, the listing may lack files that the merge removed. Then the new manifest is
+            // copied instead.
             if !is_replaced(context, source, &manifest.manifest_xxh3) {
                 return opened;
             }
@@ -128,7 +130,7 @@ impl Parts {
         let mut files = Vec::new();
         if let Some(sequence) = manifest.merged() {
             let folder = PathBuf::from(folder_name(sequence));
-            // Only the index's own files: others may be created and removed in the meantime.
+            // Only files that the index names are copied: other files may be created and removed meanwhile.
             let of_index = file_names(context, &source.join(&folder))?;
             let names = of_index.into_iter().map(|name| folder.join(name)).chain([places_name(sequence).into()]);
             for name in names {
@@ -144,7 +146,7 @@ impl Parts {
         self.files.iter().map(|(_, file)| file.len()).sum::<u64>() + self.log.file_bytes()
     }
 
-    /// Writes all files to a new folder, durably; returns the bytes written.
+    /// Writes all files to a new folder and syncs them. Returns the number of bytes written.
     fn copy(self, context: &Context, to: &Path) -> Result<u64> {
         let device = &context.device;
         device.create_folder(to)?;
@@ -173,8 +175,9 @@ impl Parts {
     }
 }
 
-/// Copies the records of the log up to the last complete one to one file, and appends a record that states that all are
-/// durable, so that later damage to any of them is detected. Returns the bytes of the file; 0 if there is no log.
+/// Copies all complete records of the log to one file, and appends a closing record. It states that all records before
+/// it are durable, so that later damage to any of them is detected. Returns the size of the file in bytes; 0 if there
+/// is no log.
 fn copy_log(context: &Context, manifest: &CollectionManifest, log: Segments, to: &Path) -> Result<u64> {
     let salt = manifest.log().salt;
     let nothing = Change::empty(manifest.ids).to_bytes();
@@ -193,7 +196,7 @@ fn copy_log(context: &Context, manifest: &CollectionManifest, log: Segments, to:
         None if found.files == 0 => return Ok(0),
         None => SegmentWriter::draft(context, to, salt, found.point)?,
     };
-    // A log that was closed already ends in such a record.
+    // If the collection was closed, its log already ends with a closing record.
     if !is_closed {
         let (Point { next, previous }, mut closing) = (found.point, Vec::new());
         push_frame(&mut closing, salt, RecordLinks { sequence: next, previous, durable: next - 1 }, &nothing);

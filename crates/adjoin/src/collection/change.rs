@@ -1,5 +1,5 @@
-//! The changes of one write, as bytes of the log: ids to delete, and rows to insert. A row replaces the one that has
-//! its id, so applying a change twice has the same effect as once.
+//! The changes of one write, as they are stored in the log: ids to delete, and rows to insert. An inserted row
+//! replaces the row with its id, so applying a change twice has the same effect as applying it once.
 
 use super::attributes::Attribute;
 use super::packed::{PackedRows, next_row};
@@ -13,33 +13,34 @@ pub(super) struct RowType<'a> {
     pub(super) attributes: &'a [Attribute],
 }
 
-/// Ids to delete, and rows to insert after that.
+/// Ids to delete, and rows to insert after the deletes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Change {
     pub(super) deleted: Ids,
     /// Ids of the rows to insert.
     pub(super) ids: Ids,
-    /// Vectors of these rows, end to end.
+    /// Vectors of the rows to insert, end to end.
     pub(super) stored: Vec<u8>,
-    /// Columns of these rows.
+    /// Columns of the rows to insert.
     pub(super) attributes: PackedRows,
 }
 
 impl Change {
-    /// Bytes before ids: how many go, and how many come.
+    /// Size of the head in bytes: the number of ids to delete and the number of rows to insert.
     pub(super) const HEAD_BYTES: usize = 8;
 
-    /// Returns the number of rows of a change that begins with these bytes.
+    /// Returns the number of rows to insert of a serialized change, given its first bytes.
     pub(super) fn rows_of(bytes: &[u8]) -> u64 {
         count_of(&bytes[size_of::<u32>()..Self::HEAD_BYTES]) as u64
     }
 
-    /// Returns the bytes that a change takes while it is read from these bytes, in buffers that double.
+    /// Returns the memory for parsing a serialized change. Buffers grow by doubling, so it is twice the size of
+    /// `bytes`.
     pub(super) fn copied_bytes(bytes: &[u8]) -> u64 {
         2 * bytes.len() as u64
     }
 
-    /// Returns a change without any effect.
+    /// Returns a change that has no effect.
     pub(super) fn empty(kind: IdKind) -> Self {
         let (deleted, ids) = (Ids::empty(kind), Ids::empty(kind));
         Self { deleted, ids, stored: Vec::new(), attributes: PackedRows::default() }
@@ -51,8 +52,9 @@ impl Change {
         (self.stored.len() + of_attributes) as u64 + self.ids.held_bytes() + self.deleted.held_bytes()
     }
 
-    /// Serializes the change: two counts (u32), the ids to delete, the ids to insert (an i64, or a u32 length and the
-    /// text), the vectors, and the columns of each row (`packed.rs`), if rows have any.
+    /// Serializes the change: the number of ids to delete (u32), the number of rows to insert (u32), the ids to
+    /// delete, the ids to insert, the vectors, and the columns of each row (`packed.rs`), if rows have any. An id is
+    /// an i64, or the length (u32) and the bytes of a text.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let Self { deleted, ids, stored, attributes } = self;
         let of_ids = deleted.bytes() + ids.bytes() + 4 * (deleted.len() + ids.len()) as u64;
@@ -64,23 +66,23 @@ impl Change {
         bytes
     }
 
-    /// Parses the output of [`Self::to_bytes`]; returns `None` if the bytes are no change of such rows.
+    /// Parses the output of [`Self::to_bytes`]. Returns `None` if the bytes are not a change of rows of this type.
     pub(super) fn from_bytes(bytes: &[u8], rows: RowType<'_>) -> Option<Self> {
         let (counts, mut rest) = bytes.split_at_checked(Self::HEAD_BYTES)?;
         let deleted = take_ids(rows.ids, count_of(&counts[..4]), &mut rest)?;
         let ids = take_ids(rows.ids, count_of(&counts[4..]), &mut rest)?;
         let stored = rest.split_off(..ids.len().checked_mul(rows.vector_bytes)?)?.to_vec();
         let mut attributes = PackedRows::default();
-        // Packed rows have no length field. Parsing a row finds its end and checks its values.
+        // Packed rows have no length field: the end of a row is found by parsing it, which also checks its values.
         if !rows.attributes.is_empty() {
             (0..ids.len()).try_for_each(|_| next_row(rows.attributes, &mut rest).map(|row| attributes.push(row)))?;
         }
-        // Bytes that are left over belong to rows of another type.
+        // If bytes are left over, the change has rows of another type.
         rest.is_empty().then_some(Self { deleted, ids, stored, attributes })
     }
 }
 
-/// A count in the head of a change.
+/// Decodes a little-endian count in the head of a change.
 fn count_of(bytes: &[u8]) -> usize {
     bytes.iter().rev().fold(0, |count, &byte| count << 8 | usize::from(byte))
 }

@@ -12,13 +12,13 @@ use super::segment::{READING_BYTES, first_of};
 use crate::base::context::Context;
 use crate::base::error::Result;
 
-/// Files of a collection besides its manifest. Paths are within its folder.
+/// Files of a collection, except its manifest. All paths are relative to the folder of the collection.
 pub(crate) struct CollectionFiles {
     /// Folder of the long-term index.
     pub(crate) index: Option<PathBuf>,
     /// File of the id lookup, in blocks of [`BLOCK_BYTES`](super::places::BLOCK_BYTES).
     pub(crate) places: Option<PathBuf>,
-    /// Files of the log, open, with the records that they had at one moment.
+    /// Open files of the log, which contain the records of one moment.
     pub(crate) log: Vec<(PathBuf, Arc<dyn ReadFile>)>,
     segments: Segments,
 }
@@ -40,8 +40,8 @@ impl CollectionFiles {
         })
     }
 
-    /// Returns the memory for [`Self::check_log`]. In an object store, finding the longest record would take as
-    /// long as the check, so records are taken to be short.
+    /// Returns the memory in bytes that [`Self::check_log`] needs. Finding the longest record in an object store takes
+    /// as long as the check itself, so its records are assumed to be short.
     ///
     /// # Errors
     /// If the log cannot be read.
@@ -51,7 +51,7 @@ impl CollectionFiles {
         Ok(READING_BYTES.max(longest))
     }
 
-    /// Reads the log, and verifies its records.
+    /// Reads the log and verifies its records.
     ///
     /// # Errors
     /// If it is damaged, or memory does not suffice.
@@ -60,7 +60,7 @@ impl CollectionFiles {
     }
 }
 
-/// Returns whether only collections have files or folders with this name, besides their manifest.
+/// Returns whether a file or folder with this name, other than a manifest, can only belong to a collection.
 pub(crate) fn is_of_collection(name: &str) -> bool {
     is_of_merge(name) || first_of(name).is_some()
 }

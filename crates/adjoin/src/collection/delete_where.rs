@@ -21,12 +21,12 @@ use crate::store::FilterBitmap;
 
 /// Purpose of the memory, for error messages.
 const PURPOSE: &str = "deleting rows by a condition";
-/// Searches for the rows while other threads write, before a search that holds the write lock.
+/// Attempts to find the rows while other threads write. After that, the search holds the write lock.
 const LOOKS_MAX: usize = 3;
-/// Ids found between two updates of the reservation.
+/// Number of ids that are found between two updates of the reservation.
 const IDS_TOGETHER: usize = 4_096;
 
-/// Refuses a request that needs columns if the rows of a collection have none.
+/// Refuses a request that needs columns if the collection has none. `asks` names the option, for the message.
 pub(super) fn check_attributes(folder: &Path, manifest: &CollectionManifest, asks: Message) -> Result<()> {
     if !manifest.attributes.is_empty() {
         return Ok(());
@@ -37,17 +37,18 @@ pub(super) fn check_attributes(folder: &Path, manifest: &CollectionManifest, ask
 }
 
 impl Collection {
-    /// Deletes the rows that match a filter at one moment: no write happens between the search for them and their
-    /// deletion. Returns once the write is as durable as `durability` asks.
+    /// Deletes all rows that match a filter. No write happens between the search for these rows and their deletion.
+    /// Returns once the write is as durable as `durability` demands.
     ///
     /// # Errors
-    /// If the collection lacks a column that the filter names, the rows are too many for one write, memory does not
+    /// If the filter names a column that the collection lacks, there are too many rows for one write, memory does not
     /// suffice, or the log cannot be written.
     pub fn delete_where(&self, condition: &Condition, durability: Durability) -> Result<WriteReport> {
         self.delete_where_until(condition, durability, &self.context.cancel)
     }
 
-    /// As [`Self::delete_where`], but waits for memory and searches for rows no longer than `cancel` allows.
+    /// As [`Self::delete_where`], but stops waiting for memory and searching for rows when `cancel` is cancelled or
+    /// its deadline passes.
     ///
     /// # Errors
     /// As [`Self::delete_where`], and if it is cancelled or its deadline passes.
@@ -69,7 +70,7 @@ impl Collection {
         Ok(written)
     }
 
-    /// Writes rows, and deletes rows that match a filter, in one step.
+    /// Writes rows and, if there is a condition, deletes the rows that match it, both in one step.
     pub(super) fn write_once(
         &self,
         incoming: Incoming<'_>,
@@ -93,7 +94,8 @@ impl Collection {
     ) -> Result<(WriteReport, Appended)> {
         let context = &self.context;
         let bytes = self.state().temporary.bytes_of(&incoming.change);
-        // Only inserted rows take memory until the next merge, so deletes alone do not wait for it.
+        // Inserted rows take memory until the next merge; deletes do not. So a write that only deletes does not wait
+        // for a merge.
         if bytes > 0 {
             self.keep_pace(bytes, &context.cancel)?;
         }
@@ -105,8 +107,9 @@ impl Collection {
         Ok(put)
     }
 
-    /// Calls `put` with the ids of the rows that match a filter. During the call, no other thread can write and exactly
-    /// these rows match. The search runs while other threads write, and is repeated if one has written in the meantime.
+    /// Calls `put` with the ids of the rows that match a filter. Until `put` returns, no other thread can write, so
+    /// exactly these rows match. The search first runs while other threads write, and is repeated if one of them has
+    /// written.
     fn put_with_ids_where(
         &self,
         context: &Context,
@@ -114,7 +117,7 @@ impl Collection {
         condition: &Condition,
         put: impl FnOnce(&Ids) -> Result<(WriteReport, Appended)>,
     ) -> Result<(WriteReport, Appended)> {
-        // A search that holds the lock stops all writers, so that is the last resort under steady writes.
+        // A search that holds the lock blocks all writers, so it is the last resort, if other threads keep writing.
         for _ in 0..LOOKS_MAX {
             let era = writer.log.era();
             let moment = self.state().moment();
@@ -122,7 +125,8 @@ impl Collection {
             let deleted = self.ids_of_moment_where(context, moment, condition)?;
             let _order = lock(&writer.order);
             self.undo_dropped(writer);
-            // Dropped writes leave their numbers to later ones, so an equal sequence number is not enough.
+            // If a write is dropped, a later write gets its number. So an equal sequence number does not prove that
+            // nothing changed.
             if self.state().sequence == sequence && era.get().is_none() {
                 return put(&deleted);
             }
@@ -130,7 +134,7 @@ impl Collection {
         let _order = lock(&writer.order);
         self.undo_dropped(writer);
         let moment = self.state().moment();
-        // None of the runs that this waits for can be a writer.
+        // This may wait for other runs to end. None of them can be a writer, so there is no deadlock.
         put(&self.ids_of_moment_where(context, moment, condition)?)
     }
 
@@ -139,19 +143,19 @@ impl Collection {
         self.ids_of_moment_where(&self.context, self.state().moment(), condition)
     }
 
-    /// Refuses a request that needs columns if rows have none.
+    /// Refuses a request that needs columns if the collection has none.
     pub(super) fn check_attributes(&self, asks: Message) -> Result<()> {
         check_attributes(self.folder(), &self.manifest(), asks)
     }
 
-    /// Returns the ids of the rows of a view that match a filter. Holds no run when it returns: a merge that holds the
-    /// write lock may wait for runs.
+    /// Returns the ids of the rows of a view that match a filter. The run has ended when this returns: a merge that
+    /// holds the write lock may wait for all runs to end.
     fn ids_of_moment_where(&self, context: &Context, moment: StateView, condition: &Condition) -> Result<Ids> {
         let run = &context.for_run(least_bytes(&moment), PURPOSE)?;
         self.ids_where(run, &moment, condition)
     }
 
-    /// As [`Self::ids_of_moment_where`], within a run.
+    /// As [`Self::ids_of_moment_where`], but uses the memory of a run that the caller started.
     fn ids_where(&self, context: &Context, moment: &StateView, condition: &Condition) -> Result<Ids> {
         let manifest = self.manifest();
         let mut ids = Ids::empty(manifest.ids);
@@ -171,7 +175,7 @@ impl Collection {
     }
 }
 
-/// Returns the bytes that the search for the rows takes, without their ids.
+/// Returns the memory in bytes that the search for matching rows takes, without their ids.
 fn least_bytes(moment: &StateView) -> u64 {
     let on_disk =
         moment.long_term.as_ref().map_or(0, |long_term| FilterBitmap::least_bytes(long_term.index.facts().rows));

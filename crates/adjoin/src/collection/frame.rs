@@ -1,25 +1,25 @@
 //! A record of the log: a number, a reference to the record before it, and a payload, under a checksum.
 //!
 //! Each record contains the checksum of the one before it, as the frames of SQLite's write-ahead log do. Bytes of an
-//! earlier file that are still on the disk are therefore never taken for the next record. A record also states up to
-//! which record all were durable when it was written. This distinguishes a damaged record from one that a loss of power
-//! cut off: only after a damaged one can there be a record that states that it was durable.
+//! earlier file that are still on the disk are therefore never taken for the next record. Each record also states the
+//! number up to which records were durable when it was written. This distinguishes damage from a loss of power: an
+//! unreadable record is damaged if a later record states that it was durable. Otherwise, a loss of power cut it off.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Records begin at multiples of this.
+/// Alignment of records in a file, in bytes.
 pub(super) const ALIGNMENT: usize = 8;
 /// Most bytes of a payload.
 pub(super) const PAYLOAD_BYTES_MAX: usize = 1 << 30;
 
-/// The bytes before the payload; all numbers are little-endian.
+/// Head of a record, before its payload. All numbers are little-endian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(super) struct Head {
     /// XXH3 of the following bytes up to the next record, with the log's salt as seed.
     pub(super) checksum: u64,
-    /// Bytes of the payload.
+    /// Size of the payload in bytes.
     pub(super) bytes: u32,
     zero: u32,
     /// Number of the record, from 1.

@@ -24,13 +24,13 @@ use crate::store::{AttributeRows, FetchingBytes};
 /// Location of a row.
 #[derive(Clone, Copy)]
 enum RowPlace {
-    /// The number in the temporary index.
+    /// Row number in the temporary index.
     InMemory(u32),
-    /// The entry in the long-term index.
+    /// Entry of the long-term index.
     OnDisk(u32),
 }
 
-/// Rows of a collection found by id, as they were at one moment, in the order of the ids.
+/// Rows of a collection that were looked up by id, as they were at one moment. They are in the order of the ids.
 pub(crate) struct LocatedRows {
     vectors: VectorType,
     attributes: Vec<Attribute>,
@@ -40,7 +40,7 @@ pub(crate) struct LocatedRows {
 }
 
 impl Collection {
-    /// Returns the vectors of `ids`, as stored; `None` for an id that no row has.
+    /// Returns the stored vector of each id; `None` if no row has the id.
     ///
     /// # Errors
     /// If the ids are of another kind, or the long-term index cannot be read.
@@ -52,7 +52,7 @@ impl Collection {
         Ok((0..ids.len()).map(next).collect())
     }
 
-    /// Returns the columns of the rows with these ids, in their order. Ids that no row has are left out.
+    /// Returns the columns of the rows with these ids, in the order of `ids`. Skips ids that no row has.
     ///
     /// # Errors
     /// As [`Self::get`], and if memory does not suffice.
@@ -61,9 +61,9 @@ impl Collection {
         Ok(located.attributes(&self.context, 0..located.places.len())?.table)
     }
 
-    /// Returns a context for opening a collection by a manifest and fetching rows: at whichever step a smaller budget
-    /// fails, the error names one that suffices for both. `bytes` are those of
-    /// fetching without a pass over ids, vectors or columns.
+    /// Returns a context for opening a collection and fetching rows. If the budget is too small for any step, the
+    /// error names a budget that suffices for all steps. `bytes` is the memory for fetching, without the memory for
+    /// passes over ids, vectors or columns.
     ///
     /// # Errors
     /// If the manifest of the long-term index or its columns cannot be read.
@@ -83,7 +83,8 @@ impl Collection {
         Ok(context.naming_at_least(manifests.least_bytes(context, folder, work).unwrap_or(0)))
     }
 
-    /// Returns the least bytes of fetching rows, without their ids and vectors, and the columns of unmerged rows.
+    /// Returns the least memory for fetching rows, in bytes. Does not include the ids and vectors of these rows, and
+    /// the columns of unmerged rows.
     ///
     /// # Errors
     /// If the file of the columns cannot be read.
@@ -96,7 +97,7 @@ impl Collection {
         Ok(of_index.and(TemporaryView::block_bytes()))
     }
 
-    /// Finds the rows of `ids` at one moment. Also returns the indices of the ids that no row has.
+    /// Finds the rows of `ids` at one moment. Returns the rows, and the indexes of the ids that no row has.
     ///
     /// # Errors
     /// If the ids are of another kind, or the id lookup of the long-term index cannot be read.
@@ -104,19 +105,19 @@ impl Collection {
         self.check_creator()?;
         check_kind(self, ids.kind())?;
         let manifest = self.manifest();
-        // Numbers and view are taken under one lock: a write in between could replace the rows.
+        // Row numbers and view are read under one lock: a write between them could replace the rows.
         let (in_memory, view, long_term, deleted) = {
             let state = self.state();
             let in_memory: Vec<Option<u32>> = (0..ids.len()).map(|k| state.temporary.number(ids, k)).collect();
             (in_memory, state.temporary.view(), state.long_term.clone(), state.deleted.clone())
         };
-        // Without the lock, since this reads the disk.
+        // The lock is released by now, since this reads the disk.
         let entries =
             long_term.as_ref().map_or_else(|| Ok(vec![None; ids.len()]), |long_term| long_term.entries(ids))?;
         let (mut places, mut missing) = (Vec::with_capacity(ids.len()), Vec::new());
         for (k, (number, entry)) in in_memory.into_iter().zip(entries).enumerate() {
             let on_disk = entry.filter(|&entry| !deleted.has(entry)).map(RowPlace::OnDisk);
-            // A row in memory replaces the row on disk with its id.
+            // If a row in memory and a row on disk have one id, the row in memory is the current one.
             match number.map(RowPlace::InMemory).or(on_disk) {
                 Some(place) => places.push(place),
                 None => missing.push(k),
@@ -128,7 +129,7 @@ impl Collection {
 }
 
 impl LocatedRows {
-    /// Returns the stored vectors of a range of the rows, end to end.
+    /// Returns the stored vectors of the rows in `range`, end to end.
     ///
     /// # Errors
     /// If the long-term index cannot be read, or memory does not suffice.
@@ -149,14 +150,14 @@ impl LocatedRows {
         Ok(stored)
     }
 
-    /// Returns the columns of a range of the rows.
+    /// Returns the columns of the rows in `range`.
     ///
     /// # Errors
     /// As [`Self::vectors`].
     pub(crate) fn attributes(&self, context: &Context, range: Range<usize>) -> Result<AttributeRows> {
         let (on_disk, in_memory) = self.split(range.clone());
         let of_disk = match &self.long_term {
-            // The first request verifies the whole file.
+            // The first request for columns verifies their whole file.
             Some(long_term) if !on_disk.is_empty() => long_term.index.attributes_of(context, &on_disk)?,
             _ => AttributeRows::empty(context, schema(&self.attributes))?,
         };
@@ -170,7 +171,8 @@ impl LocatedRows {
         of_disk.join(context, of_memory, places.flatten().collect())
     }
 
-    /// Returns the entries of the rows on disk and the numbers of those in memory, each in order.
+    /// Divides the rows in `range` into entries of the long-term index and row numbers of the temporary index, each in
+    /// order.
     fn split(&self, range: Range<usize>) -> (Vec<u32>, Vec<u32>) {
         let (mut on_disk, mut in_memory) = (Vec::new(), Vec::new());
         self.places[range].iter().for_each(|&place| match place {

@@ -18,7 +18,7 @@ impl Numbers {
         }
     }
 
-    /// Returns the bytes reserved for an id of `text` bytes, in a table that grows by doubling.
+    /// Returns the memory to reserve for an id with a text of `text` bytes, in a hash table that grows by doubling.
     pub(super) fn memory_bytes(text: u64) -> u64 {
         64 + text
     }
@@ -32,7 +32,7 @@ impl Numbers {
         }
     }
 
-    /// Assigns id `k` to a row; returns the number of the row that had it before.
+    /// Assigns id `k` to row `number`. Returns the number of the row that had the id before.
     pub(super) fn set(&mut self, ids: &Ids, k: usize, number: u32) -> Option<u32> {
         match (self, ids) {
             (Self::OfIntegers(numbers), Ids::Int64(ids)) => numbers.insert(ids[k], number),
@@ -41,7 +41,7 @@ impl Numbers {
         }
     }
 
-    /// Removes id `k`; returns the number of the row that had it.
+    /// Removes id `k`. Returns the number of the row that had it.
     pub(super) fn remove(&mut self, ids: &Ids, k: usize) -> Option<u32> {
         match (self, ids) {
             (Self::OfIntegers(numbers), Ids::Int64(ids)) => numbers.remove(&ids[k]),

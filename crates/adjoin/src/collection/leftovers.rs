@@ -1,4 +1,4 @@
-//! Removes what merges have left in the folder of a collection.
+//! Removal of files that unfinished or past merges have left in the folder of a collection.
 
 use std::path::Path;
 
@@ -8,9 +8,9 @@ use super::segment::first_of;
 use crate::base::context::Context;
 use crate::base::error::Result;
 
-/// Removes leftovers of merges that `manifest` does not name: indexes, and log files whose records are all in its
-/// index. Does nothing if another manifest is in force. Syncs the folder first, so that a loss of power cannot restore
-/// a manifest that names them.
+/// Removes indexes that `manifest` does not name, and log files whose records are all in its index. Does nothing if
+/// another manifest is in force. Syncs the folder first: otherwise a loss of power could restore an older manifest
+/// that names the removed files.
 ///
 /// # Errors
 /// If the device fails.

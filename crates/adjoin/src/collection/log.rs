@@ -1,11 +1,11 @@
-//! The redo log: each write is durable in it before it is acknowledged.
+//! The redo log. Each write is durable in the log before it is acknowledged.
 //!
-//! Writers append records to a buffer one after the other. Then one of them writes the records of all waiting threads
-//! and syncs them (group commit, like the leader and followers in RocksDB's write path).
+//! Writers append records to a shared buffer. Then one of them writes and syncs the records of all waiting threads
+//! (group commit, like the leader and followers in RocksDB's write path).
 //!
-//! If a write to the file fails, as on a full disk, the records of its group and all later ones fail. The file is cut
-//! back to the last complete record, and later writes continue from there. After a failed sync, the content of the disk
-//! is unknown, so all later writes fail too.
+//! If a write to the file fails, for example because the disk is full, all records of its group and all later ones are
+//! dropped. The file is cut back to its last complete record, and later writes continue from there. If a sync fails,
+//! the content of the disk is unknown, so all later writes fail too.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,21 +22,22 @@ use crate::base::choice::choices;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 
-/// Bytes of waiting records from which on further writers wait.
+/// If the waiting records take more than this number of bytes, further writers wait.
 pub(super) const WAITING_BYTES_MAX: usize = 2 << 20;
-/// Size from which on a log file is followed by the next.
+/// Size in bytes at which a log file is completed and the next one begins.
 const SEGMENT_BYTES: u64 = 64 << 20;
-/// Bytes that may be written but not synced if no writer waits for a sync.
+/// Bytes that may be written without a sync if no writer asks for one.
 const UNSYNCED_BYTES_MAX: u64 = 16 << 20;
 
 /// When a write is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Durability {
-    /// After a sync: neither a crash of the process nor a loss of power can lose the write.
+    /// After a sync. Neither a crash of the process nor a loss of power can lose the write.
     #[default]
     Group,
-    /// After the write to the operating system: it survives a crash of the process, but perhaps not a loss of power.
+    /// After the write to the operating system. The write survives a crash of the process, but perhaps not a loss of
+    /// power.
     Buffered,
 }
 
@@ -56,43 +57,45 @@ pub(super) struct Log {
     folder: PathBuf,
     salt: u64,
     state: Mutex<State>,
-    /// Two signals, for groups of even and of odd number, that a group of records was written or has failed. When a
-    /// group ends, all of its threads are woken, but only one thread of the next group, which then writes that group.
+    /// Signals that a group of records was written or has failed: one for groups of even number, one for groups of odd
+    /// number. When a group ends, all of its threads are woken, but only one thread of the next group, which then
+    /// writes that group.
     moved: [Condvar; 2],
-    /// Bytes written to files since opening.
+    /// Bytes written to log files since the collection was opened.
     written_bytes: AtomicU64,
     _memory: Reservation,
 }
 
-/// An appended record, for the thread that waits for its commit.
+/// Handle of an appended record, with which a thread waits for its commit.
 #[derive(Clone)]
 pub(super) struct Appended {
-    /// Sequence number. If the record is dropped, a later one gets the same number.
+    /// Sequence number. If the record is dropped, a later record gets this number.
     pub(super) sequence: u64,
     era: Arc<FailureEpoch>,
 }
 
-/// The time between two failures. The failure that ends it sets it once.
+/// Period between two failures of writes. It is set once, by the failure that ends it.
 pub(super) type FailureEpoch = OnceLock<Cut>;
 
 /// Records that were dropped because they could not be written.
 pub(super) struct Cut {
-    /// The last record that was written before.
+    /// Number of the last record that was written before the failure.
     written: u64,
     why: String,
 }
 
 struct State {
-    /// Records that no thread has taken to the disk yet.
+    /// Records that no thread has begun to write yet.
     waiting: Vec<u8>,
     /// The point after the last appended record.
     end: Point,
     /// Number of the group of waiting records.
     group: usize,
-    /// Last record of the group before, which has been or is being written; `u64::MAX` until the records of that group
-    /// are taken.
+    /// Number of the last record of the previous group, which was written or is being written. `u64::MAX` from the
+    /// start of a group's write until its records are taken from the buffer.
     taken: u64,
-    /// The point after the records that were written to the operating system. Records up to `durable` are durable.
+    /// The point after the last record that was written to the operating system. Records up to `durable` are also
+    /// durable.
     written: Point,
     durable: u64,
     unsynced_bytes: u64,
@@ -100,27 +103,28 @@ struct State {
     /// Number of syncs.
     syncs: u64,
     era: Arc<FailureEpoch>,
-    /// Records after this one were dropped, and their changes in memory are not undone yet. Until then, nothing is
-    /// appended.
+    /// If set, the records after this one were dropped, but their changes in memory are not undone yet. Until they are
+    /// undone, nothing is appended.
     undo_after: Option<u64>,
-    /// Why the last write failed, if none has succeeded since.
+    /// Why the last write failed. `None` if a write has succeeded since.
     failure: Option<String>,
-    /// Why nothing can be written any more.
+    /// Why the log has failed for good. `None` if it can be written.
     failed: Option<String>,
 }
 
-/// Destination of records.
+/// State of the file to which records are written.
 enum File {
-    /// The log was not written to since opening. The context has reserved memory for reading the last file again.
+    /// No record was written since the collection was opened. The context has reserved the memory for reading the last
+    /// file again.
     Unopened(Box<(LogContents, Context)>),
     Open(SegmentWriter),
-    /// A write failed: the bytes after the tail must be cut off.
+    /// A write failed, and the bytes after the tail have yet to be cut off.
     Cut(Tail),
-    /// A thread is writing to it.
+    /// A thread is writing to the file.
     Taken,
 }
 
-/// The right to write to the log's file. If its thread ends before it returns the file, the log has failed, and all
+/// Guard of the thread that writes to the file. If the thread ends before it returns the file, the log fails, and all
 /// waiting threads are woken.
 struct Turn<'a> {
     log: &'a Log,
@@ -137,13 +141,13 @@ impl Drop for Turn<'_> {
 }
 
 impl Log {
-    /// Creates a log that continues after `found`.
+    /// Creates a log that continues after the records in `found`.
     ///
     /// # Errors
     /// If memory does not suffice.
     pub(super) fn new(context: &Context, folder: &Path, salt: u64, found: LogContents) -> Result<Self> {
         let memory = context.reserve(Self::memory_bytes(), PURPOSE)?;
-        // Reserved now, so that the first write does not wait for the memory of a search.
+        // This memory is reserved now, so that the first write need not wait until a search releases memory.
         let reading = context.with_reserved(found.resuming_bytes(), PURPOSE)?;
         let (end, durable) = (found.point, found.durable);
         let taken = found.sequence();
@@ -170,13 +174,14 @@ impl Log {
         Ok(Self { context, folder, salt, state, moved, written_bytes, _memory: memory })
     }
 
-    /// Returns the bytes that a log holds: records being written, records waiting, and a file's buffer.
+    /// Returns the memory of a log in bytes: the records that are being written, the waiting records, and the buffer
+    /// of the file.
     pub(super) const fn memory_bytes() -> u64 {
         (2 * WAITING_BYTES_MAX + WRITE_BUFFER_BYTES) as u64
     }
 
-    /// Appends a record. Waits if too many bytes are waiting for the disk. Returns `None` if the changes of dropped
-    /// records in memory must be undone first.
+    /// Appends a record to the buffer. Waits if the buffer is full. Returns `None` if the caller must first undo the
+    /// changes of dropped records in memory.
     ///
     /// # Errors
     /// If the log has failed for good.
@@ -188,17 +193,18 @@ impl Log {
             if state.undo_after.is_some() {
                 return Ok(None);
             }
-            // A record above the limit is appended if it is alone; it would wait forever otherwise.
+            // A record that exceeds the limit by itself is appended to an empty buffer. Otherwise it would wait
+            // forever.
             if state.waiting.len() + more <= WAITING_BYTES_MAX || state.waiting.is_empty() {
                 break;
             }
-            // A write to the operating system suffices to empty the buffer. Syncs are left to threads that asked for
-            // one.
+            // A write to the operating system empties the buffer. A sync is left to the threads that ask for one.
             let taken = state.taken;
             state = self.commit_more(state, taken, Durability::Buffered);
         }
         let (end, durable) = (state.end, state.durable);
-        // Grown by hand, so that no more is reserved than the waiting limit, or a single larger record.
+        // The buffer is grown here, not by `Vec`, so that its capacity never exceeds the limit or the size of one
+        // larger record.
         let needed = state.waiting.len() + more;
         if needed > state.waiting.capacity() {
             let capacity = needed.max((2 * needed).min(WAITING_BYTES_MAX));
@@ -211,17 +217,17 @@ impl Log {
         Ok(Some(state.appended(end.next)))
     }
 
-    /// Returns the last record.
+    /// Returns the last appended record.
     pub(super) fn last(&self) -> Appended {
         let state = lock(&self.state);
         state.appended(state.end.next - 1)
     }
 
-    /// Waits until a record is as durable as `durability` asks, and writes or syncs it unless another thread does.
+    /// Waits until a record is as durable as `durability` demands. Writes and syncs it if no other thread does.
     ///
     /// # Errors
-    /// If the record could not be written: it was dropped, with all later ones. Or if it was written, but could not be
-    /// made durable: it is kept.
+    /// If the record could not be written; it was then dropped, with all later ones. Or if it was written but could
+    /// not be made durable; it is then kept.
     pub(super) fn commit(&self, record: &Appended, durability: Durability) -> Result<()> {
         let mut state = lock(&self.state);
         let era = state.era.clone();
@@ -235,7 +241,7 @@ impl Log {
                 _ => {}
             }
             state.check(&self.folder)?;
-            // One attempt suffices: each further one may fail for the same reason.
+            // Gives up after one failed attempt: a second attempt would probably fail for the same reason.
             if let Some(cut) = era.get() {
                 return Err(not_written(&self.folder, &cut.why));
             }
@@ -243,7 +249,7 @@ impl Log {
         }
     }
 
-    /// Makes all records durable; returns the number of the last.
+    /// Makes all records durable. Returns the number of the last one.
     ///
     /// # Errors
     /// As [`Self::commit`].
@@ -258,23 +264,24 @@ impl Log {
         lock(&self.state).written.next - 1
     }
 
-    /// Returns the record after which all were dropped, if their changes in memory are not undone yet.
+    /// If dropped records have changes in memory that are not undone yet, returns the number of the last record before
+    /// them. Otherwise returns `None`.
     pub(super) fn undo_after(&self) -> Option<u64> {
         lock(&self.state).undo_after
     }
 
-    /// Notes that the changes of dropped records are undone.
+    /// Records that the changes of dropped records are undone in memory.
     pub(super) fn undone(&self) {
         lock(&self.state).undo_after = None;
     }
 
-    /// Returns why the last write failed, or why all further ones will; `None` if one has succeeded since.
+    /// Returns why the last write failed, or why the log has failed for good. `None` if the last write succeeded.
     pub(super) fn failure(&self) -> Option<String> {
         let state = lock(&self.state);
         state.failed.clone().or_else(|| state.failure.clone())
     }
 
-    /// Makes all records durable, and begins a new file with the next one. The caller must keep other threads from
+    /// Makes all records durable, and starts a new file for later records. The caller must keep other threads from
     /// appending.
     ///
     /// # Errors
@@ -325,7 +332,7 @@ impl Log {
         self.written_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Returns the file, wakes all threads of the group that was written, and one of the next group.
+    /// Puts the file back, wakes all threads of the group that was written, and wakes one thread of the next group.
     fn put_back(&self, state: &mut State, file: File) {
         let (next, ended) = (&self.moved[state.group % 2], &self.moved[(state.group + 1) % 2]);
         state.file = file;
@@ -333,14 +340,14 @@ impl Log {
         next.notify_one();
     }
 
-    /// Drops all records that were not written, and wakes all waiting threads.
+    /// Drops all records that were not written yet, and wakes all waiting threads.
     fn drop_unwritten(&self, state: &mut State, why: String, is_final: bool) {
         let written = state.written.next - 1;
         let era = std::mem::take(&mut state.era);
         // No other thread can end the epoch: the state is locked.
         let _ = era.set(Cut { written, why: why.clone() });
         state.waiting = Vec::new();
-        // Later records get the numbers of the dropped ones, since records follow each other without gaps.
+        // Later records get the numbers of the dropped ones, since the numbers of records have no gaps.
         (state.end, state.taken) = (state.written, written);
         state.undo_after = Some(written);
         if is_final {
@@ -351,13 +358,13 @@ impl Log {
         self.moved.iter().for_each(Condvar::notify_all);
     }
 
-    /// Waits until the group of record `sequence` was written, or until this thread may write it.
+    /// Waits until the group of record `sequence` is written, or until this thread may write that group.
     fn wait<'a>(&self, state: MutexGuard<'a, State>, sequence: u64) -> MutexGuard<'a, State> {
         let group = if sequence <= state.taken { state.group + 1 } else { state.group };
         self.moved[group % 2].wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the bytes written to files since opening.
+    /// Returns the number of bytes written to log files since the collection was opened.
     pub(super) fn written_bytes(&self) -> u64 {
         self.written_bytes.load(Ordering::Relaxed)
     }
@@ -367,8 +374,8 @@ impl Log {
         lock(&self.state).syncs
     }
 
-    /// Returns the current failure epoch. Records read from a file are still part of the log unless the epoch has ended
-    /// since.
+    /// Returns the current failure epoch. As long as the epoch has not ended, records that were read from a file are
+    /// still part of the log.
     pub(super) fn era(&self) -> Arc<FailureEpoch> {
         lock(&self.state).era.clone()
     }
@@ -385,10 +392,11 @@ impl Log {
             return self.wait(state, sequence);
         }
         let mut turn = Turn { log: self, is_over: false };
-        // A record that is appended before the frames are taken belongs to this group.
+        // Records that are appended before the buffer is taken below still belong to this group.
         (state.group, state.taken) = (state.group + 1, u64::MAX);
         if durability == Durability::Group {
-            // Writers woken by the last group may be about to append: then one sync serves them too.
+            // Writers that the last group woke may be about to append. This lets them do so, and one sync serves them
+            // too.
             drop(state);
             std::thread::yield_now();
             state = lock(&self.state);
@@ -397,10 +405,10 @@ impl Log {
         state.taken = end.next - 1;
         let unsynced_bytes = state.unsynced_bytes + frames.len() as u64;
         let syncs = durability == Durability::Group || unsynced_bytes >= UNSYNCED_BYTES_MAX;
-        // The lock is not held during the write, so other threads append the next group meanwhile.
+        // The lock is released during the write, so other threads can append the next group.
         drop(state);
         let (file, written) = self.write(file, &frames, syncs);
-        // The next file begins after these records, which are durable.
+        // A new file may only begin once all earlier records are durable.
         let (file, begun) = match file {
             File::Open(writer) if written.is_ok() && syncs && writer.bytes >= SEGMENT_BYTES => self.roll(writer, end),
             file => (file, Ok(())),
@@ -409,7 +417,7 @@ impl Log {
         let mut state = lock(&self.state);
         turn.is_over = true;
         self.put_back(&mut state, file);
-        // Waiting threads learn from the state what failed.
+        // The result is stored in the state, from which waiting threads learn it.
         match written {
             Ok(()) => {
                 state.failure = None;
@@ -419,7 +427,7 @@ impl Log {
                     state.durable = end.next - 1;
                     state.syncs += 1;
                 }
-                // The records of this group are durable; only later ones cannot be written.
+                // The records of this group are durable. Only later records cannot be written.
                 if let Err(Failure { error, .. }) = begun {
                     self.drop_unwritten(&mut state, error.to_string(), true);
                 }
@@ -429,8 +437,8 @@ impl Log {
         state
     }
 
-    /// Writes frames, and syncs them if `syncs`. Returns the file and the result. After a failure, the file holds what
-    /// was written before.
+    /// Writes frames, and syncs them if `syncs`. Returns the file and the result. After a failure, the returned file
+    /// is cut back to its content before the write, or has yet to be cut.
     fn write(&self, file: File, frames: &[u8], syncs: bool) -> (File, std::result::Result<(), Failure>) {
         let Self { context, folder, salt, .. } = self;
         let mut writer = match file {
@@ -448,7 +456,7 @@ impl Log {
             },
             File::Taken => unreachable!("the writing thread has the file"),
         };
-        // Before the append, which counts bytes that the file may not get.
+        // Read before the append, which counts its bytes even if they are not written.
         let tail = writer.tail();
         let written = writer.append(frames).map_err(Failure::from).and_then(|()| writer.hand_over(syncs));
         let Err(failure) = written else {
@@ -456,24 +464,24 @@ impl Log {
             return (File::Open(writer), Ok(()));
         };
         drop(writer);
-        // After a failed sync, the kernel may have dropped the pages and report success to the next one (Rebello et
-        // al., "Can applications recover from fsync failures?", 2020). So the file is not written again.
+        // After a failed sync, the kernel may have dropped the pages and may report success for the next sync (Rebello
+        // et al., "Can applications recover from fsync failures?", 2020). So the file is never written again.
         if failure.is_final {
             return (File::Cut(tail), Err(failure));
         }
-        // Cut at once, so that no reader takes the refused bytes for a record. If this fails, the next writer tries
-        // again.
+        // The file is cut at once, so that no reader takes the rejected bytes for a record. If this fails, the next
+        // writer tries again.
         match tail.reopen(context, folder) {
             Ok(writer) => (File::Open(writer), Err(failure)),
             Err(of_cut) => (File::Cut(tail), Err(Failure { is_final: of_cut.is_final, ..failure })),
         }
     }
 
-    /// Begins the next file, or continues with this one if another cannot be created yet.
+    /// Starts the next file. Keeps the current file if the next one cannot be created yet.
     fn roll(&self, writer: SegmentWriter, end: Point) -> (File, std::result::Result<(), Failure>) {
         match self.new_file(end) {
             Ok(next) => (File::Open(next), Ok(())),
-            // A full disk is temporary. Until then, this file grows beyond its usual size.
+            // The disk may be full for a while. Until it has space, the current file grows beyond its usual size.
             Err(Failure { is_final: false, .. }) => (File::Open(writer), Ok(())),
             Err(failure) => (File::Open(writer), Err(failure)),
         }
@@ -502,7 +510,7 @@ impl State {
     }
 }
 
-/// Returns the error of a write that was refused, after which others may succeed.
+/// Returns the error of a write that failed, after which other writes may succeed.
 fn not_written(folder: &Path, why: &str) -> Error {
     let at = folder.display();
     Error::device(format!("{at}: the write was not taken, as its log cannot be written now: {why}; write it again"))
@@ -528,7 +536,7 @@ mod tests {
         lock(&log.state).file = File::Taken;
         std::thread::scope(|threads| {
             let waiting = threads.spawn(|| log.commit(record, Durability::Group));
-            // As if the thread that has the file had panicked.
+            // Has the effect of a panic in the thread that has the file.
             drop(Turn { log, is_over: false });
             let told = waiting.join().unwrap().unwrap_err().to_string();
             assert!(told.contains("the thread that wrote it ended"), "{told}");

@@ -1,4 +1,4 @@
-//! The files of the redo log, as they are read when a collection is opened.
+//! Reads the files of the redo log when a collection is opened.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,11 @@ use super::segment::{
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 
-/// A smaller file is copied when the log is opened again, so that files do not accumulate.
+/// If the last file is smaller than this number of bytes, its records are copied to a new file when writing resumes.
+/// This keeps small files from accumulating.
 const SEGMENT_BYTES_MIN: u64 = 1 << 20;
 
-/// Content of the files of a log, as read at opening.
+/// Content of the files of a log, as it was read at opening.
 pub(super) struct LogContents {
     /// The point after the last record.
     pub(super) point: Point,
@@ -24,7 +25,7 @@ pub(super) struct LogContents {
     last: Option<LastFile>,
     /// Number of files.
     pub(super) files: usize,
-    /// Bytes of their headers and records.
+    /// Total bytes of the headers and records of these files.
     pub(super) bytes: u64,
     /// Whether the last file ends in a torn record.
     pub(super) is_torn: bool,
@@ -35,11 +36,11 @@ struct LastFile {
     segment: Segment,
     /// Bytes of its header and records.
     bytes: u64,
-    /// Memory that reading it took.
+    /// Bytes of memory that reading the file took.
     memory_bytes: u64,
 }
 
-/// The open files of a log, readable even after they are renamed or removed.
+/// Open files of a log. They stay readable after they are renamed or removed.
 pub(super) struct Segments {
     whole: Vec<Segment>,
     /// Files without a record: their paths, and the record numbers in their names.
@@ -47,7 +48,7 @@ pub(super) struct Segments {
 }
 
 impl Segments {
-    /// Opens the files from the one that begins with the first record.
+    /// Opens the log file that begins with record `start.first`, and all later ones.
     ///
     /// # Errors
     /// If the device fails, a file is missing, or a header is invalid.
@@ -55,7 +56,7 @@ impl Segments {
         let LogStart { salt, first } = start;
         let names =
             context.device.list_only(folder, &|name| name.to_str().is_some_and(|name| first_of(name).is_some()))?;
-        // Earlier files are leftovers: their records are in the long-term index.
+        // Earlier files are leftovers, since their records are in the long-term index.
         let all = names.iter().filter_map(|name| first_of(name.to_str()?));
         let mut firsts: Vec<u64> = all.filter(|&record| record >= first).collect();
         firsts.sort_unstable();
@@ -66,7 +67,7 @@ impl Segments {
                 None => empty.push((folder.join(file_name(first)), first)),
             }
         }
-        // A collection has no log file before its first write, so the first record may be missing then.
+        // A collection has no log file until its first write. Only in that case may the first record be missing.
         let begins = whole.first().map_or(Point::START.next, |segment| segment.start.next);
         if begins != first {
             let missing = folder.join(file_name(first));
@@ -78,7 +79,7 @@ impl Segments {
         Ok(Self { whole, empty })
     }
 
-    /// Iterates over the files that have records, with their names.
+    /// Returns the files that contain records, with their names.
     pub(super) fn files(&self) -> impl Iterator<Item = (String, &Arc<dyn ReadFile>)> {
         self.whole.iter().map(|segment| (file_name(segment.start.next), segment.file()))
     }
@@ -93,7 +94,7 @@ impl Segments {
         self.whole.iter().map(Segment::file_bytes).sum()
     }
 
-    /// Counts the rows of all files, without checking the records.
+    /// Counts the rows in all files without verifying the records.
     ///
     /// # Errors
     /// If the device fails.
@@ -107,7 +108,8 @@ impl Segments {
         Ok(all)
     }
 
-    /// Calls `take` with each record; in the first file, only with those after `before`.
+    /// Calls `take` with each record in order. If `before` is given, records of the first file that it contains are
+    /// skipped.
     ///
     /// # Errors
     /// If the device or `take` fails, memory does not suffice, or a record that was durable is damaged.
@@ -131,7 +133,8 @@ impl Segments {
             found = LogContents { point, durable: durable.max(found.durable), bytes: of_all, is_torn, ..found };
             found.last = Some(LastFile { segment, bytes, memory_bytes });
         }
-        // The name of an empty file states that an earlier record exists; if that one was not found, it is lost.
+        // The name of an empty file states the number of its first record. If the preceding record was not found, it
+        // is lost.
         match self.empty.iter().find(|(_, first)| *first > found.point.next) {
             Some((path, _)) => Err(no_header(path)),
             None => Ok(found),
@@ -139,7 +142,7 @@ impl Segments {
     }
 }
 
-/// Returns the number of log files in the folder, and their bytes, including leftovers.
+/// Returns the number and the total bytes of the log files in the folder, including leftovers.
 ///
 /// # Errors
 /// If the device fails.
@@ -167,13 +170,13 @@ impl LogContents {
         self.point.next - 1
     }
 
-    /// Returns the bytes that [`Self::resume`] takes to read the last file again.
+    /// Returns the memory in bytes that [`Self::resume`] needs to read the last file again.
     pub(super) fn resuming_bytes(&self) -> u64 {
         self.last.as_ref().map_or(0, |last| last.memory_bytes)
     }
 
-    /// Creates a file for the records after the last. Records that are not known to be durable are written again, since
-    /// the disk may still lose them although they could be read.
+    /// Creates a file for new records. Copies existing records to it that are not known to be durable: the disk may
+    /// still lose them, even if they could be read.
     ///
     /// # Errors
     /// If a file cannot be read or written.
@@ -191,7 +194,7 @@ impl LogContents {
         if let Some(LastFile { segment, .. }) = &self.last {
             segment.read(context, segment.begin(), None, &mut |frame| {
                 let (next, previous) = (frame.head.sequence, frame.head.previous);
-                // A record may have become readable in the meantime; it was neither acknowledged nor applied.
+                // Skips a record that has become readable since opening: it was neither acknowledged nor applied.
                 if next < from || next >= self.point.next {
                     return Ok(());
                 }

@@ -1,4 +1,4 @@
-//! The long-term index, which holds the rows of all writes up to the last merge, and its delete list.
+//! The long-term index, which contains the rows of all writes up to the last merge, and its delete list.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,28 +16,27 @@ pub(super) fn folder_name(sequence: u64) -> String {
     format!("index-{sequence:016x}")
 }
 
-/// Returns the name of that index's id lookup file.
+/// Returns the file name of the id lookup of the index that contains all writes up to `sequence`.
 pub(super) fn places_name(sequence: u64) -> String {
     format!("places-{sequence:016x}.bin")
 }
 
-/// Returns whether only a merge creates such a name.
+/// Returns whether `name` is the name of a folder or file that merges create.
 pub(super) fn is_of_merge(name: &str) -> bool {
     let digits = name.strip_prefix("index-").or_else(|| name.strip_prefix("places-")?.strip_suffix(".bin"));
     digits.is_some_and(|digits| digits.len() == 16 && u64::from_str_radix(digits, 16).is_ok())
 }
 
-/// The graph index on disk, with a lookup of its entries by id.
+/// The graph index on disk, with the lookup that finds its entries by id.
 pub(super) struct LongTermIndex {
     pub(super) index: Index,
     places: Places,
-    /// Bytes held while its columns are read.
+    /// Memory in bytes for reading the columns of the index.
     pub(super) columns_reading_bytes: u64,
 }
 
 impl LongTermIndex {
-    /// Writes the id lookup of an index that was built, and syncs the folder. After that, a manifest may name the
-    /// index.
+    /// Writes the id lookup of a built index, and syncs the folder. After that, a manifest may name the index.
     ///
     /// # Errors
     /// If the index cannot be read, or the device fails.
@@ -50,11 +49,11 @@ impl LongTermIndex {
     /// Opens the index that contains all writes up to `sequence`.
     ///
     /// # Errors
-    /// If it is missing, damaged, or has other columns than the collection, or memory does not suffice.
+    /// If it is missing or damaged, its columns differ from the columns of the collection, or memory does not suffice.
     pub(super) fn open(context: &Context, collection: &Path, sequence: u64, attributes: &[Attribute]) -> Result<Self> {
         let folder = collection.join(folder_name(sequence));
         let index = Index::open(context, &folder)?;
-        // Entries have 32 bits in the id lookup and in memory.
+        // The id lookup and the delete list store entries as 32-bit numbers.
         if index.facts().rows > u64::from(u32::MAX) {
             return Err(Error::corrupt(format!("{} has more rows than a collection has", folder.display())));
         }
@@ -68,7 +67,7 @@ impl LongTermIndex {
         Ok(Self { index, places, columns_reading_bytes })
     }
 
-    /// Returns the bytes on disk.
+    /// Returns the size on disk of the index and its id lookup, in bytes.
     pub(super) fn bytes(&self) -> u64 {
         let facts = self.index.facts();
         facts.files.iter().map(|(_, file)| file.bytes).sum::<u64>() + places::file_bytes(facts.rows)
@@ -105,7 +104,7 @@ impl DeleteList {
         self.rows -= 1;
     }
 
-    /// Adds an entry to the list; returns whether it was not in it before.
+    /// Adds an entry to the list. Returns `false` if the list contains it already.
     pub(super) fn add(&mut self, entry: u32) -> bool {
         let is_new = !self.has(entry);
         if is_new {

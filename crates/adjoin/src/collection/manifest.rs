@@ -1,4 +1,4 @@
-//! The manifest of a collection: its options, and the files that are in force.
+//! The manifest of a collection: its options, and the names of its current files.
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
@@ -22,12 +22,12 @@ use crate::source::IdKind;
 use crate::store::format::{FORMAT_VERSION, LIVE_VERSION, MANIFEST_FILE};
 use crate::store::{Files, FolderKind, NO_CHECKSUM, check_target, has_manifest, read_manifest_bytes, sealed, unsealed};
 
-/// Kind in the manifest.
+/// Value of `kind` in the manifest.
 const KIND: &str = "live";
-/// Name of a manifest that is not in force yet.
+/// File name of a manifest before its rename.
 pub(super) const DRAFT: &str = "manifest.partial";
 
-/// Options and merge state of a collection. It contains no time, path, thread count or budget.
+/// Options and merge state of a collection. Contains no time, path, thread count or budget.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CollectionManifest {
     /// `live`.
@@ -44,11 +44,11 @@ pub struct CollectionManifest {
     /// Columns that rows have in addition to vector and id.
     #[serde(rename = "columns", alias = "attributes", default, skip_serializing_if = "Vec::is_empty")]
     pub attributes: Vec<Attribute>,
-    /// Random number of 16 hexadecimal digits that distinguishes the log's records from those of any other log.
+    /// Random number of 16 hexadecimal digits. It distinguishes records of this log from records of other logs.
     pub salt: String,
-    /// Most neighbors of a vertex of the long-term index.
+    /// Maximum number of neighbors of a vertex in the long-term index.
     pub degree: usize,
-    /// Candidates that the search for a vertex's neighbors keeps.
+    /// Number of candidates that the search for a vertex's neighbors keeps.
     pub build_list: usize,
     /// Factor by which distances are scaled when edges are pruned.
     pub alpha: f64,
@@ -58,14 +58,14 @@ pub struct CollectionManifest {
     pub code_bytes: usize,
     /// Bytes of a page.
     pub page_bytes: u64,
-    /// Number of the first valid record of the log; earlier ones are merged.
+    /// Number of the first valid record of the log. Earlier records are in the long-term index.
     pub first_record: u64,
-    /// Rows of the long-term index. If there are any, the index's folder is named after the last merged record,
-    /// `first_record - 1`.
+    /// Number of rows in the long-term index. If it is not 0, the folder of the index is named after the last merged
+    /// record, `first_record - 1`.
     pub merged_rows: u64,
-    /// Files by role: none.
+    /// Files by role; always empty for a collection.
     pub files: Files,
-    /// Checksum of the manifest with these 16 digits as zeros.
+    /// Checksum of the manifest, computed with 16 zeros in place of these digits.
     pub manifest_xxh3: String,
 }
 
@@ -80,8 +80,8 @@ pub struct CollectionOptions {
     pub ids: IdKind,
     /// Columns that rows have in addition to vector and id, for results and filters.
     pub attributes: Vec<Attribute>,
-    /// How merges build the long-term index. The navigation graph's size, the build method and the layout are the
-    /// defaults.
+    /// Options with which merges build the long-term index. Only the options that the manifest stores apply; the size
+    /// of the navigation graph, the build method and the layout are always the defaults.
     pub index: IndexOptions,
 }
 
@@ -133,7 +133,8 @@ impl CollectionManifest {
             metric,
             ids,
             attributes: attributes.clone(),
-            // Records of a removed log may remain in blocks that the disk uses again; the salt excludes them.
+            // Blocks of the disk may still contain records of a removed log. The salt keeps them from being taken for
+            // records of this log.
             salt: format!("{:016x}", RandomState::new().hash_one(0)),
             degree,
             build_list,
@@ -156,7 +157,7 @@ impl CollectionManifest {
         published.and_then(|()| lock.release())
     }
 
-    /// Puts this manifest in force in one step.
+    /// Writes the manifest, and puts it in force by one rename.
     ///
     /// # Errors
     /// If the device fails.
@@ -168,7 +169,7 @@ impl CollectionManifest {
         Ok(context.device.sync_folder(folder)?)
     }
 
-    /// Returns whether this manifest is in force; checksums are not compared.
+    /// Returns whether this manifest is in force. Does not compare checksums.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -180,7 +181,8 @@ impl CollectionManifest {
     /// Reads the manifest of a collection.
     ///
     /// # Errors
-    /// If there is none, it is damaged, of a newer version or another kind, or has impossible values.
+    /// If there is no manifest, or it is damaged, has a newer version, belongs to another kind of folder, or contains
+    /// impossible values.
     pub(super) fn read(context: &Context, folder: &Path) -> Result<Self> {
         if !has_manifest(context, folder)? {
             let at = folder.display();
@@ -189,7 +191,7 @@ impl CollectionManifest {
         Self::decode(folder, &read_manifest_bytes(context, folder)?)
     }
 
-    /// Decodes the manifest of the collection in a folder.
+    /// Decodes the manifest `bytes` of the collection in `folder`.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -222,7 +224,7 @@ impl CollectionManifest {
         IndexOptions { graph, code_bytes, page_bytes, ..IndexOptions::default() }
     }
 
-    /// Returns the last write in the long-term index; `None` if there is no index.
+    /// Returns the sequence number of the last write in the long-term index; `None` if there is no index.
     pub(super) fn merged(&self) -> Option<u64> {
         (self.merged_rows > 0).then(|| self.first_record - 1)
     }
@@ -237,7 +239,7 @@ impl CollectionManifest {
         u64::from_str_radix(&self.salt, 16).ok()
     }
 
-    /// Returns where the log starts.
+    /// Returns the start of the log: its salt, and the number of its first record.
     pub(super) fn log(&self) -> LogStart {
         LogStart { salt: self.salt().expect("a manifest that was read has one"), first: self.first_record }
     }
@@ -246,7 +248,7 @@ impl CollectionManifest {
         Space::plain(self.vectors, self.metric)
     }
 
-    /// Returns the common statistics of a command on the collection, which has `rows` rows.
+    /// Returns the common statistics of a command on the collection, which has `rows` rows in total.
     pub(super) fn statistics(&self, context: &Context, rows: u64, command: &'static str) -> CommonStatistics {
         CommonStatistics {
             rows,

@@ -1,8 +1,8 @@
-//! Memory needed to open, write to and merge a collection.
+//! Memory for opening, writing to and merging a collection.
 //!
-//! A collection with a merger refuses a write after which a merge would no longer fit into the budget. The memory of a
-//! merge depends on clusters that are unknown before it, so these functions return upper bounds, as close as a few
-//! facts allow.
+//! If a collection has a merger, it refuses a write after which the budget would be too small for a merge. The memory
+//! of a merge depends on its clusters, which are not known in advance. So these functions return upper bounds that use
+//! a few known sizes.
 
 use std::path::{Path, PathBuf};
 
@@ -27,19 +27,19 @@ use crate::store::{BuildInput, BuildOptions};
 /// Purposes of memory in error messages.
 const PURPOSE_WRITE: &str = "taking these rows, and merging them later,";
 const PURPOSE_START: &str = "merging the rows of this collection";
-/// Bytes of one write of [`Collection::load`], in addition to its source.
+/// Memory of one write of [`Collection::load`] in bytes, in addition to its source.
 const LOADING_BYTES: u64 = 16 << 20;
-/// [`Collection::load`] merges when rows in memory exceed `1 / MERGED_SHARE` of the budget.
+/// [`Collection::load`] merges when the rows in memory take more than `1 / MERGED_SHARE` of the budget.
 const MERGED_SHARE: u64 = 4;
 
-/// Bytes that a collection holds more after a restart than before it, in addition to the buffer in which it read the log and
-/// which it holds until the first write: together with a buffer of 1 MiB, 2.7 MB were measured.
+/// Additional bytes that a collection holds after a restart, compared with before it. Not included is the buffer for
+/// reading the log, which the collection holds until its first write. Measured: 2.7 MB with a buffer of 1 MiB.
 const RESTART_BYTES: u64 = 3 << 20;
-/// Bytes of an id whose length is unknown before a scan.
+/// Assumed bytes of an id whose length is not known before a scan.
 const UNKNOWN_ID_BYTES: u64 = 16;
-/// Bytes of vectors of a source that are read at once while they are written to a collection, about.
+/// Approximate bytes of vectors that one batch of a source holds during a write.
 const WRITE_SCAN_BYTES: u64 = 1 << 20;
-/// Bytes for a scan of all rows.
+/// Memory for a scan of all rows, in bytes.
 const SCAN_BYTES: u64 = 4 << 20;
 
 /// Work for which a collection is opened.
@@ -53,19 +53,20 @@ pub(super) enum CollectionWork {
         rows: u64,
         /// Bytes of these rows with their ids and columns.
         bytes: u64,
-        /// Bytes that the largest source holds while it is read.
+        /// Memory in bytes for reading the source that needs the most.
         source_bytes: u64,
     },
-    /// Writing its rows to a file.
+    /// Writing all rows to a file.
     Snapshot,
-    /// Reading it, with these bytes in addition to those of the open collection.
+    /// Reading the collection, with this number of bytes in addition to the memory of the open collection.
     Read(u64),
     /// Verifying it.
     Verify,
 }
 
-/// Returns a context for reading all rows of the collection in a folder, which in refusals names the memory of that work.
-/// `bytes_of` returns the bytes of the work besides the open collection, given a source of the shape of the rows.
+/// Returns a context for reading all rows of the collection in `folder`. If the budget is too small, errors name a
+/// budget that suffices. `bytes_of` gets a source with the shape of the rows, and returns the memory for the work in
+/// bytes, in addition to that of the open collection.
 pub(crate) fn context_of_rows(
     context: &Context,
     folder: &Path,
@@ -74,40 +75,42 @@ pub(crate) fn context_of_rows(
     context_naming(context, folder, |manifests| manifests.least_with_rows(context, folder, bytes_of))
 }
 
-/// Returns a context whose refusals name a budget that suffices for work on the collection in a folder, at whichever step
-/// a smaller one fails. If the folder cannot be read, as it is damaged or another process merges, they name what a step
-/// needs: opening the collection reports the damage, or reads it again.
+/// Returns a context for `work` on the collection in `folder`. If the budget is too small for any step, the error
+/// names a budget that suffices for all steps. If the folder cannot be read, because it is damaged or another process
+/// is merging, the error names the memory of that step only. Opening the collection then reports the damage or reads
+/// the folder again.
 pub(super) fn collection_context(context: &Context, folder: &Path, work: CollectionWork) -> Context {
     context_naming(context, folder, |manifests| manifests.least_bytes(context, folder, work))
 }
 
 impl Collection {
-    /// Returns a context for opening the collection in a folder and merging it. Its refusals name a budget that suffices.
+    /// Returns a context for opening the collection in a folder and merging it. If the budget is too small, errors
+    /// name a budget that suffices.
     pub fn context_of_merge(context: &Context, folder: &Path) -> Context {
         collection_context(context, folder, CollectionWork::Merge)
     }
 
-    /// Returns a context for opening the collection in a folder and writing its rows to a file. Its refusals name a budget
-    /// that suffices.
+    /// Returns a context for opening the collection in a folder and writing its rows to a file. If the budget is too
+    /// small, errors name a budget that suffices.
     pub fn context_of_snapshot(context: &Context, folder: &Path) -> Context {
         collection_context(context, folder, CollectionWork::Snapshot)
     }
 
-    /// Returns a context for opening the collection in a folder and writing the rows of sources. Its refusals name a budget
-    /// that suffices.
+    /// Returns a context for opening the collection in a folder and writing rows from sources to it. If the budget is
+    /// too small, errors name a budget that suffices.
     pub fn context_of_write(context: &Context, folder: &Path, sources: &[&dyn VectorSource]) -> Context {
         let rows = sources.iter().map(|source| source.info().rows).sum();
         let row_bytes = |source: &dyn VectorSource| {
             source.row_bytes().unwrap_or(source.info().vectors.bytes() as u64 + UNKNOWN_ID_BYTES)
         };
         let bytes = sources.iter().map(|source| source.info().rows * row_bytes(*source)).sum();
-        // Sources are read one after the other, so only the largest buffers count.
+        // Sources are read one after the other, so only the one with the largest buffers counts.
         let source_bytes = sources.iter().map(|source| source.scan_bytes(WRITE_SCAN_BYTES)).max().unwrap_or(0);
         collection_context(context, folder, CollectionWork::Write { rows, bytes, source_bytes })
     }
 }
 
-/// Returns a context that in refusals names the bytes that `least` computes, if the manifests can be read.
+/// Returns a context whose errors name the number of bytes that `least` computes, if the manifests can be read.
 fn context_naming(context: &Context, folder: &Path, least: impl FnOnce(Manifests) -> Result<u64>) -> Context {
     let read = CollectionManifest::read(context, folder);
     let manifests = read.and_then(|manifest| Manifests::read(context, folder, manifest));
@@ -124,14 +127,14 @@ impl Manifests {
     /// Reads the manifest of the long-term index, if there is one.
     ///
     /// # Errors
-    /// If it cannot be read, or is damaged.
+    /// If the manifest cannot be read or is damaged.
     pub(super) fn read(context: &Context, folder: &Path, collection: CollectionManifest) -> Result<Self> {
         let read = |sequence| IndexManifest::read(context, &folder.join(folder_name(sequence)));
         let index = collection.merged().map(read).transpose()?;
         Ok(Self { collection, index })
     }
 
-    /// Returns the bytes of budget that suffice for work on the collection in a folder.
+    /// Returns a budget in bytes that suffices for `work` on the collection in `folder`.
     ///
     /// # Errors
     /// If the log cannot be read.
@@ -139,8 +142,8 @@ impl Manifests {
         self.least_by(context, folder, &|of_index, unmerged| self.least_with(context, work, of_index, unmerged))
     }
 
-    /// Returns the bytes of budget that suffice for reading all rows, with those that `bytes_of` returns for a source of
-    /// the shape of the rows.
+    /// Returns a budget in bytes that suffices for reading all rows. It includes the bytes that `bytes_of` returns for
+    /// a source with the shape of the rows.
     ///
     /// # Errors
     /// If the log cannot be read.
@@ -157,7 +160,8 @@ impl Manifests {
         })
     }
 
-    /// Computes `least`, which gets the sizes of texts of the long-term index and what is known of the unmerged rows.
+    /// Calls `least` with the sizes of texts of the long-term index and with bounds on the unmerged rows. Returns its
+    /// result.
     fn least_by(&self, context: &Context, folder: &Path, least: &dyn Fn(MergedTexts, &Unmerged) -> u64) -> Result<u64> {
         let log = Segments::open(context, folder, self.collection.log())?;
         let of_index = self.texts_of_index(context, folder)?;
@@ -165,7 +169,8 @@ impl Manifests {
         if bound <= context.budget().total() {
             return Ok(bound);
         }
-        // The bound counts many rows for each one with a long id. The rows are counted before it refuses anything.
+        // The first bound is computed from the size of the log, and overestimates the number of rows if ids are long.
+        // Before that could refuse the work, the rows are counted.
         Ok(least(of_index, &Unmerged::count(&self.collection, &log)?).min(bound))
     }
 
@@ -177,7 +182,7 @@ impl Manifests {
         Ok(MergedTexts { id_bytes: index.id_bytes(), column_bytes: 0, reading_bytes })
     }
 
-    /// Returns the bytes of budget that suffice for work on the collection, given what is known of its unmerged rows.
+    /// Returns a budget in bytes that suffices for `work`, given bounds on the unmerged rows.
     fn least_with(&self, context: &Context, work: CollectionWork, of_index: MergedTexts, unmerged: &Unmerged) -> u64 {
         let Self { collection: manifest, index } = self;
         let index_bytes =
@@ -201,8 +206,8 @@ impl Manifests {
                 let writing = source_bytes + LOADING_BYTES + 8 * manifest.vectors.bytes() as u64;
                 let unmerged = opened + more * row + 3 * bytes + writing;
                 let merging = opened + writing + merging_bytes(context, manifest, rows + more, texts);
-                // Either all rows fit unmerged, or `load` merges once they take a quarter of the budget; then the
-                // other three quarters must hold the merge.
+                // One of two conditions suffices: all rows fit into memory unmerged; or the merge fits into three
+                // quarters of the budget, since `load` merges once the rows take one quarter.
                 unmerged.min(merging / (MERGED_SHARE - 1) * MERGED_SHARE)
             }
         }
@@ -213,14 +218,14 @@ impl Manifests {
 struct Unmerged {
     rows: u64,
     texts: MergedTexts,
-    /// Bytes that they take in memory.
+    /// Bytes that the rows take in memory.
     bytes: u64,
     /// Bytes for reading the log.
     reading_bytes: u64,
 }
 
 impl Unmerged {
-    /// Bounds the rows by the size of the log.
+    /// Computes bounds from the size of the log, without reading it.
     fn bound(manifest: &CollectionManifest, log: &Segments) -> Self {
         let log_bytes = log.file_bytes();
         let id_bytes = if manifest.ids == IdKind::Utf8 { size_of::<u32>() } else { size_of::<i64>() };
@@ -228,37 +233,37 @@ impl Unmerged {
         Self::new(manifest, log_bytes, LogRows { rows: log_bytes / row_bytes, record_bytes_max: log_bytes })
     }
 
-    /// Counts the rows, which takes a read of the log.
+    /// Counts the rows by reading the log.
     fn count(manifest: &CollectionManifest, log: &Segments) -> Result<Self> {
         Ok(Self::new(manifest, log.file_bytes(), log.count_rows()?))
     }
 
-    /// Returns the bounds for the rows in a log of `log_bytes`.
+    /// Returns bounds for the `counted` rows in a log of `log_bytes` bytes.
     fn new(manifest: &CollectionManifest, log_bytes: u64, counted: LogRows) -> Self {
         let LogRows { rows, record_bytes_max } = counted;
         let vectors = rows * manifest.vectors.bytes() as u64;
-        // Ids are copied to a table, and columns are found by their places.
+        // Ids are also in a hash table, and each row has an offset of its columns.
         let others = log_bytes.saturating_sub(vectors);
         let bytes =
             vectors + 3 * others + rows * (size_of::<u64>() as u64 + TemporaryIndex::row_bytes(manifest.space(), 0));
         let texts = MergedTexts::of_row(manifest, others.div_ceil(rows.max(1)));
-        // A record, once more to write after it, and the change that it says.
+        // The memory holds a record, a second copy to write after it, and the change that the record contains.
         Self { rows, texts, bytes, reading_bytes: 2 * READING_BYTES.max(record_bytes_max) + 2 * record_bytes_max }
     }
 }
 
-/// Returns the bytes that must be free for a merge into an index of `rows` rows.
+/// Returns the memory in bytes that must be free for a merge into an index of `rows` rows.
 fn merging_bytes(context: &Context, manifest: &CollectionManifest, rows: u64, texts: MergedTexts) -> u64 {
     building_bytes(context, manifest, rows, texts).max(opening_bytes(manifest, rows))
 }
 
-/// Returns the bytes that opening an index of `rows` rows takes, without unmerged rows.
+/// Returns the memory in bytes for opening an index of `rows` rows, without unmerged rows.
 fn opening_bytes(manifest: &CollectionManifest, rows: u64) -> u64 {
     let index = Index::foreseen_memory_bytes(rows, manifest.space(), &manifest.index_options());
     index + super::places::memory_bytes(rows) + TemporaryIndex::least_bytes() + 2 * READING_BYTES
 }
 
-/// Returns a bound on the memory that a merge into an index of `rows` rows takes.
+/// Returns an upper bound in bytes on the memory for building an index of `rows` rows.
 pub(super) fn building_bytes(context: &Context, manifest: &CollectionManifest, rows: u64, texts: MergedTexts) -> u64 {
     let (metric, attributes) = (manifest.metric, super::attributes::names(&manifest.attributes));
     let options = BuildOptions { metric, attributes, ..BuildOptions::default() };
@@ -267,7 +272,8 @@ pub(super) fn building_bytes(context: &Context, manifest: &CollectionManifest, r
     index::building_bytes_of(context, input, &manifest.index_options(), texts.reading_bytes)
 }
 
-/// A source with the shape of the rows of a collection, to ask how much memory a build of them needs.
+/// Source with the shape of the rows of a collection. It cannot be read; it is used to ask how much memory a build of
+/// these rows needs.
 struct Unread {
     info: SourceInfo,
     texts: MergedTexts,
@@ -308,8 +314,8 @@ impl VectorSource for Unread {
 }
 
 impl Collection {
-    /// Reserves `bytes` for a change. If the collection has a merger, this leaves enough memory free to merge all rows, and
-    /// waits for a merge if one can make room.
+    /// Reserves `bytes` for a change. If the collection has a merger, enough memory for a merge of all rows must
+    /// remain free. If it does not, waits for a merge that frees some.
     ///
     /// # Errors
     /// If memory does not suffice, or the work is cancelled.
@@ -318,7 +324,7 @@ impl Collection {
         if !change.ids.is_empty() && self.has_merger() {
             let mut was_merged = false;
             while let Err(error) = self.check_left(change, bytes, PURPOSE_WRITE) {
-                // A merge moves all rows. If the write does not fit after that, another merge does not help.
+                // A merge removes all rows from memory. If the write still does not fit, another merge does not help.
                 if was_merged || !self.wait_for_merge(&context.cancel)? {
                     return Err(error);
                 }
@@ -328,10 +334,10 @@ impl Collection {
         TemporaryIndex::room_for(context, bytes)
     }
 
-    /// Checks that a merge of all rows fits into the budget, as far as that is known before the merge.
+    /// Checks that the budget suffices for a merge of all rows, as far as this is known before the merge.
     ///
     /// # Errors
-    /// If it does not: names a budget that suffices.
+    /// If the budget is too small. The error names a budget that suffices.
     pub(super) fn check_mergeable(&self) -> Result<()> {
         self.check_left(&Change::empty(self.manifest().ids), 0, PURPOSE_START)
     }
@@ -344,12 +350,13 @@ impl Collection {
             let record = state.temporary.change_bytes_max().max(change.held_bytes());
             (state.rows() + rows, MergedTexts::of(state.long_term.as_deref(), texts), record)
         };
-        // At the start, one row is assumed: a collection that could not take even that is refused.
+        // Assumes at least one row: a budget that is too small for a collection with one row is refused at the start.
         let all = all.max(1);
         let merging = merging_bytes(context, &manifest, all, texts);
         let (left, total) = (context.budget().free_between_runs(), context.budget().total());
         let now = total - left + bytes;
-        // A restart holds more than the running collection, or an index of all rows, and must not be refused.
+        // After a restart, the collection holds more memory than it does now, or opens an index of all rows. The
+        // restart must not be refused.
         let restarted = now + RESTART_BYTES + READING_BYTES.max(record);
         let (needed, named) = if rows > 0 {
             let needed = restarted.max(opening_bytes(&manifest, all) + Log::memory_bytes()) + merging;
@@ -360,7 +367,7 @@ impl Collection {
         if needed <= total {
             return Ok(());
         }
-        // The budget that is named takes a row too; a server takes a fraction of a larger budget for its clients.
+        // The named budget has room for a row too, and for the fraction that a server takes for its clients.
         Err(context.too_small(named + (named - total) / 4, purpose))
     }
 }

@@ -1,8 +1,8 @@
-//! Merges: rows in memory become part of the long-term index.
+//! Merges, which move the rows in memory into the long-term index.
 //!
-//! A new index of all rows at one moment is built next to the current one, while writes and searches continue. Then the
-//! state is read from the new index and the log, as at opening, which includes the writes in the meantime, and replaces
-//! the current one. The merge takes effect at one moment, the rename of the manifest.
+//! A merge builds a new index of all rows of one moment next to the current one, while writes and searches continue.
+//! Then it reads the state from the new index and the log, as at opening. This state includes the writes made
+//! meanwhile, and replaces the current state. The merge takes effect with the rename of the manifest.
 
 use std::path::Path;
 
@@ -27,14 +27,14 @@ use crate::store::{BuildOptions, Role, Store, TemporaryStore};
 
 /// Purpose of the memory, for error messages.
 const PURPOSE: &str = "merging";
-/// Passes over the log while other threads write, before the last one, which holds the write lock.
+/// Maximum number of passes over the log while other threads write. The last pass, after these, holds the write lock.
 const READINGS_MAX: usize = 8;
-/// A merge waits for other runs until this much is free. Its builds check their own needs.
+/// A merge waits until other runs have released this number of bytes. The build checks the rest of its memory itself.
 pub(super) const LEAST_BYTES: u64 = 12 << 20;
 
 impl Collection {
-    /// Merges the rows in memory and the delete list into the long-term index. Only one merge runs at a time; if there
-    /// is nothing to merge, it returns at once. Writes and searches continue in the meantime.
+    /// Merges the rows in memory and the delete list into the long-term index. Writes and searches continue meanwhile.
+    /// Only one merge runs at a time. Returns at once if there is nothing to merge.
     ///
     /// # Errors
     /// If the collection is open for reading only, memory or disk space does not suffice, or the work is cancelled. The
@@ -51,7 +51,7 @@ impl Collection {
         self.merge_with(context, method, ALL_REPLACEMENTS)
     }
 
-    /// Merges by changing the index, with at most `replacements` neighbors of each deleted vertex as candidates; see
+    /// Merges by changing the index. At most `replacements` neighbors of each deleted vertex become candidates. See
     /// [`Self::merge`].
     ///
     /// # Errors
@@ -71,12 +71,13 @@ impl Collection {
         }
         self.check_room(&moment)?;
         self.check_disk(&moment)?;
-        // Before the lock, so that writes do not wait for the disk: under the lock, little is left to sync.
+        // Most records are synced before the lock is taken, so that writes do not wait for the disk while it is held.
         self.flush()?;
         let moment = {
             let _order = lock(&writer.order);
             self.undo_dropped(writer);
-            // The view ends where the new file begins, so the files before it can be removed after the merge.
+            // A new log file starts after the records of the view. So the earlier files can be removed after the
+            // merge.
             writer.log.begin_file().inspect_err(|_| self.undo_dropped(writer))?;
             self.state().moment()
         };
@@ -88,14 +89,14 @@ impl Collection {
             Ok(merged)
         });
         if merged.is_err() {
-            // Best effort: the original error is reported, and opening the collection again removes them too.
+            // Best effort: the original error is reported, and opening the collection again also removes leftovers.
             let _ = remove_unnamed(context, self.folder(), &self.manifest());
         }
         merged
     }
 
-    /// Checks, before any work, that the new index can be opened next to the current one, which searches use until
-    /// then.
+    /// Checks that memory suffices for opening the new index next to the current one, which searches use until then.
+    /// Called before any work is done.
     fn check_room(&self, moment: &StateView) -> Result<()> {
         let Some(long_term) = &moment.long_term else { return Ok(()) };
         let facts = long_term.index.facts();
@@ -104,10 +105,10 @@ impl Collection {
         self.context.reserve_between_runs(bytes, "opening the merged index next to the present one").map(drop)
     }
 
-    /// Checks, before any work, that the disk has space for the new index and for the log written in the meantime: a
-    /// merge that fills the disk would stop writes.
+    /// Checks that the disk has space for the new index and for the log that is written meanwhile. Called before any
+    /// work is done: a merge that fills the disk would stop writes.
     fn check_disk(&self, moment: &StateView) -> Result<()> {
-        // If the free space is unknown, the merge tries.
+        // If the free space is unknown, the merge is tried.
         let Ok(free) = self.context.device.free_bytes(self.folder()) else { return Ok(()) };
         let CollectionManifest { vectors, degree, code_bytes, .. } = self.manifest();
         let row = (vectors.bytes() + degree * size_of::<u32>() + code_bytes + size_of::<u64>()) as u64;
@@ -122,7 +123,7 @@ impl Collection {
         )))
     }
 
-    /// Computes the index of a view; returns the manifest that names it, and the bytes written.
+    /// Computes the index of a view. Returns the manifest that names it, and the number of bytes written.
     fn index_of(
         &self,
         context: &Context,
@@ -132,7 +133,8 @@ impl Collection {
     ) -> Result<(CollectionManifest, u64)> {
         let (collection, manifest, mut bytes_written) = (self.folder(), self.manifest(), 0);
         if moment.rows > 0 {
-            // The bound suffices, but most merges need less than it.
+            // First tries to get the upper bound, which always suffices. If that is impossible, starts with less,
+            // since most merges need less than the bound.
             let enough = building_bytes(context, &manifest, moment.rows, moment.texts());
             let run = context.for_long_run(enough, PURPOSE).or_else(|_| context.for_long_run(LEAST_BYTES, PURPOSE))?;
             let context = &run.or_temporary(collection);
@@ -152,13 +154,13 @@ impl Collection {
         Ok((manifest.with_merged(moment.sequence, moment.rows), bytes_written))
     }
 
-    /// Reads the state that a manifest names. Waits if other runs hold the memory that this needs.
+    /// Reads the state that `manifest` names. If memory does not suffice, waits for other runs that hold memory.
     fn read_state(&self, manifest: &CollectionManifest) -> Result<(State, LogContents)> {
         let context = &self.context;
         loop {
             match State::read(context, self.folder(), manifest) {
                 Err(error) if error.kind() == ErrorKind::Budget => {
-                    // Refused unless a run can end that holds more than what is free.
+                    // Waits until more memory is free than now. This fails if no run that could end holds memory.
                     if context.for_run(context.budget().free() + 1, PURPOSE).is_err() {
                         return Err(error);
                     }
@@ -168,12 +170,12 @@ impl Collection {
         }
     }
 
-    /// Replaces the state by the index that `manifest` names and the writes since then.
+    /// Replaces the current state by the index that `manifest` names and all later writes.
     fn replace(&self, writer: &Writer, manifest: CollectionManifest) -> Result<()> {
         let (context, folder) = (&self.context, self.folder());
         let era = writer.log.era();
         let (mut state, mut found) = self.read_state(&manifest)?;
-        // While other threads write, so that under the lock little is left to read.
+        // These passes run while other threads write, so that little is left to read under the lock.
         for _ in 0..READINGS_MAX {
             let before = found.sequence();
             found = state.replay(context, folder, &manifest, Some(&found))?;
@@ -185,45 +187,46 @@ impl Collection {
             let _order = lock(&writer.order);
             self.undo_dropped(writer);
             writer.log.flush().inspect_err(|_| self.undo_dropped(writer))?;
-            // All records are written, so none can be dropped now, and undo records refer to the old state.
+            // All records are written, so none can be dropped any more. Undo records refer to the old state and are
+            // discarded.
             writer.forget_undo();
             match era.get() {
                 None => drop(state.replay(context, folder, &manifest, Some(&found))?),
-                // Some of the records read may have been dropped since.
+                // Some of the records that were read may have been dropped since.
                 Some(_) => (state, _) = self.read_state(&manifest)?,
             }
-            // A crash before the rename finds the old index and the whole log, a later one the new index and the log
-            // since.
+            // After a crash before the rename, opening finds the old index and the whole log. After a later crash, it
+            // finds the new index and the rest of the log.
             let published = manifest.publish(context, folder);
-            // After its rename, the manifest is in force for all who open the collection, even if the rename could not
-            // be made durable.
+            // Once renamed, the manifest is in force for every process that opens the collection, even if the rename
+            // could not be made durable.
             if published.is_err() && !manifest.is_in_force(context, folder)? {
                 return published;
             }
             self.set_manifest(manifest.clone());
             (std::mem::replace(&mut *self.state_mut(), state), published)
         };
-        // After the locks are released, since freeing many rows and removing files takes a while.
+        // The old state is dropped after the locks are released: freeing many rows and removing files takes time.
         drop(replaced);
         published?;
         remove_unnamed(context, folder, &manifest)
     }
 }
 
-/// Returns the approximate bytes of the texts of ids and of the columns that a merge writes. Columns in memory are not
-/// counted, since they may take little once they are compressed.
+/// Returns the approximate number of bytes that a merge writes for id texts and columns. Columns in memory are not
+/// counted, since compression may make them small.
 fn text_file_bytes(moment: &StateView) -> u64 {
     let in_memory = moment.view.text_bytes();
     let Some(long_term) = &moment.long_term else { return in_memory.ids * moment.rows / in_memory.rows.max(1) };
     let facts = long_term.index.facts();
     let left = facts.rows - moment.deleted.rows;
     let columns = facts.files.get(Role::Attributes).map_or(0, |file| file.bytes);
-    // The end of each text is counted with its row.
+    // The offset of each text is already counted as part of its row.
     let of_row = columns / facts.rows.max(1) + facts.id_bytes().saturating_sub(size_of::<u64>() as u64);
     left * of_row + in_memory.ids * (moment.rows - left) / in_memory.rows.max(1)
 }
 
-/// Builds an index of `rows`; returns the bytes written.
+/// Builds an index of `rows`. Returns the number of bytes written.
 fn build_of(context: &Context, manifest: &CollectionManifest, rows: &Snapshot, folder: &Path) -> Result<u64> {
     let (metric, seed, attributes) = (manifest.metric, manifest.seed, names(&manifest.attributes));
     let options = BuildOptions { metric, seed, attributes, ..BuildOptions::default() };
@@ -233,8 +236,9 @@ fn build_of(context: &Context, manifest: &CollectionManifest, rows: &Snapshot, f
     Ok(of_store.bytes_written + of_store.spill_bytes + of_index.bytes_written + of_index.spill_bytes)
 }
 
-/// Copies the long-term index with the changes of a view to `folder`, if the method and the number of changes call for
-/// that and memory suffices. Returns the bytes written, or `None` if the index must be built instead.
+/// Copies the long-term index to `folder` and applies the changes of a view to the copy. Does so if the method and the
+/// number of changes call for it, and if memory suffices. Returns the number of bytes written, or `None` if the index
+/// must be built instead.
 fn change(
     context: &Context,
     moment: &StateView,
@@ -257,7 +261,7 @@ fn change(
         return Ok(None);
     }
     match merge.run(folder) {
-        // A build needs less memory at a time.
+        // Falls back to a build, which needs less memory at a time.
         Err(error) if error.kind() == ErrorKind::Budget && method == MergeMethod::Fastest => Ok(None),
         merged => merged.map(Some),
     }

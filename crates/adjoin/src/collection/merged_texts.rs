@@ -1,22 +1,23 @@
-//! Sizes of the ids and columns of rows that a merge reads.
+//! Sizes of the ids and columns of the rows that a merge reads.
 
 use super::long_term_index::LongTermIndex;
 use super::manifest::CollectionManifest;
 use super::temporary_index::{TemporaryIndex, TextBytes};
 use crate::source::IdKind;
 
-/// Sizes of the texts and columns of rows that are merged.
+/// Sizes of the id texts and columns of the rows that a merge reads.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct MergedTexts {
-    /// Mean bytes of an id of text, and of the columns of a row, where they are longest.
+    /// Mean bytes of a text id, in the part (index or memory) with the longest ids. `column_bytes` is the
+    /// corresponding mean for the columns of a row.
     pub(super) id_bytes: u64,
     pub(super) column_bytes: u64,
-    /// Bytes for reading the columns of the long-term index.
+    /// Memory in bytes for reading the columns of the long-term index.
     pub(super) reading_bytes: u64,
 }
 
 impl MergedTexts {
-    /// Returns the sizes for rows of which a few are in memory.
+    /// Returns the sizes for the rows of `long_term` and the rows in memory, whose bytes are `unmerged`.
     pub(super) fn of(long_term: Option<&LongTermIndex>, unmerged: TextBytes) -> Self {
         let rows = unmerged.rows.max(1);
         let (id_bytes, column_bytes) = (unmerged.ids.div_ceil(rows), unmerged.columns.div_ceil(rows));
@@ -28,14 +29,14 @@ impl MergedTexts {
         of_index.max(Self { id_bytes, column_bytes, reading_bytes: 0 })
     }
 
-    /// Returns bounds for rows whose ids and columns take `bytes` on average.
+    /// Returns upper bounds for rows whose id and columns together take `bytes` on average.
     pub(super) fn of_row(manifest: &CollectionManifest, bytes: u64) -> Self {
         let id_bytes = if manifest.ids == IdKind::Utf8 { bytes } else { 0 };
         let column_bytes = if manifest.attributes.is_empty() { 0 } else { bytes };
         Self { id_bytes, column_bytes, reading_bytes: 0 }
     }
 
-    /// Returns the larger of each size.
+    /// Returns the maximum of both values for each size.
     pub(super) fn max(self, other: Self) -> Self {
         Self {
             id_bytes: self.id_bytes.max(other.id_bytes),
@@ -44,7 +45,7 @@ impl MergedTexts {
         }
     }
 
-    /// Returns the bytes for reading the columns of all rows.
+    /// Returns the memory in bytes for reading the columns of all rows.
     pub(super) fn columns_reading_bytes(self, manifest: &CollectionManifest) -> u64 {
         let of_block = TemporaryIndex::block_columns_bytes(self.column_bytes);
         if manifest.attributes.is_empty() { 0 } else { self.reading_bytes + of_block }

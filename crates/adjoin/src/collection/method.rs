@@ -1,20 +1,21 @@
-//! How a merge computes the new long-term index.
+//! Methods by which a merge computes the new long-term index.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::base::error::{Error, Result};
 
-/// How a merge computes the new index. Results of searches are equal up to the recall of walks.
+/// Method by which a merge computes the new index. The methods differ in time; search results differ only within the
+/// recall of walks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum MergeMethod {
-    /// Changes the index if few rows have changed, else builds it.
+    /// Changes the current index if few rows have changed; otherwise builds a new one.
     #[default]
     Fastest,
-    /// Builds an index of all rows.
+    /// Builds a new index of all rows.
     Build,
-    /// Changes the index: the neighbors of a deleted vertex become candidates for the vertices that had it as a
-    /// neighbor (FreshDiskANN, Algorithm 4).
+    /// Changes the current index. The neighbors of a deleted vertex become candidates for all vertices that had it as
+    /// a neighbor (FreshDiskANN, Algorithm 4).
     Change,
 }
 

@@ -1,10 +1,10 @@
 //! A collection: vectors that can be inserted, updated and deleted, while searches see the current rows.
 //!
-//! A collection is a folder with a redo log (`log.rs`) and, after the first merge, a graph index on disk. A write is in
-//! the log before it is acknowledged. The rows since the last merge are also in memory (`temporary_index.rs`); opening
-//! a collection reads them from the log again. The parts are those of FreshDiskANN (Singh et al., 2021, section 5),
-//! with one difference: queries are compared with each row in memory, rather than by a graph over them
-//! (`docs/decisions/0016-rows-in-memory.md`).
+//! A collection is a folder with a redo log (`log.rs`) and, after the first merge, a graph index on disk. A write is
+//! in the log before it is acknowledged. Rows that were written since the last merge are also in memory
+//! (`temporary_index.rs`); opening a collection restores them from the log. The parts are those of FreshDiskANN (Singh
+//! et al., 2021, section 5), with one difference: queries are compared with each row in memory, not by a walk through
+//! a graph of these rows (`docs/decisions/0016-rows-in-memory.md`).
 //!
 //! `examples/collection.rs` writes to a collection and searches it.
 

@@ -24,16 +24,16 @@ use crate::base::report::Cancel;
 use crate::source::{Ids, VectorSource};
 use crate::store::{FolderKind, is_replaced, refuse_remote};
 
-/// A merge is due when rows in memory exceed `1 / MERGED_SHARE` of the budget, or `MERGED_BYTES`: queries are compared
-/// with all of them.
+/// [`Collection::load`] merges when the rows in memory take more than `1 / MERGED_SHARE` of the budget, or more than
+/// `MERGED_BYTES`: each query is compared with all of these rows.
 const MERGED_SHARE: u64 = 4;
 const MERGED_BYTES: u64 = 256 << 20;
 
 /// A folder of vectors that can be changed and searched at any time from any thread.
 ///
-/// A write is applied as a whole or not at all. Every search that begins after the acknowledgment sees it; a search may
-/// also see a write that is not acknowledged yet. One process writes. Any number of processes read the state at the
-/// time when they opened the collection.
+/// A write is applied completely or not at all. Every search that begins after the acknowledgment of a write sees it;
+/// a search may also see a write that is not acknowledged yet. Only one process writes at a time. Any number of
+/// processes can open the collection for reading, and see its state at the time of opening.
 pub struct Collection {
     pub(super) context: Context,
     creator: Creator,
@@ -45,29 +45,29 @@ pub struct Collection {
     writer: Option<Writer>,
 }
 
-/// The log at opening.
+/// Size and condition of the log at opening.
 struct OpenedLog {
     files: usize,
     bytes: u64,
-    /// Whether it ended in a torn record.
+    /// Whether the log ended with a torn record.
     was_cut: bool,
 }
 
 pub(super) struct Writer {
     pub(super) log: Log,
-    /// Held while a write gets its number and is applied, so writes are applied one after the other.
+    /// Lock that is held while a write gets its number and is applied, so that writes are applied one after the other.
     pub(super) order: Mutex<()>,
-    /// Undo records of changes that are in memory but perhaps not in the log yet, in order. If both locks are held,
-    /// `order` is locked first.
+    /// Undo records of changes in memory that may not be in the log yet, in the order of the changes. A thread that
+    /// needs both locks takes `order` first.
     undo: Mutex<VecDeque<Undo>>,
-    /// Held during a merge: there is one at a time.
+    /// Lock that is held during a merge, so that only one merge runs at a time.
     pub(super) merging: Mutex<()>,
     /// Bytes of vectors and ids written since opening.
     pub(super) came_bytes: AtomicU64,
     /// Merges since opening.
     pub(super) merges: Mutex<Merges>,
     pub(super) pressure: Backpressure,
-    /// Sequence number of the last write at opening.
+    /// Sequence number of the last write before the collection was opened.
     opened_at: u64,
     _lock: WriterLock,
 }
@@ -75,14 +75,14 @@ pub(super) struct Writer {
 /// Result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct WriteReport {
-    /// Sequence number of the write: a search now sees all writes up to it. The number of the last write if this one
-    /// changed nothing.
+    /// Sequence number of the write. A search now sees all writes up to this number. If the write changed nothing, it
+    /// is the number of the last write.
     pub sequence: u64,
-    /// Rows that were inserted, or that replaced others.
+    /// Number of rows that were inserted, including those that replaced others.
     pub rows: u64,
-    /// Rows that were removed: by id, or because another row replaced them.
+    /// Number of rows that were removed, by a delete or because another row replaced them.
     pub gone: u64,
-    /// Ids to delete that no row had.
+    /// Number of ids to delete that no row had.
     pub missing: u64,
 }
 
@@ -95,7 +95,7 @@ impl Writer {
 }
 
 impl WriteReport {
-    /// Returns the sum of this write and a later one.
+    /// Returns the combined result of this write and a later one.
     #[must_use]
     pub fn and(self, later: Self) -> Self {
         let Self { sequence, rows, gone, missing } = later;
@@ -140,19 +140,19 @@ impl Merges {
 /// Size and state of a collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct CollectionFacts {
-    /// Rows that can be found.
+    /// Number of live rows.
     pub rows: u64,
-    /// Rows of these that are in memory, not merged yet.
+    /// Number of live rows that are in memory, not merged yet.
     pub unmerged: u64,
-    /// Rows that were deleted or replaced and still take up memory or disk space.
+    /// Number of rows that were deleted or replaced, and still take up memory or disk space.
     pub gone: u64,
     /// Sequence number of the last write.
     pub sequence: u64,
     /// Number of log files at opening.
     pub log_files: usize,
-    /// Bytes of these files.
+    /// Total bytes of the log files at opening.
     pub log_bytes: u64,
-    /// Whether the log ended in a torn record at opening: a write that was never acknowledged.
+    /// Whether the log ended with a torn record at opening. Such a record is a write that was never acknowledged.
     pub log_was_cut: bool,
 }
 
@@ -172,13 +172,15 @@ impl Collection {
     /// If there is no collection, another process writes to it, it is damaged or has a newer format, or memory does not
     /// suffice.
     pub fn open(context: &Context, folder: &Path) -> Result<Self> {
-        // Checked before the lock, which creates a file: the folder may be something else.
+        // The manifest is checked before the lock is taken: taking it creates a file, and the folder may be something
+        // else.
         CollectionManifest::read(context, folder)?;
         let lock = WriterLock::take(&context.device, folder)?;
-        // The manifest is read again under the lock: a merge may have ended since the first read.
+        // The manifest is read again under the lock, since a merge may have ended after the first read.
         let (mut opened, found) = Self::read(context, folder, CollectionManifest::read(context, folder)?)?;
         let manifest = opened.manifest();
-        // Only under the lock: files that this manifest does not name could belong to the merge of another writer.
+        // Files are removed only under the lock. Without it, a file that this manifest does not name could belong to
+        // the merge of another writer.
         remove_unnamed(context, folder, &manifest)?;
         let opened_at = found.sequence();
         let log = Log::new(context, folder, manifest.log().salt, found)?;
@@ -197,7 +199,7 @@ impl Collection {
         Self::open_read(context, folder, CollectionManifest::read(context, folder)?)
     }
 
-    /// Opens the collection like [`Self::open_read_only`], by a manifest that was just read.
+    /// Opens the collection for searching only, given a manifest that was just read. See [`Self::open_read_only`].
     ///
     /// # Errors
     /// As [`Self::open_read_only`].
@@ -209,7 +211,7 @@ impl Collection {
         refuse_remote(FolderKind::Collection, folder)?;
         let (state, found) = loop {
             let read = State::read(context, folder, &manifest);
-            // If a merge ended in the meantime, files of the old index are gone; then the new index is opened.
+            // If a merge ended meanwhile, it removed files of the old index. Then the new index is opened.
             if read.is_ok() || !is_replaced(context, folder, &manifest.manifest_xxh3) {
                 break read?;
             }
@@ -250,18 +252,18 @@ impl Collection {
         CollectionFacts { rows, unmerged, gone, sequence, log_files, log_bytes, log_was_cut }
     }
 
-    /// Deletes, inserts and upserts rows, in this order, all or none of them. Returns once the write is as durable as
-    /// `durability` asks.
+    /// Deletes, inserts and upserts rows, in this order. Applies all of these operations or none. Returns once the
+    /// write is as durable as `durability` demands.
     ///
     /// # Errors
     /// If an inserted id exists already or is given twice, a vector or id has another type than the collection's,
-    /// memory does not suffice, or the log cannot be written. The write has then changed nothing, and later writes may
-    /// succeed unless a sync failed.
+    /// memory does not suffice, or the log cannot be written. After an error, nothing was changed. Later writes may
+    /// succeed, unless a sync failed.
     pub fn write(&self, write: &Write<'_>, durability: Durability) -> Result<WriteReport> {
         self.write_until(write, durability, &self.context.cancel)
     }
 
-    /// As [`Self::write`], but waits for merges and for memory no longer than `cancel` allows.
+    /// As [`Self::write`], but stops waiting for merges and memory when `cancel` is cancelled or its deadline passes.
     ///
     /// # Errors
     /// As [`Self::write`], and if it is cancelled or its deadline passes.
@@ -274,7 +276,7 @@ impl Collection {
         Ok(written)
     }
 
-    /// Waits until a record is as durable as `durability` asks.
+    /// Waits until a record is as durable as `durability` demands.
     ///
     /// # Errors
     /// If the log cannot be written. The changes of the record in memory are then undone.
@@ -282,7 +284,8 @@ impl Collection {
         let writer = self.writer()?;
         let committed = writer.log.commit(record, durability);
         if committed.is_err() {
-            // A write that is being applied must have its undo record in the list before the list is processed.
+            // Waits for a write that is being applied: its undo record must be in the list before the list is
+            // processed.
             let _order = lock(&writer.order);
             self.undo_dropped(writer);
         } else {
@@ -291,25 +294,25 @@ impl Collection {
         committed
     }
 
-    /// Undoes the changes in memory of records that the log has dropped, the last first. The caller must hold the lock
-    /// on `order`.
+    /// Undoes the changes in memory of all records that the log has dropped, in reverse order. The caller must hold
+    /// the lock on `order`.
     pub(super) fn undo_dropped(&self, writer: &Writer) {
         let Some(written) = writer.log.undo_after() else { return };
         let mut undo = lock(&writer.undo);
         let mut state = self.state_mut();
-        // In reverse order, since a later change may have deleted rows that an earlier one inserted.
+        // The order is reversed, since a later change may have deleted rows that an earlier one inserted.
         while let Some(last) = undo.pop_back_if(|last| last.sequence > written) {
             state.undo(last);
         }
         writer.log.undone();
     }
 
-    /// Writes all rows of a source in several writes, and returns the sum of their results once the last one is as
-    /// durable as `durability` asks. Merges between two writes if unmerged rows take too much memory and the collection
-    /// has no merger.
+    /// Writes all rows of a source in several writes. Returns the sum of their results once the last write is as
+    /// durable as `durability` demands. If the collection has no merger, merges between two writes when unmerged rows
+    /// take too much memory.
     ///
     /// # Errors
-    /// As [`Self::write`]; the rows before the failed write are stored.
+    /// As [`Self::write`]. The rows of the writes before the failed one are stored.
     pub fn load(&self, source: &dyn VectorSource, put: Put, durability: Durability) -> Result<WriteReport> {
         self.check_creator()?;
         let mut all = WriteReport { sequence: self.state().sequence, ..WriteReport::default() };
@@ -325,7 +328,7 @@ impl Collection {
             last = Some(record);
             Ok(())
         });
-        // Also after an error: the rows before it are reported as written, so they must be durable.
+        // This is also done after an error: the earlier rows are reported as written, so they must be durable.
         if let Some(last) = &last {
             self.commit(last, durability)?;
         }
@@ -335,14 +338,15 @@ impl Collection {
         })
     }
 
-    /// Returns whether rows in memory take a large part of the budget. A merge, which needs memory too, should then precede
-    /// further writes.
+    /// Returns whether the rows in memory take so large a part of the budget that a merge should precede further
+    /// writes.
     pub(super) fn is_full(&self) -> bool {
         let most = self.context.budget().total() / MERGED_SHARE;
         self.state().temporary.held_bytes() > most.min(MERGED_BYTES)
     }
 
-    /// Merges if memory suffices, and returns whether it did. Memory may still suffice for more rows.
+    /// Merges if memory suffices for a merge, and returns whether it did. If it did not, memory may still suffice for
+    /// more rows.
     pub(super) fn merge_if_possible(&self) -> Result<bool> {
         match self.merge(&self.context) {
             Err(error) if error.kind() == ErrorKind::Budget => {
@@ -353,11 +357,11 @@ impl Collection {
         }
     }
 
-    /// Logs a change and applies it in memory. Returns the result and the log record.
+    /// Appends a change to the log and applies it in memory. Returns the result and the log record.
     pub(super) fn put(&self, context: &Context, incoming: &Incoming<'_>) -> Result<(WriteReport, Appended)> {
         let writer = self.writer()?;
         let bytes = self.state().temporary.bytes_of(&incoming.change);
-        // Before the lock on `order`: other writes may have to end first.
+        // This waits before `order` is locked, since other writes may have to end first.
         self.keep_pace(bytes, &context.cancel)?;
         let room = self.make_room(context, &incoming.change, bytes)?;
         let put = {
@@ -368,8 +372,8 @@ impl Collection {
         Ok(put)
     }
 
-    /// As [`Self::put`] for a caller that holds the lock on `order`, so that no other write changes the state in
-    /// between.
+    /// As [`Self::put`], but for a caller that holds the lock on `order`, so that no other write changes the state
+    /// meanwhile.
     pub(super) fn put_in_turn(
         &self,
         writer: &Writer,
@@ -381,32 +385,33 @@ impl Collection {
             self.undo_dropped(writer);
             let (entries, missing) = self.check_change(incoming)?;
             if change.ids.is_empty() && missing == change.deleted.len() as u64 {
-                // Nothing is logged, but the caller waits for the last record: the rows may be missing because of a
-                // write that is not durable yet.
+                // Nothing is logged. The caller still waits for the last record, since a write that is not durable yet
+                // may have deleted the rows.
                 let sequence = self.state().sequence;
                 return Ok((WriteReport { sequence, missing, ..WriteReport::default() }, writer.log.last()));
             }
-            // `None`: the log dropped records that this change was checked against. Check again.
+            // `None` means that the log dropped records on which the check of this change was based. Check again.
             if let Some(record) = writer.log.append(&incoming.payload)? {
                 break (record, entries, missing);
             }
         };
         writer.came_bytes.fetch_add(change.stored.len() as u64 + change.ids.bytes(), Ordering::Relaxed);
-        // After the log accepted the record: if it refuses it, memory is unchanged.
+        // The change is applied after the log has accepted the record. If the log refuses it, memory is unchanged.
         let undo = self.state_mut().apply(change, room, entries.into_iter(), record.sequence);
         let written =
             WriteReport { sequence: record.sequence, rows: change.ids.len() as u64, gone: undo.deleted(), missing };
-        // Kept until the record is written, since a failed write of its group drops it.
+        // The undo record is kept until the log record is written: if the write of its group fails, the change is
+        // undone.
         lock(&writer.undo).push_back(undo);
         Ok((written, record))
     }
 
     /// Checks a change against the current rows. Returns the entries of its ids in the long-term index, and the number
-    /// of ids to delete that no row has.
+    /// of ids to delete that no row has. The caller must hold the lock on `order`.
     fn check_change(&self, incoming: &Incoming<'_>) -> Result<(Vec<u32>, u64)> {
         let change = &incoming.change;
         let (of_deleted, of_rows) = (self.entries_of(&change.deleted)?, self.entries_of(&change.ids)?);
-        // `order` is held, so no other write and no merge changes the entries before they are used.
+        // The lock on `order` keeps other writes and merges from changing the entries until they are used.
         let state = self.state();
         incoming.check(|k| state.has(&change.ids, k, of_rows[k]))?;
         let is_missing = |k: &usize| !state.has(&change.deleted, *k, of_deleted[*k]);
@@ -414,20 +419,20 @@ impl Collection {
         Ok((of_deleted.into_iter().chain(of_rows).flatten().collect(), missing))
     }
 
-    /// Returns the entry of each id in the long-term index, whether or not it was deleted since.
+    /// Returns the entry of each id in the long-term index, even if the entry has been deleted since.
     fn entries_of(&self, ids: &Ids) -> Result<Vec<Option<u32>>> {
         let long_term = self.state().long_term.clone();
         long_term.map_or_else(|| Ok(vec![None; ids.len()]), |long_term| long_term.entries(ids))
     }
 
-    /// Returns for each id whether a row has it now.
+    /// Returns for each id whether a live row has it.
     pub(super) fn ids_there(&self, ids: &Ids) -> Result<Vec<bool>> {
         let entries = self.entries_of(ids)?;
         let state = self.state();
         Ok(entries.into_iter().enumerate().map(|(k, entry)| state.has(ids, k, entry)).collect())
     }
 
-    /// Makes all writes durable; returns the sequence number of the last one.
+    /// Makes all writes durable. Returns the sequence number of the last one.
     ///
     /// # Errors
     /// If the collection is open for reading only, or the log cannot be written.
@@ -452,7 +457,7 @@ impl Collection {
     pub fn close(self) -> Result<()> {
         self.check_creator()?;
         let Some(writer) = &self.writer else { return Ok(()) };
-        // Without a write since opening, the log would only grow by an empty record.
+        // If nothing was written since opening, a closing record is not needed and would only make the log grow.
         if writer.log.flush()? == writer.opened_at {
             return Ok(());
         }
@@ -460,15 +465,16 @@ impl Collection {
         closing.map_or(Ok(()), |closing| writer.log.commit(&closing, Durability::Buffered))
     }
 
-    /// Returns why the last write to the log failed, or why all further ones will; `None` if the last one succeeded.
+    /// Returns why the last write to the log failed, or why the log has failed for good. `None` if the last write
+    /// succeeded.
     pub fn log_failure(&self) -> Option<String> {
         self.writer.as_ref()?.log.failure()
     }
 
-    /// Refuses to work in a forked child, which shares the log with its parent but has none of its threads.
+    /// Fails in a forked child, which shares the log with its parent but has none of the parent's threads.
     ///
     /// # Errors
-    /// In a forked child of the process that opened the collection.
+    /// If this process is a forked child of the one that opened the collection.
     pub fn check_creator(&self) -> Result<()> {
         check_opened_here(self.creator, self.folder.display())
     }

@@ -1,5 +1,6 @@
-//! The columns of a row as bytes, in the log and in memory. Each value is a 0 if it is null, else a 1 and the value: a
-//! text as its length (u32) and bytes; i64, f64 and microseconds in 8 bytes; days in 4; a boolean as 1 or 0.
+//! Encoding of the columns of a row, used in the log and in memory. A null is encoded as the byte 0, any other value
+//! as the byte 1 and the value. A text is its length (u32) and its bytes. i64, f64 and microseconds take 8 bytes, days
+//! take 4, and a boolean is 1 or 0.
 
 use std::sync::Arc;
 
@@ -14,10 +15,11 @@ use arrow_array::{
 use super::attributes::{Attribute, AttributeKind, schema};
 use crate::source::TextIds;
 
-/// Packed columns of consecutive rows; empty if rows have no columns.
+/// Packed columns of consecutive rows. Empty if the collection has no columns.
 pub(super) type PackedRows = TextIds;
 
-/// Returns the bytes of the next value, `Some(None)` if it is null, or `None` if no value begins there.
+/// Splits the next value off `rest`. Returns its bytes, `Some(None)` if it is null, or `None` if no valid value begins
+/// there.
 fn next_value<'a>(kind: AttributeKind, rest: &mut &'a [u8]) -> Option<Option<&'a [u8]>> {
     let [is_there] = *rest.split_off(..1)?.as_array()?;
     let len = match (is_there, kind) {
@@ -37,7 +39,7 @@ fn next_value<'a>(kind: AttributeKind, rest: &mut &'a [u8]) -> Option<Option<&'a
     makes_sense.then_some(Some(value))
 }
 
-/// Returns the bytes of the next row, or `None` if no row begins there.
+/// Splits the next row off `rest`. Returns its bytes, or `None` if no valid row begins there.
 pub(super) fn next_row<'a>(attributes: &[Attribute], rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let all = *rest;
     attributes.iter().try_for_each(|attribute| next_value(attribute.kind, rest).map(drop))?;
@@ -53,7 +55,7 @@ fn array_of<const N: usize>(value: &[u8]) -> [u8; N] {
     value.try_into().expect("the slice has the bytes of one value")
 }
 
-/// Appends a row of a table with the columns of the collection.
+/// Appends the packed columns of a row to `out`. The table must have the columns of the collection.
 pub(super) fn pack(table: &RecordBatch, row: usize, out: &mut Vec<u8>) {
     for column in table.columns() {
         out.push(column.is_valid(row).into());
@@ -78,7 +80,7 @@ pub(super) fn pack(table: &RecordBatch, row: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// Returns rows as a table of the columns at `places`.
+/// Unpacks rows into a table of the columns with the indexes `places`.
 pub(super) fn table_of<'a>(
     attributes: &[Attribute],
     places: &[usize],
@@ -87,11 +89,12 @@ pub(super) fn table_of<'a>(
     let wanted: Vec<Attribute> = places.iter().map(|&place| attributes[place].clone()).collect();
     let column = |&place: &usize| {
         let kind = attributes[place].kind;
-        // Values have no offsets, so those before the column are parsed too.
+        // Values have no offsets, so the values before the column are parsed too.
         let values = rows.clone().map(move |row| values(attributes, row).nth(place).flatten());
         column_of(kind, values)
     };
-    // A condition may name no column. Then the table has no column to infer its number of rows from.
+    // The caller may need no column, if a filter names none. Then the number of rows cannot be inferred from the
+    // columns.
     let options = RecordBatchOptions::new().with_row_count(Some(rows.clone().count()));
     let columns = places.iter().map(column).collect();
     RecordBatch::try_new_with_options(schema(&wanted), columns, &options).expect("columns are made for the schema")
@@ -102,7 +105,8 @@ fn column_of<'a>(kind: AttributeKind, values: impl Iterator<Item = Option<&'a [u
     match kind {
         AttributeKind::Text => {
             let mut texts = StringBuilder::new();
-            // The texts were checked when the row was parsed or packed, so nothing is replaced here.
+            // The row was checked when it was parsed or packed, so its texts are valid and the lossy conversion
+            // changes nothing.
             values.for_each(|value| texts.append_option(value.map(String::from_utf8_lossy)));
             Arc::new(texts.finish())
         }

@@ -1,9 +1,9 @@
-//! Lookup of entries of the long-term index by id: a file of keys and entries, sorted by key, with the first key of
-//! each block in memory. The key of an integer is the integer itself. The key of a text is a hash, so the text is
-//! compared too.
+//! Lookup of entries of the long-term index by id. It is a file of pairs of a key and an entry, sorted by key. The
+//! first key of each block is held in memory. The key of an integer id is the integer. The key of a text id is a hash,
+//! so the text is also compared.
 //!
-//! A block has 4,096 bytes: XXH3 of the bytes after it with the block's number as seed (u64), 340 records of a key
-//! (u64) and an entry (u32), and 8 zero bytes. Records after the last one have all bits set.
+//! A block has 4,096 bytes: a checksum (u64), 340 records of a key (u64) and an entry (u32), and 8 zero bytes. The
+//! checksum is the XXH3 of the bytes after it, with the number of the block as seed. Unused records have all bits set.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const RECORDS: usize = 340;
 /// Purpose of the memory, for error messages.
 const PURPOSE: &str = "the places of ids";
 
-/// A key, and the entry that has it.
+/// A key, and an entry whose id has this key.
 type Record = (u64, u32);
 const NONE: Record = (u64::MAX, u32::MAX);
 
@@ -45,7 +45,7 @@ fn key(ids: &Ids, k: usize) -> u64 {
     }
 }
 
-/// Returns the key of an id, given its bytes.
+/// Returns the key of an id of type `kind`, given its bytes.
 fn key_of_bytes(kind: IdKind, id: &[u8]) -> u64 {
     match (kind, id.as_array()) {
         (IdKind::Int64, Some(&id)) => u64::from_le_bytes(id),
@@ -53,17 +53,17 @@ fn key_of_bytes(kind: IdKind, id: &[u8]) -> u64 {
     }
 }
 
-/// Returns the bytes of the file for `rows` rows.
+/// Returns the size in bytes of the file for `rows` rows.
 pub(super) fn file_bytes(rows: u64) -> u64 {
     rows.div_ceil(RECORDS as u64) * BLOCK_BYTES as u64
 }
 
-/// Returns the most bytes of memory that opening the file of `rows` rows takes.
+/// Returns the peak memory in bytes for opening the file of `rows` rows.
 pub(super) fn memory_bytes(rows: u64) -> u64 {
     8 * file_bytes(rows).div_ceil(BLOCK_BYTES as u64) + PIECE_BLOCKS * BLOCK_BYTES as u64
 }
 
-/// Writes the file of an index, durably. Makes more than one pass over the ids if memory is short.
+/// Writes and syncs the lookup file of an index. If memory is short, makes several passes over the ids.
 ///
 /// # Errors
 /// If ids cannot be read, memory does not suffice, or the device fails.
@@ -72,8 +72,8 @@ pub(super) fn write(context: &Context, index: &Index, path: &Path) -> Result<()>
     let least = (WRITE_BUFFER_BYTES + RECORDS * 4 * RECORD_BYTES) as u64;
     let wanted = (rows * 2 * size_of::<Record>() as u64).max(least);
     let memory = context.reserve(wanted.min((context.budget().free() / 2).max(least)), PURPOSE)?;
-    // Hashes are spread evenly, integers are not. So each pass takes the smallest keys above those of the last pass, as
-    // many as fit into memory, instead of a fixed range of keys.
+    // Hashes are spread evenly, integers are not. So a pass does not take a fixed range of keys. It takes as many as
+    // fit into memory, starting with the smallest key that no earlier pass took.
     let held =
         (memory.bytes().saturating_sub(WRITE_BUFFER_BYTES as u64) as usize / (2 * size_of::<Record>())).max(RECORDS);
     let mut file = context.device.create(path)?;
@@ -83,10 +83,10 @@ pub(super) fn write(context: &Context, index: &Index, path: &Path) -> Result<()>
         let mut some: Vec<Record> = Vec::with_capacity(2 * held);
         index.each_id(context, &mut |entry, id| {
             let record = (key_of_bytes(kind, id), entry);
-            // Records are compared by entry too, since records with equal keys may be divided between two passes.
+            // Records are compared by key and entry, since records with equal keys may be taken in different passes.
             if above.is_none_or(|above| record > above) {
                 some.push(record);
-                // The buffer is cut back to half only when it is full, so selection takes constant time per record on
+                // The buffer is cut back to half its size only when it is full, so the cost per record is constant on
                 // average.
                 if some.len() == 2 * held {
                     some.select_nth_unstable(held - 1);
@@ -135,7 +135,7 @@ fn end_block(block: &mut Vec<u8>, number: &mut u64, file: &mut dyn adjoin_device
 }
 
 impl Places {
-    /// Opens the file of an index, and reads all of it.
+    /// Opens the lookup file of an index, and verifies it by reading all of it.
     ///
     /// # Errors
     /// If it is missing or damaged, or memory does not suffice.
@@ -165,7 +165,7 @@ impl Places {
         Error::corrupt(format!("{}: {why}; bring the folder back from a backup", self.path.display()))
     }
 
-    /// Returns the records of a block after a check of its checksum.
+    /// Verifies the checksum of a block, and returns its records.
     fn checked<'b>(&self, number: u64, block: &'b [u8]) -> Result<impl Iterator<Item = Record> + 'b> {
         let checksum = xxh3_64_with_seed(&block[CHECKSUM_BYTES..], number);
         if block[..CHECKSUM_BYTES] != checksum.to_le_bytes() {
@@ -179,8 +179,8 @@ impl Places {
         }))
     }
 
-    /// Returns the entry of each id; `None` for an id that is not in the index. A block that holds several of the ids
-    /// is read once.
+    /// Returns the entry of each id; `None` for an id that is not in the index. If a block holds several of the ids,
+    /// it is read once.
     ///
     /// # Errors
     /// If blocks or ids cannot be read, or are damaged.
@@ -199,7 +199,7 @@ impl Places {
         Ok(found)
     }
 
-    /// Returns whether an entry, whose key matches, has id `k`.
+    /// Returns whether an entry with a matching key has id `k`.
     fn is_of(&self, index: &Index, entry: u32, ids: &Ids, k: usize) -> Result<bool> {
         if u64::from(entry) >= index.facts().rows {
             return Err(self.damaged("it names a row that the index has not"));
@@ -210,10 +210,11 @@ impl Places {
         Ok(matches!(&of_entry, Ids::Utf8(of_entry) if of_entry.get(0) == texts.get(k)))
     }
 
-    /// Returns the entries that have a key. `block` caches the last block read.
+    /// Returns the entries whose ids have the key `key`. `block` caches the block that was read last.
     fn candidates(&self, key: u64, block: &mut Option<(u64, Vec<Record>)>) -> Result<Vec<u32>> {
         let mut found = Vec::new();
-        // Equal keys may begin in the block before the first one whose first key is equal.
+        // The first block whose first key is `key` may not hold the first record of this key: that can be in the block
+        // before.
         let start = self.first.partition_point(|&first| first < key).saturating_sub(1);
         for number in start..self.first.len() {
             if self.first[number] > key {
@@ -238,5 +239,5 @@ impl Places {
     }
 }
 
-/// Blocks that are read at once when the whole file is read.
+/// Number of blocks per read when the whole file is read.
 const PIECE_BLOCKS: u64 = 64;

@@ -35,18 +35,19 @@ use crate::store::{ColumnGathering, ColumnNeeds, FolderKind, GatheredColumns, pl
 const COMMAND: &str = "search";
 /// Purpose of the memory, for error messages.
 const PURPOSE: &str = "this search";
-/// Most queries that are compared at once.
+/// Maximum number of queries in a batch.
 const QUERIES_MAX: u64 = 4_096;
-/// Hits that a query holds for each hit wanted from the rows in memory, at most.
+/// Maximum number of hits that a query holds for each hit that it wants, while it is compared with the rows in memory.
 const HITS_OF_QUERY: u64 = 16;
-/// Hits per query that memory is planned for if a search has no limit on their number. If there are more, fewer queries
-/// are searched at once.
+/// Number of hits per query for which memory is planned if a search does not limit it. If there are more hits, batches
+/// become smaller.
 const HITS_EXPECTED: u64 = 1_000;
 
 impl Collection {
-    /// Finds the hits of each query among the rows at the start of the call, and passes them to `sink` in the order of
-    /// the queries. The promised recall holds for queries that are distributed like the calibration queries or, if there
-    /// are none, like the rows of the long-term index. Hits have ids; their row numbers are meaningless.
+    /// Finds the hits of each query among the rows that exist at the start of the call. Passes the hits to `sink` in
+    /// the order of the queries. The promised recall holds for queries with the distribution of the calibration
+    /// queries or, if there are none, of the rows of the long-term index. Hits are identified by ids; their row
+    /// numbers have no meaning.
     ///
     /// # Errors
     /// If an option is out of range, the type of the queries does not match the collection, the budget is too small, or
@@ -67,7 +68,7 @@ impl Collection {
         for source in [Some(queries.queries), queries.calibrate_with].into_iter().flatten() {
             SourceQueries { source, space }.check(self.folder())?;
         }
-        // All queries search the same view, even if rows are written meanwhile.
+        // All queries search one view, even if rows are written meanwhile.
         let StateView { long_term, deleted, mut view, rows, .. } = self.state().moment();
         if let Some(condition) = &options.filter {
             self.check_attributes(Argument::Where.into())?;
@@ -113,8 +114,9 @@ impl Collection {
         Ok(scan.statistics(options, common, &ran))
     }
 
-    /// Returns a context for opening a collection by a manifest and searching it: at whichever step a smaller budget
-    /// fails, the error names one that suffices for both. `sink_bytes` returns the bytes that the sink holds.
+    /// Returns a context for opening a collection and searching it. If the budget is too small for any step, the error
+    /// names a budget that suffices for all steps. `sink_bytes` returns the memory of the sink in bytes, given the
+    /// schema of the hits.
     ///
     /// # Errors
     /// If the manifest of the long-term index cannot be read.
@@ -137,7 +139,7 @@ impl Collection {
         Ok(context.naming_at_least(manifests.least_with_rows(context, folder, &bytes_of).unwrap_or(0)))
     }
 
-    /// Returns whether the list size of a search for the `k` nearest rows with a recall is known already
+    /// Returns whether the list size for finding the `k` nearest rows with `recall` is already known
     /// ([`crate::index::Index::is_calibrated`]).
     pub fn is_calibrated(&self, k: u64, recall: f64, seed: u64) -> bool {
         self.state().moment().long_term.is_none_or(|long_term| long_term.index.is_calibrated(k, recall, seed))
@@ -148,7 +150,7 @@ impl Collection {
         schema_of(&self.manifest(), queries)
     }
 
-    /// Returns the schema of the columns of these names; `None` if there are no names.
+    /// Returns the schema of the columns with these names; `None` if `names` is empty.
     ///
     /// # Errors
     /// If rows do not have one of the columns, or a name is given twice.
@@ -158,8 +160,8 @@ impl Collection {
 }
 
 impl Manifests {
-    /// Returns the schema and the memory of columns that hits carry; `None` if there are no names. The rows in the log
-    /// are not known yet.
+    /// Returns the schema of the columns that hits carry, and the memory that they need; `None` if `names` is empty.
+    /// The memory does not include rows in the log, which have not been read yet.
     fn column_needs(&self, context: &Context, folder: &Path, names: &[String]) -> Result<Option<ColumnNeeds>> {
         let Some(columns) = result_columns(folder, &self.collection, names)? else { return Ok(None) };
         match (&self.index, self.collection.merged()) {
@@ -168,8 +170,8 @@ impl Manifests {
         }
     }
 
-    /// Returns the bytes that suffice for a search once the collection is open. Hits carry `columns`, and the sink holds
-    /// `sink_bytes`.
+    /// Returns the memory in bytes that suffices for a search once the collection is open. Hits carry `columns`, and
+    /// the sink holds `sink_bytes`.
     fn search_bytes(
         &self,
         context: &Context,
@@ -203,12 +205,12 @@ fn schema_of(manifest: &CollectionManifest, queries: &dyn VectorSource) -> HitSc
 
 /// Columns of a collection that hits carry.
 struct CarriedColumns {
-    /// Place of each among the columns of the collection.
+    /// Index of each carried column among the columns of the collection.
     places: Vec<usize>,
     schema: SchemaRef,
 }
 
-/// Returns the columns of these names; `None` if there are no names.
+/// Returns the columns with these names; `None` if `names` is empty.
 ///
 /// # Errors
 /// If rows do not have one of the columns, or a name is given twice.
@@ -223,12 +225,13 @@ fn result_columns(folder: &Path, manifest: &CollectionManifest, names: &[String]
     Ok(Some(CarriedColumns { places, schema }))
 }
 
-/// Returns the memory of columns of rows in memory, which take at most `row_bytes_max`.
+/// Returns the memory that hits need for columns of rows in memory. The columns of a row take at most `row_bytes_max`
+/// bytes.
 fn needs_of_memory(schema: SchemaRef, row_bytes_max: u64) -> ColumnNeeds {
     ColumnNeeds { schema, reading_bytes: 0, row_bytes: row_bytes_max, row_bytes_max }
 }
 
-/// Returns the bytes of a query while its batch is compared with `rows` rows.
+/// Returns the memory in bytes of one query while its batch is compared with `rows` rows in memory.
 fn scan_query_bytes(queries: SourceQueries<'_>, target: QueryTarget, rows: u64) -> u64 {
     let hits = match target {
         QueryTarget::Nearest(k) => k.min(rows),
@@ -237,7 +240,7 @@ fn scan_query_bytes(queries: SourceQueries<'_>, target: QueryTarget, rows: u64) 
     4 * (queries.vectors().bytes() as u64 + Nearest::memory_bytes(hits))
 }
 
-/// Answers batches of queries by comparing them with all rows of a temporary index.
+/// Search that compares batches of queries with all rows of a temporary index.
 struct TemporaryScan<'a> {
     context: &'a Context,
     view: &'a TemporaryView,
@@ -279,7 +282,7 @@ impl BatchSearch for TemporaryScan<'_> {
         let mut naming = Naming::new(kind, places);
         while let Some((number, _)) = naming.place() {
             if !self.view.append_id(number, naming.ids(), room) {
-                // The ids do not fit into memory; the caller asks for fewer at a time.
+                // The ids do not fit into memory. The caller asks again with fewer hits.
                 return Ok(None);
             }
             naming.advance();
@@ -310,7 +313,7 @@ impl TemporaryScan<'_> {
             ..ran.counts(options.target, work)
         };
         let common = CommonStatistics {
-            // Every row was compared, so no recall has to be estimated.
+            // Each query was compared with every row, so the recall is 100 % and need not be estimated.
             recall: options.effort.recall().map(RecallStatistics::proved_at_k),
             seconds: ran.seconds(0.0, false),
             strategy: StrategyStatistics { probes: Some("whole"), ..StrategyStatistics::default() },

@@ -1,7 +1,7 @@
-//! A file of the log: a header with its position in the log, then records (`frame.rs`).
+//! A file of the log: a header with the file's position in the log, followed by records (`frame.rs`).
 //!
-//! A file is named after its first record, and ends where the next file begins. Bytes after that point were not durable
-//! when the next file was created, and were copied to it.
+//! A file is named after its first record, and ends where the next file begins. If there are more bytes after that
+//! point, they were not durable when the next file was created, and were copied to it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use crate::store::format::checksum;
 /// Version of the log format.
 pub(super) const LOG_VERSION: u32 = 1;
 const MAGIC: [u8; 8] = *b"ADJOINLG";
-/// A file that is not part of the log yet. A leftover is overwritten.
+/// Name of a log file before it becomes part of the log. A leftover file of this name is overwritten.
 pub(super) const DRAFT: &str = "log.partial";
-/// Bytes of a file that are read at once, unless a record is larger.
+/// Bytes per read of a file, unless a record is larger.
 const PIECE_BYTES: usize = 1 << 20;
-/// Memory that reading takes, unless a record is larger.
+/// Memory in bytes for reading a file, unless a record is larger.
 pub(super) const READING_BYTES: u64 = PIECE_BYTES as u64;
-/// Bytes that are read at once to count rows.
+/// Bytes per read when rows are counted.
 const COUNTING_BYTES: u64 = 64 << 10;
-/// Bytes that are compared with zeros at once.
+/// Bytes per read when a file is compared with zeros.
 const ZEROS_TOGETHER: usize = 4 << 10;
 
-/// The first bytes of a file.
+/// Header at the start of a file.
 #[derive(FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct Header {
@@ -46,7 +46,7 @@ struct Header {
 
 const HEADER_BYTES: usize = size_of::<Header>();
 
-/// A position between two records.
+/// Position between two records of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Point {
     /// Number of the record after it.
@@ -56,11 +56,11 @@ pub(super) struct Point {
 }
 
 impl Point {
-    /// Before the first record of the log.
+    /// Position before the first record of the log.
     pub(super) const START: Self = Self { next: 1, previous: 0 };
 }
 
-/// The records of a log that count.
+/// Start of the valid records of a log.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LogStart {
     /// Seed of the checksums.
@@ -69,17 +69,17 @@ pub(super) struct LogStart {
     pub(super) first: u64,
 }
 
-/// A point, and its byte offset in a file.
+/// A point of the log, and its byte offset in a file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FilePoint {
     pub(super) point: Point,
     pub(super) offset: u64,
 }
 
-/// Rows in the records of a log.
+/// Number of rows in the records of a log.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct LogRows {
-    /// Rows that the records insert or update.
+    /// Number of rows that the records insert or update.
     pub(super) rows: u64,
     /// Bytes of the largest record.
     pub(super) record_bytes_max: u64,
@@ -92,18 +92,18 @@ pub(super) struct Frame<'a> {
     pub(super) payload: &'a [u8],
 }
 
-/// Content of a file.
+/// Position and condition of the end of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct End {
-    /// The point after its last record.
+    /// The point after the last record of the file.
     pub(super) point: Point,
     /// Records up to this number are known to be durable.
     pub(super) durable: u64,
-    /// Bytes of its header and records.
+    /// Total bytes of the header and the records.
     pub(super) bytes: u64,
-    /// Whether bytes of a torn record follow.
+    /// Whether bytes of a torn record follow the last record.
     pub(super) is_torn: bool,
-    /// Memory that reading it took.
+    /// Bytes of memory that reading the file took.
     pub(super) memory_bytes: u64,
 }
 
@@ -112,7 +112,7 @@ pub(super) fn file_name(first: u64) -> String {
     format!("log-{first:016x}.bin")
 }
 
-/// Returns the first record of the file with such a name; `None` if it is not the name of a log file.
+/// Returns the number of the first record of the file with this name; `None` if it is not the name of a log file.
 pub(super) fn first_of(name: &str) -> Option<u64> {
     let digits = name.strip_prefix("log-")?.strip_suffix(".bin")?;
     let first = u64::from_str_radix(digits, 16).ok()?;
@@ -129,8 +129,9 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// Opens the file that begins with a record, and checks its header. Returns `None` for a file that ends before its
-    /// first record, or is all zeros: a crash can leave such a file, and so can a program that copies files.
+    /// Opens the file that begins with record `first`, and checks its header. Returns `None` if there is no valid
+    /// header and no byte after it, or if the file consists of zeros. A crash can leave such a file, and so can a
+    /// program that copies files.
     ///
     /// # Errors
     /// If the device fails, or the header is invalid.
@@ -143,7 +144,8 @@ impl Segment {
         }
         let header = Header::read_from_bytes(&bytes).expect("the array has the bytes of a header");
         let is_sound = checksum(&bytes[..HEADER_BYTES - size_of::<u64>()]) == header.checksum && header.magic == MAGIC;
-        // A newer version is checked before the rest, so that it is not reported as damage.
+        // The version is checked before the other fields, so that a file of a newer version is not reported as
+        // damaged.
         if is_sound && header.version > LOG_VERSION {
             return Err(Error::input(format!(
                 "{} has version {} of the log, this adjoin reads up to {LOG_VERSION}; use a newer adjoin",
@@ -176,11 +178,11 @@ impl Segment {
         FilePoint { point: self.start, offset: HEADER_BYTES as u64 }
     }
 
-    /// Calls `take` with all records from a point up to the beginning of the next file, or up to the
-    /// torn end if this is the last file.
+    /// Calls `take` with all records from the point `from` up to `until`, the start of the next file. If `until` is
+    /// `None`, this is the last file, and reading stops at its end or at a torn record.
     ///
     /// # Errors
-    /// If the device or `take` fails, memory does not hold a record, or a record that was durable is damaged.
+    /// If the device or `take` fails, memory is too small for a record, or a record that was durable is damaged.
     pub(super) fn read(
         &self,
         context: &Context,
@@ -200,7 +202,7 @@ impl Segment {
             end.bytes += bytes;
         }
         match until {
-            // The next file is created only once all records of this one are durable.
+            // A next file exists, and it is created only once all records of this file are durable.
             Some(until) if end.point == until => end.durable = until.next - 1,
             Some(_) => {
                 let why = format!("the record at byte {} is not as it was written", end.bytes);
@@ -213,7 +215,7 @@ impl Segment {
         Ok(end)
     }
 
-    /// Counts the rows of the file, without checking the records.
+    /// Counts the rows in the file without verifying the records.
     ///
     /// # Errors
     /// If the device fails.
@@ -237,10 +239,10 @@ impl Segment {
         Ok(counted)
     }
 
-    /// Returns the record at a byte offset, if a valid one is there that follows `point`.
+    /// Returns the record at a byte offset; `None` if no valid record that follows `point` is there.
     fn frame_at<'w>(&self, window: &'w mut Window<'_>, offset: u64, point: Point) -> Result<Option<Frame<'w>>> {
         let Some(head) = window.get(offset, HEAD_BYTES)?.and_then(Head::of) else { return Ok(None) };
-        // Records of an earlier log or file may be at this place; the chain of checksums excludes them.
+        // A record of an earlier log or file may be at this offset; the chain of checksums excludes them.
         if head.sequence != point.next || head.previous != point.previous {
             return Ok(None);
         }
@@ -248,11 +250,12 @@ impl Segment {
         Ok(head.payload(self.salt, bytes).map(|payload| Frame { head, bytes, payload }))
     }
 
-    /// Checks that no record after the last valid one states that a lost record was durable. A loss of power may keep
-    /// any bytes of the records that were being written, and none of those states that another is durable.
+    /// Checks that the last file ends because of a loss of power, not because of damage. A loss of power may keep any
+    /// bytes of the records that were being written. None of these records states that another one of them is durable.
+    /// So if a record after the end states that a lost record was durable, the file is damaged.
     fn check_cut(&self, window: &mut Window<'_>, end: End) -> Result<()> {
         let lost = end.point.next;
-        // The length of a damaged record cannot be trusted, so the next one may begin at any aligned offset.
+        // The length field of a damaged record cannot be trusted, so the next record may begin at any aligned offset.
         for at in (end.bytes..self.file.len()).step_by(ALIGNMENT) {
             let Some(head) = window.get(at, HEAD_BYTES)?.and_then(Head::of) else { continue };
             if head.durable < lost {
@@ -313,7 +316,7 @@ impl<'a> Window<'a> {
         PIECE_BYTES as u64
     }
 
-    /// Returns `len` bytes from `offset`; `None` if the file ends before.
+    /// Returns `len` bytes from `offset`; `None` if the file has fewer.
     fn get(&mut self, offset: u64, len: usize) -> Result<Option<&[u8]>> {
         let left = self.file.len().saturating_sub(offset);
         if left < len as u64 {
@@ -333,7 +336,7 @@ impl<'a> Window<'a> {
 
 const PURPOSE: &str = "reading the log";
 
-/// Reason why something could not be written.
+/// Failure of a write to the log.
 pub(super) struct Failure {
     pub(super) error: Error,
     /// Whether a sync failed, after which the content of the disk is unknown.
@@ -359,7 +362,7 @@ impl From<Failure> for Error {
     }
 }
 
-/// A log file, and how many of its bytes are valid.
+/// A log file, and the number of its bytes that are valid.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tail {
     first: u64,
@@ -367,7 +370,7 @@ pub(super) struct Tail {
 }
 
 impl Tail {
-    /// Cuts the file back to its valid bytes, to append to it.
+    /// Cuts the file back to its valid bytes, and opens it for appending.
     ///
     /// # Errors
     /// If the device fails. The failure is final if the device cannot truncate files.
@@ -392,7 +395,7 @@ pub(super) struct SegmentWriter {
 }
 
 impl SegmentWriter {
-    /// Creates a file that begins at a point of the log. It becomes part of the log with [`Self::place`].
+    /// Creates a draft file that begins at a point of the log. [`Self::place`] makes it part of the log.
     ///
     /// # Errors
     /// If the device fails.
@@ -406,11 +409,12 @@ impl SegmentWriter {
         Ok(Self { file, first, bytes: HEADER_BYTES as u64 })
     }
 
-    /// Makes the file durable and part of the log, in place of one that begins with the same record.
+    /// Syncs the draft and renames it, so that it becomes part of the log. Replaces a file that begins with the same
+    /// record.
     ///
     /// # Errors
-    /// If the device fails. A failed sync of the draft loses nothing. A failed rename is final, since the file may or
-    /// may not be part of the log.
+    /// If the device fails. A failed sync of the draft loses nothing, so it is not final. A failed rename is final,
+    /// since the file may or may not be part of the log afterwards.
     pub(super) fn place(&mut self, context: &Context, folder: &Path) -> std::result::Result<(), Failure> {
         // Converted to an error that is not final: the draft is not part of the log yet.
         self.file.sync().map_err(Error::from)?;
@@ -420,7 +424,7 @@ impl SegmentWriter {
         placed.map_err(|error| Failure { error: error.into(), is_final: true })
     }
 
-    /// Returns the file with its current length as the valid one.
+    /// Returns the name and the current length of the file, as the valid tail.
     pub(super) fn tail(&self) -> Tail {
         Tail { first: self.first, bytes: self.bytes }
     }

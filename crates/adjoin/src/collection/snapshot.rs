@@ -16,13 +16,13 @@ use crate::base::error::Result;
 use crate::index::IndexRows;
 use crate::source::{AttributeTables, SourceAttributes, SourceInfo, VectorBatch, VectorScan, VectorSource};
 
-/// Rows on disk in the order of their entries, then rows in memory in write order.
+/// Snapshot of a collection: the rows on disk in the order of their entries, then the rows in memory in write order.
 pub(super) struct Snapshot {
     moment: StateView,
     info: SourceInfo,
     attributes: Vec<Attribute>,
     folder: PathBuf,
-    /// The collection that was opened for this snapshot, which holds its memory.
+    /// The collection that was opened for this snapshot, if any. Its reservations hold the memory of the rows.
     _opened: Option<Collection>,
 }
 
@@ -33,7 +33,8 @@ impl Snapshot {
         Self { moment, info, attributes: manifest.attributes.clone(), folder, _opened: None }
     }
 
-    /// Returns the range of the rows in memory if there are others on disk: a merge inserts them.
+    /// Returns the row numbers that a merge inserts into an existing index: those of the rows in memory. The range is
+    /// empty if no rows are on disk.
     pub(super) fn inserted(&self) -> Range<u64> {
         let StateView { long_term, deleted, rows, .. } = &self.moment;
         let on_disk = long_term.as_ref().map_or(0, |long_term| long_term.index.facts().rows - deleted.rows);
@@ -47,8 +48,8 @@ impl Snapshot {
     }
 }
 
-/// Returns the current rows of a collection that other processes may write to. They never change, whatever is written
-/// and merged later: files that a merge removes are held open.
+/// Opens a collection and returns its current rows. Other processes may write to it, but the returned rows never
+/// change: files that a merge removes stay open.
 ///
 /// # Errors
 /// As [`Collection::open_read_only`].
@@ -63,7 +64,7 @@ impl Collection {
         Snapshot::new(&self.manifest(), self.state().moment(), self.folder().to_owned())
     }
 
-    /// Returns the current rows. They never change, whatever is written and merged later.
+    /// Returns the current rows as a source. The source never changes, no matter what is written and merged later.
     pub fn snapshot(&self) -> impl VectorSource {
         self.rows_now()
     }
@@ -104,7 +105,7 @@ impl SourceAttributes for Snapshot {
 
     fn reading_bytes(&self) -> Result<Option<u64>> {
         let on_disk = self.moment.long_term.as_ref().map_or(0, |long_term| long_term.columns_reading_bytes);
-        // The reader of the rows on disk is dropped after those in memory are read.
+        // The reader of the rows on disk is dropped only after the rows in memory are read, so both count.
         Ok(Some(on_disk + self.moment.view.columns_reading_bytes()))
     }
 
@@ -122,7 +123,7 @@ struct SnapshotScan<'a> {
     on_disk: Option<Box<dyn VectorScan + 'a>>,
     view: &'a TemporaryView,
     batch_bytes: usize,
-    /// The next block of rows in memory, and the next row of it.
+    /// The next block of rows in memory, and the next row in this block.
     block: usize,
     start: usize,
     next_row: u64,

@@ -16,20 +16,20 @@ use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::source::Ids;
 
-/// Ids that are looked up together while the log is replayed.
+/// Bytes of ids that are looked up together while the log is replayed.
 const IDS_TOGETHER_BYTES: u64 = 512 << 10;
 
-/// The state after some write.
+/// State of a collection after the write with number `sequence`.
 pub(super) struct State {
     pub(super) long_term: Option<Arc<LongTermIndex>>,
     pub(super) deleted: DeleteList,
     pub(super) temporary: TemporaryIndex,
-    /// Sequence number of that write.
+    /// Sequence number of the last write.
     pub(super) sequence: u64,
 }
 
-/// Undo record of a change: its sequence number, the rows on disk that it deleted or replaced, and its changes to the
-/// temporary index.
+/// Undo record of a change. Contains its sequence number, the entries on disk that it deleted or replaced, and its
+/// changes to the temporary index.
 pub(super) struct Undo {
     pub(super) sequence: u64,
     entries: Vec<u32>,
@@ -37,32 +37,32 @@ pub(super) struct Undo {
 }
 
 impl StateView {
-    /// Returns the sizes of texts and columns of all rows.
+    /// Returns the sizes of the id texts and columns of all rows.
     pub(super) fn texts(&self) -> MergedTexts {
         MergedTexts::of(self.long_term.as_deref(), self.view.text_bytes())
     }
 }
 
 impl Undo {
-    /// Returns the number of rows that were deleted or replaced.
+    /// Returns the number of rows that the change deleted or replaced.
     pub(super) fn deleted(&self) -> u64 {
         self.entries.len() as u64 + self.temporary.deleted()
     }
 }
 
-/// The state at one moment, for searches of any duration.
+/// Immutable view of the state at one moment. Searches use it for as long as they need.
 #[derive(Clone)]
 pub(super) struct StateView {
     pub(super) long_term: Option<Arc<LongTermIndex>>,
     pub(super) deleted: DeleteList,
     pub(super) view: TemporaryView,
-    /// Rows that can be found.
+    /// Number of live rows.
     pub(super) rows: u64,
     pub(super) sequence: u64,
 }
 
 impl State {
-    /// Restores the state from the manifest and the log.
+    /// Restores the state from the long-term index that the manifest names and from the log.
     ///
     /// # Errors
     /// If the log or the long-term index cannot be read, or memory does not suffice.
@@ -77,7 +77,7 @@ impl State {
         Ok((state, found))
     }
 
-    /// Applies the records of the log after those in `before`; returns what the log contained.
+    /// Applies the records of the log. Skips the records in `before`. Returns the content of the log.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -104,12 +104,12 @@ impl State {
                 let room = TemporaryIndex::room_for(context, state.temporary.bytes_of(&change))?;
                 state.temporary.apply(&change, room);
                 state.sequence = number;
-                // A row on disk whose id was written or deleted since is replaced or deleted, whatever a later record does
-                // to that id.
+                // If a later record contains the id of a row on disk, that row was replaced or deleted, no matter what
+                // happens to the id afterwards.
                 for ids in [&change.deleted, &change.ids] {
                     (0..ids.len()).for_each(|k| touched.push_from(ids, k));
                 }
-                // Ids are looked up together, since a block of the lookup that holds several of them is read once.
+                // Ids are looked up in groups: if a block of the lookup holds several of them, it is read once.
                 if touched.bytes() >= IDS_TOGETHER_BYTES {
                     state.forget(&std::mem::replace(&mut touched, Ids::empty(manifest.ids)))?;
                 }
@@ -128,8 +128,8 @@ impl State {
         Ok(())
     }
 
-    /// Applies a change for which `room` was reserved. `entries` are the entries of its ids in the long-term index.
-    /// Returns the undo record.
+    /// Applies a change for which `room` was reserved, and returns its undo record. `entries` are the entries of the
+    /// change's ids in the long-term index.
     pub(super) fn apply(
         &mut self,
         change: &Change,
@@ -137,7 +137,7 @@ impl State {
         entries: impl Iterator<Item = u32>,
         sequence: u64,
     ) -> Undo {
-        // Entries that were deleted before this change remain deleted when it is undone.
+        // The undo record omits entries that were deleted before this change, so undoing it leaves them deleted.
         let entries = entries.filter(|&entry| self.deleted.add(entry)).collect();
         self.sequence = sequence;
         Undo { sequence, entries, temporary: self.temporary.apply(change, room) }
@@ -150,17 +150,17 @@ impl State {
         self.sequence = sequence - 1;
     }
 
-    /// Returns whether a row has id `k`, whose entry in the long-term index is `entry`.
+    /// Returns whether a live row has id `k`. `entry` is the entry of this id in the long-term index, if any.
     pub(super) fn has(&self, ids: &Ids, k: usize, entry: Option<u32>) -> bool {
         self.temporary.has(ids, k) || entry.is_some_and(|entry| !self.deleted.has(entry))
     }
 
-    /// Returns the number of rows on disk that can be found.
+    /// Returns the number of live rows on disk.
     fn rows_on_disk(&self) -> u64 {
         self.long_term.as_ref().map_or(0, |long_term| long_term.index.facts().rows) - self.deleted.rows
     }
 
-    /// Returns the number of rows that can be found.
+    /// Returns the number of live rows.
     pub(super) fn rows(&self) -> u64 {
         self.rows_on_disk() + self.temporary.live()
     }

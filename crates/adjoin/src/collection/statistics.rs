@@ -16,11 +16,12 @@ pub struct CollectionStatistics {
     /// Rows and the current files of the log.
     #[serde(flatten)]
     pub facts: CollectionFacts,
-    /// Bytes of memory of the unmerged rows, including deleted ones.
+    /// Memory in bytes of the unmerged rows, including deleted ones.
     pub unmerged_bytes: u64,
     /// Bytes on disk of the long-term index and its id lookup.
     pub index_bytes: u64,
-    /// Approximate bytes of deleted rows on disk and in memory, which the next merge frees in addition to the log.
+    /// Approximate bytes that deleted rows take on disk and in memory. The next merge frees them, in addition to the
+    /// log.
     pub dead_bytes: u64,
     /// Merges since the collection was opened for writing.
     pub merges: u64,
@@ -32,11 +33,11 @@ pub struct CollectionStatistics {
     pub came_bytes: u64,
     /// Bytes written to disk since opening: log, merges and their temporary files.
     pub written_bytes: u64,
-    /// Bytes written to disk per byte of vectors and ids; `None` if there were none.
+    /// Bytes written to disk per byte of vectors and ids; `None` if no vectors or ids were written.
     pub write_amplification: Option<f64>,
-    /// Writes since opening that waited because merges had fallen behind.
+    /// Number of writes since opening that waited because merges had fallen behind.
     pub waits: u64,
-    /// Total seconds of these waits.
+    /// Total time that writes waited, in seconds.
     pub waited_seconds: f64,
     /// Why the last merge in the background failed; `None` if it succeeded.
     pub merge_failure: Option<String>,
@@ -62,9 +63,9 @@ impl Collection {
             )
         };
         let index_bytes = long_term.as_ref().map_or(0, |long_term| long_term.bytes());
-        // Without an index there is nothing to divide; 1 avoids a division by zero.
+        // If there is no index, the dividend is 0; the divisor 1 avoids a division by zero.
         let rows_on_disk = long_term.as_ref().map_or(1, |long_term| long_term.index.facts().rows);
-        // Deleted rows are taken to have the mean size of all rows of the index.
+        // Deleted rows are assumed to have the mean size of all rows of the index.
         let dead_bytes = (index_bytes as f64 * deleted_rows as f64 / rows_on_disk as f64) as u64 + deleted_bytes;
         let (mut came_bytes, mut merges) = (0, Merges::default());
         let (mut written_bytes, mut waits, mut merging) = (0, Waits::default(), false);

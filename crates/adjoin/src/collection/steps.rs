@@ -1,4 +1,5 @@
-//! Writes of any number of rows: one step if memory holds all rows at once, else several, after all rows have been checked.
+//! Writes any number of rows. If memory holds all rows at once, they are written in one step. Otherwise all rows are
+//! checked first, and then written in several steps.
 
 use std::collections::HashSet;
 
@@ -18,37 +19,38 @@ use crate::source::VectorSource;
 use crate::sql::Condition;
 use crate::store::{IdCheck, hash_of};
 
-/// A write is one step if neither its vectors nor its columns take more than this fraction of the budget: they are
+/// A write takes one step if its vectors take at most this fraction of the budget, and so do its columns. They are
 /// copied several times on the way to the log and into memory.
 const ONE_STEP_FRACTION: u64 = 16;
-/// A write with more bytes of vectors, or of columns, takes several steps at any budget.
+/// Maximum bytes of vectors, and of columns, of a write in one step, no matter how large the budget is.
 const ONE_STEP_BYTES_MAX: u64 = 64 << 20;
-/// Most memory for finding ids that occur twice.
+/// Maximum memory in bytes for finding ids that occur twice.
 const ID_CHECK_BYTES_MAX: u64 = 64 << 20;
 /// Bytes reserved for the hash of an id in a set.
 const BYTES_OF_HASH: u64 = 48;
 /// Purpose of the memory, for error messages.
 const PURPOSE: &str = "checking the ids of these rows";
-/// Reason for the refusal of a row with the id of another row in the same write.
+/// Message if two rows of one write have the same id.
 const TWICE: &str = "occurs twice in one write; give it once";
 
-/// Hashes of ids that are deleted before rows are inserted.
+/// Hashes of the ids that a write deletes before it inserts rows.
 struct DeletedIds {
     hashes: HashSet<u128>,
     _memory: Reservation,
 }
 
 impl Collection {
-    /// Deletes, inserts and upserts rows, in this order; returns once the write is as durable as `durability` asks.
-    /// Rows that match `condition` are deleted together with those in `write.delete`. If several rows to upsert have
-    /// one id, the last one counts.
+    /// Deletes, inserts and upserts rows, in this order. Returns once the write is as durable as `durability` demands.
+    /// Deletes the ids in `write.delete` and, in the same step, the rows that match `condition`. If several rows to
+    /// upsert have one id, the last one is stored.
     ///
-    /// If memory holds all rows at once, this is one step, applied as a whole or not at all. Otherwise a note announces
-    /// several steps, and all rows are read and checked before the first of them.
+    /// If memory holds all rows at once, the write is one step, which is applied completely or not at all. Otherwise,
+    /// a note announces several steps, and all rows are read and checked before the first step.
     ///
     /// # Errors
-    /// As [`Self::write`] and [`Self::delete_where`]; nothing is written then. If there are several steps, an error of
-    /// the device or of memory may follow some of them; it states how many rows were written.
+    /// As [`Self::write`] and [`Self::delete_where`]; nothing is written then. There is one exception: if the write
+    /// takes several steps, the device or the memory may fail after some of them. The error then states how many rows
+    /// were written.
     pub fn write_all(
         &self,
         write: &Write<'_>,
@@ -56,7 +58,7 @@ impl Collection {
         durability: Durability,
     ) -> Result<WriteReport> {
         self.check_write(write, condition)?;
-        // A merge first: it frees memory, so that the write may still fit into one step.
+        // A merge frees memory, after which the write may fit into one step.
         if !self.has_merger() && self.is_full() {
             self.merge_if_possible()?;
         }
@@ -93,7 +95,7 @@ impl Collection {
         Ok(())
     }
 
-    /// Writes everything in one step; returns `None`, and writes nothing, if that is too much at once.
+    /// Writes everything in one step. Returns `None`, and writes nothing, if there is too much for one step.
     fn write_at_once(
         &self,
         write: &Write<'_>,
@@ -101,7 +103,7 @@ impl Collection {
         durability: Durability,
     ) -> Result<Option<WriteReport>> {
         let most = (self.context.budget().total() / ONE_STEP_FRACTION).min(ONE_STEP_BYTES_MAX);
-        // Sizes are compared before anything is read, so that a large source is not read without need.
+        // The size is checked before anything is read, so that a large source is not read for nothing.
         if rows_of(write).saturating_mul(self.manifest().vectors.bytes() as u64) > most {
             return Ok(None);
         }
@@ -128,7 +130,8 @@ impl Collection {
         Ok(all)
     }
 
-    /// Reads all rows and checks that each can be written, and that no inserted one has the id of another row.
+    /// Reads all rows and checks that each of them can be written. Also checks that no inserted row has the id of
+    /// another row.
     fn check_rows(&self, write: &Write<'_>, condition: Option<&Condition>) -> Result<()> {
         let deleted = self.deleted_ids(write, condition)?;
         if let Some(source) = write.insert {
@@ -145,20 +148,20 @@ impl Collection {
         let met = condition.map(|condition| self.ids_now_where(condition)).transpose()?;
         for ids in [write.delete, met.as_ref()].into_iter().flatten() {
             deleted._memory.join(self.context.reserve(BYTES_OF_HASH * ids.len() as u64, PURPOSE)?);
-            // Hashes of 128 bits replace ids, so that memory does not depend on the length of texts.
+            // Ids are represented by hashes of 128 bits, so that the memory does not depend on the lengths of texts.
             deleted.hashes.extend((0..ids.len()).filter_map(|k| hash_of(ids, k)));
         }
         Ok(deleted)
     }
 
-    /// Refuses the first row whose id exists already, or is the id of an earlier row.
+    /// Fails if the id of a row exists already or is the id of an earlier row. Reports the first such row.
     fn check_inserted(&self, source: &dyn VectorSource, deleted: &DeletedIds) -> Result<()> {
         let (context, rows) = (&self.context, source.info().rows);
         let bytes = IdCheck::wanted_bytes(rows).min(ID_CHECK_BYTES_MAX).min(context.budget().free() / 4);
         let _memory = context.reserve(bytes.max(IdCheck::least_bytes()), PURPOSE)?;
         let mut ids = IdCheck::new(context, &context.temporary(Some(Target::parent_of(self.folder()))), rows, bytes);
         Incoming::each(context, self, source, Put::Insert, "check", &mut |incoming| {
-            // Deletes are applied before inserts, so a deleted id may be inserted again by the same write.
+            // Deletes are applied before inserts, so a write may insert an id that it deletes.
             let is_deleted = |k| hash_of(&incoming.change.ids, k).is_some_and(|hash| deleted.hashes.contains(&hash));
             let is_there = self.ids_there(&incoming.change.ids)?;
             incoming.check(|k| is_there[k] && !is_deleted(k))?;
@@ -170,9 +173,10 @@ impl Collection {
         ids.finish(0)?.first.map_or(Ok(()), |row| Err(self.twice(context, source, row)))
     }
 
-    /// Returns the error of a row with the id of an earlier row in the same write.
+    /// Returns the error of a row that has the id of an earlier row in the same write.
     fn twice(&self, context: &Context, source: &dyn VectorSource, row: u64) -> Error {
-        // The check for duplicates has only row numbers. Another pass finds the id and the file for the message.
+        // The check for duplicates stores only row numbers. Another pass over the source finds the id and the file for
+        // the message.
         let mut refusal = None;
         let found = Incoming::each(context, self, source, Put::Upsert, "check", &mut |incoming| {
             if refusal.is_none()

@@ -1,8 +1,8 @@
-//! The temporary index: rows written since the last merge, in memory, in write order.
+//! The temporary index: rows that were written since the last merge. They are in memory, in write order.
 //!
-//! A search compares its queries with all of these rows. For some ten thousand vectors, that takes less time than the
-//! page reads of one walk, and misses none. Rows are in blocks. A full block never changes, so searches share it with
-//! writers; a search copies the last block.
+//! A search compares its queries with all of these rows. For some ten thousand vectors, this takes less time than the
+//! page reads of one walk, and it misses no row. Rows are stored in blocks. A full block never changes, so searches
+//! share it with writers. The last block may change, so a search copies it.
 
 mod for_index;
 
@@ -30,19 +30,19 @@ use crate::query::QueryTarget;
 use crate::source::{IdKind, Ids};
 use crate::sql::Condition;
 
-/// Approximate bytes of vectors in a block, of columns, and of texts of ids.
+/// Approximate bytes of the vectors in a block. The bound also applies to the columns, and to the texts of ids.
 const BLOCK_BYTES: usize = 256 << 10;
-/// Bytes reserved if there are no rows.
+/// Bytes that an empty index reserves.
 const LEAST_BYTES: u64 = 4 * BLOCK_BYTES as u64;
 /// Purpose of the memory, for error messages.
 const PURPOSE: &str = "rows that are not merged yet";
 const PURPOSE_SEARCH: &str = "this search";
-/// Bytes of columns that are unpacked at once.
+/// Maximum bytes of packed columns that are unpacked at once.
 const COLUMNS_BYTES: usize = 256 << 10;
-/// Copies of a block's columns that a filter makes: Arrow columns, and intermediate results of the condition.
+/// Number of copies of a block's columns that a filter needs, for Arrow columns and intermediate results.
 const COPIES_OF_ATTRIBUTES: u64 = 4;
 
-/// Consecutive rows.
+/// Block of consecutive rows.
 #[derive(Clone)]
 struct Block {
     /// Number of the first row.
@@ -52,7 +52,7 @@ struct Block {
     attributes: PackedRows,
 }
 
-/// A full block, with the packed form that queries are compared with; the first query builds it.
+/// A full block, and its packed form, with which queries are compared. The first query builds the packed form.
 struct Full {
     block: Block,
     packed: OnceLock<Box<dyn Any + Send + Sync>>,
@@ -66,13 +66,13 @@ impl Deref for Full {
     }
 }
 
-/// Rows in memory, with flags for deleted ones.
+/// The rows in memory, with a set of the deleted ones.
 pub(super) struct TemporaryIndex {
     space: Space<'static>,
     block_rows: usize,
     full: Vec<Arc<Full>>,
     last: Block,
-    /// Rows that were deleted or replaced.
+    /// Numbers of the rows that were deleted or replaced.
     deleted: Arc<RowSet>,
     deleted_rows: u64,
     rows: u32,
@@ -82,20 +82,20 @@ pub(super) struct TemporaryIndex {
     memory: Reservation,
 }
 
-/// Undo record of a change: rows that it inserted, and rows that it deleted or replaced.
+/// Undo record of a change: the numbers of the rows that it inserted, and of those that it deleted or replaced.
 pub(super) struct Undo {
     inserted: std::ops::Range<u32>,
     deleted: Vec<u32>,
 }
 
-/// Row numbers of the live rows of a view, with their columns.
+/// Live rows of a view, with their columns, as the source of a merge.
 pub(super) struct ViewRows<'a> {
     view: &'a TemporaryView,
     attributes: &'a [Attribute],
     numbers: Vec<u32>,
 }
 
-/// Bytes of the texts of ids and of the columns of some rows.
+/// Total bytes of the id texts and of the columns of some rows.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct TextBytes {
     pub(super) rows: u64,
@@ -108,7 +108,7 @@ impl TextBytes {
         blocks.fold(Self::default(), |sum, block| sum.and(&block.ids, &block.attributes))
     }
 
-    /// Returns these bytes plus the bytes of more rows.
+    /// Returns the sum of these sizes and the sizes of more rows.
     pub(super) fn and(self, ids: &Ids, columns: &PackedRows) -> Self {
         Self {
             rows: self.rows + ids.len() as u64,
@@ -118,12 +118,12 @@ impl TextBytes {
     }
 }
 
-/// Live rows of a part of a block.
+/// The live rows of a part of a block.
 pub(super) struct BlockPart {
-    /// Their vectors, end to end.
+    /// Vectors of these rows, end to end.
     pub(super) stored: Vec<u8>,
     pub(super) ids: Ids,
-    /// Row of the block after the part.
+    /// Index in the block of the first row after the part.
     pub(super) end: usize,
 }
 
@@ -133,14 +133,14 @@ pub(super) struct TemporaryView {
     space: Space<'static>,
     blocks: Vec<Arc<Full>>,
     deleted: Arc<RowSet>,
-    /// Rows that are not deleted.
+    /// Number of live rows.
     live: u64,
-    /// Memory of a `deleted` set that belongs to this view alone, as after a filter.
+    /// Memory of the set `deleted` if only this view uses the set, as after a filter.
     _memory: Option<Arc<Reservation>>,
 }
 
 impl TemporaryIndex {
-    /// Creates an empty index over `space`, with ids of the kind of `no_ids`.
+    /// Creates an empty index over `space`. `no_ids` is an empty list of ids of the collection's kind.
     ///
     /// # Errors
     /// If memory does not suffice.
@@ -160,7 +160,7 @@ impl TemporaryIndex {
         })
     }
 
-    /// Returns the bytes that the rows of a change take.
+    /// Returns the memory in bytes that the rows of a change take.
     pub(super) fn bytes_of(&self, change: &Change) -> u64 {
         let space = self.space;
         let Change { ids, stored, attributes, .. } = change;
@@ -169,14 +169,14 @@ impl TemporaryIndex {
         of_vectors + of_attributes as u64 + ids.len() as u64 * Self::row_bytes(space, 0)
     }
 
-    /// Returns the bytes that a row takes in addition to its vector, its columns and the `text` bytes of its id.
+    /// Returns the memory in bytes of a row, in addition to its vector, its columns, and the `text` bytes of its id.
     pub(super) fn row_bytes(space: Space<'static>, text: u64) -> u64 {
-        // Averaged over many rows, so that rounding up does not matter.
+        // This is an average over many rows, so that rounding up does not matter.
         let packed = with_coordinates!(space, T => PackedBucket::<T>::memory_bytes(1 << 10, space) >> 10);
         Numbers::memory_bytes(text) + packed
     }
 
-    /// Returns the bytes of a block of columns while it is read, if the columns of a row take `row_bytes`.
+    /// Returns the memory in bytes for reading the columns of a block, if the columns of a row take `row_bytes`.
     pub(super) fn block_columns_bytes(row_bytes: u64) -> u64 {
         COPIES_OF_ATTRIBUTES * (2 * BLOCK_BYTES as u64 + row_bytes)
     }
@@ -194,12 +194,12 @@ impl TemporaryIndex {
         context.reserve_between_runs(bytes, PURPOSE)
     }
 
-    /// Applies a change for which `room` was reserved; returns its undo record.
+    /// Applies a change for which `room` was reserved. Returns its undo record.
     pub(super) fn apply(&mut self, change: &Change, room: Reservation) -> Undo {
         self.memory.join(room);
         self.change_bytes_max = self.change_bytes_max.max(change.held_bytes());
         let (first, mut deleted) = (self.rows, Vec::new());
-        // Deletes first: a write may delete an id and insert it again.
+        // Deletes are applied first, since a write may delete an id and insert it again.
         for k in 0..change.deleted.len() {
             deleted.extend(self.numbers.remove(&change.deleted, k));
         }
@@ -211,17 +211,18 @@ impl TemporaryIndex {
         Undo { inserted: first..self.rows, deleted }
     }
 
-    /// Undoes the last change that is not undone yet. The rows that it inserted take up memory until the next merge.
+    /// Undoes the last change that is not undone yet. The rows that the change inserted count as deleted, but take up
+    /// memory until the next merge.
     pub(super) fn undo(&mut self, Undo { inserted, deleted }: Undo) {
         for number in inserted.clone().rev() {
             let block = Self::block(&self.full, &self.last, number);
             self.numbers.remove(&block.ids, (number - block.first) as usize);
-            // A later row of the same change with the same id deleted it already.
+            // If a later row of the change has the same id, this row was already deleted.
             if !self.deleted.has(number.into()) {
                 self.mark_deleted(number);
             }
         }
-        // Rows of the change itself stay deleted, also if the change deleted them.
+        // Rows that the change both inserted and deleted stay deleted.
         for number in deleted.into_iter().filter(|number| !inserted.contains(number)) {
             let block = Self::block(&self.full, &self.last, number);
             self.numbers.set(&block.ids, (number - block.first) as usize, number);
@@ -245,25 +246,26 @@ impl TemporaryIndex {
             self.last.attributes.push(attributes.get(k));
         }
         self.rows += 1;
-        // Columns end a block too: a filter decodes a whole block at a time. So do texts of ids, since a search
-        // copies the last block.
+        // A block also ends when its columns are large, since a filter decodes a whole block at a time, or when its id
+        // texts are large, since a search copies the last block.
         let texts_bytes = self.last.ids.bytes_of_texts().max(self.last.attributes.bytes.len() as u64);
         if self.last.ids.len() == self.block_rows || texts_bytes >= BLOCK_BYTES as u64 {
-            // A copy, since it has no spare capacity: vectors that grew have up to twice their bytes.
+            // The block is copied, since a copy has no spare capacity. A vector that grew may have twice the capacity
+            // that it needs.
             self.full.push(Arc::new(Full::new(self.last.clone())));
             self.last = Block::new(self.rows, Ids::empty(ids.kind()));
         }
     }
 
     fn mark_deleted(&mut self, number: u32) {
-        // A search may hold the set of its moment. Then this copies the set before it changes.
+        // A search may still use this set. In that case, `make_mut` copies the set before it is changed.
         let deleted = Arc::make_mut(&mut self.deleted);
         deleted.grow(u64::from(number) + 1);
         deleted.insert(number.into());
         self.deleted_rows += 1;
     }
 
-    /// Returns the bytes that the rows take.
+    /// Returns the memory in bytes that the rows take.
     pub(super) fn held_bytes(&self) -> u64 {
         self.memory.bytes() - LEAST_BYTES
     }
@@ -320,9 +322,9 @@ impl Full {
         Self { block, packed: OnceLock::new() }
     }
 
-    /// Returns all rows, including deleted ones, in the form that queries are compared with, by row number.
+    /// Returns the packed form of all rows, including deleted ones, by row number. Queries are compared with it.
     fn packed<T: Coordinate + 'static>(&self, kernel: Kernel, space: Space<'static>) -> &PackedBucket<T> {
-        // The first query computes it. A collection that is only written to saves that work and its time.
+        // The first query computes the packed form. If a collection is only written to, this saves time and memory.
         let packed = self.packed.get_or_init(|| {
             let members = Members::<T>::new(kernel, space, &self.stored);
             let bucket = LoadedBucket::of_rows(members, self.rows().map(u64::from).collect());
@@ -337,7 +339,7 @@ impl Block {
         Self { first, stored: Vec::new(), ids: no_ids, attributes: PackedRows::default() }
     }
 
-    /// Returns the packed columns of a row; empty if rows have none.
+    /// Returns the packed columns of a row; empty if the collection has no columns.
     fn attributes_of(&self, number: u32) -> &[u8] {
         if self.attributes.is_empty() { &[] } else { self.attributes.get((number - self.first) as usize) }
     }
@@ -365,8 +367,8 @@ impl TemporaryView {
         (&block.stored[(number - block.first) as usize * bytes..][..bytes], block.attributes_of(number))
     }
 
-    /// Returns the columns at `places` of the first rows of these numbers: as many as have at most [`COLUMNS_BYTES`], but
-    /// at least one.
+    /// Returns a table of the first rows in `numbers`, with the columns whose indexes are `places`. The number of rows
+    /// is such that their packed columns take at most [`COLUMNS_BYTES`], but at least 1.
     pub(super) fn columns(&self, attributes: &[Attribute], places: &[usize], numbers: &[u32]) -> RecordBatch {
         let mut bytes = 0;
         let fits = |&&number: &&u32| {
@@ -377,13 +379,13 @@ impl TemporaryView {
         table_of(attributes, places, numbers[..count].iter().map(|&number| self.row(number).1))
     }
 
-    /// Returns the most bytes that the columns of a row take.
+    /// Returns the largest size of the packed columns of a row, in bytes.
     pub(super) fn columns_bytes_max(&self) -> u64 {
         let rows = self.blocks.iter().flat_map(|block| block.rows().map(|number| block.attributes_of(number).len()));
         rows.max().unwrap_or(0) as u64
     }
 
-    /// Returns whether there are no rows, deleted ones included.
+    /// Returns whether the view has no rows, not even deleted ones.
     pub(super) fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
@@ -403,12 +405,12 @@ impl TemporaryView {
         2 * BLOCK_BYTES as u64
     }
 
-    /// Returns live rows of a block: their vectors, end to end, and their ids. Starts at row `start` of the block, and ends
-    /// once the vectors or the ids take `batch_bytes`.
+    /// Returns the vectors and ids of live rows of a block. Starts at row `start` of the block, and ends once the
+    /// vectors or the ids take `batch_bytes` bytes.
     pub(super) fn part_of(&self, block: usize, start: usize, batch_bytes: usize) -> BlockPart {
         let block = &self.blocks[block];
         let mut part = BlockPart { stored: Vec::new(), ids: Ids::empty(block.ids.kind()), end: start };
-        // At least one row, since a scan would end at a part without rows.
+        // Returns at least one row if any is left, since an empty part would end a scan.
         let most = batch_bytes.max(1);
         while part.end < block.ids.len() && part.stored.len().max(part.ids.bytes() as usize) < most {
             let (k, bytes) = (part.end, self.space.vectors.bytes());
@@ -426,7 +428,7 @@ impl TemporaryView {
         self.blocks[block].ids.len()
     }
 
-    /// Returns the mean bytes of an id of text in the block where they are longest; `None` if ids are not texts.
+    /// Returns the mean bytes of a text id, in the block with the longest mean; `None` if ids are not texts.
     pub(super) fn id_bytes(&self) -> Option<u64> {
         let texts = self.blocks.iter().filter(|block| block.ids.kind() == IdKind::Utf8);
         texts.map(|block| block.ids.bytes_of_texts().div_ceil(block.ids.len() as u64)).max()
@@ -437,7 +439,7 @@ impl TemporaryView {
         block.rows().filter(|&number| !self.is_deleted(number))
     }
 
-    /// Returns a view of the live rows that match `condition`. The condition is not evaluated on deleted rows.
+    /// Returns a view of the live rows that match `condition`. Deleted rows are not evaluated.
     ///
     /// # Errors
     /// If the condition names other columns or cannot be computed, or memory does not suffice.
@@ -445,7 +447,8 @@ impl TemporaryView {
         let places = condition.bind(&schema(attributes))?;
         let rows = self.rows_ever();
         let memory = context.reserve_between_runs(RowSet::memory_bytes(rows), PURPOSE_SEARCH)?;
-        // Rows that fail count as deleted, so the comparison with queries needs no knowledge of filters.
+        // Rows that do not match are marked as deleted in this view, so the comparison with queries needs no separate
+        // filter.
         let (mut deleted, mut live) = (RowSet::clone(&self.deleted), 0);
         deleted.grow(rows);
         for block in &self.blocks {
@@ -465,8 +468,8 @@ impl TemporaryView {
         Ok(Self { space, blocks, deleted: Arc::new(deleted), live, _memory: Some(Arc::new(memory)) })
     }
 
-    /// Returns the columns of the live rows, one table per block, in row order. A table is an error if memory does not
-    /// hold it.
+    /// Returns the columns of the live rows, one table per block, in row order. An item is an error if memory is too
+    /// small for its table.
     pub(super) fn tables<'a>(
         &'a self,
         context: &Context,
@@ -490,7 +493,7 @@ impl TemporaryView {
         TextBytes::of(self.blocks.iter().map(|full| &full.block))
     }
 
-    /// Returns the bytes that a block's columns take as Arrow tables.
+    /// Returns the memory in bytes of a block's columns as Arrow tables.
     fn columns_bytes(block: &Block) -> u64 {
         COPIES_OF_ATTRIBUTES * (block.attributes.bytes.len() + size_of::<u64>() * block.ids.len()) as u64
     }
@@ -521,7 +524,8 @@ impl TemporaryView {
         let numbered = NumberedQueries { members: queries, first: 0 };
         let state = || NearestSearch::new(context.kernel, self.space, numbered, &nearest, None);
         map_items(context.threads, self.blocks.len(), &context.cancel, state, |search, number| {
-            // The hits of the batch do not fit. The other blocks are skipped, and the caller divides the batch.
+            // The hits of the batch do not fit into memory. The remaining blocks are skipped, and the caller divides
+            // the batch.
             if full.load(Ordering::Relaxed) {
                 return Ok(());
             }
@@ -537,13 +541,14 @@ impl TemporaryView {
         if full.into_inner() {
             return Ok(None);
         }
-        // Rows are numbered after those of the index. The place keeps the number in memory, by which the id is found.
+        // The row numbers of these rows follow those of the long-term index. The place holds the number in memory,
+        // with which the id is looked up.
         let numbered = |hit: Hit| Hit { row: first_row + hit.row, place: (hit.row as u32, 0), ..hit };
         let found = nearest.into_sorted(context)?;
         Ok(Some(found.into_iter().map(|hits| hits.into_iter().map(numbered).collect()).collect()))
     }
 
-    /// Returns the bytes that a search of a temporary index over `space` takes.
+    /// Returns the memory in bytes for a search of a temporary index over `space`.
     pub(super) fn finding_bytes_of(context: &Context, space: Space<'static>) -> u64 {
         with_coordinates!(space, T => Self::working_bytes::<T>(context, space))
     }
@@ -551,7 +556,7 @@ impl TemporaryView {
     fn working_bytes<T: Coordinate>(context: &Context, space: Space<'static>) -> u64 {
         let rows = (BLOCK_BYTES / space.vectors.bytes()).max(1);
         let of_thread = NearestSearch::<T>::memory_bytes(rows, space.dimensions());
-        // The copy of the last block is added.
+        // The copy of the last block is counted separately.
         let last = PackedBucket::<T>::memory_bytes(rows, space) + 3 * BLOCK_BYTES as u64;
         context.threads.max(1) as u64 * of_thread + last
     }

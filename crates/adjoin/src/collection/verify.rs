@@ -15,7 +15,7 @@ use crate::index::{Index, IndexVerifyReport};
 use crate::store::REPLACED_MARK;
 use crate::store::format::MANIFEST_FILE;
 
-/// Leftovers that are listed at most, and strangers.
+/// Maximum number of leftovers, and of strangers, that a report lists.
 const LISTED_MAX: usize = 1_000;
 
 /// Result of [`Collection::verify`](crate::Collection::verify).
@@ -25,9 +25,10 @@ pub struct CollectionVerifyReport {
     pub facts: CollectionFacts,
     /// Report on the long-term index, if there is one.
     pub index: Option<IndexVerifyReport>,
-    /// Files that unfinished writes and merges have left in the folder, at most 1,000; harmless.
+    /// Files in the folder that unfinished writes and merges left behind, at most 1,000. They are harmless.
     pub leftovers: Vec<String>,
-    /// Other files and folders that do not belong to the collection, at most 1,000: users or programs put them there.
+    /// Other files and folders that do not belong to the collection, at most 1,000. Users or other programs put them
+    /// there.
     pub strangers: Vec<String>,
 }
 
@@ -39,15 +40,16 @@ impl CollectionVerifyReport {
 }
 
 impl Collection {
-    /// Reads every byte of a collection. Opening it reads the log and the id lookup; the pages and the graph are read after
-    /// that.
+    /// Reads and verifies every byte of a collection. First opens it, which reads the log and the id lookup; then
+    /// reads the pages and the graph.
     ///
     /// # Errors
-    /// If there is no collection, it is of a newer version, memory is short, or the caller cancels; if the manifest, the
-    /// log or the id lookup is damaged. Damage to the long-term index is in the report.
+    /// If there is no collection, it is of a newer version, memory is short, or the caller cancels. Also if the
+    /// manifest, the log or the id lookup is damaged. Damage to the long-term index is no error, but is in the report.
     pub fn verify(context: &Context, folder: &Path) -> Result<CollectionVerifyReport> {
         let context = &collection_context(context, folder, CollectionWork::Verify);
-        // Closed before the index is verified, so memory need only hold the larger of both.
+        // The collection is closed before its index is verified, so memory need only suffice for the larger of both
+        // steps.
         let (facts, manifest) = {
             let collection = Collection::open_read_only(context, folder)?;
             (collection.facts(), collection.manifest())
@@ -64,7 +66,7 @@ impl Collection {
     }
 }
 
-/// Returns names in the folder that do not belong to the collection: leftovers, and strangers.
+/// Returns the names in the folder that do not belong to the collection, as leftovers and strangers.
 fn unnamed(context: &Context, folder: &Path, manifest: &CollectionManifest) -> Result<(Vec<String>, Vec<String>)> {
     let (mut leftovers, mut strangers) = (Vec::new(), Vec::new());
     let merged = manifest.merged().map(|sequence| [folder_name(sequence), places_name(sequence)]);
@@ -85,7 +87,7 @@ fn unnamed(context: &Context, folder: &Path, manifest: &CollectionManifest) -> R
     Ok((leftovers, strangers))
 }
 
-/// Returns whether it is the name of a log file, manifest or backup mark before completion.
+/// Returns whether `name` is the name of a file before its completion: a log file, a manifest or the mark of a backup.
 fn is_draft(name: &str) -> bool {
     [segment::DRAFT, manifest::DRAFT, REPLACED_MARK].contains(&name)
 }

@@ -1,4 +1,4 @@
-//! Writes: read from their sources, and checked as far as that does not depend on the collection's rows.
+//! Reads a write from its sources, and checks it as far as this does not depend on the rows of the collection.
 
 use std::collections::HashSet;
 
@@ -16,25 +16,26 @@ use crate::base::message::{Argument, message};
 use crate::source::{IdKind, Ids, VectorSource};
 use crate::store::{Intake, OnBad, UsableRows, fix, hash_of, read_all, read_all_bytes, scan_bytes, tell};
 
-/// Approximate bytes of vectors, and of columns, that [`Collection::load`] writes at once.
+/// Approximate bytes of vectors in one write of [`Collection::load`]. The bound also applies to the columns.
 const LOAD_BYTES: u64 = 1 << 20;
-/// Most rows that it writes at once.
+/// Maximum number of rows in one write of [`Collection::load`].
 const LOAD_ROWS: usize = 1 << 15;
-/// Rows that are read between two checks of the memory of their columns.
+/// Number of rows that are read between two checks of the memory for their columns.
 const ROWS_TOGETHER: usize = 64;
 /// Bytes reserved for the hash of an id in a set.
 const BYTES_OF_HASH: u64 = 48;
 /// Purpose of the memory, for error messages.
 const PURPOSE: &str = "writing these rows at once";
 
-/// Operations of a write, in their order.
+/// Operations of a write, in the order in which they are applied.
 #[derive(Default, Clone, Copy)]
 pub struct Write<'a> {
-    /// Ids whose rows are deleted; an id that no row has is no error.
+    /// Ids whose rows are deleted. If no row has an id, that is no error.
     pub delete: Option<&'a Ids>,
     /// Rows with new ids.
     pub insert: Option<&'a dyn VectorSource>,
-    /// Rows that replace those with their ids, if any; the last one counts if several have one id.
+    /// Rows that are inserted, and replace existing rows with their ids. If several of them have one id, the last one
+    /// is stored.
     pub upsert: Option<&'a dyn VectorSource>,
 }
 
@@ -58,7 +59,7 @@ pub(super) struct Incoming<'a> {
     pub(super) change: Change,
     /// The serialized change.
     pub(super) payload: Vec<u8>,
-    /// Number of inserted rows, which precede the upserted ones in `change`.
+    /// Number of rows to insert. They precede the rows to upsert in `change`.
     inserted: usize,
     from: Option<Origin<'a>>,
     into: &'a Collection,
@@ -66,16 +67,17 @@ pub(super) struct Incoming<'a> {
 }
 
 impl<'a> Incoming<'a> {
-    /// Reads a whole write.
+    /// Reads all rows of a write.
     ///
     /// # Errors
-    /// If a source cannot be read, or has other vectors or ids than the collection, or memory does not hold all of it.
+    /// If a source cannot be read, its vectors or ids have another type than the collection's, or memory is too small
+    /// for all rows.
     pub(super) fn read(context: &Context, into: &'a Collection, write: &Write<'a>) -> Result<Self> {
         let all = Self::read_within(context, into, write, u64::MAX)?;
         Ok(all.expect("only a bound can exclude a write"))
     }
 
-    /// Reads a whole write; returns `None` if its columns take more than `attribute_bytes_max` bytes.
+    /// Reads all rows of a write. Returns `None` if their columns take more than `attribute_bytes_max` bytes.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -98,13 +100,14 @@ impl<'a> Incoming<'a> {
             let Some(source) = source else { continue };
             check(into, source)?;
             let arriving = Arriving::of(context, source, &manifest.attributes, &at)?;
-            // The rows as they are read, as they are held, and as bytes of the log.
+            // Memory for the rows while they are read, and for the rows that are held after that. [`Self::new`]
+            // reserves the memory for the change and its bytes in the log.
             let _reading = context.reserve_between_runs(read_all_bytes(source), PURPOSE)?;
             let (usable, _of_ids) = read_all(context, source, manifest.metric)?;
             let mut rows = arriving.scan(context)?;
             for start in (0..usable.rows.len()).step_by(ROWS_TOGETHER) {
                 rows.take((usable.rows.len() - start).min(ROWS_TOGETHER), &mut change.attributes)?;
-                // The size of columns is known only once they are read, so the bound is checked every few rows.
+                // The size of the columns is known only after they are read, so it is checked every few rows.
                 if change.attributes.bytes.len() as u64 > attribute_bytes_max {
                     return Ok(None);
                 }
@@ -121,7 +124,7 @@ impl<'a> Incoming<'a> {
         Self::new(context, into, change, inserted, from).map(Some)
     }
 
-    /// Calls `take` with the rows of a source, some at a time. `phase` is the name in progress reports.
+    /// Calls `take` with groups of rows of a source, in order. `phase` is the name of the phase in progress reports.
     ///
     /// # Errors
     /// As [`Self::read`], and if `take` fails.
@@ -156,17 +159,17 @@ impl<'a> Incoming<'a> {
         Ok(())
     }
 
-    /// Adds ids that are deleted before rows are inserted.
+    /// Adds ids to those that the write deletes before it inserts rows.
     ///
     /// # Errors
-    /// If memory does not suffice, or there are too many.
+    /// If memory does not suffice, or there are too many ids for one write.
     pub(super) fn also_deleting(self, context: &Context, deleted: &Ids) -> Result<Self> {
         let Self { mut change, inserted, from, into, .. } = self;
         (0..deleted.len()).for_each(|k| change.deleted.push_from(deleted, k));
         Self::new(context, into, change, inserted, from)
     }
 
-    /// Returns the row numbers in the source that was passed to [`Self::each`].
+    /// Returns the numbers of these rows in the source that was passed to [`Self::each`].
     pub(super) fn rows(&self) -> &[u64] {
         self.from.as_ref().map_or(&[], |from| &from.rows)
     }
@@ -183,7 +186,8 @@ impl<'a> Incoming<'a> {
             return Err(Error::input(format!("a write of {bytes} bytes; write at most {PAYLOAD_BYTES_MAX} at once")));
         }
         let rows = (change.ids.len() + change.deleted.len()) as u64;
-        // The change, its bytes, and their copy in the log unless the log's own buffer has room for it.
+        // Memory holds the change, its serialized bytes, and a copy of these in the log. The copy is not counted if it
+        // fits into the log's own buffer.
         let copies = if bytes > WAITING_BYTES_MAX as u64 { 3 } else { 2 };
         let memory = context.reserve_between_runs(copies * bytes + BYTES_OF_HASH * rows, PURPOSE)?;
         let payload = change.to_bytes();
@@ -192,7 +196,7 @@ impl<'a> Incoming<'a> {
         Ok(incoming)
     }
 
-    /// Refuses an id that is inserted twice. Of several rows to upsert, the last one with an id counts, as if they were
+    /// Fails if an id is inserted twice. Rows to upsert may have equal ids; the last one is stored, as if they were
     /// written one by one.
     fn check_repeated(&self) -> Result<()> {
         let ids = &self.change.ids;
@@ -203,10 +207,11 @@ impl<'a> Incoming<'a> {
         }
     }
 
-    /// Checks that no inserted row exists after the deletes.
+    /// Checks that no row to insert has the id of a row that exists after the deletes. `is_there` returns whether a
+    /// row has the id of row `k` before them.
     ///
     /// # Errors
-    /// Names the first row that exists.
+    /// If such a row exists. The error names the first one.
     pub(super) fn check(&self, is_there: impl Fn(usize) -> bool) -> Result<()> {
         let Change { deleted, ids, .. } = &self.change;
         let deleted_hashes: HashSet<_> = (0..deleted.len()).map(|k| hash_of(deleted, k)).collect();
@@ -216,7 +221,7 @@ impl<'a> Incoming<'a> {
         }
     }
 
-    /// Returns the error of inserted row `k`.
+    /// Returns an error about inserted row `k`, with the reason `why`.
     pub(super) fn refusal(&self, k: usize, why: &str) -> Error {
         let id = self.change.ids.display(k, 0);
         let from = self.from.as_ref().and_then(|from| from.rows.get(k).map(|&row| from.source.locate(row)));
@@ -228,9 +233,9 @@ impl<'a> Incoming<'a> {
     }
 }
 
-/// Splits off the first rows with their columns, up to about the size of one write.
+/// Splits off the first rows and their columns, approximately as many as one write holds.
 fn part_of(usable: &mut UsableRows, rows: &mut ArrivingRows<'_>) -> Result<(UsableRows, PackedRows)> {
-    // Limited, since ids take memory however short the vectors are.
+    // The number of rows is limited too: ids take memory, no matter how short the vectors are.
     let (all, mut attributes, mut count) = (usable.rows.len().min(LOAD_ROWS), PackedRows::default(), 0);
     while count < all && (attributes.bytes.len() as u64) < LOAD_BYTES {
         let more = (all - count).min(ROWS_TOGETHER);
@@ -241,7 +246,7 @@ fn part_of(usable: &mut UsableRows, rows: &mut ArrivingRows<'_>) -> Result<(Usab
     Ok((std::mem::replace(usable, rest), attributes))
 }
 
-/// Returns the ids of new rows; their row numbers if they have none and ids are integers.
+/// Returns the ids of new rows. If they have none and ids are integers, returns their row numbers.
 fn ids_of(kind: IdKind, usable: &UsableRows) -> Ids {
     match (&usable.ids, kind) {
         (Ids::None, IdKind::Int64) => Ids::Int64(usable.rows.iter().map(|&row| row.cast_signed()).collect()),

@@ -1,8 +1,9 @@
-//! Executes a schedule: one thread reads buckets in its order, workers load and visit them, and the calling thread
-//! consumes the results. A thread that is ahead waits for the next one, so nothing is dropped and no queue grows
-//! without bound.
+//! Executes a schedule. One thread reads buckets in the order of the schedule, workers load and visit them, and the
+//! calling thread consumes the results. If a thread is ahead of the next one, it waits, so nothing is dropped and no
+//! queue grows without bound.
 //!
-//! The [`Visitor`] defines the work on two buckets: a join's, a search's or a graph's. `tiles.rs` compares the members.
+//! The [`Visitor`] defines the work on two buckets, for a join, a search or a graph. `tiles.rs` compares their
+//! members.
 
 mod near_places;
 mod nearest;
@@ -28,12 +29,13 @@ pub(crate) use near_places::{NearComparison, NearPlaces};
 pub(crate) use nearest::{AllNearest, Hit, Nearest, NearestSearch, NumberedQueries, PackedBucket};
 pub(crate) use tiles::{Ordered, Tiles};
 
-/// Queue length per worker, for jobs and for batches.
+/// Capacity of the queues of jobs and of batches, per worker.
 const QUEUED_PER_WORKER: usize = 4;
-/// Tasks of a job. Waking a worker costs as much as a small task.
+/// Number of tasks per job. Waking a worker costs as much as a small task, so a job has many.
 pub(crate) const TASKS_PER_JOB: usize = 32;
 
-/// Returns the most batches in flight: each worker fills one while its others wait, and the calling thread has one.
+/// Returns the maximum number of batches in flight. Each worker fills one while others are queued, and the calling
+/// thread consumes one.
 pub(crate) fn batches_in_flight(threads: usize) -> usize {
     (QUEUED_PER_WORKER + 1) * threads.max(1) + 1
 }
@@ -45,52 +47,52 @@ pub(crate) struct Execution<'a, T: Coordinate> {
     pub(crate) centers: &'a Panel<T>,
     pub(crate) sizes: &'a BucketSizes,
     pub(crate) schedule: &'a Schedule,
-    /// Tasks done by an earlier run, which progress reports include.
+    /// Number of tasks that an earlier run did. Progress reports include them.
     pub(crate) done_before: u64,
     pub(crate) with_ids: bool,
-    /// Bytes for reading ahead.
+    /// Bytes for read-ahead.
     pub(crate) read_ahead: u64,
     /// Name of the phase in progress reports and traces: one word.
     pub(crate) phase: &'static str,
 }
 
-/// Two buckets that have a task, or one bucket with itself.
+/// The loaded buckets of a task: two buckets, or one bucket twice.
 pub(crate) struct Loaded<'a, T: Coordinate> {
     pub(crate) task: Task,
     pub(crate) a: &'a LoadedBucket<T>,
     pub(crate) b: &'a LoadedBucket<T>,
 }
 
-/// One worker's part in an execution.
+/// Work of one worker of an execution.
 pub(crate) trait Visitor<T: Coordinate> {
-    /// Results passed to the calling thread.
+    /// Results that are passed to the calling thread.
     type Batch: Send;
-    /// The worker's report at the end.
+    /// Report of the worker at the end.
     type Report: Send;
 
-    /// Makes up to [`TASKS_PER_JOB`] visits, and passes full batches to `emit`.
+    /// Processes up to [`TASKS_PER_JOB`] tasks, and passes full batches to `emit`.
     fn visit(&mut self, visits: &[Loaded<'_, T>], emit: &mut dyn FnMut(Self::Batch)) -> Result<()>;
 
-    /// Called after the last task.
+    /// Called after the last task. Passes remaining batches to `emit`.
     fn finish(self, emit: &mut dyn FnMut(Self::Batch)) -> Self::Report;
 }
 
 /// Time that threads spent waiting for each other, in seconds, summed over threads.
 #[derive(Default)]
 pub(crate) struct Waits {
-    /// Workers that wait for buckets.
+    /// Time that workers waited for buckets.
     pub(crate) for_disk: SharedSeconds,
-    /// Workers that wait for the calling thread.
+    /// Time that workers waited for the calling thread.
     pub(crate) for_batches: SharedSeconds,
 }
 
-/// A unit of a worker's work.
+/// Unit of work of a worker.
 enum Job<T: Coordinate> {
     Load(Arc<CachedBucket<T>>),
     Visit(Vec<Visit<T>>),
 }
 
-/// Two buckets to visit, or one with itself.
+/// A task with its buckets: two buckets, or one bucket twice.
 struct Visit<T: Coordinate> {
     task: Task,
     a: Arc<CachedBucket<T>>,
@@ -102,11 +104,11 @@ struct ExecutionRun<'a, T: Coordinate> {
     of: &'a Execution<'a, T>,
     waits: &'a Waits,
     failed: Mutex<Option<Error>>,
-    /// Set by the first error and by a worker that panics.
+    /// Cancelled by the first error, or by a thread that panics.
     stop: Cancel,
 }
 
-/// Stops an execution if its thread panics, since the others would wait for it.
+/// Guard that stops an execution if its thread panics, since other threads would wait for that thread.
 struct StopOnPanic<'a>(&'a Cancel);
 
 impl Drop for StopOnPanic<'_> {
@@ -117,13 +119,13 @@ impl Drop for StopOnPanic<'_> {
     }
 }
 
-/// The calling thread's part in an execution.
+/// Work of the calling thread of an execution.
 pub(crate) trait BatchConsumer<B, R> {
     /// Consumes a batch of a worker.
     fn take(&mut self, batch: B) -> Result<()>;
 
-    /// Called when all tasks before number `tasks` are done and their batches consumed. `reports` are the workers'
-    /// reports since the last leg ended.
+    /// Called at the end of a leg, when all tasks before number `tasks` are done and their batches are consumed.
+    /// `reports` are the reports of the workers since the last leg ended.
     fn end_leg(&mut self, tasks: usize, reports: Vec<R>) -> Result<()>;
 }
 
@@ -145,11 +147,11 @@ impl<B, R, F: FnMut(B) -> Result<()>> BatchConsumer<B, R> for CollectAll<F, R> {
 }
 
 impl<T: Coordinate> Execution<'_, T> {
-    /// Executes the schedule. `cache` must hold the buckets that the schedule starts with. Each worker has its own
-    /// visitor; `take` consumes their batches. Returns the visitors' reports.
+    /// Executes the schedule. `cache` must hold the buckets with which the schedule starts. Each worker has its own
+    /// visitor. `take` consumes the batches of all visitors. Returns the visitors' reports.
     ///
     /// # Errors
-    /// Returns the first error of the device, of damaged bytes, of a visitor or of `take`, or that the run was
+    /// Returns the first error: of the device, about damaged bytes, of a visitor, of `take`, or that the run was
     /// canceled.
     pub(crate) fn run<V: Visitor<T>>(
         &self,
@@ -163,8 +165,9 @@ impl<T: Coordinate> Execution<'_, T> {
         Ok(whole.reports)
     }
 
-    /// Executes the schedule in legs, which end before the task numbers `ends`; the last leg ends with all tasks.
-    /// Between two legs no work is in progress, while the cache and the read-ahead buffers are kept.
+    /// Executes the schedule in legs. Each number in `ends` is the task before which a leg ends; the last leg ends
+    /// with the last task. Between two legs, no work is in progress, but the cache and the read-ahead buffers are
+    /// kept.
     ///
     /// # Errors
     /// Fails as [`Execution::run`] does.
@@ -181,14 +184,14 @@ impl<T: Coordinate> Execution<'_, T> {
         self.context.progress.begin(self.phase, "tasks", first + tasks);
         std::thread::scope(|scope| {
             let (run, (leg_sender, legs)) = (&run, bounded(0));
-            // One thread reads for all legs: an operating system may cancel the reads of a thread that ends.
+            // One thread reads for all legs, since an operating system may cancel the reads of a thread that ends.
             let read = move || {
                 let _stop = StopOnPanic(&run.stop);
                 run.note(run.read(cache, &legs));
             };
             run.note(spawn_scoped(scope, "adjoin reader", read).map(drop));
             for &end in ends {
-                // Only workers hold the receiver: once they have ended, for whatever reason, the reader does not wait
+                // Only workers hold the receiver. So once they have ended, for any reason, the reader does not wait
                 // for them.
                 let (job_sender, jobs) = bounded(self.workers() * QUEUED_PER_WORKER);
                 if leg_sender.send(Leg { end, jobs: job_sender }).is_err() {
@@ -209,14 +212,14 @@ impl<T: Coordinate> Execution<'_, T> {
     }
 }
 
-/// The next leg to read for: tasks before number `end`, for the workers that receive `jobs`.
+/// A leg for the reader: all tasks before number `end`. Its workers receive `jobs`.
 struct Leg<T: Coordinate> {
     end: usize,
     jobs: Sender<Job<T>>,
 }
 
 impl<T: Coordinate> ExecutionRun<'_, T> {
-    /// Keeps the first error and stops all threads.
+    /// Records an error. The first one is kept, and stops all threads.
     fn note(&self, result: Result<()>) {
         if let Err(error) = result {
             let mut failed = lock(&self.failed);
@@ -227,7 +230,7 @@ impl<T: Coordinate> ExecutionRun<'_, T> {
         }
     }
 
-    /// Follows the schedule leg by leg: reads the buckets to load, and hands out visits.
+    /// Follows the schedule leg by leg. Reads the buckets to load, and sends jobs to the workers.
     fn read(&self, cache: &mut Cache<T>, legs: &Receiver<Leg<T>>) -> Result<()> {
         let Execution { context, buckets, sizes, schedule, with_ids, read_ahead, phase, .. } = *self.of;
         let loads = schedule.loads(sizes);
@@ -235,7 +238,7 @@ impl<T: Coordinate> ExecutionRun<'_, T> {
         let (mut steps, mut done) = (schedule.steps(sizes), 0);
         for Leg { end, jobs } in legs {
             let mut waiting = Waiting { visits: Vec::new(), jobs };
-            // Evictions after the last task are steps of the last leg.
+            // Evictions after the last task belong to the last leg.
             while done < end || end == schedule.tasks.len() {
                 let Some(step) = steps.next() else { break };
                 done += usize::from(matches!(step, Step::Verify(_)));
@@ -277,7 +280,8 @@ impl<T: Coordinate> ExecutionRun<'_, T> {
         Ok(())
     }
 
-    /// Lets workers do all jobs while this thread consumes their batches. Returns the workers' reports.
+    /// Starts the workers, which do all jobs, and consumes their batches in this thread. Returns the reports of the
+    /// workers.
     fn visit_all<V: Visitor<T>>(
         &self,
         visitor: &(impl Fn() -> V + Sync),
@@ -298,7 +302,8 @@ impl<T: Coordinate> ExecutionRun<'_, T> {
                 self.note(spawn_scoped(scope, "adjoin worker", work).map(drop));
             }
             drop((jobs, batch_sender));
-            // Once stopped, batches are only dropped, since workers wait for space in the queue.
+            // If the run is stopped, batches are dropped, but they are still received: workers may wait for space in
+            // the queue.
             for batch in batches {
                 if !self.stop.is_cancelled() {
                     self.note(taker.take(batch));
@@ -314,7 +319,8 @@ impl<T: Coordinate> ExecutionRun<'_, T> {
             assert!(sent.is_ok(), "the calling thread receives until all workers have ended");
         };
         while let Ok(job) = self.waits.for_disk.measure(|| jobs.recv()) {
-            // Once stopped, jobs are only dropped, since the reader may wait for the memory that they hold.
+            // If the run is stopped, jobs are dropped, but they are still received: the reader may wait for the memory
+            // that they hold.
             match job {
                 _ if self.stop.is_cancelled() => {}
                 Job::Load(bucket) => self.note(bucket.load_ahead(|stored| self.load(stored))),
@@ -342,14 +348,14 @@ impl<T: Coordinate> ExecutionRun<'_, T> {
     }
 }
 
-/// Visits that will be handed out as one job.
+/// Visits that will be sent to a worker as one job.
 struct Waiting<T: Coordinate> {
     visits: Vec<Visit<T>>,
     jobs: Sender<Job<T>>,
 }
 
 impl<T: Coordinate> Waiting<T> {
-    /// Adds a visit, and hands out all once there are enough.
+    /// Adds a visit. Sends all visits as a job if there are enough.
     fn visit(&mut self, visit: Visit<T>) {
         self.visits.push(visit);
         if self.visits.len() >= TASKS_PER_JOB {

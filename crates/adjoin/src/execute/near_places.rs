@@ -1,6 +1,6 @@
-//! Finds the places of the nearest members of many queries, by computed distances alone. This suffices if the caller
-//! compares the candidates itself, and is much cheaper than exact hits ([`super::NearestSearch`]) if many rows look for
-//! many neighbors each.
+//! Finds the places of the nearest members of many queries. Compares only computed distances, without bounds on
+//! rounding. This suffices if the caller compares the candidates itself. If many rows look for many neighbors each, it
+//! is much cheaper than exact hits ([`super::NearestSearch`]).
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -13,22 +13,23 @@ use crate::base::geometry::Coordinate;
 use crate::base::mutex::lock;
 use crate::load::{LoadedBucket, Members, Subset};
 
-/// Queries that are compared with a bucket at once, so that their distances stay in the CPU cache.
+/// Number of queries that are compared with a bucket at once, so that their distances stay in the CPU cache.
 const QUERIES_TOGETHER: usize = 4 * TILE_ROWS;
 
-/// The nearest members of queries so far. The result does not depend on the order of comparisons.
+/// The nearest members of each query so far. The final result does not depend on the order of comparisons.
 pub(crate) struct NearPlaces {
     /// Number of members to find per query.
     count: usize,
-    /// Keys of the distances beyond which members are left out. Reading one needs no lock; it may be slightly outdated,
-    /// and is then too large, which is safe.
+    /// For each query, the sort key of the distance beyond which members are left out. It is read without a lock, so
+    /// the value may be outdated. An outdated value is too large, which is safe.
     most: Vec<AtomicU32>,
-    /// Keys of distances in the upper half of each entry, places in the lower half. A list holds up to half as many
-    /// entries again as needed, so that the farthest are removed many at a time.
+    /// For each query, its members. The upper half of an entry is the key of the distance, the lower half is the
+    /// place. A list holds up to 1.5 times the number of members to find, so that the farthest are removed many at a
+    /// time.
     found: Vec<Mutex<Vec<u64>>>,
 }
 
-/// Returns the most members that a query holds if it finds `count`.
+/// Returns the maximum number of members that a query holds if it finds `count`.
 fn held_at_once(count: usize) -> usize {
     count + count / 2 + 1
 }
@@ -39,19 +40,20 @@ impl NearPlaces {
         Self { count, most, found: (0..queries).map(|_| Mutex::new(Vec::with_capacity(held_at_once(count)))).collect() }
     }
 
-    /// Returns the bytes of a query that finds `count` members, until its places are returned.
+    /// Returns the memory in bytes of a query that finds `count` members, including the result.
     pub(crate) fn memory_bytes(count: u64) -> u64 {
         let one = (size_of::<Mutex<Vec<u64>>>() + size_of::<AtomicU32>() + size_of::<Vec<u32>>()) as u64;
         let held = held_at_once(count as usize) * size_of::<u64>();
         one + held as u64 + count * size_of::<u32>() as u64
     }
 
-    /// Adds candidates of a query, except its own place.
+    /// Adds candidates to a query, except the query's own place.
     fn add(&self, query: usize, own: u32, candidates: impl Iterator<Item = u64>) {
         let mut found = lock(&self.found[query]);
-        // The query is a member of the bucket too, and is not its own neighbor.
+        // The query may be a member of the bucket, but is not its own neighbor.
         for one in candidates.filter(|&one| one as u32 != own) {
-            // Removing the farthest takes time in proportion to the list, so it is done for many entries at once.
+            // Removing the farthest takes time proportional to the length of the list, so it is done for several at
+            // once.
             if found.len() == held_at_once(self.count) {
                 self.leave_out(query, &mut found);
             }
@@ -63,13 +65,13 @@ impl NearPlaces {
     fn leave_out(&self, query: usize, found: &mut Vec<u64>) {
         if found.len() > self.count {
             let (_, last, _) = found.select_nth_unstable(self.count - 1);
-            // Relaxed suffices: a thread that reads an older, larger value only keeps members that are removed later.
+            // Relaxed suffices: if a thread reads an older, larger value, it only adds members that are removed later.
             self.most[query].store((*last >> 32) as u32, Ordering::Relaxed);
             found.truncate(self.count);
         }
     }
 
-    /// Returns the places that each query found, in no particular order.
+    /// Returns the places of the members that each query found, in no particular order.
     pub(crate) fn into_places(mut self) -> Vec<Vec<u32>> {
         let found = std::mem::take(&mut self.found);
         let places = found.into_iter().enumerate().map(|(query, found)| {
@@ -81,11 +83,11 @@ impl NearPlaces {
     }
 }
 
-/// One worker's comparison of queries with buckets.
+/// State of a worker that compares queries with buckets.
 pub(crate) struct NearComparison<'a, T: Coordinate> {
     kernel: Kernel,
     queries: &'a Members<T>,
-    /// The place of each query.
+    /// Place of each query.
     own: &'a [u32],
     /// Number of the first query.
     first: u32,
@@ -100,7 +102,7 @@ pub(crate) struct NearComparison<'a, T: Coordinate> {
 }
 
 impl<'a, T: Coordinate> NearComparison<'a, T> {
-    /// Prepares to compare queries, which have the places `own`, with members of `subset`.
+    /// Creates a worker that compares queries with members of `subset`. `own` has the place of each query.
     pub(crate) fn new(
         kernel: Kernel,
         queries: NumberedQueries<'a, T>,
@@ -114,20 +116,20 @@ impl<'a, T: Coordinate> NearComparison<'a, T> {
         Self { kernel, queries, own, first, near, subset, columns, order, distances, keys, found }
     }
 
-    /// Returns the bytes held for buckets of at most `rows` members.
+    /// Returns the memory in bytes of a worker for buckets of at most `rows` members.
     pub(crate) fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
         let of_query = rows * size_of::<T::Distance>();
         let of_member = 2 * (2 * size_of::<u32>() + size_of::<u64>());
         PackedColumns::<T>::bytes_for(rows, dimensions) + (QUERIES_TOGETHER * of_query + rows * of_member) as u64
     }
 
-    /// Compares a range of queries, all filtered members of one bucket, with each other. If this is done first, few
-    /// members of other buckets are near enough to be examined.
+    /// Compares a range of queries with each other. They must be all filtered members of one bucket. If this is done
+    /// first, few members of other buckets are near enough to be examined.
     pub(crate) fn compare_own(&mut self, range: Range<u32>) {
         self.order.clear();
         self.order.extend(range);
         self.kernel.pack_into(&self.queries.panel, &self.order, &mut self.columns);
-        // Taken out, since the comparison borrows all of `self`.
+        // Taken out of `self`, since the comparison borrows all of `self`.
         let (all, own) = (std::mem::take(&mut self.order), self.own);
         let place = |column: u32| own[all[column as usize] as usize];
         all.chunks(QUERIES_TOGETHER).for_each(|some| self.compare_some(some, place));
@@ -162,7 +164,8 @@ impl<'a, T: Coordinate> NearComparison<'a, T> {
             // Keys are compared as integers, which excludes most members before the lock is taken.
             kernel.at_most(&self.keys, near.most[at].load(Ordering::Relaxed), &mut self.found);
             if !self.found.is_empty() {
-                // Replaces the column in the lower half by the place; the key in the upper half is kept.
+                // The upper half, which is the key, is kept. The lower half, which is the column, is replaced by the
+                // place.
                 let some = self.found.iter().map(|&one| one >> 32 << 32 | u64::from(place(one as u32)));
                 near.add(at, self.own[query as usize], some);
             }

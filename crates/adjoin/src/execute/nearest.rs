@@ -1,5 +1,5 @@
-//! Finds the nearest members for queries, bucket by bucket. The farthest hit that a query holds is the kernel's limit
-//! for later buckets. The final hits do not depend on the order of the buckets.
+//! Finds the nearest members of queries, bucket by bucket. For later buckets, the kernel uses the farthest hit that a
+//! query holds as a limit. The final hits do not depend on the order of the buckets.
 
 use std::cell::Cell;
 use std::cmp;
@@ -20,7 +20,7 @@ use crate::base::predicate::Predicate;
 use crate::base::workers::map_items;
 use crate::load::{Decider, LoadedBucket, Members, Subset};
 
-/// Number of queries that are sorted per task.
+/// Number of queries whose hits one task sorts.
 const SORTED_AT_ONCE: usize = 256;
 
 /// A hit of a query. Hits are ordered by nearness, then by row.
@@ -28,9 +28,9 @@ const SORTED_AT_ONCE: usize = 256;
 pub(crate) struct Hit {
     /// Nearness of the member; see [`Predicate::up_to`].
     pub(crate) nearness: f64,
-    /// The member's row.
+    /// Row number of the member.
     pub(crate) row: u64,
-    /// Its bucket and its position there.
+    /// Bucket of the member, and its position in the bucket.
     pub(crate) place: (u32, u32),
 }
 
@@ -61,14 +61,15 @@ pub(crate) struct Nearest {
     hits: BinaryHeap<Hit>,
     count: usize,
     within: Predicate,
-    /// A nearness within which the query surely finds `count` members.
+    /// Nearness within which the query certainly finds `count` members. Infinite if there is no such bound.
     bound: f64,
-    /// The place of the query itself, which is left out.
+    /// Place of the query itself, which is never a hit.
     left_out: Option<(u32, u32)>,
 }
 
 impl Nearest {
-    /// Collects the `count` nearest members, without the one at `left_out`. Allocates the memory for all at once.
+    /// Creates an empty result that collects the `count` nearest members, without the one at `left_out`. Allocates the
+    /// memory for all of them.
     pub(crate) fn of(count: usize, metric: Metric, left_out: Option<(u32, u32)>) -> Self {
         let within = Predicate::all(metric);
         Self { hits: BinaryHeap::with_capacity(count), count, within, bound: f64::INFINITY, left_out }
@@ -79,18 +80,18 @@ impl Nearest {
         Self { within, ..self }
     }
 
-    /// Collects all members within a threshold, without the one at `left_out`.
+    /// Creates an empty result that collects all members within a threshold, without the one at `left_out`.
     pub(crate) fn within(within: Predicate, left_out: Option<(u32, u32)>) -> Self {
         Self { hits: BinaryHeap::new(), count: usize::MAX, within, bound: f64::INFINITY, left_out }
     }
 
-    /// Returns the bytes held for up to `hits` hits.
+    /// Returns the memory in bytes of a query with up to `hits` hits.
     pub(crate) fn memory_bytes(hits: u64) -> u64 {
         // Each query also has a lock and entries in lists.
         (size_of::<Mutex<Self>>() as u64 + 64).saturating_add(hits.saturating_mul(size_of::<Hit>() as u64))
     }
 
-    /// Returns the nearness that a member must reach regardless of the threshold, if there is such a limit yet.
+    /// Returns the nearness that a member must reach, apart from the threshold. `None` if there is no such limit yet.
     fn nearer(&self) -> Option<f64> {
         match self.hits.peek() {
             Some(farthest) if self.hits.len() == self.count => Some(farthest.nearness),
@@ -98,7 +99,7 @@ impl Nearest {
         }
     }
 
-    /// Returns the nearness that a member must reach.
+    /// Returns the nearness that a member must reach to be a hit.
     fn most(&self) -> f64 {
         self.nearer().unwrap_or_else(|| self.within.nearness())
     }
@@ -108,7 +109,8 @@ impl Nearest {
         self.nearer().map_or(self.within, |most| Predicate::up_to(most, self.within.metric(), element))
     }
 
-    /// Offers a member that may be a hit according to [`Self::predicate`].
+    /// Adds a member that may be a hit according to [`Self::predicate`], if it is nearer than the farthest hit or the
+    /// result is not full.
     pub(crate) fn offer(&mut self, hit: Hit) {
         if self.left_out == Some(hit.place) {
             return;
@@ -133,8 +135,9 @@ impl Nearest {
     }
 }
 
-/// The hits of all queries so far, each under its own lock. The nearness that a member must reach is also in an atomic,
-/// so that reading it needs no lock. It may be slightly outdated, and is then too large, which is safe.
+/// The hits of all queries so far. The hits of each query have their own lock. The nearness that a member must reach
+/// is also in an atomic, which is read without a lock. Its value may be outdated. An outdated value is too large,
+/// which is safe.
 pub(crate) struct AllNearest {
     most: Vec<AtomicU64>,
     found: Vec<Mutex<Nearest>>,
@@ -158,7 +161,7 @@ impl AllNearest {
         Ok(map_items(context.threads, some.len(), &context.cancel, || (), work)?.into_iter().flatten().collect())
     }
 
-    /// Takes the hits of a query, nearest first, which leaves it without hits.
+    /// Removes and returns the hits of a query, nearest first.
     pub(crate) fn take_sorted(&self, query: u32) -> Vec<Hit> {
         std::mem::take(&mut lock(&self.found[query as usize]).hits).into_sorted_vec()
     }
@@ -168,7 +171,7 @@ impl AllNearest {
         lock(&self.found[query as usize]).hits.iter().map(|hit| hit.place).collect()
     }
 
-    /// Returns the most hits that a query holds.
+    /// Returns the maximum number of hits of a query.
     fn count(&self, query: u32) -> usize {
         lock(&self.found[query as usize]).count
     }
@@ -182,31 +185,31 @@ impl AllNearest {
         f64::from_bits(self.most[query as usize].load(Ordering::Relaxed))
     }
 
-    /// Sets a nearness within which a query surely finds enough members, so that farther ones are left out.
+    /// Sets a nearness within which a query certainly finds enough members, so that farther members are left out.
     fn bound(&self, query: u32, most: f64) {
         self.add(query, |nearest| nearest.bound = most);
     }
 
-    /// Lets `work` add to the hits of a query. Returns the increase in the number of hits.
+    /// Calls `work`, which may add hits to a query. Returns the increase in the number of hits.
     fn add(&self, query: u32, work: impl FnOnce(&mut Nearest)) -> u64 {
         let mut nearest = lock(&self.found[query as usize]);
         let before = nearest.len();
         work(&mut nearest);
-        // Relaxed suffices: an older value is larger, so a thread that reads it only decides more candidates.
+        // Relaxed suffices: an older value is larger, so a thread that reads it only examines more candidates.
         self.most[query as usize].store(nearest.most().to_bits(), Ordering::Relaxed);
         (nearest.len() - before) as u64
     }
 }
 
-/// Queries of one batch, as members of all queries. Results are by number in the batch.
+/// Queries of one batch. They are consecutive in `members`, but results are numbered from 0 in the batch.
 #[derive(Clone, Copy)]
 pub(crate) struct NumberedQueries<'a, T> {
     pub(crate) members: &'a Members<T>,
-    /// The member that is query 0 of the batch.
+    /// Index in `members` of query 0 of the batch.
     pub(crate) first: u32,
 }
 
-/// Members and their rows, packed for repeated comparisons.
+/// Rows of a bucket, packed for repeated comparisons.
 pub(crate) struct PackedBucket<T: Coordinate> {
     bucket: LoadedBucket<T>,
     columns: PackedColumns<T>,
@@ -219,7 +222,7 @@ impl<T: Coordinate> PackedBucket<T> {
         Self { bucket, columns }
     }
 
-    /// Returns the bytes of `rows` rows.
+    /// Returns the memory in bytes of `rows` packed rows.
     pub(crate) fn memory_bytes(rows: usize, space: Space<'_>) -> u64 {
         let numbers = (rows * size_of::<u64>()) as u64;
         Members::<T>::memory_bytes(rows as u64, space)
@@ -228,10 +231,10 @@ impl<T: Coordinate> PackedBucket<T> {
     }
 }
 
-/// Why `columns` is always present when needed.
+/// Message for `expect`: why `columns` is always present.
 const THERE: &str = "columns are put back after each use";
 
-/// One worker's comparison of queries with buckets.
+/// State of a worker that compares queries with buckets.
 pub(crate) struct NearestSearch<'a, T: Coordinate> {
     kernel: Kernel,
     space: Space<'a>,
@@ -239,7 +242,7 @@ pub(crate) struct NearestSearch<'a, T: Coordinate> {
     /// Number of the first query.
     first: u32,
     nearest: &'a AllNearest,
-    /// The members that may be found, if not all.
+    /// Members that may be found. `None` if all may.
     subset: Option<Subset<'a>>,
     /// `None` while a bucket is compared.
     columns: Option<PackedColumns<T>>,
@@ -249,7 +252,7 @@ pub(crate) struct NearestSearch<'a, T: Coordinate> {
 }
 
 impl<'a, T: Coordinate> NearestSearch<'a, T> {
-    /// Prepares to compare queries with buckets or a subset of their members.
+    /// Creates a worker that compares queries with buckets, or with the members of `subset`.
     pub(crate) fn new(
         kernel: Kernel,
         space: Space<'a>,
@@ -263,7 +266,7 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         Self { kernel, space, queries, first, nearest, subset, columns, order, limits, hits }
     }
 
-    /// Returns the bytes held for buckets of at most `rows` members.
+    /// Returns the memory in bytes of a worker for buckets of at most `rows` members.
     pub(crate) fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
         let columns = rows.next_multiple_of(TILE_COLUMNS);
         let hits = 2 * block_rows(rows) * columns / MASK_COLUMNS_MIN * size_of::<HitMask>();
@@ -271,10 +274,11 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         PackedColumns::<T>::bytes_for(columns, dimensions) + (hits + 4 * rows + floats) as u64
     }
 
-    /// Compares queries that are members of the store with each other, to bound the nearness of each query's hits.
-    /// `together` lists them by bucket. If a query finds enough queries in the buckets that it probes (`looks`),
-    /// members farther than the last of these cost only their distance later. Queries for which `counts` returns false
-    /// are not found by others. Returns the number of compared pairs.
+    /// Compares queries that are rows of the store with each other, to bound the nearness of each query's hits.
+    /// `together` lists the queries by bucket. `looks` returns whether a query probes a bucket. If a query finds
+    /// enough other queries in the buckets that it probes, the farthest of the K nearest ones is its bound: for
+    /// farther members, only a distance has to be computed later. Queries for which `counts` returns false are not
+    /// found by others. Returns the number of compared pairs.
     pub(crate) fn bound(
         &mut self,
         together: &[(u32, Range<u32>)],
@@ -293,7 +297,7 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         let columns = self.columns.as_mut().expect(THERE);
         kernel.pack_into(&queries.panel, &self.order, columns);
         let (mut distances, mut keys, mut found) = (Vec::new(), Vec::new(), Vec::new());
-        // A few rows at a time, so that their distances stay in the CPU cache.
+        // Compares a few rows at a time, so that their distances stay in the CPU cache.
         for some in self.order.chunks(TILE_ROWS) {
             distances.resize(some.len() * all, T::Distance::default());
             kernel.many_to_many(&queries.panel, some, columns, &mut distances);
@@ -304,7 +308,7 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
                     let others = members.clone().filter(|&other| other != query && counts(other));
                     found.extend(others.map(|other| (keys[(other - start) as usize], other)));
                 }
-                // Too few to bound the query: its hits may be in other buckets.
+                // If too few were found, there is no bound: hits may be in other buckets.
                 if found.len() < count {
                     continue;
                 }
@@ -317,7 +321,7 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
                     near += 1;
                     within
                 });
-                // If the threshold leaves fewer, the threshold is the bound.
+                // If the threshold excludes some of them, there is no bound but the threshold.
                 if near == count {
                     nearest.bound(query - first, most);
                 }
@@ -336,7 +340,7 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         if self.order.is_empty() {
             return (0, 0);
         }
-        // Taken out, since `compare_with` borrows all of `self`.
+        // Taken out of `self`, since `compare_with` borrows all of `self`.
         let mut columns = self.columns.take().expect(THERE);
         self.kernel.pack_into(&members.panel, &self.order, &mut columns);
         let found = self.compare_with(number, bucket, &columns, &|_| true, queries);
@@ -344,8 +348,8 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         found
     }
 
-    /// Compares queries with a bucket that is packed already. Only members for which `counts` returns true may be
-    /// found.
+    /// Compares queries with a packed bucket. Only members for which `counts` returns true may be found. Returns the
+    /// number of compared pairs, and the increase in the number of hits.
     pub(crate) fn compare_packed(
         &mut self,
         number: u32,
@@ -368,7 +372,8 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
     ) -> (u64, u64) {
         let members = &bucket.members;
         let (mut compared, mut more) = (0, 0);
-        // Blocks bound the memory of the hits, however many queries probe the bucket.
+        // Queries are divided into blocks, which bounds the memory of the hits, no matter how many queries probe the
+        // bucket.
         for some in queries.chunks(block_rows(members.len())) {
             let mut limits = std::mem::take(&mut self.limits);
             limits.clear();
@@ -384,7 +389,7 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         (compared, more)
     }
 
-    /// Decides the candidates of a query. Returns the increase in the number of hits.
+    /// Decides which candidates of a query are hits, and adds these. Returns the increase in the number of hits.
     fn take(
         &self,
         query: u32,
@@ -396,9 +401,9 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         let Self { kernel, space, queries, .. } = *self;
         let (element, others) = (space.vectors.element, &bucket.members);
         self.nearest.add(query - self.first, |nearest| {
-            // The kernel compared with the largest limit of four queries, and this query may have got nearer hits
-            // since. If distances are exact, deciding is cheap. Otherwise it costs several times as much as a distance,
-            // so candidates are checked against the current limit first.
+            // The kernel used the largest limit of four queries, and this query may have found nearer hits since. If
+            // distances are exact, a decision is cheap. Otherwise it costs several times as much as a distance, so
+            // candidates are first compared with the current limit.
             let limit = (!queries.are_exact()).then(|| Cell::new(self.limit(query, nearest.most(), others)));
             let x = queries.panel.row(query as usize);
             let may_count = |&member: &u32| {
@@ -416,12 +421,13 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         })
     }
 
-    /// Returns a limit such that a member with a larger computed distance to a query is surely beyond a nearness.
+    /// Returns a limit on computed distances: if the computed distance of a member to the query is larger, the member
+    /// is certainly farther than the nearness `most`.
     fn limit(&self, query: u32, most: f64, members: &Members<T>) -> T::Distance {
         if most == f64::INFINITY {
             return T::FARTHEST;
         }
-        // Computed distances are between rounded vectors, so the limit grows by both roundings.
+        // Computed distances are distances of rounded vectors, so the limit is widened by the rounding errors of both.
         let residuals = self.queries.residual + members.residual;
         T::tile_limit(&self.queries.threshold(query, most, self.space).widened(residuals))
     }

@@ -26,7 +26,7 @@ fn store(folder: &std::path::Path) -> Store {
     Store::open(&context, &folder.join("store")).unwrap()
 }
 
-/// Emits the number of row pairs of each pair of buckets.
+/// Visitor that emits the number of row pairs of each pair of buckets.
 struct Meetings<'a> {
     /// Whether to panic at the first visit.
     panics: &'a AtomicBool,
@@ -68,7 +68,7 @@ impl<'a> Setting<'a> {
         Self { context, buckets, centers: buckets.centers().unwrap(), sizes, read_ahead }
     }
 
-    /// Schedules every bucket with every other, for a cache of `capacity` bytes.
+    /// Returns a schedule that compares every bucket with every other, for a cache of `capacity` bytes.
     fn all_pairs(&self, capacity: u64, policy: Policy) -> Schedule {
         let start = CacheStart { capacity, policy };
         let buckets = self.buckets.count();
@@ -83,7 +83,7 @@ impl<'a> Setting<'a> {
         Execution { context, buckets, centers, sizes, schedule, done_before, with_ids, read_ahead, phase }
     }
 
-    /// Executes the schedule and returns the number of row pairs that meet.
+    /// Executes the schedule. Returns the number of row pairs of different buckets.
     fn run(&self, schedule: &Schedule, cache: &mut Cache<u8>, panics: bool) -> Result<usize> {
         let execution = self.execution(schedule);
         let (panics, mut met) = (AtomicBool::new(panics), 0);
@@ -144,7 +144,7 @@ fn a_panic_of_a_worker_ends_the_execution() {
     let _ = setting.run(&schedule, &mut cache, true);
 }
 
-/// Blocks its first visit until every worker has started one.
+/// Visitor that blocks its first visit until every worker has begun one.
 struct Together<'a> {
     begun: &'a AtomicUsize,
     has_begun: bool,
@@ -229,7 +229,7 @@ fn reads_of(store: &std::path::Path, policy: Policy, buckets_held: usize, read_a
 struct Recorded {
     /// The buckets of each read.
     reads: Vec<(Vec<u32>, TracedOperation)>,
-    /// Each bucket that the schedule loads, with the number of the next task.
+    /// Each bucket that the schedule loads, with the number of the task that needs it.
     loads: Vec<(u32, u64)>,
 }
 

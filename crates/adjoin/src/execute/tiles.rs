@@ -1,5 +1,5 @@
-//! Compares the members of two buckets: the kernel leaves out pairs that are surely too far apart, the predicate
-//! decides the rest. If coordinates are exact integers, all pairs that the kernel returns belong to the result.
+//! Compares the members of two buckets. The kernel excludes pairs that are certainly too far apart, and the predicate
+//! decides the other pairs. If coordinates are exact integers, all pairs that the kernel returns belong to the result.
 
 use adjoin_kernels::{HitMask, Kernel, PackedColumns, Panel, TILE_COLUMNS, TILE_ROWS};
 
@@ -8,36 +8,38 @@ use crate::base::geometry::{Coordinate, Threshold};
 use crate::base::predicate::Predicate;
 use crate::load::{Decider, Members, PairDetail};
 
-/// Rows passed to the kernel at once.
+/// Maximum number of rows per call of the kernel.
 const BLOCK_ROWS: usize = 64;
-/// Rows passed to the kernel at once if columns are numerous. `BLOCK_PAIRS` bounds the pairs that may be hits at once.
+/// Number of rows per call of the kernel if there are many columns. `BLOCK_PAIRS` bounds the number of pairs per call,
+/// each of which may be a hit.
 const BLOCK_ROWS_MIN: usize = 4 * TILE_ROWS;
 const BLOCK_PAIRS: usize = 128 << 10;
-/// Least number of columns of a mask of hits: some CPU levels find hits tile by tile.
+/// Minimum number of columns of a mask of hits. With some CPU levels, the kernel finds hits tile by tile.
 pub(super) const MASK_COLUMNS_MIN: usize = 4;
-/// Number of hits to compute values for at once.
+/// Number of hits that are decided at once.
 const DECIDED_AT_ONCE: usize = 256;
 
-/// Some members of a bucket, in an order.
+/// Members of a bucket in some order.
 #[derive(Clone, Copy)]
 pub(crate) struct Ordered<'a, T> {
     pub(crate) members: &'a Members<T>,
     pub(crate) order: &'a [u32],
 }
 
-/// One worker's comparison of members.
+/// State of a worker that compares members of buckets.
 pub(crate) struct Tiles<'a, T: Coordinate> {
     kernel: Kernel,
     predicate: Predicate,
     threshold: &'a Threshold,
     columns: PackedColumns<T>,
     hits: Vec<HitMask>,
-    /// Hits to decide, as pairs of members, and the decisions.
+    /// Hits to decide, as pairs of members, and the decisions about them.
     pairs: Vec<(u32, u32)>,
     decided: Vec<Option<f32>>,
 }
 
-/// Returns the rows passed to the kernel at once with `columns` columns: whole tiles.
+/// Returns the number of rows per call of the kernel if there are `columns` columns. It is a multiple of the rows of a
+/// tile.
 pub(super) fn block_rows(columns: usize) -> usize {
     (BLOCK_PAIRS / columns.max(1) / TILE_ROWS * TILE_ROWS).clamp(BLOCK_ROWS_MIN, BLOCK_ROWS)
 }
@@ -45,20 +47,21 @@ pub(super) fn block_rows(columns: usize) -> usize {
 /// Cost of a comparison.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Compared {
-    /// Number of computed distances, counting whole tiles.
+    /// Number of computed distances, including those of whole tiles.
     pub(crate) verified_pairs: u64,
-    /// Pairs that were decided by their stored values.
+    /// Number of pairs that were decided by their stored values.
     pub(crate) decided_pairs: u64,
 }
 
 impl<'a, T: Coordinate> Tiles<'a, T> {
-    /// Compares pairs by `predicate`, of which `threshold` is the form in coordinates.
+    /// Creates a worker that decides pairs by `predicate`. `threshold` is the threshold of the predicate, in
+    /// coordinates.
     pub(crate) fn new(kernel: Kernel, predicate: Predicate, threshold: &'a Threshold) -> Self {
         let columns = kernel.pack(&Panel::zeroed(0, threshold.dimensions), &[]);
         Self { kernel, predicate, threshold, columns, hits: Vec::new(), pairs: Vec::new(), decided: Vec::new() }
     }
 
-    /// Returns the bytes held for at most `columns` columns.
+    /// Returns the memory in bytes of a worker for at most `columns` columns.
     pub(crate) fn memory_bytes(columns: usize, dimensions: usize) -> u64 {
         // Hits are in a vector that doubles as it grows.
         let columns = columns.next_multiple_of(TILE_COLUMNS);
@@ -67,9 +70,9 @@ impl<'a, T: Coordinate> Tiles<'a, T> {
         PackedColumns::<T>::bytes_for(columns, dimensions) + (hits + decided) as u64
     }
 
-    /// Finds the result pairs between each row and its first `reach` columns; `reach` has one entry per row and does
-    /// not ascend. Candidates that `is_new` refuses are left out. `take` gets the other result pairs as member of
-    /// `rows`, member of `columns` and value.
+    /// Finds the result pairs between each row and its first `reach` columns; `reach` has one entry per row, and never
+    /// increases from row to row. Candidates for which `is_new` returns false are left out. Calls `take` with each
+    /// result pair: a member of `rows`, a member of `columns`, and the value.
     ///
     /// # Errors
     /// Fails if `take` does.
@@ -99,7 +102,7 @@ impl<'a, T: Coordinate> Tiles<'a, T> {
             let mut new = members(hits, order, columns.order).filter(|&(x, y)| is_new(x, y));
             loop {
                 pairs.clear();
-                // In batches, since hits may be millions of pairs if a bucket is dense.
+                // Pairs are decided in batches: if a bucket is dense, there may be millions of hits.
                 pairs.extend(new.by_ref().take(DECIDED_AT_ONCE));
                 if pairs.is_empty() {
                     return Ok(decided_pairs);
@@ -115,7 +118,8 @@ impl<'a, T: Coordinate> Tiles<'a, T> {
         })
     }
 
-    /// Finds the result pairs without values. If coordinates are exact, no distance is computed twice.
+    /// Finds the result pairs without their values. If coordinates are exact, no distance is computed twice. See
+    /// [`Self::compare`] for the parameters.
     ///
     /// # Errors
     /// Fails if `take` does.
@@ -127,7 +131,7 @@ impl<'a, T: Coordinate> Tiles<'a, T> {
         is_new: impl Fn(u32, u32) -> bool,
         mut take: impl FnMut(u32, u32) -> Result<()>,
     ) -> Result<Compared> {
-        // Rounded coordinates only give candidates, which are decided from the stored elements.
+        // If coordinates were rounded, the kernel finds only candidates, which are decided by their stored values.
         if !rows.members.are_exact() {
             return self.decide(PairDetail::Members, rows, columns, reach, is_new, |x, y, _| take(x, y));
         }
@@ -138,7 +142,8 @@ impl<'a, T: Coordinate> Tiles<'a, T> {
         })
     }
 
-    /// Passes the hits of one block of rows after another to `take`, which returns how many it decided.
+    /// Calls `take` after each block of rows, with the rows of the block; the hits are in `self.hits`. `take` returns
+    /// the number of pairs that it decided.
     fn each_block(
         &mut self,
         rows: Ordered<'_, T>,
@@ -148,8 +153,8 @@ impl<'a, T: Coordinate> Tiles<'a, T> {
     ) -> Result<Compared> {
         let mut compared = Compared::default();
         self.kernel.pack_into(&columns.members.panel, columns.order, &mut self.columns);
-        // Coordinates may be rounded by up to the residuals of both sides, so pairs within that much more are
-        // candidates.
+        // A coordinate vector may differ from its vector by the residual of its side, so the threshold is widened by
+        // both residuals.
         let limit = T::tile_limit(&self.threshold.widened(rows.members.residual + columns.members.residual));
         let block_rows = block_rows(columns.order.len());
         for (order, reach) in rows.order.chunks(block_rows).zip(reach.chunks(block_rows)) {
@@ -162,7 +167,8 @@ impl<'a, T: Coordinate> Tiles<'a, T> {
     }
 }
 
-/// Returns the pairs of members of hits between rows and columns in these orders.
+/// Returns the hits as pairs of members. `rows` and `columns` are the orders in which members were passed to the
+/// kernel.
 fn members(hits: &[HitMask], rows: &[u32], columns: &[u32]) -> impl Iterator<Item = (u32, u32)> {
     hits.iter().flat_map(move |mask| {
         let x = rows[mask.row as usize];

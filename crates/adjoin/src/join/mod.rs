@@ -1,4 +1,4 @@
-//! Finds every pair of vectors within a threshold: [`JoinOptions::prepare`] plans a join (`planning/`), and
+//! Joins, which find all pairs of vectors within a threshold. [`JoinOptions::prepare`] plans a join (`planning/`), and
 //! [`Prepared::run`] runs the plan (`execution/`).
 
 mod execution;

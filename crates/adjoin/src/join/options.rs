@@ -5,24 +5,25 @@ use crate::base::message::{Argument, message};
 use crate::base::predicate::Predicate;
 use crate::plan::Rule;
 
-/// Default recall.
+/// Target recall if the user requests none.
 const RECALL_UNSAID: f64 = 0.95;
-/// Without a requested recall, finding every pair may cost up to this many times as much.
+/// If the user requests no recall, all pairs are found if that costs at most this many times as much as finding the
+/// default fraction.
 const PATIENCE: f64 = 2.0;
 
-/// How many of the pairs to find.
+/// Fraction of the pairs to find.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum JoinEffort {
     /// All pairs.
     Every,
-    /// At least this fraction, of all pairs and of the average vector's neighbors.
+    /// At least this fraction of all pairs, and at least this fraction of a vector's neighbors on average.
     Recall(f64),
     /// The default: 0.95, or all pairs if that costs little more.
     Unsaid,
 }
 
 impl JoinEffort {
-    /// Asks for at least this recall.
+    /// Creates the effort for a target recall.
     ///
     /// # Errors
     /// Fails unless it is above 0 and at most 1.
@@ -58,7 +59,7 @@ impl JoinEffort {
         }
     }
 
-    /// Returns how many times the cost of a rule that misses some pairs an exact rule may have.
+    /// Returns the largest acceptable ratio of the cost of an exact rule to the cost of an approximate one.
     pub(crate) fn patience(self) -> f64 {
         if self == Self::Unsaid { PATIENCE } else { 1.0 }
     }
@@ -69,23 +70,23 @@ impl JoinEffort {
 pub struct JoinOptions {
     /// The pairs to find.
     pub predicate: Predicate,
-    /// How many of them to find.
+    /// Fraction of these pairs to find.
     pub aim: JoinEffort,
-    /// Rule that selects the pairs to compare; the cheaper one if absent.
+    /// Rule that selects the pairs to compare. `None` chooses the cheapest one.
     pub rule: Option<Rule>,
-    /// Seed of the vectors that are drawn to estimate the recall.
+    /// Seed of the random sample that estimates the recall.
     pub seed: u64,
-    /// Bytes of the bucket cache; the rest of the budget if absent.
+    /// Bytes of the bucket cache. `None` uses the rest of the budget.
     pub cache_bytes: Option<u64>,
 }
 
 impl JoinOptions {
-    /// Finds every pair.
+    /// Returns options to find every pair.
     pub fn exact(predicate: Predicate) -> Self {
         Self { predicate, aim: JoinEffort::Every, rule: None, seed: 1, cache_bytes: None }
     }
 
-    /// Finds the fraction of pairs that `aim` asks for, by the cheapest rule.
+    /// Returns options to find the fraction of pairs that `aim` requests, with the cheapest rule.
     pub fn approximate(predicate: Predicate, aim: JoinEffort) -> Self {
         Self { aim, ..Self::exact(predicate) }
     }

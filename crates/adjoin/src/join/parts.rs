@@ -11,38 +11,38 @@ use crate::base::error::Result;
 use crate::load::Sets;
 use crate::plan::{BucketSizes, CacheStart, Division, Lead, PartInputs, Task, schedule_in_order};
 
-/// Bytes per task to divide tasks so that parts share few buckets, and to divide them at all.
+/// Bytes per task for dividing tasks into parts: so that parts share few buckets, and in the simplest way.
 const COVER_BYTES: u64 = 160;
 const DIVIDE_BYTES: u64 = 48;
 
 /// A part of a plan: consecutive tasks, and their cost.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct PlannedPart {
-    /// End of its tasks; they begin at the end of the part before.
+    /// End of the tasks of the part. They begin at the end of the preceding part.
     pub(crate) end: usize,
-    /// Pairs of rows in the buckets that its tasks compare.
+    /// Number of pairs of rows in the buckets that the tasks compare.
     pub(crate) comparisons: u64,
-    /// Buckets that it reads.
+    /// Number of buckets that the part reads.
     pub(crate) buckets: u64,
-    /// Bytes that it reads.
+    /// Bytes that the part reads.
     pub(crate) read_bytes: u64,
     /// Bytes of the buckets that other parts read too.
     pub(crate) halo_bytes: u64,
-    /// Bytes of its cache.
+    /// Bytes of the part's cache.
     pub(crate) cache_bytes: u64,
-    /// Bytes that its run holds, without its result.
+    /// Memory in bytes of a run of the part, without its result.
     pub(crate) memory_bytes: u64,
-    /// Predictions for its tasks, as a run reports them.
+    /// Predictions for the tasks of the part.
     pub(crate) whole: Done,
 }
 
-/// The tasks of a plan, part by part.
+/// The tasks of a plan, in the order of the parts.
 pub(crate) struct DividedTasks {
     pub(crate) tasks: Vec<Task>,
     pub(crate) parts: Vec<PlannedPart>,
 }
 
-/// The facts of a plan that its parts follow from, without the memory of its run.
+/// The facts of a plan that determine its parts. Unlike the plan, they do not hold the memory of a run.
 pub(crate) struct PartDivider {
     sizes: BucketSizes,
     division: Division,
@@ -52,7 +52,7 @@ pub(crate) struct PartDivider {
 }
 
 impl Prepared {
-    /// Returns the facts that parts follow from.
+    /// Returns the facts that determine the parts of the plan.
     pub(crate) fn divider(&self) -> PartDivider {
         let (sizes, division) = (self.sizes.clone(), self.memory.division);
         PartDivider { sizes, division, lead: self.schedule.lead, tasks: self.tasks().len() }
@@ -60,20 +60,20 @@ impl Prepared {
 }
 
 impl PartDivider {
-    /// Divides the tasks into parts of about equal work. Those of a part stay in their order.
+    /// Divides the tasks into parts of approximately equal work. The tasks of a part stay in their order.
     ///
     /// # Errors
     /// Fails if the sets cannot be joined, or memory does not suffice.
     pub(crate) fn divide(&self, context: &Context, sets: Sets<'_>, tasks: &[Task], parts: u32) -> Result<DividedTasks> {
         let members = members_of(sets)?;
         let count = tasks.len() as u64;
-        // With little memory, parts share more buckets.
+        // If memory is short, a simpler division is used, whose parts share more buckets.
         let memory = context.reserve(COVER_BYTES * count, "dividing the plan").ok();
         let _divide = context.reserve(if memory.is_some() { 0 } else { DIVIDE_BYTES * count }, "dividing the plan")?;
         let inputs = PartInputs { tasks, bytes: &self.sizes.extents, work: &|task| comparisons(&members, task) };
         let part_of = if memory.is_some() { inputs.divide(parts) } else { inputs.consecutive(parts) };
         let mut numbers = Vec::from_iter(0..tasks.len());
-        // A stable sort, so that the tasks of a part stay in their order.
+        // The sort is stable, so the tasks of a part stay in their order.
         numbers.sort_by_key(|&number| part_of[number]);
         let ordered: Vec<Task> = numbers.iter().map(|&number| tasks[number]).collect();
         let mut ends = vec![0; parts as usize];
@@ -99,7 +99,7 @@ impl PartDivider {
         let Division { capacity, policy, tasks: tasks_bytes, .. } = self.division;
         let buckets = buckets_of(tasks);
         let memory: u64 = buckets.iter().map(|&bucket| sizes.memory[bucket as usize]).sum();
-        // No more than its buckets take, and at least what a run needs.
+        // The cache is not larger than all buckets of the part, but at least as large as a run requires.
         let cache_bytes = capacity.min(memory.max(sizes.least_cache(tasks)));
         let start = CacheStart { capacity: cache_bytes, policy };
         let schedule = schedule_in_order(tasks.to_vec(), "".into(), lead, sizes, start);
@@ -126,13 +126,13 @@ pub(crate) fn members_of(sets: Sets<'_>) -> Result<Vec<u64>> {
     Ok((0..buckets.count()).map(|bucket| buckets.members(bucket).into()).collect())
 }
 
-/// Returns the pairs of rows that a task compares at most, given the number of rows of each bucket.
+/// Returns the maximum number of pairs of rows that a task compares. `members` has the number of rows of each bucket.
 pub(crate) fn comparisons(members: &[u64], (i, j): Task) -> u64 {
     let [a, b] = [i, j].map(|bucket| members[bucket as usize]);
     if i == j { a * a.saturating_sub(1) / 2 } else { a * b }
 }
 
-/// Returns the distances to centers that a run of tasks computes.
+/// Returns the number of distances to centers that a run of these tasks computes.
 fn center_distances(members: &[u64], tasks: &[Task]) -> u64 {
     let edges = tasks.iter().filter(|(i, j)| i != j);
     edges.map(|&(i, j)| members[i as usize] + members[j as usize]).sum()

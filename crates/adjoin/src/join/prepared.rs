@@ -1,4 +1,4 @@
-//! A planned join: the decisions of planning, which execution follows.
+//! A planned join: the decisions of planning, on which execution is based.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -14,9 +14,9 @@ use crate::base::report::RecallStatistics;
 use crate::load::{Buckets, ReadCounts, Sets};
 use crate::plan::{BucketSizes, Division, Explanation, Lead, Rule, Schedule, Step, Task, explain, leg_ends};
 
-/// Upper limit for counts of a run, far above any real one.
+/// Upper limit for counts of a run, far larger than any real count.
 pub(super) const COUNT_MAX: u64 = 1 << 60;
-/// Version of a plan that is written to a file.
+/// Format version of a plan in a file.
 const PLAN_VERSION: u32 = 6;
 
 /// A planned join, ready to run.
@@ -25,7 +25,7 @@ pub struct Prepared {
     pub(super) sizes: BucketSizes,
     pub(super) schedule: Schedule,
     pub(super) threshold: Threshold,
-    /// Measures the recall of a rule that is not exact.
+    /// Vectors with which the recall of an approximate rule is measured. `None` if the rule is exact.
     pub(super) watched: Option<Watched>,
     /// The memory that the plan and its run hold.
     pub(super) memory: RunMemory,
@@ -40,8 +40,8 @@ pub(super) struct RunMemory {
 }
 
 impl RunMemory {
-    /// Returns the memory of a run of the plan, once no other run holds it. It is taken all at once, since two runs of
-    /// one plan that each held a part would wait for each other.
+    /// Waits until no other run of the plan holds its memory, and returns this memory. All of it is reserved at once:
+    /// if two runs of one plan each held a part, they would wait for each other.
     pub(super) fn held(&self) -> MemoryBudget {
         let Self { budget, division, .. } = self;
         let held = budget.reserve_when_free(division.bytes() - division.tasks);
@@ -49,15 +49,15 @@ impl RunMemory {
     }
 }
 
-/// The decisions of planning except the tasks, and its cost.
+/// The decisions of planning without the tasks, and the cost of planning.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct PlanFacts {
     pub(super) predicate: Predicate,
-    /// Seed of the drawn vectors.
+    /// Seed of the random samples.
     pub(super) seed: u64,
     pub(super) with_ids: bool,
     pub(super) admission: Admission,
-    /// How floats are rounded to bytes, if they are.
+    /// Rounding of floats to bytes, if they are rounded.
     pub(super) coding: Option<Coding>,
     pub(super) recall: RecallStatistics,
     pub(super) predicted: Predicted,
@@ -67,9 +67,9 @@ pub(super) struct PlanFacts {
 /// Expected work of execution. Planning is not included.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Predicted {
-    /// Pairs that the rule admits.
+    /// Number of pairs that the rule admits.
     pub(super) candidate_pairs: u64,
-    /// Pairs of the result.
+    /// Number of result pairs.
     pub(super) results: u64,
     pub(super) center_distances: u64,
 }
@@ -78,18 +78,18 @@ pub(super) struct Predicted {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Spent {
     pub(super) center_distances: u64,
-    /// Distances between sampled vectors and others.
+    /// Number of distances between sampled vectors and others.
     pub(super) sample_distances: u64,
     pub(super) calibrate_seconds: Option<f64>,
     pub(super) plan_seconds: f64,
     pub(super) reads: ReadCounts,
 }
 
-/// Which pairs of an edge are compared.
+/// Rule that decides which pairs of an edge are compared, with its threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(super) struct Admission {
     pub(super) rule: Rule,
-    /// The threshold of a rule that needs one; may be infinite.
+    /// The threshold of the rule; may be infinite. `None` if the rule needs no threshold.
     #[serde(with = "any_number")]
     pub(super) t: Option<f64>,
 }
@@ -110,7 +110,7 @@ mod any_number {
 }
 
 impl Prepared {
-    /// Explains the work that the join is going to do.
+    /// Explains the work that the join will do.
     ///
     /// # Panics
     /// Panics if the sets cannot be joined.
@@ -121,18 +121,18 @@ impl Prepared {
         explain(rule, t, &buckets.meetings(), &self.sizes, &self.schedule, candidate_pairs)
     }
 
-    /// Returns the expected number of result pairs. If they are few, only the order of magnitude is right.
+    /// Returns the expected number of result pairs. If there are few, only the order of magnitude is correct.
     pub fn predicted_results(&self) -> u64 {
         self.decided.predicted.results
     }
 
-    /// Returns the promised recall, and estimates of it before the join. Pairs that tiles find beyond the rule add to
-    /// it, and are measured when the join runs.
+    /// Returns the promised recall, and its estimates before the join. The join may reach a higher recall: whole tiles
+    /// are computed, which finds pairs beyond the rule. They are counted when the join runs.
     pub fn recall(&self) -> &RecallStatistics {
         &self.decided.recall
     }
 
-    /// Returns the plan as data, in memory outside the budget: about 40 bytes per task.
+    /// Returns the plan as data. Its memory, about 40 bytes per task, is not counted in the budget.
     pub fn plan<'a>(&self, sets: impl Into<Sets<'a>>) -> JoinPlan {
         self.plan_without_tasks(sets).with_tasks(self.schedule.tasks.clone())
     }
@@ -142,14 +142,14 @@ impl Prepared {
         &self.schedule.tasks
     }
 
-    /// Returns the ends of the legs of the plan.
+    /// Returns the ends of the plan's legs, after each of which a run saves a checkpoint.
     ///
     /// # Errors
     /// Fails if the sets cannot be joined.
     pub(crate) fn leg_ends(&self, sets: Sets<'_>) -> Result<Vec<usize>> {
         let buckets = sets.buckets()?;
         let Predicted { candidate_pairs, center_distances, .. } = self.decided.predicted;
-        // Saturated, since the predictions of a plan that was read from a file are not checked.
+        // This saturates, since the predictions of a plan that was read from a file are not checked.
         let distances = candidate_pairs.saturating_add(center_distances);
         let members = |bucket| u64::from(buckets.members(bucket));
         let weight = |(i, j)| members(i) * members(j);
@@ -172,7 +172,8 @@ impl Prepared {
         }
     }
 
-    /// Returns the capacity of the plan's cache and the sizes of buckets, for an order of tasks.
+    /// Returns the capacity of the plan's cache and the sizes of its buckets, from which another order of tasks can be
+    /// computed.
     #[doc(hidden)]
     pub fn cache(&self) -> (u64, &BucketSizes) {
         (self.schedule.capacity, &self.sizes)
@@ -183,7 +184,7 @@ impl Prepared {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct JoinPlan {
     version: u32,
-    /// Checksums of the sets that it is for.
+    /// Checksums of the sets for which the plan was computed.
     sets: Vec<String>,
     pub(super) decided: PlanFacts,
     pub(super) watched: Option<Vec<WatchedVectors>>,
@@ -193,7 +194,7 @@ pub struct JoinPlan {
     /// Bytes of the cache.
     pub(super) capacity: u64,
     pub(super) tasks: Vec<Task>,
-    /// The steps of the run, unless the policy of the cache is to decide them.
+    /// The steps of the run. `None` lets the policy of the cache decide them.
     #[serde(skip)]
     pub(super) steps: Option<Vec<Step>>,
 }
@@ -223,7 +224,7 @@ impl JoinPlan {
         plan
     }
 
-    /// Refuses a plan of another version, for a plan that was decoded as a part of other data.
+    /// Fails if the plan has another format version. Called for plans that were decoded as a part of other data.
     pub(crate) fn check_version(&self) -> Result<()> {
         let version = self.version;
         if version != PLAN_VERSION {
@@ -252,11 +253,11 @@ impl JoinPlan {
         Self { tasks, ..self }
     }
 
-    /// Returns the plan with its tasks in another order, in which `lead` is the leading set, and with the steps of a
-    /// cache if `steps` computes them.
+    /// Returns the plan with another order of tasks, in which `lead` is the leading set. If `steps` returns cache
+    /// steps, the run follows them.
     ///
     /// # Panics
-    /// A run panics if steps do not fit the tasks and the cache.
+    /// A run of the plan panics if the steps do not match the tasks and the cache.
     #[doc(hidden)]
     #[must_use]
     pub fn reordered(
@@ -271,8 +272,8 @@ impl JoinPlan {
         Self { order: order.to_owned().into(), lead, steps, ..self }
     }
 
-    /// Returns a part of the plan with some of its tasks. Parts that together have all tasks find the same pairs as the
-    /// plan.
+    /// Returns a part of the plan, with a range of its tasks. Parts that together have all tasks find the same pairs
+    /// as the plan.
     ///
     /// # Panics
     /// Panics if the range exceeds the tasks.
@@ -287,12 +288,12 @@ impl JoinPlan {
         Self { version, sets, decided, watched, order, lead, capacity, tasks: Vec::new(), steps: None }
     }
 
-    /// Checks that the plan is for these stores, and has valid tasks and roundings.
+    /// Checks that the plan was computed for these stores, and has valid tasks and a valid rounding.
     pub(super) fn check(&self, sets: Sets<'_>, buckets: &Buckets<'_>) -> Result<()> {
         let manifest = sets.left().manifest();
         let at = sets.stores().map(|store| store.folder().display().to_string()).collect::<Vec<_>>().join(" and ");
         let refused = |why: &str| Err(Error::input(format!("this plan {why} {at}; plan again")));
-        // With another store, a plan might name buckets that do not exist, or miss pairs without an error.
+        // With other stores, a plan could name buckets that do not exist, or could miss pairs without an error.
         if self.sets != sets.checksums() || self.decided.predicate.metric() != manifest.metric {
             return refused("is for another store than");
         }
@@ -309,7 +310,7 @@ impl JoinPlan {
             return refused("rounds other vectors than those of");
         }
         let Spent { center_distances, sample_distances, reads, .. } = self.decided.spent;
-        // Counts are added up later, so counts of a damaged plan must not overflow.
+        // Counts are added later, and the sum must not overflow, even if the plan is damaged.
         let counts = [center_distances, sample_distances, reads.reads, reads.bytes_requested, reads.bytes_read];
         if counts.iter().any(|count| *count > COUNT_MAX) {
             return refused("took more than it can have taken for");

@@ -1,4 +1,5 @@
-//! Selects the pairs between two groups of vectors that a bound admits: those whose measures add up to at most a limit.
+//! Selects the pairs between two groups of vectors that a bound admits: the measures of both vectors add up to at most
+//! a limit.
 
 use adjoin_kernels::Kernel;
 
@@ -11,7 +12,8 @@ pub(super) struct Side<T: Coordinate> {
     pub(super) distances: Vec<T::Distance>,
     /// Sort key of each vector's measure ([`Coordinate::measure_keys`]).
     pub(super) keys: Vec<u32>,
-    /// Selected vectors by ascending measure: the key in the upper half, the vector in the lower half.
+    /// Selected vectors in ascending order of measure. The upper half of a number is the key, the lower half the
+    /// vector.
     chosen: Vec<u64>,
     pub(super) order: Vec<u32>,
 }
@@ -22,15 +24,16 @@ impl<T: Coordinate> Default for Side<T> {
     }
 }
 
-/// Returns the largest measure of a vector that may take part, given the least measure of the other side.
+/// Returns the largest measure with which a vector can be part of a pair, given the least measure of the other side.
 pub(super) fn most_within(limit: f64, least_other: f64) -> f64 {
     let most = limit - least_other;
-    // If both are infinite, the difference is NaN. Then any vector may take part.
+    // If both numbers are infinite, the difference is NaN. Then any vector can be part of a pair.
     if most.is_nan() { f64::INFINITY } else { most }
 }
 
-/// Selects the pairs of measured sides whose measures add up to at most `limit`. With both sides in ascending order, each
-/// row has a prefix of the others, which gets shorter from row to row.
+/// Selects the pairs of two measured sides whose measures add up to at most `limit`. Sorts both sides by measure. The
+/// partners of each row are then a prefix of `others`, whose length is in `reach`. It never grows from one row to the
+/// next.
 pub(super) fn select<T: Coordinate>(
     kernel: Kernel,
     limit: f64,
@@ -46,7 +49,7 @@ pub(super) fn select<T: Coordinate>(
     reach.clear();
     for row in rows.chosen.iter().map(measure) {
         let admits = |other| within(row + measure(other), limit);
-        // Measures of rows ascend, so the reach of a row is never larger than the reach of the row before it.
+        // The measures of the rows ascend, so the reach of a row is at most the reach of the row before it.
         while reached > 0 && !admits(&others.chosen[reached - 1]) {
             reached -= 1;
         }
@@ -61,23 +64,24 @@ pub(super) fn select<T: Coordinate>(
 }
 
 impl<T: Coordinate> Side<T> {
-    /// Bytes per vector, with distances.
+    /// Memory in bytes per vector, including its distance.
     pub(super) const BYTES_A_VECTOR: usize = size_of::<T::Distance>() + 4 + 8 + 4;
 
-    /// Computes the keys of a measure for all vectors, of which `own` are the distances to the center of this side.
+    /// Computes the keys of `measure` for all vectors. `own` are the distances of the vectors to the center of their
+    /// own side.
     pub(super) fn measure(&mut self, measure: Measure, own: &[T::Distance], dimensions: usize) {
         let own = (measure == Measure::Margin).then_some(own);
         T::measure_keys(&self.distances, own, dimensions, &mut self.keys);
     }
 
-    /// Returns the least measure; infinite if there are no vectors.
+    /// Returns the least measure of a vector; infinity if there are no vectors.
     fn least(&self, kernel: Kernel) -> f64 {
         let least = kernel.first_least::<u8>(&self.keys);
         self.keys.get(least).map_or(f64::INFINITY, |&key| T::measure_of(key))
     }
 
-    /// Selects vectors with a measure of at most `most`, and sorts them by measure, ties by position. They are mostly
-    /// few, so sorting is cheap.
+    /// Selects the vectors with a measure of at most `most`, and sorts them by measure, then by position. Usually
+    /// there are few, so sorting is cheap.
     fn choose(&mut self, kernel: Kernel, most: f64) {
         self.chosen.clear();
         kernel.at_most(&self.keys, T::key_up_to(most), &mut self.chosen);

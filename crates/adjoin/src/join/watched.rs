@@ -1,5 +1,5 @@
-//! Measures the recall that a join reaches, by the vectors of its calibration, whose true neighbors are known. Pairs
-//! that the join compares beyond the rule, in whole tiles, are included.
+//! Measures the recall that a join reaches, with the vectors of its calibration, whose true neighbors are known. The
+//! result includes pairs beyond the rule, which the join finds because it computes whole tiles.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,17 +12,17 @@ use crate::base::report::{Interval, RecallStatistics};
 use crate::sink::PairBatch;
 use crate::truth::{Recalls, Tally, recalls};
 
-/// Least bits of the filter per watched row: enough that one lookup identifies most rows that are not watched.
+/// Minimum bits of the filter per watched row. With this number, one lookup excludes most rows that are not watched.
 const FILTER_BITS: usize = 64;
-/// Fibonacci hashing: spreads row numbers, which need not be random.
+/// Multiplier for Fibonacci hashing, which spreads row numbers even if they are not random.
 const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Watched vectors of one set, with pairs that count on either side, or of two sets, one on the left and one on the
-/// right.
+/// The vectors whose found pairs are counted. With one set, its vectors are watched on both sides of pairs. With two
+/// sets, those of the first are watched on the left and those of the second on the right.
 pub(super) struct Watched {
     sets: Vec<WatchedSet>,
-    /// First row that may be watched. Most pairs can be seen from both of their rows. A pair with an earlier row can be
-    /// seen from one row only, so it counts twice.
+    /// First row that may be watched. A pair of two such rows can be seen from both of them. A pair with an earlier
+    /// row can be seen from one row only, so it has weight 2.
     first_row: u64,
     _memory: Reservation,
 }
@@ -47,7 +47,7 @@ pub(super) struct WatchedVectors {
 }
 
 impl Watched {
-    /// Watches vectors of one set or of two. Rows from `first_row` on may be watched.
+    /// Creates counters for vectors of one set or of two. Rows from `first_row` on may be watched.
     pub(super) fn new(context: &Context, sets: Vec<WatchedVectors>, first_row: u64) -> Result<Self> {
         let of = |set: &WatchedVectors| {
             let count = set.vectors.len();
@@ -63,7 +63,7 @@ impl Watched {
         Ok(Self { sets: sets.collect(), first_row, _memory: memory })
     }
 
-    /// Returns how many times a pair counts for a watched row, given the other row.
+    /// Returns the weight of a pair of a watched row, given the other row.
     pub(super) fn weight_of(&self, other: u64) -> u64 {
         if other < self.first_row { 2 } else { 1 }
     }
@@ -78,18 +78,19 @@ impl Watched {
         self.sets.iter().map(|set| set.vectors.clone()).collect()
     }
 
-    /// Creates counters of found pairs.
+    /// Creates a counter of found pairs for each watched vector.
     pub(super) fn found(&self) -> Vec<AtomicU64> {
         self.sets.iter().flat_map(|set| &set.vectors.vectors).map(|_| AtomicU64::new(0)).collect()
     }
 
-    /// Returns the index of a row among the watched vectors; the row is on the left (0) or right (1) side of pairs.
+    /// Returns the index of a row among the watched vectors. `side` is 0 if the row is on the left side of pairs, 1 if
+    /// it is on the right. `None` if the row is not watched.
     pub(super) fn position(&self, side: usize, row: u64) -> Option<usize> {
         // With one set, the same vectors are watched on both sides.
         self.sets[side % self.sets.len()].position(row)
     }
 
-    /// Counts the pairs of watched vectors.
+    /// Adds the pairs of watched vectors in a batch to the counters `found`.
     pub(super) fn count(&self, batch: &PairBatch, found: &[AtomicU64]) {
         let rows = [&batch.left_rows, &batch.right_rows];
         for (side, (rows, others)) in [(rows[0], rows[1]), (rows[1], rows[0])].into_iter().enumerate() {
@@ -101,8 +102,9 @@ impl Watched {
         }
     }
 
-    /// Returns the recall reached, given the pairs found of each watched vector. The certified recall of the rule is a
-    /// lower bound for the join, which finds everything the rule finds and more.
+    /// Returns the recall that the join reached. `told` is the certified recall of the rule, and `found` the number of
+    /// found pairs of each watched vector. The join finds everything that the rule finds, so the certified lower bound
+    /// of the rule also holds for the join.
     pub(super) fn measured(&self, told: &RecallStatistics, found: &[u64]) -> RecallStatistics {
         let of_set = |set: &WatchedSet| {
             let WatchedVectors { vectors, whole, seed } = &set.vectors;
@@ -122,10 +124,11 @@ impl Watched {
         let per_vector = bounded(measured.per_vector, told.per_vector);
         let per_right_vector = bounded(measured.per_right_vector, told.per_right_vector);
         let every = || [pair, per_vector, per_right_vector].into_iter().flatten();
-        // Recalls are quotients of rounded sums, so one that reaches the target may be a little below it.
+        // A recall is a quotient of rounded sums. So a recall that reaches the target may be computed as slightly
+        // smaller.
         let least = told.target * (1.0 - 1e-9);
         let kept = match every().all(|recall| is_certain(&recall)) {
-            // Without a sampling error, the estimates are the recalls themselves.
+            // If there is no sampling error, the estimates are exact.
             true => every().all(|recall| recall.estimate >= least),
             false => told.kept && every().all(|recall| recall.high >= least),
         };
@@ -137,7 +140,8 @@ fn is_certain(recall: &Interval) -> bool {
     recall.low == recall.high
 }
 
-/// Replaces the lower bounds of a sample's recalls by certified ones: `pair_low` for pairs, `vector_low` for vectors.
+/// Replaces the lower bounds of a sample's recalls by certified ones. `pair_low` is the bound per pair, `vector_low`
+/// the bound per vector.
 pub(super) fn with_bounds(recalls: Recalls, pair_low: f64, vector_low: f64) -> Recalls {
     let Recalls { pair, per_vector } = recalls;
     Recalls { pair: open_above(bounded(pair, pair_low)), per_vector: bounded(per_vector, vector_low) }
@@ -148,14 +152,14 @@ fn bounded(recall: Interval, low: f64) -> Interval {
     if is_certain(&recall) { recall } else { Interval { low: low.min(recall.estimate), ..recall } }
 }
 
-/// Raises the upper bound to 1, since only the lower bound of the recall of pairs is certified: all pairs of rows that
-/// the sample missed may be found.
+/// Raises the upper bound of the recall per pair to 1, unless it is certain. Only its lower bound is certified: the
+/// join may find all pairs that the sample does not contain.
 fn open_above(pair: Interval) -> Interval {
     if is_certain(&pair) { pair } else { Interval { high: 1.0, ..pair } }
 }
 
-/// Combines the recalls of samples of one or two sets. The first set determines the recall of pairs, unless the second
-/// knows it for certain.
+/// Combines the recalls of the samples of one or two sets. The recall per pair is that of the first set, unless only
+/// the second set knows it for certain.
 pub(super) fn of_sets(told: RecallStatistics, sets: &[Recalls]) -> RecallStatistics {
     let (first, second) = (sets.first().expect("a join has at least one set"), sets.get(1));
     let certain = second.filter(|second| second.pair.low == second.pair.high);
@@ -187,7 +191,7 @@ impl WatchedSet {
     /// Returns the word and bit of a row in the filter.
     fn hash(&self, row: u64) -> (usize, u64) {
         let hash = row.wrapping_mul(SPREAD) >> 32;
-        // The lowest 6 bits select the bit in a word, the bits above them the word.
+        // The lowest 6 bits of the hash select the bit of a word, the bits above them select the word.
         (hash as usize >> 6 & (self.filter.len() - 1), 1 << (hash & 63))
     }
 

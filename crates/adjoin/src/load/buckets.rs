@@ -1,4 +1,4 @@
-//! Consecutive numbers for the buckets of one or several stores, as one run reads them.
+//! Numbers the buckets of one or more stores consecutively, as one run reads them.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -24,38 +24,40 @@ use crate::sql::Rank;
 use crate::store::Store;
 use crate::store::format::Extent;
 
-/// Buckets of stores with the same vector type and metric. Their *filtered members* are those that pass the filter of
-/// the store, or all members if there is no filter. Counts the reads of one run, since several runs may use an open
-/// store.
+/// Buckets of stores with the same vector type and metric. Their *filtered members* are the members that pass the
+/// filter of their store, or all members if there is no filter. Reads are counted here and not by the store, since
+/// several runs may use one open store.
 pub struct Buckets<'a> {
     stores: Vec<&'a Store>,
-    /// The number of the first bucket of each store.
+    /// Number of the first bucket of each store.
     firsts: Vec<u32>,
     extents: Cow<'a, [Extent]>,
     metric: Metric,
-    /// Filtered members of each store that has a filter. Empty if no store has one.
+    /// For each store, its filtered members if it has a filter. Empty if no store has one.
     subsets: Vec<Option<Subset<'a>>>,
-    /// For one store: the members that are sought. Other members still take part, but need not be loaded.
+    /// Members that the caller looks for, if there is one store. Other members still belong to their buckets, but need
+    /// not be loaded.
     sought: Option<Subset<'a>>,
     /// Filter on pairs, if any.
     pairs: Option<&'a PairFilter>,
-    /// Which buckets may meet.
+    /// Which pairs of buckets may be compared.
     joined: Joined,
-    /// How floats are rounded to bytes, if they are.
+    /// Rounding of floats to bytes, if they are rounded.
     coding: Option<Coding>,
     reads: AtomicU64,
     bytes_requested: AtomicU64,
     bytes_read: AtomicU64,
 }
 
-/// Which pairs of buckets may meet.
+/// Pairs of buckets that may be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Joined {
     /// All pairs.
     OneSet,
-    /// Buckets of one store with buckets of another. The buckets of the second store are numbered from here on.
+    /// Pairs of a bucket of the first store and a bucket of the second. The number is that of the second store's first
+    /// bucket.
     TwoSets(u32),
-    /// All pairs except two buckets of old rows. Numbers of buckets of new rows start here.
+    /// All pairs except those of two buckets of old rows. The number is that of the first bucket of new rows.
     Grown(u32),
 }
 
@@ -64,9 +66,9 @@ enum Joined {
 pub struct ReadCounts {
     /// Requests to the device.
     pub reads: u64,
-    /// Bytes of the extents that were requested.
+    /// Bytes of buckets that were requested.
     pub bytes_requested: u64,
-    /// Bytes transferred for them.
+    /// Bytes that were transferred for these requests.
     pub bytes_read: u64,
 }
 
@@ -79,8 +81,8 @@ impl std::ops::AddAssign for ReadCounts {
 }
 
 impl ReadCounts {
-    /// Returns the I/O statistics of a run. `store_bytes` is the size of the part of the store that the run reads,
-    /// `is_direct` whether reads bypass the page cache.
+    /// Returns the I/O statistics of a run. `store_bytes` is the number of bytes of the store that the run needs.
+    /// `is_direct` states whether reads bypass the page cache.
     pub(crate) fn statistics(
         self,
         context: &Context,
@@ -105,12 +107,12 @@ impl ReadCounts {
 }
 
 impl<'a> Buckets<'a> {
-    /// Numbers the buckets of one store, which keep their numbers.
+    /// Creates the buckets of one store. They have the numbers that they have in the store.
     pub fn of(store: &'a Store) -> Self {
         Self::numbered(vec![store], vec![0], Cow::Borrowed(store.extents()))
     }
 
-    /// Numbers the buckets of several stores, in this order.
+    /// Creates the buckets of several stores, numbered in this order.
     ///
     /// # Errors
     /// Fails if vector types or metrics differ, or there are 2^32 buckets.
@@ -132,12 +134,13 @@ impl<'a> Buckets<'a> {
             firsts.push(u32::try_from(extents.len()).map_err(|_| Error::option("too many buckets for one run"))?);
             extents.extend_from_slice(store.extents());
         }
-        // The loop checks the first bucket of each store, but not the last bucket of the last one.
+        // The loop checks the number of the first bucket of each store. This checks the last bucket of the last store.
         u32::try_from(extents.len()).map_err(|_| Error::option("too many buckets for one run"))?;
         Ok(Self::numbered(stores.to_vec(), firsts, Cow::Owned(extents)))
     }
 
-    /// Numbers the buckets of two stores to join with each other: a bucket may meet any of the other store.
+    /// Creates the buckets of two stores that are joined with each other. A bucket may be compared with any bucket of
+    /// the other store.
     ///
     /// # Errors
     /// Fails if their vectors cannot be compared, or there are 2^32 buckets.
@@ -150,8 +153,8 @@ impl<'a> Buckets<'a> {
         Ok(Self { joined, ..buckets })
     }
 
-    /// Numbers the buckets of old and of new rows: a bucket of new rows may meet all buckets, a bucket of old rows only
-    /// buckets of new rows.
+    /// Creates the buckets of a set that has grown. A bucket of new rows may be compared with all buckets, a bucket of
+    /// old rows only with buckets of new rows.
     ///
     /// # Errors
     /// Fails as [`Self::between`] does.
@@ -181,15 +184,15 @@ impl<'a> Buckets<'a> {
         }
     }
 
-    /// Restricts the buckets of each store to filtered members. Buckets without any are not read.
+    /// Restricts the buckets of each store to filtered members. A bucket without filtered members is not read.
     #[must_use]
     pub(super) fn among(self, subsets: Vec<Option<Subset<'a>>>, pairs: Option<&'a PairFilter>) -> Self {
         assert_eq!(subsets.len(), self.stores.len(), "one subset per store");
         Self { subsets, pairs, ..self }
     }
 
-    /// Sets the members that are sought, for one store. Other members of a bucket may then not be loaded; nothing else
-    /// changes.
+    /// Sets the members that the caller looks for. Other members of a bucket may then not be loaded; nothing else
+    /// changes. There must be one store.
     #[must_use]
     pub(crate) fn seeking(self, sought: Option<Subset<'a>>) -> Self {
         assert!(
@@ -204,7 +207,7 @@ impl<'a> Buckets<'a> {
         self.pairs
     }
 
-    /// Returns the ranks of a filtered member for the pair filter, if there is one.
+    /// Returns the ranks of a filtered member for the pair filter; empty if there is no filter.
     pub(crate) fn ranks(&self, number: u32, member: u32) -> &'a [Rank] {
         let of = |pairs: &'a PairFilter| {
             let own = self.at(number).1;
@@ -218,19 +221,19 @@ impl<'a> Buckets<'a> {
         self.pairs.map_or(0, |pairs| pairs.row_bytes(self.part_of(number)))
     }
 
-    /// Switches to the metric for distances between rows.
+    /// Replaces the metric by the one for distances between rows.
     #[must_use]
     pub(crate) fn between_rows(self) -> Self {
         Self { metric: Space::metric_of_rows(self.metric), ..self }
     }
 
-    /// Switches to floats rounded to bytes by `coding`.
+    /// Sets the rounding of floats to bytes. `None` keeps floats.
     #[must_use]
     pub(crate) fn rounded(self, coding: Option<Coding>) -> Self {
         Self { coding, ..self }
     }
 
-    /// Returns the buckets by part: one set, two sets, or old and new rows.
+    /// Returns the range of buckets of each part. The parts are one set, two sets, or old and new rows.
     pub fn parts(&self) -> Vec<Range<u32>> {
         match self.joined {
             Joined::TwoSets(second) | Joined::Grown(second) => vec![0..second, second..self.count()],
@@ -238,7 +241,7 @@ impl<'a> Buckets<'a> {
         }
     }
 
-    /// Returns the index of the part that a bucket belongs to.
+    /// Returns the index of a bucket's part.
     pub fn part_of(&self, number: u32) -> usize {
         match self.joined {
             Joined::TwoSets(second) | Joined::Grown(second) => usize::from(number >= second),
@@ -246,8 +249,8 @@ impl<'a> Buckets<'a> {
         }
     }
 
-    /// Returns the parts with rows that have a promised recall: all parts, or only the new rows of a set that has
-    /// grown, since every pair has one.
+    /// Returns the parts whose rows have a promised recall. If a set has grown, these are only the new rows, since
+    /// each pair has a new row. Otherwise these are all parts.
     pub fn promised(&self) -> Vec<Range<u32>> {
         match self.joined {
             Joined::Grown(new) => std::iter::once(new..self.count()).collect(),
@@ -255,19 +258,19 @@ impl<'a> Buckets<'a> {
         }
     }
 
-    /// Returns how many times a pair counts for a row of a promised part if its other row is in bucket `number`. In a
-    /// set that has grown, a pair of two new rows counts once for each of them. A pair with an old row counts twice for
-    /// the new row.
+    /// Returns the weight of a pair for its row in a promised part, if its other row is in bucket `number`. If a set
+    /// has grown, a pair of two new rows counts once for each of them. A pair with an old row has weight 2 for its new
+    /// row.
     pub(crate) fn pair_weight(&self, number: u32) -> u64 {
         if matches!(self.joined, Joined::Grown(new) if number < new) { 2 } else { 1 }
     }
 
-    /// Returns whether two sets are joined with each other, so that no bucket meets itself.
+    /// Returns whether two sets are joined with each other. In that case, no bucket is compared with itself.
     pub fn are_of_two_sets(&self) -> bool {
         matches!(self.joined, Joined::TwoSets(_))
     }
 
-    /// Returns the buckets that a bucket may meet.
+    /// Returns the buckets with which a bucket may be compared.
     pub fn partners(&self, number: u32) -> Range<u32> {
         match self.joined {
             Joined::TwoSets(second) if number >= second => 0..second,
@@ -276,7 +279,7 @@ impl<'a> Buckets<'a> {
         }
     }
 
-    /// Returns the offset of the row numbers of a bucket: new rows are numbered after old ones.
+    /// Returns the number that is added to the row numbers of a bucket: new rows are numbered after old ones.
     pub(crate) fn first_row(&self, number: u32) -> u64 {
         match self.joined {
             Joined::Grown(new) if number >= new => self.first_new_row(),
@@ -284,8 +287,8 @@ impl<'a> Buckets<'a> {
         }
     }
 
-    /// Returns the number of the first new row if the set has grown, otherwise 0. A pair with a row before this one has
-    /// one promised row, other pairs have two.
+    /// Returns the number of the first new row if the set has grown, otherwise 0. If a pair has a row before this one,
+    /// only one of its rows has a promised recall; otherwise both have.
     pub(crate) fn first_new_row(&self) -> u64 {
         match self.joined {
             Joined::Grown(_) => self.stores[0].manifest().source_rows,
@@ -298,7 +301,7 @@ impl<'a> Buckets<'a> {
         bucket != other && self.partners(bucket).contains(&other) && self.members(bucket) > 0 && self.members(other) > 0
     }
 
-    /// Returns the buckets that meet themselves, ascending.
+    /// Returns the buckets that are compared with themselves, in ascending order.
     pub fn meeting_themselves(&self) -> Vec<u32> {
         self.taking_part().filter(|number| self.partners(*number).contains(number)).collect()
     }
@@ -311,15 +314,15 @@ impl<'a> Buckets<'a> {
         }
     }
 
-    /// Returns the positions of the filtered members among all members of the bucket, ascending; `None` if there is no
-    /// filter.
+    /// Returns the positions of a bucket's filtered members among all of its members, in ascending order. `None` if
+    /// there is no filter.
     pub(super) fn members_at(&self, number: u32) -> Option<impl Iterator<Item = u32>> {
         self.subset(number).map(|(subset, own)| subset.members(own))
     }
 
     /// Returns the position of a filtered member among all members of the bucket.
     pub(super) fn member_at(&self, number: u32, member: u32) -> u32 {
-        // Without a filter, all members are filtered members, so positions are equal.
+        // If there is no filter, all members are filtered members, and the positions are equal.
         self.subset(number).map_or(member, |(subset, own)| subset.member(own, member))
     }
 
@@ -327,13 +330,13 @@ impl<'a> Buckets<'a> {
     pub(super) fn part(&self, number: u32, with_ids: bool) -> Option<Part> {
         let (subset, own) = self.subset(number).or_else(|| self.sought.map(|sought| (sought, number)))?;
         let store = self.at(number).0;
-        // Partial reads need the block checksums, since those of a bucket cover all of it.
+        // The checksum of a bucket covers all of it, so partial reads need the checksums of blocks.
         let last = (subset.rows(own) as u32).checked_sub(1).filter(|_| store.has_parts())?;
         let members = subset.member(own, 0)..subset.member(own, last) + 1;
         Part::of(self.extent(number), self.vectors(), self.ids(number), members, with_ids)
     }
 
-    /// Returns the bytes that are requested to read a bucket.
+    /// Returns the number of bytes to request for reading a bucket.
     pub(crate) fn read_bytes(&self, number: u32, with_ids: bool) -> u64 {
         let part = self.part(number, with_ids);
         part.map_or_else(|| self.extent(number).bytes(with_ids), |part| part.wanted())
@@ -344,23 +347,24 @@ impl<'a> Buckets<'a> {
         self.subset(number).is_some()
     }
 
-    /// Iterates over the buckets with filtered members, ascending.
+    /// Returns the buckets that have filtered members, in ascending order.
     pub fn taking_part(&self) -> impl Iterator<Item = u32> {
         (0..self.count()).filter(|&number| self.members(number) > 0)
     }
 
-    /// Returns the filter of a bucket's store and the bucket's number there, if there is a filter.
+    /// Returns the filter of a bucket's store, and the number of the bucket in that store. `None` if there is no
+    /// filter.
     fn subset(&self, number: u32) -> Option<(Subset<'a>, u32)> {
         let store = if self.subsets.is_empty() { return None } else { self.store_of(number) };
         self.subsets[store].map(|subset| (subset, number - self.firsts[store]))
     }
 
-    /// Returns the number of filtered members of some buckets.
+    /// Returns the number of filtered members of a range of buckets.
     pub fn rows_of(&self, buckets: Range<u32>) -> u64 {
         buckets.map(|number| u64::from(self.members(number))).sum()
     }
 
-    /// Returns how many vectors and buckets are joined.
+    /// Returns the numbers of vectors, buckets and pairs to join.
     pub fn meetings(&self) -> BucketPairsToVisit {
         let of = |set: &Range<u32>| {
             let buckets = set.clone().filter(|&number| self.members(number) > 0).count();
@@ -394,22 +398,22 @@ impl<'a> Buckets<'a> {
         self.stores[0].manifest().vectors
     }
 
-    /// Returns the metric of the stores, or the metric between rows after `between_rows`.
+    /// Returns the metric of the stores, or the metric between rows if `between_rows` was called.
     pub fn metric(&self) -> Metric {
         self.metric
     }
 
-    /// Returns how floats are rounded to bytes, if they are.
+    /// Returns the rounding of floats to bytes, if they are rounded.
     pub(crate) fn coding(&self) -> Option<&Coding> {
         self.coding.as_ref()
     }
 
-    /// Returns how the vectors become coordinates.
+    /// Returns the space that maps vectors to coordinates.
     pub fn space(&self) -> Space<'_> {
         Space { metric: self.metric, coding: self.coding.as_ref(), ..self.stores[0].manifest().space() }
     }
 
-    /// Returns the radius of a bucket in coordinates. Approximate if floats were rounded to bytes.
+    /// Returns the radius of a bucket, measured in coordinates. It is approximate if floats were rounded to bytes.
     pub(crate) fn radius(&self, number: u32) -> f64 {
         self.space().rough_length(self.extent(number).radius.into())
     }
@@ -424,7 +428,8 @@ impl<'a> Buckets<'a> {
         (0..self.count()).map(|number| self.members(number) as usize).max().unwrap_or(0)
     }
 
-    /// Returns the number of buckets without filtered members, and their bytes, with or without ids.
+    /// Returns the number of buckets without filtered members, and the total bytes of these buckets, with or without
+    /// ids.
     pub fn skipped(&self, with_ids: bool) -> (u64, u64) {
         let skipped = (0..self.count()).filter(|&number| self.members(number) == 0);
         skipped.fold((0, 0), |(buckets, bytes), number| (buckets + 1, bytes + self.extent(number).bytes(with_ids)))
@@ -435,14 +440,14 @@ impl<'a> Buckets<'a> {
         self.at(number).0.manifest().ids
     }
 
-    /// Returns the store of a bucket, and the bucket's number there.
+    /// Returns the store of a bucket, and the number of the bucket in that store.
     pub fn at(&self, number: u32) -> (&'a Store, u32) {
         let store = self.store_of(number);
         (self.stores[store], number - self.firsts[store])
     }
 
     fn store_of(&self, number: u32) -> usize {
-        // The last store that starts at or before the number.
+        // Finds the last store that starts at or before the number.
         self.firsts.partition_point(|&first| first <= number) - 1
     }
 
@@ -500,7 +505,8 @@ pub(crate) fn check_comparable(name: &str, vectors: VectorType, other_name: &str
         return Ok(());
     }
     let words = |of: VectorType| format!("{} {}", of.dimensions, of.element);
-    // Different dimensions mean different models. With equal ones, the vectors may only be stored differently.
+    // If the dimensions differ, the vectors are of different models. If they are equal, perhaps only the element types
+    // differ.
     let remedy = match vectors.dimensions == other.dimensions {
         true => "convert one to the element type of the other",
         false => "make both with one model",

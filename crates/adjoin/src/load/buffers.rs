@@ -1,4 +1,5 @@
-//! A pool of read buffers. A buffer passes from the reader to the thread that processes the data, and back.
+//! A pool of read buffers. The reader passes a filled buffer to the thread that processes it, and that thread returns
+//! it to the pool.
 
 use std::ops::Deref;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -10,10 +11,10 @@ use crate::base::error::Result;
 use crate::base::mutex::lock;
 use crate::base::report::Cancel;
 
-/// How often a thread that waits for memory checks whether the run was stopped.
+/// Interval at which a thread that waits for memory checks whether the run was stopped.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// A pool of buffers with a limit on their total size. A buffer is either lent or spare.
+/// A pool of buffers with a limit on their total size. Each buffer is either lent to a thread or spare.
 pub(super) struct Buffers {
     memory: u64,
     state: Mutex<State>,
@@ -52,30 +53,32 @@ impl Drop for BorrowedBuffer {
         state.lent -= bytes;
         state.spare_bytes += bytes;
         state.spare.push(buffer);
-        // Before waking others, so that they do not wait for the lock again.
+        // The lock is released before other threads are woken, so that they need not wait for it.
         drop(state);
         self.of.returned.notify_all();
     }
 }
 
 impl Buffers {
-    /// Creates an empty pool of at most `memory` bytes, or a single larger buffer.
+    /// Creates an empty pool. Its buffers take at most `memory` bytes in total, except that one larger buffer may be
+    /// taken alone.
     pub(super) fn within(memory: u64) -> Arc<Self> {
         Arc::new(Self { memory, state: Mutex::default(), returned: Condvar::new() })
     }
 
-    /// Returns the bytes that may be taken now.
+    /// Returns how many bytes can be taken now.
     pub(super) fn room(&self) -> u64 {
         self.room_beside(lock(&self.state).lent)
     }
 
-    /// A buffer larger than the limit may be taken while no other is lent.
+    /// Returns how many bytes can be taken if `lent` bytes are lent. If no buffer is lent, a buffer larger than the
+    /// limit can be taken.
     fn room_beside(&self, lent: u64) -> u64 {
         // Otherwise a bucket larger than the limit could never be read.
         if lent == 0 { u64::MAX } else { self.memory.saturating_sub(lent) }
     }
 
-    /// Waits until `bytes` may be taken, and returns how many may be.
+    /// Waits until `bytes` can be taken. Returns how many bytes can be taken then.
     ///
     /// # Errors
     /// Fails if the run is stopped meanwhile.
@@ -86,16 +89,17 @@ impl Buffers {
             if bytes <= room {
                 return Ok(room);
             }
-            // A worker that failed may never return its buffers, so the wait must notice that the run has stopped.
+            // A worker that failed may never return its buffers, so a waiting thread must check whether the run was
+            // stopped.
             stop.check()?;
             (state, _) = self.returned.wait_timeout(state, LOOK_EVERY).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// Takes buffers of these sizes, for which the caller has checked that there is room. Each is the smallest
-    /// sufficient spare buffer, or a new one, for which spare buffers may be freed.
+    /// Takes buffers of these sizes. The caller must have checked that they fit. For each size, takes the smallest
+    /// spare buffer that suffices, or a new one. Frees spare buffers if a new buffer needs their memory.
     pub(super) fn take_each(&self, bytes: &[u64]) -> Vec<AlignedBuffer> {
-        // Buffers are allocated in whole blocks, so the sum counts blocks too.
+        // Buffers consist of whole blocks, so sizes are rounded up to blocks.
         let blocks = |bytes: &u64| bytes.next_multiple_of(BLOCK_BYTES as u64);
         let mut left: u64 = bytes.iter().map(blocks).sum();
         let take = |bytes: &u64| {
@@ -105,13 +109,14 @@ impl Buffers {
         bytes.iter().map(take).collect()
     }
 
-    /// Takes a buffer such that others of `left` bytes in total still fit, unless the limit is too small for that.
+    /// Takes a buffer of `bytes`. Leaves room for further buffers of `left` bytes in total, unless the limit is too
+    /// small for them.
     fn take_before(&self, bytes: u64, left: u64) -> AlignedBuffer {
         let mut state = lock(&self.state);
         // A large spare buffer for a small read could leave too little for the other reads of the request.
         let room = if left == 0 { u64::MAX } else { self.memory.saturating_sub(state.lent + left) };
         let suffices = |buffer: &&AlignedBuffer| (bytes..=room).contains(&(buffer.capacity() as u64));
-        // The smallest that suffices, so that large buffers remain for large reads.
+        // Takes the smallest buffer that suffices, so that large buffers remain for large reads.
         let best = state.spare.iter().filter(suffices).map(AlignedBuffer::capacity).min();
         let found = best.and_then(|best| state.spare.iter().position(|buffer| buffer.capacity() == best));
         let buffer = match found {
@@ -135,7 +140,7 @@ impl Buffers {
         buffer
     }
 
-    /// Marks a taken buffer as filled.
+    /// Wraps a filled buffer, so that it returns to the pool when it is dropped.
     pub(super) fn lend(self: &Arc<Self>, buffer: AlignedBuffer) -> BorrowedBuffer {
         BorrowedBuffer { buffer, of: self.clone() }
     }

@@ -1,4 +1,4 @@
-//! Holds buckets in memory between tasks. It carries out the steps of [`crate::plan`], which makes all decisions.
+//! A cache of buckets in memory. It makes no decisions, but follows the steps that [`crate::plan`] computes.
 
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -11,15 +11,15 @@ use crate::base::geometry::Coordinate;
 use crate::base::mutex::lock;
 use crate::plan::Steps;
 
-/// The buckets in memory. Buckets held at the end of one schedule may be reused by the next.
+/// The buckets in memory. Buckets that are still cached at the end of a schedule can be used by the next one.
 pub(crate) struct Cache<T: Coordinate> {
     memory: MemoryBudget,
     held: Vec<Option<Arc<CachedBucket<T>>>>,
 }
 
-/// A bucket in the cache. Its memory is released once it is evicted and the last job on it is done.
+/// A bucket in the cache. Its memory is released once the bucket is evicted and the last job that uses it is done.
 pub(crate) struct CachedBucket<T: Coordinate> {
-    /// The bytes read, until a worker loads them.
+    /// The bytes that were read, until a worker loads the bucket from them.
     stored: Mutex<Option<StoredBucket>>,
     /// `None` if loading failed.
     loaded: OnceLock<Option<LoadedBucket<T>>>,
@@ -27,29 +27,30 @@ pub(crate) struct CachedBucket<T: Coordinate> {
 }
 
 impl<T: Coordinate> Cache<T> {
-    /// Creates an empty cache for `buckets` buckets, which holds at most `memory` at a time.
+    /// Creates an empty cache for `buckets` buckets. The memory of cached buckets is reserved from `memory`.
     pub(crate) fn new(memory: MemoryBudget, buckets: usize) -> Self {
         let mut held = Vec::new();
         held.resize_with(buckets, || None);
         Self { memory, held }
     }
 
-    /// Returns the bytes of the table for `buckets` buckets, including the steps that the cache follows.
+    /// Returns the bytes of the cache's table for `buckets` buckets, and of the state of its steps.
     pub(crate) fn table_bytes(buckets: usize) -> u64 {
         (buckets * (size_of::<Option<Arc<CachedBucket<T>>>>() + Steps::BYTES_A_BUCKET)) as u64
     }
 
-    /// Reserves memory for a bucket if it is free. Evicted buckets may still be in use and hold memory.
+    /// Reserves memory for a bucket. Fails if not enough is free, since evicted buckets that are still in use hold
+    /// memory.
     pub(crate) fn reserve(&self, bytes: u64) -> std::result::Result<Reservation, BudgetExceeded> {
         self.memory.reserve(bytes)
     }
 
-    /// Reserves memory for a bucket, waiting for workers to finish with evicted ones.
+    /// Reserves memory for a bucket. Waits until workers have finished with evicted buckets.
     pub(crate) fn reserve_when_free(&self, bytes: u64) -> Reservation {
         self.memory.reserve_when_free(bytes).expect("the least cache holds every bucket")
     }
 
-    /// Inserts a bucket that was read.
+    /// Inserts a bucket that was read, with its reservation.
     pub(crate) fn insert(&mut self, stored: StoredBucket, memory: Reservation) -> Arc<CachedBucket<T>> {
         let slot = &mut self.held[stored.number() as usize];
         assert!(slot.is_none(), "a bucket is inserted only if the cache does not hold it");
@@ -70,14 +71,14 @@ impl<T: Coordinate> Cache<T> {
 }
 
 impl<T: Coordinate> CachedBucket<T> {
-    /// Loads the bucket unless another thread has started to. Does not wait for that thread.
+    /// Loads the bucket with `load`, unless another thread has begun to. Does not wait for that thread.
     ///
     /// # Errors
     /// Fails if `load` does.
     pub(crate) fn load_ahead(&self, load: impl FnOnce(StoredBucket) -> Result<LoadedBucket<T>>) -> Result<()> {
-        // Taking the bytes decides which thread loads the bucket. The lock is not held while it does.
+        // The thread that takes the bytes loads the bucket. It does not hold the lock while it does.
         let Some(stored) = lock(&self.stored).take() else { return Ok(()) };
-        // Other threads wait for this bucket, so a failure or a panic must end their wait.
+        // Other threads may wait for this bucket, so their wait must end even after an error or a panic.
         let _on_failure = SetOnDrop(&self.loaded);
         let bucket = load(stored)?;
         let set = self.loaded.set(Some(bucket));
@@ -85,8 +86,8 @@ impl<T: Coordinate> CachedBucket<T> {
         Ok(())
     }
 
-    /// Returns the bucket. The first caller loads it, others wait for that. Returns `None` if loading failed: the
-    /// thread that tried got the error.
+    /// Returns the bucket. The first caller loads it, and other callers wait until it is loaded. Returns `None` if the
+    /// thread that loaded it failed; that thread got the error.
     pub(crate) fn loaded(
         &self,
         load: impl FnOnce(StoredBucket) -> Result<LoadedBucket<T>>,
@@ -96,7 +97,8 @@ impl<T: Coordinate> CachedBucket<T> {
     }
 }
 
-/// On drop, reports a failure to the threads that wait for a bucket, unless the bucket was loaded. Covers panics too.
+/// Guard of the thread that loads a bucket. If it is dropped before the bucket is loaded, by an error or a panic, it
+/// reports the failure to the threads that wait for the bucket.
 struct SetOnDrop<'a, T: Coordinate>(&'a OnceLock<Option<LoadedBucket<T>>>);
 
 impl<T: Coordinate> Drop for SetOnDrop<'_, T> {

@@ -1,4 +1,4 @@
-//! Vectors as coordinates, ready for the kernels, and the exact decision about pairs of them.
+//! Vectors as coordinates for the kernels, and exact decisions about pairs of vectors.
 
 use adjoin_device::MappedBlocks;
 use adjoin_kernels::{Kernel, Panel, near_error, wide_error};
@@ -7,16 +7,16 @@ use crate::base::geometry::{Converted, Coordinate, Space, Threshold, as_floats};
 use crate::base::options::{Element, Metric, VectorType};
 use crate::base::predicate::{Estimate, Predicate, cosine_of_floats, dot_of_floats};
 
-/// Vectors as coordinates, and the data for exact decisions.
+/// Vectors as coordinates, with the data for exact decisions.
 pub(crate) struct Members<T> {
     pub(crate) panel: Panel<T>,
     /// Upper bound on the distance between a vector and its rounded form, in coordinates.
     pub(crate) residual: f64,
-    /// Stored vectors, if coordinates were rounded to unit length or to bytes.
+    /// Stored vectors. `None` unless coordinates were rounded to unit length or to bytes.
     exact: Option<Exact>,
 }
 
-/// Vectors as stored; for cosine and inner products with their squared lengths.
+/// Vectors as stored. For cosine and inner products, also their squared lengths.
 struct Exact {
     values: Values,
     squared_norms: Vec<f64>,
@@ -29,16 +29,16 @@ enum Values {
     Stored(Element, Vec<u8>),
 }
 
-/// The detail in which pairs are decided.
+/// Whether a decision also computes the value of a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PairDetail {
-    /// The values of pairs that belong to the result.
+    /// Decides whether a pair belongs to the result, and computes its value if it does.
     Values,
-    /// Only whether pairs belong to the result; values may be NaN.
+    /// Decides only whether a pair belongs to the result. Values may be NaN.
     Members,
 }
 
-/// Decides pairs of vectors.
+/// Decides whether pairs of vectors belong to the result.
 #[derive(Clone, Copy)]
 pub(crate) struct Decider {
     pub(crate) kernel: Kernel,
@@ -82,8 +82,8 @@ impl Exact {
                 as_floats(kernel, vectors.element, stored, &mut floats);
                 Values::Floats(floats)
             }
-            // Other types take less memory as stored, and are converted only for the few pairs that are decided
-            // exactly.
+            // Other types take less memory in their stored form. They are converted only for the few pairs that are
+            // decided exactly.
             element => Values::Stored(element, stored.to_vec()),
         };
         Self { values, squared_norms, dimensions: vectors.dimensions }
@@ -138,7 +138,8 @@ impl Exact {
         let (mut a, mut b) = (self.as_floats(kernel), other.as_floats(kernel));
         decided.extend(pairs.iter().map(|&pair| {
             let (a, b, length) = (a.member(pair.0), b.member(pair.1), pair_length(pair.0, pair.1));
-            // Sums in f32 settle most pairs. The others, and those whose values are needed, are computed in f64.
+            // Sums in f32 decide most pairs. Sums in f64 are computed only for the remaining pairs, and for pairs
+            // whose values are needed.
             match predicate.accepts_near(decider.near(a, b, length)) {
                 Some(false) => None,
                 Some(true) if detail == PairDetail::Members => Some(f32::NAN),
@@ -149,8 +150,8 @@ impl Exact {
 }
 
 impl Decider {
-    /// Estimates the squared distance of two vectors, or their cosine or inner product given the product `length` of
-    /// their lengths, by sums in f32.
+    /// Estimates the squared distance, the cosine or the inner product of two vectors, with sums in f32. `length` is
+    /// the product of their lengths, which L2 ignores.
     fn near(self, a: &[f32], b: &[f32], length: f64) -> Estimate {
         let Self { kernel, predicate } = self;
         let error = near_error(a.len());
@@ -161,7 +162,8 @@ impl Decider {
                 let squared = f64::from(kernel.squared_distance_near(a, b));
                 Estimate { value: squared, error: squared * error + underflow }
             }
-            // The terms of the inner product add up to at most one length, and the lengths have little error.
+            // The terms of the inner product add up to at most `length` in absolute value, and the error of `length`
+            // is small.
             Predicate::Cosine { .. } => Estimate {
                 value: f64::from(kernel.dot_near(a, b)) / length,
                 error: error + underflow / length + wide_error(a.len()),
@@ -173,12 +175,13 @@ impl Decider {
         }
     }
 
-    /// Decides a pair by sums in f64.
+    /// Decides a pair with sums in f64.
     fn decide_floats(self, a: &[f32], b: &[f32], length: f64) -> Option<f32> {
         let Self { kernel, predicate } = self;
         match predicate {
             Predicate::L2 { .. } => f32::decide(kernel, predicate, a, b),
-            // The terms of the inner product add up to at most one length, and the lengths have half as much error.
+            // The terms of the inner product add up to at most `length` in absolute value. The relative error of
+            // `length` is half of that of the sum.
             Predicate::Cosine { .. } => {
                 let nearly = Estimate { value: kernel.dot_wide(a, b) / length, error: 2.0 * wide_error(a.len()) };
                 predicate.accept_near(nearly, || cosine_of_floats(a, b))
@@ -200,16 +203,16 @@ impl<T: Coordinate> Members<T> {
         Self { panel, residual: residuals.into_iter().fold(0.0, f32::max).into(), exact }
     }
 
-    /// Returns the bytes of `rows` vectors in memory.
+    /// Returns the memory in bytes of `rows` vectors.
     pub(crate) fn memory_bytes(rows: u64, space: Space<'_>) -> u64 {
-        // Floats compared as bytes keep their stored values, even if the space does not have its coding yet.
+        // If floats are compared as bytes, their stored values are also held, even if `space` has no coding yet.
         let rounded = space.keeps_stored() || (!space.vectors.element.is_integer() && !T::is_float());
         let exact = if rounded { Exact::memory_bytes(rows, space.vectors) } else { 0 };
         MappedBlocks::block_bytes(Panel::<T>::bytes_for(rows as usize, space.dimensions())) + exact
     }
 
-    /// Returns the threshold for pairs of a member, as a query, with rows of a space up to a nearness
-    /// ([`Predicate::up_to`]).
+    /// Returns the threshold for pairs of a query and rows of `space`, up to a nearness ([`Predicate::up_to`]). The
+    /// query is number `query` of these members.
     pub(crate) fn threshold(&self, query: u32, nearness: f64, space: Space<'_>) -> Threshold {
         let norms = self.exact.as_ref().map(|exact| &exact.squared_norms);
         let length = norms.and_then(|norms| norms.get(query as usize)).map_or(1.0, |squared| squared.sqrt());
@@ -220,13 +223,13 @@ impl<T: Coordinate> Members<T> {
         self.panel.rows()
     }
 
-    /// Returns whether coordinates have the same distances as the vectors, to the last bit.
+    /// Returns whether distances of coordinates equal distances of the vectors to the last bit.
     pub(crate) fn are_exact(&self) -> bool {
         self.exact.is_none() && !T::is_float()
     }
 
-    /// Passes those of the members `ys` of `other` that belong to the result together with member `x` to `take`, with
-    /// their nearness ([`Predicate::up_to`]). `take` returns the predicate for later members.
+    /// Decides pairs of member `x` and each member in `ys` of `other`. Passes the members in the result to `take`,
+    /// with the nearness of the pair ([`Predicate::up_to`]). `take` returns the predicate for the remaining members.
     pub(crate) fn each_nearness(
         &self,
         decider: Decider,
@@ -236,7 +239,7 @@ impl<T: Coordinate> Members<T> {
         mut take: impl FnMut(u32, f64) -> Predicate,
     ) {
         match (&self.exact, &other.exact) {
-            // Stored elements are held only if coordinates were rounded; otherwise, coordinates are exact.
+            // Stored vectors are held only if coordinates were rounded. Otherwise, coordinates are exact.
             (Some(a), Some(b)) => a.each_nearness(decider, x, b, ys, take),
             _ => {
                 let (x, mut predicate) = (self.panel.row(x as usize), decider.predicate);
@@ -249,9 +252,9 @@ impl<T: Coordinate> Members<T> {
         }
     }
 
-    /// Decides pairs (member, member of `other`): returns the distance or similarity of each pair in the result, or any
-    /// number if `detail` asks for no values. If nothing was rounded, coordinates are the stored elements or equally
-    /// far from each other.
+    /// Decides pairs of a member and a member of `other`. For each pair, `decided` gets `None` if it is not in the
+    /// result, otherwise its distance or similarity. If `detail` asks for no values, the number is arbitrary. If
+    /// nothing was rounded, the decision uses coordinates, which have the distances of the stored vectors.
     pub(crate) fn decide(
         &self,
         decider: Decider,

@@ -1,9 +1,9 @@
-//! Turns stored buckets into vectors in memory, ready for the kernels.
+//! Loads stored buckets as vectors in memory, in the form that the kernels use.
 //!
-//! All conversion of stored bytes to vectors happens here. [`ReadAhead`] reads buckets ahead of their use; the worker
-//! that uses a bucket verifies and converts it (`bucket.rs`). Buckets are processed in one pass over all of them
-//! (`pass.rs`), or held in a cache that carries out the decisions of [`crate::plan`] (`cache.rs`). Single vectors are
-//! drawn at random (`sample.rs`).
+//! Only this module converts stored bytes to vectors. [`ReadAhead`] reads buckets before they are used. The worker
+//! that uses a bucket verifies and converts it (`bucket.rs`). Buckets are either processed in one pass over all of
+//! them (`pass.rs`), or held in a cache that carries out the decisions of [`crate::plan`] (`cache.rs`). Single vectors
+//! are sampled at random (`sample.rs`).
 
 mod bucket;
 mod buckets;

@@ -11,12 +11,13 @@ use crate::store::Store;
 /// Purpose of the memory in error messages.
 const PURPOSE: &str = "fetching rows by their ids";
 
-/// Returns the places of the rows with these ids, or with these row numbers if rows have no ids: their positions in
-/// bucket order. The result is `None` for a name that no row has. A store has no index of its ids, so buckets are read
-/// until all names are found.
+/// Looks up rows by id, or by row number if rows have no ids. Returns the place of each row, which is its position in
+/// bucket order, or `None` if no row has the name. A store has no index of its ids, so buckets are read until all
+/// names are found.
 ///
 /// # Errors
-/// Fails if the ids are of another kind, the budget does not hold a bucket, or the store cannot be read or is damaged.
+/// Fails if the ids are of another kind, the budget is too small for a bucket, or the store cannot be read or is
+/// damaged.
 pub(crate) fn places_named(context: &Context, store: &Store, names: &Ids) -> Result<Vec<Option<u64>>> {
     let kind = store.manifest().ids;
     let (buckets, with_ids) = (Buckets::of(store), kind != IdKind::None);
@@ -27,7 +28,7 @@ pub(crate) fn places_named(context: &Context, store: &Store, names: &Ids) -> Res
     let mut ahead = ReadAhead::new(context, "names", &buckets, with_ids, ahead, loads, &context.cancel)?;
     let (mut place, mut name) = (0, Vec::new());
     context.progress.begin("look up", "rows", store.manifest().rows);
-    // Stops early: on average, a single name needs half of the store.
+    // The loop ends once all names are found. For a single name, that is on average after half of the store.
     while !named.is_complete()
         && let Some(stored) = ahead.next_bucket()?
     {
@@ -48,22 +49,22 @@ pub(crate) fn places_named(context: &Context, store: &Store, names: &Ids) -> Res
     Ok(named.into_places())
 }
 
-/// Returns the least bytes of a pass over the buckets of a store, with their ids or without.
+/// Returns the least memory in bytes of a pass over the buckets of a store, with or without ids.
 pub(crate) fn least_pass_bytes(store: &Store, with_ids: bool) -> u64 {
     least_read_ahead(store.extents(), with_ids) + size_of::<u64>() as u64 * (store.extents().len() as u64 + 1)
 }
 
-/// Returns the vectors at these places, positions in bucket order, end to end and as stored. Only the buckets that hold
-/// them are read.
+/// Returns the stored vectors at `places`, end to end. A place is a position in bucket order. Only buckets that hold
+/// one of these vectors are read.
 ///
 /// # Errors
-/// Fails if the budget does not hold a bucket, or the store cannot be read or is damaged.
+/// Fails if the budget is too small for a bucket, or the store cannot be read or is damaged.
 pub(crate) fn vectors_at(context: &Context, store: &Store, places: &[u64]) -> Result<Vec<u8>> {
     let buckets = Buckets::of(store);
     let mut ends: Vec<u64> = Vec::with_capacity(buckets.extents().len());
     buckets.extents().iter().for_each(|extent| ends.push(ends.last().unwrap_or(&0) + u64::from(extent.rows)));
     let mut order: Vec<usize> = (0..places.len()).collect();
-    // In bucket order, so each bucket is read once and the file front to back.
+    // Places are read in bucket order, so each bucket is read once, and the file is read front to back.
     order.sort_unstable_by_key(|&k| places[k]);
     let bucket_of = |&k: &usize| ends.partition_point(|&end| end <= places[k]) as u32;
     let mut needed: Vec<u32> = order.iter().map(bucket_of).collect();

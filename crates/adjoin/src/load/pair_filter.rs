@@ -1,5 +1,5 @@
-//! Evaluates conditions on pairs of rows. Each row gets a rank for each comparison of the condition, so that a pair is
-//! decided by comparing integers.
+//! Evaluates conditions on pairs of rows. Each row gets one rank for each comparison in the condition. A pair is then
+//! decided by comparing the ranks, which are integers.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -18,25 +18,25 @@ use crate::store::Store;
 
 /// Purpose of the memory, for messages.
 const PURPOSE: &str = "the columns that pairs are filtered by";
-/// Approximate bytes per distinct value, in addition to the value itself: its entry in a hash table that doubles, and
-/// in a list of all values.
+/// Approximate memory per distinct value in bytes, in addition to the value itself. It is for an entry in a hash table
+/// that doubles, and an entry in a list of all values.
 const VALUE_BYTES: u64 = 96;
 
-/// A condition on pairs of rows of some sets, with the ranks that it compares.
+/// A condition on pairs of rows, with the ranks of all rows that it compares.
 pub struct PairFilter {
     condition: PairCondition,
-    /// For each comparison, the index of its rank in the left row, and in the right row.
+    /// For each comparison, the indexes of its rank among the ranks of the left row and of the right row.
     places: Vec<[usize; 2]>,
-    /// Ranks by store: of one set, or of two sets that are joined with each other.
+    /// Ranks of the rows of each store. The stores form one set, or two sets that are joined with each other.
     stores: Vec<RowRanks>,
     is_of_two_sets: bool,
     _memory: Reservation,
 }
 
-/// What a rank of a row stands for.
+/// Meaning of a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct RankKind {
-    /// The comparison of the condition that reads it.
+    /// The comparison that uses the rank.
     comparison: usize,
     /// Whether the row is the left (0) or the right one (1) of the pair.
     side: usize,
@@ -44,17 +44,17 @@ struct RankKind {
 
 /// Ranks of the rows of a store.
 struct RowRanks {
-    /// What each rank of a row stands for.
+    /// Meaning of each rank of a row.
     kinds: Vec<RankKind>,
     /// Ranks of all rows, in bucket order.
     ranks: Vec<Rank>,
-    /// The first position of each bucket, and the end.
+    /// Position of the first row of each bucket, followed by the number of rows.
     starts: Vec<u32>,
 }
 
 impl PairFilter {
-    /// Reads the columns that the condition names, for all rows of the stores of one set, or of two sets that are
-    /// joined with each other.
+    /// Reads the columns that the condition names for all rows of the stores, and computes the ranks. The stores form
+    /// one set, or two sets that are joined with each other.
     ///
     /// # Errors
     /// Fails if a store lacks the columns that the condition names, types do not match, a file is damaged, or memory
@@ -68,7 +68,7 @@ impl PairFilter {
         let schema = |store: &&Store| store.attribute_schema(context, Argument::WherePair);
         let schemas = stores.iter().map(schema).collect::<Result<Vec<_>>>()?;
         let sides = if is_of_two_sets { vec![0..1, 1..2] } else { vec![0..2; stores.len()] };
-        // If two sets are joined, each store is on one side; otherwise any row may be on either side.
+        // If two sets are joined, each store is on one side. Otherwise a row of any store may be on either side.
         let bind = |of: usize| match is_of_two_sets {
             true => condition.bind([&schemas[0], &schemas[1]]),
             false => condition.bind([&schemas[of]; 2]),
@@ -76,15 +76,15 @@ impl PairFilter {
         let bound = condition.together((0..stores.len()).map(bind).collect::<Result<Vec<_>>>()?)?;
         let kinds: Vec<_> = sides.into_iter().map(|sides| kinds_of(&condition, sides)).collect();
         let bytes = |(store, kinds): (&&Store, &Vec<_>)| RowRanks::memory_bytes(store, kinds.len());
-        // Before any column is read: the size of the ranks follows from the number of rows.
+        // This is done before any column is read, since the size of the ranks follows from the number of rows.
         let memory = context.reserve(stores.iter().zip(&kinds).map(bytes).sum(), PURPOSE)?;
         let values = bound[0].kinds.iter().map(Values::new).collect::<Result<Vec<_>>>()?;
-        // One numbering for all stores: ranks of two stores are compared with each other.
+        // All stores share one numbering, since ranks of two stores are compared with each other.
         let mut numbering = Numbering { context, values, of_ranks: memory.bytes(), memory };
         let read = |((store, bound), kinds): ((&&Store, _), _)| RowRanks::read(store, bound, kinds, &mut numbering);
         let mut stores = stores.iter().zip(&bound).zip(kinds).map(read).collect::<Result<Vec<_>>>()?;
         let (ranks, memory) = numbering.ranks();
-        // Numbers become ranks only now, since a later row may have any value between two earlier ones.
+        // Numbers can become ranks only after all rows are read, since a later value may be between two earlier ones.
         stores.iter_mut().for_each(|store| store.put_in_order(&ranks));
         drop(bound);
         let places = (0..condition.comparisons()).map(|comparison| places_of(&stores, comparison)).collect();
@@ -96,12 +96,12 @@ impl PairFilter {
         self.condition.text()
     }
 
-    /// Returns the bytes of the ranks of a row of a store.
+    /// Returns the memory in bytes of the ranks of one row of a store.
     pub(super) fn row_bytes(&self, store: usize) -> u64 {
         (self.stores[store].kinds.len() * size_of::<Rank>()) as u64
     }
 
-    /// Returns the ranks of a member of a bucket. `bucket` is the bucket's number in its store.
+    /// Returns the ranks of a member of a bucket. `bucket` is the number of the bucket in its store.
     pub(super) fn ranks(&self, store: usize, bucket: u32, member: u32) -> &[Rank] {
         let RowRanks { kinds, ranks, starts } = &self.stores[store];
         let place = (starts[bucket as usize] + member) as usize;
@@ -116,14 +116,14 @@ impl PairFilter {
         })
     }
 
-    /// Returns whether the rows of a pair are of two sets. The row of the first set is then the left one.
+    /// Returns whether the two rows of a pair belong to different sets. The row of the first set is then the left one.
     pub(super) fn is_of_two_sets(&self) -> bool {
         self.is_of_two_sets
     }
 }
 
-/// Lists the ranks of rows that may be on these sides. An expression that is identical for both sides needs only one
-/// rank.
+/// Lists the ranks that a row needs if it may be on these sides. If an expression is identical for both sides, one
+/// rank suffices.
 fn kinds_of(condition: &PairCondition, sides: Range<usize>) -> Vec<RankKind> {
     let sides = |comparison: usize| match sides.len() {
         2 if condition.is_alike(comparison) => 0..1,
@@ -133,12 +133,12 @@ fn kinds_of(condition: &PairCondition, sides: Range<usize>) -> Vec<RankKind> {
     (0..condition.comparisons()).flat_map(kinds).collect()
 }
 
-/// Returns the indices of a comparison's ranks in the left row and in the right row.
+/// Returns the indexes of a comparison's rank in the left row and in the right row.
 fn places_of(stores: &[RowRanks], comparison: usize) -> [usize; 2] {
     let place =
         |store: &RowRanks, side: usize| store.kinds.iter().position(|&kind| kind == RankKind { comparison, side });
     let left = place(&stores[0], 0).expect("the left row has a rank for each comparison");
-    // An expression that is the same for both sides has one rank, at the place of the left side.
+    // An expression that is identical for both sides has only the rank of the left side.
     [left, place(&stores[stores.len() - 1], 1).unwrap_or(left)]
 }
 
@@ -148,7 +148,7 @@ impl RowRanks {
         starts as u64 + store.manifest().rows * (width * size_of::<Rank>()) as u64
     }
 
-    /// Numbers the values of all rows of a store.
+    /// Reads the columns of a store, and numbers the values of all rows.
     fn read(
         store: &Store,
         bound: &BoundPairs<'_>,
@@ -157,7 +157,7 @@ impl RowRanks {
     ) -> Result<Self> {
         let width = kinds.len();
         let mut ranks = vec![NULL; store.manifest().rows as usize * width];
-        // The expressions for the left row and for the right row may need different columns of the same rows.
+        // The expressions for the left and for the right row may use different columns.
         for side in 0..2 {
             let of_side: Vec<_> = kinds.iter().enumerate().filter(|(_, kind)| kind.side == side).collect();
             if of_side.is_empty() {
@@ -169,14 +169,14 @@ impl RowRanks {
                     let to = ranks[first as usize * width..].iter_mut().skip(at).step_by(width);
                     numbering.number(bound, kind, table, to)?;
                 }
-                // After each table, so at most the values of one table are not yet reserved.
+                // This is done after each table, so at most the values of one table are not yet reserved.
                 numbering.grow()
             })?;
         }
         Ok(Self { kinds, ranks, starts: starts(store.extents()) })
     }
 
-    /// Replaces numbers by ranks. `ranks` maps numbers to ranks, by comparison.
+    /// Replaces the numbers of values by their ranks. `ranks` maps numbers to ranks for each comparison.
     fn put_in_order(&mut self, ranks: &[Vec<Rank>]) {
         for row in self.ranks.chunks_exact_mut(self.kinds.len()) {
             for (rank, &RankKind { comparison, .. }) in row.iter_mut().zip(&self.kinds) {
@@ -188,10 +188,10 @@ impl RowRanks {
     }
 }
 
-/// The distinct values of each comparison, collected while rows are read.
+/// Distinct values of all comparisons, collected while rows are read.
 struct Numbering<'a> {
     context: &'a Context,
-    /// Distinct values of each comparison.
+    /// Distinct values by comparison.
     values: Vec<Values>,
     /// Memory of the ranks of rows, and of the values.
     memory: Reservation,
@@ -199,7 +199,7 @@ struct Numbering<'a> {
 }
 
 impl Numbering<'_> {
-    /// Numbers the values of a comparison for some rows on one side.
+    /// Numbers the values of one comparison for the rows of `table`. Writes the numbers to `to`.
     fn number<'r>(
         &mut self,
         bound: &BoundPairs<'_>,
@@ -217,11 +217,11 @@ impl Numbering<'_> {
         self.context.grow(&mut self.memory, self.of_ranks + of_values, PURPOSE)
     }
 
-    /// Returns the rank of each number, by comparison, and the memory of the ranks of rows.
+    /// Returns a map from numbers to ranks for each comparison, and the reservation for the ranks of rows.
     fn ranks(self) -> (Vec<Vec<Rank>>, Reservation) {
         let Self { values, mut memory, of_ranks, .. } = self;
         let ranks = values.into_iter().map(Values::ranks).collect();
-        // The values are no longer held; only ranks are compared from now on.
+        // The values are dropped, since only ranks are compared from now on.
         memory.shrink(of_ranks);
         (ranks, memory)
     }
@@ -231,7 +231,7 @@ impl Numbering<'_> {
 struct Values {
     converter: RowConverter,
     known: HashMap<Box<[u8]>, Rank>,
-    /// Their approximate bytes.
+    /// Approximate memory of the values in bytes.
     bytes: u64,
 }
 
@@ -244,7 +244,7 @@ impl Values {
 
     /// Numbers the values of a column. Nulls get no number.
     fn number<'r>(&mut self, column: &ArrayRef, to: impl Iterator<Item = &'r mut Rank>) -> Result<()> {
-        // Equal values have equal bytes in this format, so one map suffices for all types.
+        // Equal values have equal bytes in the row format of Arrow, so one map suffices for all types.
         let rows = self.converter.convert_columns(std::slice::from_ref(column));
         let rows = rows.map_err(|error| Error::input(error.to_string()))?;
         for (_, (row, to)) in rows.iter().zip(to).enumerate().filter(|(k, _)| column.is_valid(*k)) {
@@ -261,7 +261,7 @@ impl Values {
         Ok(())
     }
 
-    /// Returns the rank of each number. Encoded rows sort like their values.
+    /// Returns the rank of each number. Encoded rows sort in the order of their values.
     fn ranks(self) -> Vec<Rank> {
         let mut all: Vec<(Box<[u8]>, Rank)> = self.known.into_iter().collect();
         all.sort_unstable();

@@ -1,5 +1,5 @@
-//! Plans partial reads of a bucket: if only members close to each other are needed, it reads the blocks of the file that
-//! hold them.
+//! Plans partial reads of a bucket. If only a range of members is needed, only the blocks of the file that hold them
+//! are read.
 
 use std::ops::Range;
 
@@ -7,15 +7,15 @@ use crate::base::options::VectorType;
 use crate::source::IdKind;
 use crate::store::format::{BLOCK_BYTES, Extent};
 
-/// Bytes worth reading in order to save a request.
+/// Number of unneeded bytes that may be read if that saves a request.
 const REQUEST_COST_BYTES: u64 = 8 << 10;
 
-/// Consecutive members of a bucket, and their location.
+/// Consecutive members of a bucket, and the reads that fetch them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) members: Range<u32>,
     pub(super) with_ids: bool,
-    /// Runs of whole blocks, ascending and not adjacent.
+    /// Ranges of whole blocks, in ascending order and not adjacent.
     pub(super) reads: Vec<PartRead>,
 }
 
@@ -23,12 +23,12 @@ pub(super) struct Part {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PartRead {
     pub(super) blocks: Range<u64>,
-    /// Bytes of the blocks that are needed.
+    /// Number of bytes in these blocks that are needed.
     pub(super) wanted: u64,
 }
 
 impl Part {
-    /// Returns the part of a bucket that holds some members; `None` if reading the whole bucket takes no longer.
+    /// Returns the part of a bucket that holds `members`. `None` if reading the whole bucket takes no longer.
     pub(super) fn of(
         extent: &Extent,
         vectors: VectorType,
@@ -45,17 +45,17 @@ impl Part {
         let reads = reads_of(wanted.into_iter().filter(|range| !range.is_empty()));
         let whole = blocks_of(&(extent.offset..extent.offset + extent.bytes(with_ids)));
         let cost = |blocks: &Range<u64>| blocks.end - blocks.start + REQUEST_COST_BYTES;
-        // Each read counts as many bytes as a disk could transfer in the time of a request (decision 0027).
+        // The cost of a request is the number of bytes that a disk could transfer in its time (decision 0027).
         let is_less = reads.iter().map(|read| cost(&read.blocks)).sum::<u64>() < cost(&whole);
         is_less.then_some(Self { members, with_ids, reads })
     }
 
-    /// Returns the bytes that are needed.
+    /// Returns the number of needed bytes.
     pub(super) fn wanted(&self) -> u64 {
         self.reads.iter().map(|read| read.wanted).sum()
     }
 
-    /// Returns the bytes of all blocks.
+    /// Returns the number of bytes to read, which are those of all blocks.
     pub(super) fn bytes(&self) -> u64 {
         self.reads.iter().map(|read| read.blocks.end - read.blocks.start).sum()
     }
@@ -65,7 +65,8 @@ fn blocks_of(range: &Range<u64>) -> Range<u64> {
     range.start / BLOCK_BYTES * BLOCK_BYTES..range.end.next_multiple_of(BLOCK_BYTES)
 }
 
-/// Returns the blocks that hold ascending ranges. Ranges with little between them share one read.
+/// Returns the reads of the blocks that hold `ranges`, which must ascend. Ranges that are close to each other share a
+/// read.
 fn reads_of(ranges: impl Iterator<Item = Range<u64>>) -> Vec<PartRead> {
     let mut reads: Vec<PartRead> = Vec::new();
     for range in ranges {

@@ -11,19 +11,20 @@ use crate::base::geometry::Coordinate;
 use crate::base::workers::map_stream;
 use crate::plan::Load;
 
-/// A pass over all buckets, which workers load and process.
+/// A pass over all buckets. Workers load and process the buckets.
 pub(crate) struct BucketPass<'a, T: Coordinate> {
     pub(crate) context: &'a Context,
     pub(crate) buckets: &'a Buckets<'a>,
     pub(crate) centers: &'a Panel<T>,
     /// Name of the pass in progress reports and traces: one word.
     pub(crate) phase: &'static str,
-    /// Bytes for reading ahead.
+    /// Bytes for read-ahead.
     pub(crate) read_ahead: u64,
 }
 
 impl<T: Coordinate> BucketPass<'_, T> {
-    /// Passes every bucket with filtered members, and its number, to a worker. Returns the results in bucket order.
+    /// Calls `work` with each bucket that has filtered members, on several threads. Returns the results in bucket
+    /// order.
     ///
     /// # Errors
     /// Fails if the device fails, bytes are damaged, or `work` fails.
@@ -36,7 +37,7 @@ impl<T: Coordinate> BucketPass<'_, T> {
         self.run_over(loads.filter(|load| self.buckets.members(load.bucket) > 0), state, work)
     }
 
-    /// Passes some of the buckets, with ascending numbers, to workers.
+    /// Calls `work` with the buckets in `loads`, whose numbers must ascend. See [`Self::run`].
     ///
     /// # Errors
     /// Fails as [`Self::run`] does.
@@ -62,7 +63,7 @@ impl<T: Coordinate> BucketPass<'_, T> {
         })
     }
 
-    /// Returns the bytes that workers hold: one bucket each, as large as the largest.
+    /// Returns the memory in bytes of all workers. Each holds one bucket, which may be the largest.
     pub(crate) fn bytes(threads: usize, buckets: &Buckets<'_>) -> u64 {
         let of = |number| LoadedBucket::<T>::memory_bytes(buckets, number, false);
         let largest = (0..buckets.count()).map(of).max().unwrap_or(0);

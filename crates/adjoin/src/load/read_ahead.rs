@@ -1,5 +1,5 @@
-//! Reads buckets in a given order ahead of their use, with many reads in flight and one request for buckets that are
-//! neighbors on disk. Bytes are handed on as read; the thread that uses a bucket verifies and converts it.
+//! Reads buckets in a given order before they are used. Many reads are in flight. Buckets that are adjacent on disk
+//! share a request. Bytes are passed on without verification; the thread that uses a bucket verifies and converts it.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -18,39 +18,40 @@ use crate::plan::Load;
 use crate::source::{IdKind, Ids};
 use crate::store::format::{Bucket, EXTENT_ALIGNMENT, Extent, MemberBytes};
 
-/// Neighboring buckets are read in one request up to this size, at which a disk reaches its full rate.
+/// Maximum size of a request for several adjacent buckets. At this size, a disk reaches its full rate.
 const REQUEST_BYTES_MAX: u64 = 256 << 10;
-/// Most requests in flight.
+/// Maximum number of requests in flight.
 const DEPTH: usize = 32;
-/// Most memory for reading ahead, if the budget allows.
+/// Maximum memory for read-ahead, unless a single bucket needs more.
 const AHEAD_BYTES_MAX: u64 = DEPTH as u64 * REQUEST_BYTES_MAX;
-/// A request starts and ends at most this far outside its extents.
+/// Upper bound on the bytes that a request reads outside its extents because of alignment.
 const ALIGNMENT_BYTES: u64 = 2 * adjoin_device::BLOCK_BYTES as u64;
 
-/// Reads buckets ahead of their use.
+/// Reader that reads buckets before they are used.
 pub struct ReadAhead<'a> {
     consumer: &'static str,
     buckets: &'a Buckets<'a>,
     with_ids: bool,
-    /// Whether to read only a part of a bucket if that suffices.
+    /// Whether to read only a part of a bucket if its filtered members are in that part.
     in_parts: bool,
-    /// Not generic: a bucket takes far longer than a call, and the reader would be compiled for each kind of loads.
+    /// Boxed, not generic: a virtual call takes no time compared with a bucket, and a generic reader would be compiled
+    /// for each type.
     upcoming: std::iter::Peekable<Box<dyn Iterator<Item = Load> + 'a>>,
     queue: Box<dyn ReadQueue>,
-    /// Requests in order, finished or not.
+    /// Requests in the order of their buckets. Includes finished ones.
     requests: VecDeque<Request>,
-    /// Reads of the requests, in order. The first has token `first_token`.
+    /// Reads of all requests, in order. The first read has token `first_token`.
     reads: VecDeque<Read>,
     first_token: u64,
-    /// The last step with all requests finished, as far as buckets have been returned.
+    /// The last step for which all reads have finished. Updated only when a bucket is returned.
     ended: Option<u64>,
     buffers: Arc<Buffers>,
-    /// Loads of steps after this one do not start yet.
+    /// Loads of later steps are not started yet.
     until: u64,
     stop: Cancel,
 }
 
-/// A unit of reading: consecutive buckets, or a part of one.
+/// Unit of reading: consecutive buckets, or a part of one bucket.
 struct Request {
     buckets: Range<u32>,
     /// The first step that needs one of the buckets. Steps ascend, so it is the step of the first bucket.
@@ -64,28 +65,28 @@ struct Request {
 struct Read {
     offset: u64,
     bytes: u64,
-    /// Bytes of the read that were requested.
+    /// Number of bytes of the read that are needed.
     requested: u64,
     /// The bytes, once the read has finished.
     buffer: Option<Arc<BorrowedBuffer>>,
 }
 
-/// A bucket as read, not verified yet. Its memory returns to the reader once it and its neighbors of the same request
+/// Bytes of a bucket, not verified yet. Its memory returns to the reader once it and all other buckets of its request
 /// are dropped.
 pub struct StoredBucket {
     number: u32,
     contents: Contents,
 }
 
-/// The bytes read from a bucket.
+/// Bytes that were read from a bucket.
 enum Contents {
     /// The whole bucket.
     Whole(Range<usize>, Arc<BorrowedBuffer>),
-    /// Some members: blocks of the file, with the offset of the first of each run.
+    /// Some members: ranges of blocks of the file, each with its offset.
     Part(Part, Vec<(u64, Arc<BorrowedBuffer>)>),
 }
 
-/// Consecutive members of a bucket, verified.
+/// Verified members of a bucket, which are consecutive.
 struct Run<'a> {
     first: u32,
     vectors: &'a [u8],
@@ -99,7 +100,7 @@ impl StoredBucket {
         self.number
     }
 
-    /// Returns the bytes of the extent, without ids unless they were requested.
+    /// Returns the bytes of the bucket. They include ids only if these were requested.
     ///
     /// # Panics
     /// Panics if only a part of the bucket was read.
@@ -119,8 +120,8 @@ impl StoredBucket {
         store.decode(number, self.bytes())
     }
 
-    /// Verifies and decodes the filtered members of the bucket. If the filter only marks the sought members, the result
-    /// may contain others too, but not necessarily all.
+    /// Verifies and decodes the filtered members of the bucket. If there are no filters but only sought members
+    /// ([`Buckets::seeking`]), the result contains these and perhaps other members.
     ///
     /// # Errors
     /// Fails if the bytes are damaged.
@@ -128,7 +129,7 @@ impl StoredBucket {
         let Run { first, vectors, mut rows, ids } = self.run(buckets)?;
         rows.iter_mut().for_each(|row| *row += buckets.first_row(self.number));
         let (bytes, count) = (buckets.vectors().bytes(), buckets.members(self.number) as usize);
-        // If all members pass, or only passing members were read, nothing is copied.
+        // Nothing is copied if all members pass the filter, or if only passing members were read.
         let Some(members) = buckets.members_at(self.number).filter(|_| count < rows.len()) else {
             let first = if buckets.is_part(self.number) { 0 } else { first };
             return Ok(StoredMembers { first, vectors: Cow::Borrowed(vectors), rows, ids });
@@ -143,7 +144,7 @@ impl StoredBucket {
         Ok(StoredMembers { first: 0, vectors: Cow::Owned(some), rows: some_rows, ids: some_ids })
     }
 
-    /// Verifies the members that were read.
+    /// Verifies and decodes the members that were read.
     fn run(&self, buckets: &Buckets<'_>) -> Result<Run<'_>> {
         let Contents::Part(part, blocks) = &self.contents else {
             let Bucket { rows, vectors, ids } = self.decode(buckets)?;
@@ -152,7 +153,8 @@ impl StoredBucket {
         let ((store, number), extent, members) = (buckets.at(self.number), buckets.extent(self.number), &part.members);
         blocks.iter().try_for_each(|(offset, blocks)| store.check_blocks(*offset, blocks))?;
         let at = |range: Range<u64>| {
-            // Reads ascend and do not overlap, so the last one that starts before the range contains it.
+            // Reads are in ascending order and do not overlap, so the last one that starts before the range contains
+            // it.
             let (offset, bytes) = blocks
                 .iter()
                 .rfind(|(offset, _)| *offset <= range.start)
@@ -171,7 +173,7 @@ impl StoredBucket {
 
 /// Members of a bucket as stored: vectors end to end, row numbers, and ids if they were read.
 pub(crate) struct StoredMembers<'a> {
-    /// Position of the first of these among the filtered members.
+    /// Position of the first of these members among the filtered members of the bucket.
     pub(crate) first: u32,
     pub(crate) vectors: Cow<'a, [u8]>,
     pub(crate) rows: Vec<u64>,
@@ -183,30 +185,31 @@ impl Read {
         Self { offset: range.start, bytes: range.end - range.start, requested, buffer: None }
     }
 
-    /// Returns the offset and the bytes.
+    /// Returns the offset of the read, and its buffer.
     fn bytes(&self) -> (u64, Arc<BorrowedBuffer>) {
         (self.offset, self.buffer.as_ref().expect("the read has ended, so it has a buffer").clone())
     }
 }
 
-/// Returns the least memory for reading these extents ahead: the largest of them alone.
+/// Returns the least memory in bytes for read-ahead of these extents. It suffices for the largest one alone.
 pub fn least_read_ahead(extents: &[Extent], with_ids: bool) -> u64 {
     extents.iter().map(|extent| extent.bytes(with_ids)).max().unwrap_or(0) + ALIGNMENT_BYTES
 }
 
-/// Returns the most memory that makes reading ahead faster.
+/// Returns the largest useful memory for read-ahead, in bytes. Reading does not become faster with more.
 pub fn most_read_ahead(extents: &[Extent], with_ids: bool) -> u64 {
     AHEAD_BYTES_MAX.max(least_read_ahead(extents, with_ids))
 }
 
-/// Returns the memory for reading ahead if `free` bytes are available for this and other uses.
+/// Returns the memory to use for read-ahead, if `free` bytes are available for this and other uses.
 pub(crate) fn read_ahead_bytes(extents: &[Extent], with_ids: bool, free: u64) -> u64 {
     (free / 8).clamp(least_read_ahead(extents, with_ids), most_read_ahead(extents, with_ids))
 }
 
 impl<'a> ReadAhead<'a> {
-    /// Reads the buckets of `upcoming` in this order; steps must ascend. `memory` bounds all buffers, including those
-    /// of buckets that the caller still holds. `stop` ends waits for these. Traces call the reader `consumer`.
+    /// Creates a reader of the buckets in `upcoming`, whose steps must ascend. `memory` limits the total size of all
+    /// buffers, including those of buckets that the caller still holds. If `stop` is cancelled, waits for buffers end.
+    /// In traces, the reader is called `consumer`.
     ///
     /// # Errors
     /// Fails if the device provides no queue.
@@ -238,18 +241,19 @@ impl<'a> ReadAhead<'a> {
         })
     }
 
-    /// Reads only parts of buckets if that suffices. For callers that use only [`StoredBucket::members`].
+    /// Makes the reader read only parts of buckets if they suffice. Only for callers that use nothing but
+    /// [`StoredBucket::members`].
     #[must_use]
     pub(crate) fn in_parts(self) -> Self {
         Self { in_parts: true, ..self }
     }
 
-    /// From now on, starts no loads of steps after this one.
+    /// Makes the reader start no further loads of steps after `step`.
     pub fn hold_after(&mut self, step: u64) {
         self.until = step;
     }
 
-    /// Starts reads before the first bucket is requested.
+    /// Starts reads even before the first bucket is requested.
     ///
     /// # Errors
     /// Fails as [`Self::next_bucket`] does.
@@ -257,7 +261,7 @@ impl<'a> ReadAhead<'a> {
         self.submit()
     }
 
-    /// Returns the next bucket; `None` after the last, or after the last of the steps that may start.
+    /// Returns the next bucket. `None` if there is no further bucket, or its step may not start yet.
     ///
     /// # Errors
     /// Fails if the device fails, or the run is stopped while all memory is in use.
@@ -268,7 +272,8 @@ impl<'a> ReadAhead<'a> {
         }
         self.wait_for_first()?;
         let following = self.requests.get(1).map(|request| request.step);
-        // A step has ended once no request and no later load belongs to it; traces record what a read waits for.
+        // A step has ended once neither a request nor a later load belongs to it. Traces show the step after which a
+        // read started.
         let following = following.or_else(|| self.upcoming.peek().map(|load| load.step));
         let request = &mut self.requests[0];
         if following != Some(request.step) {
@@ -281,7 +286,7 @@ impl<'a> ReadAhead<'a> {
             Some(part) => Contents::Part(part, self.reads.range(..reads).map(Read::bytes).collect()),
             None => self.whole(number),
         };
-        // The buffer of the request is free once the caller drops its last bucket.
+        // The buffer of the request becomes free once the caller drops the last of its buckets.
         if is_last {
             self.requests.pop_front();
             self.reads.drain(..reads);
@@ -290,17 +295,17 @@ impl<'a> ReadAhead<'a> {
         Ok(Some(StoredBucket { number, contents }))
     }
 
-    /// Returns a bucket of the first read.
+    /// Returns the bytes of a bucket in the first read.
     fn whole(&self, number: u32) -> Contents {
         let (extent, (offset, buffer)) = (self.buckets.extent(number), self.reads[0].bytes());
-        // A request may begin before the bucket: at its neighbor, or at the alignment.
+        // The request may begin before the bucket, because of another bucket or the alignment.
         let start = (extent.offset - offset) as usize;
         let range = start..start + extent.bytes(self.with_ids) as usize;
         assert!(range.end <= buffer.len(), "a request holds its buckets whole");
         Contents::Whole(range, buffer)
     }
 
-    /// Starts as many requests as memory and queue allow, at least one if none is in flight.
+    /// Starts as many requests as the memory and the queue allow, and at least one if none is in flight.
     fn submit(&mut self) -> Result<()> {
         loop {
             let until = self.until;
@@ -315,7 +320,7 @@ impl<'a> ReadAhead<'a> {
             let alone = part.as_ref().map_or_else(|| self.bytes_of(first..first + 1), Part::bytes);
             let mut room = self.buffers.room();
             if alone > room {
-                // Buckets of these requests are returned first, which frees memory without waiting here.
+                // The buckets of earlier requests are returned first, which frees memory without waiting here.
                 if !self.requests.is_empty() {
                     return Ok(());
                 }
@@ -326,12 +331,12 @@ impl<'a> ReadAhead<'a> {
                 None => self.gather(room.min(REQUEST_BYTES_MAX)),
             };
             // A request waits for memory and for a free slot of the queue, which earlier buckets release as they are
-            // returned. It does not wait for the task that makes room for its bucket in a cache: until then the bytes
-            // stay in the buffer.
+            // returned. It does not wait until a task makes room for its bucket in a cache; until then, the bytes stay
+            // in the buffer.
             let cause = Cause { consumer: self.consumer, step: Some(request.step), after: self.ended };
             let bytes: Vec<u64> = reads.iter().map(|read| read.bytes).collect();
             for (read, buffer) in reads.into_iter().zip(self.buffers.take_each(&bytes)) {
-                // Reads finish in any order; tokens count up, so a token is an index into `reads`.
+                // Reads may finish in any order. Tokens are consecutive, so a token identifies an index of `reads`.
                 let token = self.first_token + self.reads.len() as u64;
                 self.queue.submit(token, cause, self.buckets.file(first), read.offset, buffer)?;
                 self.reads.push_back(read);
@@ -345,19 +350,20 @@ impl<'a> ReadAhead<'a> {
         if self.in_parts { self.buckets.part(bucket, self.with_ids) } else { None }
     }
 
-    /// Takes the next bucket, of which only a part is read.
+    /// Takes the next load, and returns the request that reads only a part of its bucket.
     fn part(&mut self, part: Part) -> (Request, Vec<Read>) {
         let Load { bucket, step } = self.upcoming.next().expect("the caller has seen it");
         let reads = part.reads.iter().map(|read| Read::new(read.blocks.clone(), read.wanted)).collect();
         (Request { buckets: bucket..bucket + 1, step, reads: part.reads.len(), part: Some(part) }, reads)
     }
 
-    /// Takes the next buckets that are adjacent on disk, up to `bytes` but at least one.
+    /// Takes the next loads of buckets that are adjacent on disk, and returns the request for them. The request has at
+    /// most `bytes` bytes, unless a single bucket has more.
     fn gather(&mut self, bytes: u64) -> (Request, Vec<Read>) {
         let Load { bucket: first, step } = self.upcoming.next().expect("the caller has seen it");
         let mut buckets = first..first + 1;
         let until = self.until;
-        // Buckets that are next both on disk and in the schedule share a request.
+        // Buckets share a request if they are consecutive both on disk and in the schedule.
         while self.upcoming.peek().is_some_and(|next| next.bucket == buckets.end && next.step <= until)
             && self.is_adjacent(buckets.end)
             && self.bytes_of(first..buckets.end + 1) <= bytes
@@ -372,10 +378,10 @@ impl<'a> ReadAhead<'a> {
         (Request { buckets, step, part: None, reads: 1 }, vec![read])
     }
 
-    /// Returns whether only padding separates the bytes to read of a bucket and the one before it.
+    /// Returns whether a bucket and the one before it are adjacent: only padding separates their bytes.
     fn is_adjacent(&self, bucket: u32) -> bool {
         if self.buckets.at(bucket).1 == 0 {
-            return false; // the first bucket of another file
+            return false; // it is the first bucket of another file
         }
         let before = self.buckets.extent(bucket - 1);
         let gap = self.buckets.extent(bucket).offset - (before.offset + before.bytes(self.with_ids));
@@ -387,9 +393,9 @@ impl<'a> ReadAhead<'a> {
         span.end - span.start
     }
 
-    /// Returns the byte range of neighboring buckets in the file, extended to its alignment.
+    /// Returns the byte range of adjacent buckets in the file, extended to the alignment of the file.
     fn span(&self, buckets: Range<u32>) -> Range<u64> {
-        // Direct reads must start and end at multiples of it.
+        // Direct reads must start and end at multiples of the alignment.
         let alignment = self.buckets.file(buckets.start).alignment() as u64;
         let last = self.buckets.extent(buckets.end - 1);
         let start = self.buckets.extent(buckets.start).offset / alignment * alignment;
@@ -399,7 +405,7 @@ impl<'a> ReadAhead<'a> {
     fn wait_for_first(&mut self) -> Result<()> {
         let first = self.requests[0].reads;
         while self.reads.range(..first).any(|read| read.buffer.is_none()) {
-            // Later requests may finish first; their buffers are kept until their turn.
+            // Later requests may finish first. Their buffers are kept until it is their turn.
             let done = self.queue.wait().expect("the first request is in flight");
             let transferred = done.result?;
             let read = &mut self.reads[(done.token - self.first_token) as usize];
@@ -423,7 +429,7 @@ impl SmallReads {
         Ok(Self { consumer, queue: context.device.read_queue(DEPTH)?, spare: Vec::new() })
     }
 
-    /// Returns whether a read must finish before another can start.
+    /// Returns whether the queue is full, so that a read must finish before another one can start.
     pub(super) fn is_full(&self) -> bool {
         self.queue.in_flight() == DEPTH
     }
@@ -433,7 +439,7 @@ impl SmallReads {
         self.queue.in_flight() == 0
     }
 
-    /// Starts reading a range of the file of a bucket. Traces show `token` as the step of the consumer.
+    /// Starts reading a range of the file that contains a bucket. In traces, `token` is the step of the consumer.
     pub(super) fn submit(&mut self, token: u64, buckets: &Buckets<'_>, bucket: u32, range: Range<u64>) -> Result<()> {
         let bytes = (range.end - range.start) as usize;
         let mut buffer = self.spare.pop().unwrap_or_else(|| AlignedBuffer::zeroed(bytes));

@@ -1,4 +1,4 @@
-//! Columns of the rows of a set, by row number.
+//! Reads columns of the rows of a set, given their row numbers.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) struct SetColumns<'a> {
 /// Columns of the rows of a store.
 struct StoreColumns<'a> {
     columns: ResultColumns<'a>,
-    /// Position of each row in bucket order, which is the order of the columns.
+    /// Position of each row in bucket order. Columns are stored in this order.
     places: RowNumbers,
     rows: u64,
     source_rows: u64,
@@ -36,8 +36,8 @@ struct StoreColumns<'a> {
 }
 
 impl<'a> Sets<'a> {
-    /// Returns the needs of the columns with these names, for the sets of the left and of the right rows of pairs:
-    /// one if both are of one set.
+    /// Returns the memory needs of the columns `names`, for the set of the left rows of pairs and for the set of the
+    /// right rows. There is one result if both are the same set.
     ///
     /// # Errors
     /// Fails if a store does not keep a column, a name is given twice, a set and its new rows differ in the type of a
@@ -46,8 +46,8 @@ impl<'a> Sets<'a> {
         self.by_side().iter().map(|stores| needs_of_set(stores, names)).collect()
     }
 
-    /// Opens the columns with these names of the sets of the left and of the right rows of pairs: one if both are of one
-    /// set.
+    /// Opens the columns `names`, for the set of the left rows of pairs and for the set of the right rows. There is
+    /// one result if both are the same set.
     ///
     /// # Errors
     /// Fails as [`Self::column_needs`] does, or if memory does not suffice.
@@ -55,19 +55,19 @@ impl<'a> Sets<'a> {
         self.by_side().iter().map(|stores| SetColumns::open(context, stores, names)).collect()
     }
 
-    /// Returns the bytes that [`Self::columns`] holds for sets of `rows` rows, skipped rows included.
+    /// Returns the memory in bytes of [`Self::columns`] for sets of `rows` rows, including skipped rows.
     pub(crate) fn columns_bytes(rows: u64) -> u64 {
         RowNumbers::memory_bytes(rows)
     }
 
     fn by_side(self) -> Vec<Vec<&'a Store>> {
         let all: Vec<&Store> = self.stores().collect();
-        // New rows form one set with the rows of the store.
+        // New rows and the rows of the store form one set.
         if self.have_grown() { vec![all] } else { all.into_iter().map(|store| vec![store]).collect() }
     }
 }
 
-/// Returns the needs of the columns of a store, or of a store and its new rows.
+/// Returns the memory needs of the columns of a store, or of a store and its new rows.
 fn needs_of_set(stores: &[&Store], names: &[String]) -> Result<ColumnNeeds> {
     let mut all: Option<ColumnNeeds> = None;
     for store in stores {
@@ -128,8 +128,8 @@ impl<'a> SetColumns<'a> {
         panic!("a result names rows of its sets only");
     }
 
-    /// Passes the columns of the rows at some places, ascending and distinct, to `take`: tables of the next rows. Ends
-    /// early if `take` breaks.
+    /// Passes the columns of the rows at `places` to `take`, as tables of consecutive rows. Places must be distinct
+    /// and in ascending order. Ends early if `take` breaks.
     ///
     /// # Errors
     /// Fails if a file cannot be read or is damaged, memory does not suffice, or `take` fails.

@@ -1,4 +1,4 @@
-//! Draws random vectors of stores into memory.
+//! Reads random samples of the vectors of stores into memory.
 
 use std::ops::Range;
 
@@ -12,25 +12,25 @@ use crate::base::error::Result;
 use crate::base::geometry::Coordinate;
 use crate::base::random::Random;
 
-/// Drawn vectors.
+/// Sampled vectors.
 pub(crate) struct DrawnVectors<T> {
     pub(crate) members: Members<T>,
-    /// Bucket and position there of each vector, ascending.
+    /// Bucket of each vector, and its position in the bucket, in ascending order.
     pub(crate) places: Vec<(u32, u32)>,
     /// Squared distance of each vector to the center of its bucket.
     pub(crate) own: Vec<f64>,
-    /// Row number of each vector. Present only if pairs of one set are filtered, since the earlier row of a pair is
-    /// then the left one.
+    /// Row number of each vector. Empty unless pairs of one set are filtered: then the row with the lower number is
+    /// the left one.
     pub(crate) rows: Vec<u64>,
 }
 
-/// Draws the places of `count` distinct vectors, ascending.
+/// Samples the places of `count` distinct vectors, in ascending order.
 pub(crate) fn draw_places(buckets: &Buckets<'_>, count: u64, seed: u64, purpose: &str) -> Vec<(u32, u32)> {
     draw_other_places(buckets, 0..buckets.count(), &[], count, Random::new(seed, purpose))
 }
 
-/// Draws the places of `count` vectors from the buckets `numbers`, none of which is in `known`, or of all such vectors
-/// if there are fewer. `known` must ascend. Positions count filtered members only.
+/// Samples the places of `count` vectors from the buckets `numbers`, or of all vectors if there are fewer. Places in
+/// `known`, which must ascend, are excluded. Positions count only filtered members.
 pub(crate) fn draw_other_places(
     buckets: &Buckets<'_>,
     numbers: Range<u32>,
@@ -50,7 +50,7 @@ pub(crate) fn draw_other_places(
         known.iter().map(|&(bucket, place)| firsts[(bucket - numbers.start) as usize] + u64::from(place)).peekable();
     let mut skipped = 0;
     let ranks = drawn.into_iter().map(|number| {
-        // A drawn number counts only unknown places, so each known place before it shifts it by one.
+        // A sampled number counts only places that are not known, so each known place before it shifts it by one.
         while known.next_if(|&known| known <= number + skipped).is_some() {
             skipped += 1;
         }
@@ -68,7 +68,7 @@ pub(crate) fn draw_other_places(
     ranks.map(place_of).collect()
 }
 
-/// Reads the vectors at some places as coordinates, without the data for exact decisions.
+/// Reads the vectors at `places` as coordinates, without the data for exact decisions.
 ///
 /// # Errors
 /// Fails if the device fails.
@@ -84,7 +84,7 @@ pub(crate) fn read_coordinates<T: Coordinate>(
 }
 
 impl<T: Coordinate> DrawnVectors<T> {
-    /// Reads vectors.
+    /// Reads the vectors at `places`.
     ///
     /// # Errors
     /// Fails if the device fails.
@@ -101,25 +101,25 @@ impl<T: Coordinate> DrawnVectors<T> {
             T::at_most(squared, centers.dimensions())
         };
         let own = places.iter().enumerate().map(own).collect();
-        // Row numbers decide only which row of a pair is the left one.
+        // Row numbers are needed only to decide which row of a pair is the left one.
         let needs_rows = buckets.pairs().is_some() && !buckets.are_of_two_sets();
         let rows = if needs_rows { read_rows(context, buckets, places)? } else { Vec::new() };
         Ok(Self { members, places: places.to_vec(), own, rows })
     }
 
-    /// Returns the bytes of `count` vectors while they are read.
+    /// Returns the memory in bytes of `count` vectors while they are read.
     pub(crate) fn memory_bytes(buckets: &Buckets<'_>, count: u64) -> u64 {
         let members = Members::<T>::memory_bytes(count, buckets.space());
         let of_row = if buckets.pairs().is_some() { 2 * size_of::<u64>() as u64 } else { 0 };
         members + count * (buckets.vectors().bytes() as u64 + 16 + 8 + of_row)
     }
 
-    /// Returns the range of vectors of a bucket.
+    /// Returns the range of sampled vectors that belong to a bucket.
     pub(crate) fn of_bucket(&self, number: u32) -> Range<usize> {
         self.of_buckets(number..number + 1)
     }
 
-    /// Returns the range of vectors of some buckets.
+    /// Returns the range of sampled vectors that belong to a range of buckets.
     pub(crate) fn of_buckets(&self, numbers: Range<u32>) -> Range<usize> {
         let before = |end: u32| self.places.partition_point(|&(bucket, _)| bucket < end);
         before(numbers.start)..before(numbers.end)

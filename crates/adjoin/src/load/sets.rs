@@ -1,4 +1,4 @@
-//! The input of a join: one set of vectors, or two sets to join with each other.
+//! The input of a join: one set of vectors, or two sets that are joined with each other.
 
 use adjoin_device::Reservation;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
@@ -12,7 +12,7 @@ use crate::base::message::Argument;
 use crate::sql::{Condition, PairCondition};
 use crate::store::{FilterBitmap, Store};
 
-/// Rows of a store that pass a filter. Other rows are not joined.
+/// The rows of a store that pass a filter. Other rows do not take part in the join.
 pub struct RowFilter {
     passing: FilterBitmap,
     starts: Vec<u32>,
@@ -69,8 +69,8 @@ impl<'a> JoinSide<'a> {
         self.filter.map(RowFilter::rows)
     }
 
-    /// Returns a checksum that identifies this side: of the store's manifest and, if there is a filter, of the rows
-    /// that pass.
+    /// Returns a checksum that identifies this side. It combines the checksum of the store's manifest and, if there is
+    /// a filter, a checksum of the rows that pass.
     fn checksum(self) -> String {
         let of_store = &self.store.manifest().manifest_xxh3;
         let of_rows = |filter: &RowFilter| {
@@ -93,12 +93,12 @@ impl<'a> From<&'a Store> for JoinSide<'a> {
     }
 }
 
-/// The sets to join: the rows of one set with each other, or with the rows of another.
+/// The sets to join. Either the rows of one set are joined with each other, or with the rows of a second set.
 #[derive(Clone, Copy)]
 pub struct Sets<'a> {
     first: JoinSide<'a>,
     second: Option<JoinSide<'a>>,
-    /// Whether the second set has rows to append to the first.
+    /// Whether the second set contains new rows of the first set.
     is_grown: bool,
     /// Filter on pairs, if any.
     pairs: Option<&'a PairFilter>,
@@ -111,33 +111,33 @@ impl<'a, S: Into<JoinSide<'a>>> From<S> for Sets<'a> {
 }
 
 impl<'a> Sets<'a> {
-    /// Joins each row of the first set with each row of the second.
+    /// Creates the input of a join of each row of the first set with each row of the second.
     pub fn between(first: impl Into<JoinSide<'a>>, second: impl Into<JoinSide<'a>>) -> Self {
         Self { second: Some(second.into()), ..first.into().into() }
     }
 
-    /// Joins new rows with old rows and with each other. Old and new rows form one set, in which new rows are numbered
-    /// after the old ones. Pairs of two old rows are known already and not joined.
+    /// Creates the input of a join of new rows with old rows and with each other. Old and new rows form one set, in
+    /// which new rows have the higher numbers. Pairs of two old rows are already known, so they are not joined.
     pub fn grown(old: impl Into<JoinSide<'a>>, new: impl Into<JoinSide<'a>>) -> Self {
         Self { is_grown: true, ..Self::between(old, new) }
     }
 
-    /// Returns whether new rows are joined with old rows of one set.
+    /// Returns whether the second set contains new rows of the first set.
     pub fn have_grown(self) -> bool {
         self.is_grown
     }
 
-    /// Returns the option that named the second set, if there is one.
+    /// Returns the command-line option that names the second set, if there is a second set.
     pub(crate) fn second_by(self) -> Option<Argument> {
         self.second.map(|_| if self.is_grown { Argument::New } else { Argument::With })
     }
 
-    /// Returns the side that results describe: the left side of a join of two sets, the new rows if a set has grown.
+    /// Returns the side that results per row describe: the new rows if a set has grown, otherwise the left side.
     pub fn results_of(self) -> JoinSide<'a> {
         self.second.filter(|_| self.is_grown).unwrap_or(self.first)
     }
 
-    /// Evaluates a condition on pairs of these sets.
+    /// Creates the filter for a condition on pairs of these sets.
     ///
     /// # Errors
     /// Fails if a store lacks the columns that the condition names, types do not match, a file is damaged, or memory
@@ -158,7 +158,7 @@ impl<'a> Sets<'a> {
         self.first
     }
 
-    /// Returns the side that is joined with [`Sets::left_side`], if there are two.
+    /// Returns the second side, if there are two.
     pub fn other_side(self) -> Option<JoinSide<'a>> {
         self.second
     }
@@ -173,17 +173,17 @@ impl<'a> Sets<'a> {
         self.second.unwrap_or(self.first).store
     }
 
-    /// Returns the store that is joined with [`Sets::left`], if there are two.
+    /// Returns the store of the second side, if there are two.
     pub fn other(self) -> Option<&'a Store> {
         self.second.map(JoinSide::store)
     }
 
-    /// Iterates over the sides, each once.
+    /// Returns the sides: one or two.
     pub fn sides(self) -> impl Iterator<Item = JoinSide<'a>> + Clone {
         std::iter::once(self.first).chain(self.second)
     }
 
-    /// Iterates over the stores, each once.
+    /// Returns the stores of the sides: one or two.
     pub fn stores(self) -> impl Iterator<Item = &'a Store> + Clone {
         self.sides().map(JoinSide::store)
     }

@@ -4,7 +4,7 @@ use crate::base::random::Random;
 use crate::base::row_numbers::RankedSet;
 use crate::store::format::Extent;
 
-/// Returns the first position of each bucket of a store, and the end.
+/// Returns the position in bucket order of the first row of each bucket of a store, followed by the number of rows.
 pub(crate) fn starts(extents: &[Extent]) -> Vec<u32> {
     let mut starts = Vec::with_capacity(extents.len() + 1);
     starts.push(0);
@@ -20,7 +20,7 @@ pub(crate) fn starts(extents: &[Extent]) -> Vec<u32> {
 #[derive(Clone, Copy)]
 pub(crate) struct Subset<'a> {
     pub(crate) places: &'a RankedSet,
-    /// The first place of each bucket, and the end.
+    /// Place of the first member of each bucket, followed by the number of members.
     pub(crate) starts: &'a [u32],
 }
 
@@ -35,8 +35,8 @@ impl Subset<'_> {
         self.places.len().into()
     }
 
-    /// Draws `count` distinct members of the subset, or all if there are no more. Returns their buckets and positions
-    /// there, ascending.
+    /// Samples `count` distinct members of the subset, or takes all if there are fewer. Returns the bucket of each and
+    /// its position in the bucket, in ascending order.
     pub(crate) fn draw(self, count: u64, seed: u64, purpose: &str) -> Vec<(u32, u32)> {
         let ranks = Random::new(seed, purpose).ascending_sample(count.min(self.len()), self.len());
         let (mut ranks, mut bucket) = (ranks.into_iter().peekable(), 0);
@@ -50,13 +50,13 @@ impl Subset<'_> {
         drawn.map(of_bucket).collect()
     }
 
-    /// Iterates over the subset's members of a bucket, ascending.
+    /// Returns the members of a bucket that are in the subset, in ascending order.
     pub(crate) fn members(self, bucket: u32) -> impl Iterator<Item = u32> {
         let [start, end] = [bucket, bucket + 1].map(|bucket| self.starts[bucket as usize]);
         (0..end - start).filter(move |&member| self.contains(bucket, member))
     }
 
-    /// Returns the subset's member number `rank` of a bucket, counted from 0.
+    /// Returns the position of the member of a bucket that has `rank` members of the subset before it.
     ///
     /// # Panics
     /// Panics if the bucket has no such member.

@@ -8,10 +8,11 @@ use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::store::format::HEADER_BYTES;
 
-/// Reads the vectors at these places, given as (bucket, position among its filtered members), and returns them end to
-/// end as stored.
+/// Reads the vectors at `places`. A place is a bucket and a position among its filtered members. Returns the stored
+/// vectors, end to end.
 ///
-/// Bytes are not verified, since checksums cover whole buckets. Callers that need verification must read those too.
+/// The bytes are not verified, since checksums cover whole buckets. Callers that need verification must read whole
+/// buckets.
 ///
 /// # Errors
 /// Fails if the device fails.
@@ -29,7 +30,7 @@ pub(crate) fn read_rows(context: &Context, buckets: &Buckets<'_>, places: &[(u32
     Ok(rows.map(|(&row, &(bucket, _))| buckets.first_row(bucket) + u64::from_le_bytes(row)).collect())
 }
 
-/// The part of a member to read.
+/// Part of a member to read.
 #[derive(Clone, Copy)]
 enum Part {
     Vector,
@@ -50,12 +51,13 @@ impl Part {
         let (extent, member) = (buckets.extent(bucket), buckets.member_at(bucket, place));
         let first = match self {
             Self::Vector => HEADER_BYTES as u64,
-            Self::Row => extent.body_bytes - u64::from(extent.rows) * self.bytes(buckets), // row numbers are at the end of the body
+            // Row numbers are at the end of the body.
+            Self::Row => extent.body_bytes - u64::from(extent.rows) * self.bytes(buckets),
         };
         extent.offset + first + u64::from(member) * self.bytes(buckets)
     }
 
-    /// Returns the range to read for the part, extended to the file's alignment.
+    /// Returns the byte range to read for the part, extended to the alignment of the file.
     fn span(self, buckets: &Buckets<'_>, bucket: u32, place: u32) -> Range<u64> {
         let alignment = buckets.file(bucket).alignment() as u64;
         let start = self.offset(buckets, bucket, place);
@@ -70,7 +72,7 @@ fn read_parts(context: &Context, buckets: &Buckets<'_>, places: &[(u32, u32)], p
         if reads.is_full() {
             take(&mut reads, buckets, places, part, &mut stored)?;
         }
-        // Reads end in any order, so the token is the place of the part in the result.
+        // Reads may finish in any order, so the token is the index of the part in the result.
         reads.submit(k as u64, buckets, bucket, part.span(buckets, bucket, place))?;
     }
     while !reads.is_empty() {
@@ -79,7 +81,7 @@ fn read_parts(context: &Context, buckets: &Buckets<'_>, places: &[(u32, u32)], p
     Ok(stored)
 }
 
-/// Waits for one of the parts and copies it to its place in `stored`.
+/// Waits until a read finishes, and copies its part to the correct index of `stored`.
 fn take(
     reads: &mut SmallReads,
     buckets: &Buckets<'_>,
@@ -88,7 +90,7 @@ fn take(
     stored: &mut [u8],
 ) -> Result<()> {
     let bytes = part.bytes(buckets) as usize;
-    // Reads end in any order; the token is the index of the place.
+    // Reads may finish in any order. The token is the index in `places`.
     reads.wait(|token, read, transferred| {
         let k = token as usize;
         buckets.count_read(bytes as u64, transferred);

@@ -2,26 +2,27 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// One side of an edge: what a bucket knows of another one. Its bytes are stored until both sides are brought together.
+/// One side of an edge: what a pass over one bucket finds out about another bucket. The bytes of a side are stored
+/// until both sides of the edge are brought together.
 pub(crate) trait EdgeSide: Copy + FromBytes + IntoBytes + Immutable + Send + Sync {
-    /// Returns the bucket of this side, and the other.
+    /// Returns the bucket of this side, and the other bucket of the edge.
     fn direction(&self) -> (u32, u32);
 
-    /// Returns the edge, the lower bucket first.
+    /// Returns the edge, with the lower bucket number first.
     fn edge(&self) -> (u32, u32) {
         let (from, towards) = self.direction();
         (from.min(towards), from.max(towards))
     }
 }
 
-/// The least margin of a bucket's members towards another center: the least `d(x, c_j)^2 - d(x, c_i)^2` of all `x` in
-/// bucket i, never above its true value.
+/// The least margin of a bucket's members towards another center: the minimum of `d(x, c_j)^2 - d(x, c_i)^2` over all
+/// `x` in bucket i. Rounding never makes it larger than its true value.
 #[derive(Debug, Clone, Copy, PartialEq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(crate) struct LeastMargin {
     /// Bucket i, which has the members.
     pub from: u32,
-    /// Bucket j, whose center the margins refer to.
+    /// Bucket j, towards whose center the margins are measured.
     pub towards: u32,
     /// The least margin.
     pub margin: f32,
@@ -33,7 +34,7 @@ impl EdgeSide for LeastMargin {
     }
 }
 
-/// Buckets as vertices, pairs of different buckets to compare as edges.
+/// Graph with buckets as vertices, and pairs of different buckets to compare as edges.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BucketGraph {
     /// Number of buckets.
@@ -49,17 +50,18 @@ impl BucketGraph {
     }
 }
 
-/// Adds the edges of the margin-sum bound to a graph: buckets i and j are compared if `margin(x -> j) + margin(y -> i)
-/// <= limit(i, j)` may hold for some x in i and y in j. No pair within the threshold is missed, whatever center a
-/// vector was assigned to, since the projections of x and y on the line through both centers are that far apart
-/// (docs/methods.md, "The exact rule").
+/// Adds the edges of the margin-sum rule to a graph. Buckets i and j are compared if `margin(x -> j) + margin(y -> i)
+/// <= limit(i, j)` may hold for some x in i and y in j. This misses no pair within the threshold, even if vectors are
+/// assigned to other centers than their nearest: the sum of the margins bounds the distance of the projections of x
+/// and y on the line through both centers (docs/methods.md, "The exact rule").
 ///
-/// `sides` must be sorted by edge. An edge needs both sides: a missing side is beyond the limit. Duplicates are equal.
+/// `sides` must be sorted by edge. If one side of an edge is missing, its margin is beyond the limit, and there is no
+/// edge. Duplicate sides must be equal.
 pub(crate) fn add_margin_edges(graph: &mut BucketGraph, sides: &[LeastMargin], limit: impl Fn(u32, u32) -> f64) {
     for sides in sides.chunk_by(|a, b| a.edge() == b.edge()) {
         let (i, j) = sides[0].edge();
         let of = |bucket: u32| sides.iter().find(|side| side.from == bucket).map(|side| f64::from(side.margin));
-        // A missing side means that no member is in reach, so the sum is beyond any limit.
+        // If a side is missing, no member of its bucket is in reach.
         if let (Some(of_i), Some(of_j)) = (of(i), of(j))
             && within(of_i + of_j, limit(i, j))
         {
@@ -68,7 +70,7 @@ pub(crate) fn add_margin_edges(graph: &mut BucketGraph, sides: &[LeastMargin], l
     }
 }
 
-/// Returns whether `sum <= limit`; true if either is not a number, so that undecidable pairs are compared.
+/// Returns whether `sum <= limit`. Returns true if either is NaN, so that undecidable pairs are compared.
 pub(crate) fn within(sum: f64, limit: f64) -> bool {
     !matches!(sum.partial_cmp(&limit), Some(std::cmp::Ordering::Greater))
 }

@@ -1,5 +1,6 @@
-//! Simulation of the bucket cache. Since all tasks are known, Belady's algorithm can evict the bucket whose next use is
-//! farthest away (DiskJoin, section 4.2, Algorithm 1). Here it counts bytes; in the paper, buckets have equal sizes.
+//! Simulates the bucket cache. All tasks are known in advance, so Belady's algorithm can evict the bucket whose next
+//! use is farthest away (DiskJoin, section 4.2, Algorithm 1). This cache counts bytes; in the paper, all buckets have
+//! one size.
 
 use std::collections::BTreeSet;
 
@@ -7,16 +8,16 @@ use serde::{Deserialize, Serialize};
 
 use super::order::Task;
 
-/// No further use.
+/// Next use of a bucket that has no further use.
 const NEVER: u32 = u32::MAX;
 
 /// Which bucket is evicted when another one needs room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
-    /// The one with the farthest next use.
+    /// Evicts the bucket whose next use is farthest away.
     Belady,
-    /// The one that was used longest ago.
+    /// Evicts the bucket that was used longest ago.
     Lru,
 }
 
@@ -24,7 +25,7 @@ impl Policy {
     /// Both policies, the better one first.
     pub const ALL: [Self; 2] = [Self::Belady, Self::Lru];
 
-    /// Returns the name as a strategy.
+    /// Returns the name for statistics and options.
     pub fn name(self) -> &'static str {
         match self {
             Self::Belady => "belady",
@@ -40,7 +41,7 @@ pub enum Step {
     Load(u32),
     /// Drop a bucket from the cache.
     Evict(u32),
-    /// Compare two buckets that are in the cache, or one with itself.
+    /// Compare two cached buckets with each other, or one with itself.
     Verify(Task),
 }
 
@@ -49,34 +50,34 @@ pub enum Step {
 pub struct Load {
     /// Number of the bucket.
     pub bucket: u32,
-    /// Number of the step before which it must be in memory; in a schedule, the task.
+    /// Number of the step that needs the bucket in memory. In a schedule, it is the number of the task.
     pub step: u64,
 }
 
 impl Load {
-    /// Returns the loads of buckets 0 to `buckets`, each for its own step.
+    /// Returns the loads of the buckets from 0 to `buckets - 1`. The step of each load is the number of its bucket.
     pub fn each(buckets: u32) -> impl Iterator<Item = Self> {
         (0..buckets).map(|bucket| Self { bucket, step: bucket.into() })
     }
 }
 
-/// A cache, which is empty at the start of a schedule.
+/// Size and policy of a cache that is empty at the start of a schedule.
 #[derive(Debug, Clone, Copy)]
 pub struct CacheStart {
     /// Bytes of the cache.
     pub capacity: u64,
-    /// Which bucket is evicted when another one needs room.
+    /// Policy that decides which bucket is evicted if another one needs its memory.
     pub policy: Policy,
 }
 
-/// Cost of a run over tasks.
+/// Cost of a run of some tasks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CacheCounts {
-    /// Buckets read.
+    /// Number of buckets read.
     pub loads: u64,
-    /// Bytes read for them.
+    /// Number of bytes read.
     pub bytes: u64,
-    /// Uses of a bucket by a task; an edge uses two.
+    /// Number of uses of buckets by tasks. A task of two buckets has two uses.
     pub uses: u64,
 }
 
@@ -95,18 +96,18 @@ impl CacheCounts {
     }
 }
 
-/// How soon a bucket leaves the cache; the largest value leaves first. Under Belady it is the next use, under LRU the
-/// time since the last one.
+/// Eviction priority of a bucket: the bucket with the largest value is evicted first. With Belady, the value is the
+/// task of the next use. With LRU, it decreases with the task of the last use.
 type Leave = u32;
 
-/// The steps that execute tasks in their order with a cache of a given size. Holds 8 bytes per task under Belady, none
-/// under LRU.
+/// Iterator over the steps that execute tasks in their order with a cache of a given size. Holds 8 bytes per task with
+/// Belady, and none with LRU.
 pub struct Steps<'a> {
     tasks: &'a [Task],
     sizes: &'a [u64],
     capacity: u64,
     policy: Policy,
-    /// For each task, the next uses of its two buckets; empty unless the policy is Belady.
+    /// For each task, the next uses of its two buckets. Empty unless the policy is Belady.
     next_uses: Vec<(u32, u32)>,
     at: usize,
     held: u64,
@@ -114,22 +115,22 @@ pub struct Steps<'a> {
     resident: Vec<Option<Leave>>,
     /// Buckets in the cache by priority.
     by_leave: BTreeSet<(Leave, u32)>,
-    /// Buckets without further use, to be evicted before the next task.
+    /// Buckets without further use. They are evicted before the next task.
     finished: Vec<u32>,
 }
 
 impl<'a> Steps<'a> {
-    /// Bytes held per bucket, in addition to those per task.
+    /// Memory in bytes per bucket, in addition to the memory per task.
     pub const BYTES_A_BUCKET: usize = size_of::<Option<Leave>>() + 3 * size_of::<(Leave, u32)>();
 
-    /// Creates the steps of `tasks` for buckets of the given sizes.
+    /// Creates the steps of `tasks`. `sizes` are the sizes of the buckets in memory.
     ///
     /// # Panics
     /// If the two buckets of a task do not fit together, or there are 2^32 tasks.
     pub fn new(tasks: &'a [Task], sizes: &'a [u64], start: CacheStart) -> Self {
         assert!((tasks.len() as u64) < u64::from(NEVER), "tasks are numbered in 32 bits");
         let CacheStart { capacity, policy } = start;
-        // Next uses take 8 bytes per task, which only Belady needs.
+        // Next uses take 8 bytes per task. Only Belady needs them.
         let uses = if policy == Policy::Belady { next_uses(tasks, sizes.len()) } else { Vec::new() };
         Self {
             tasks,
@@ -160,23 +161,23 @@ impl<'a> Steps<'a> {
         Step::Evict(bucket)
     }
 
-    /// Evicts a bucket, or loads `bucket` if there is room for it.
+    /// Loads `bucket` if it fits, otherwise evicts another bucket.
     fn bring(&mut self, bucket: u32, task: Task) -> Step {
         let size = self.sizes[bucket as usize];
         if self.held + size <= self.capacity {
-            // Its next use is the task that it is loaded for.
+            // The next use of the bucket is the current task.
             let leave = if self.policy == Policy::Belady { self.at as u32 } else { NEVER - self.at as u32 };
             self.hold(bucket, leave);
             return Step::Load(bucket);
         }
-        // The buckets of the task itself stay, even if their next use is farthest away.
+        // The buckets of the current task are not evicted, even if their next use is farthest away.
         let victim = self.by_leave.iter().rev().map(|&(_, held)| held).find(|&held| held != task.0 && held != task.1);
         self.evict(victim.expect("the two buckets of a task fit together"))
     }
 
     fn note_use(&mut self, bucket: u32, next_use: u32) {
         let before = self.resident[bucket as usize].expect("the task's buckets are in the cache");
-        // With LRU, later uses have smaller numbers, so the bucket to evict is the last one, as with Belady.
+        // With LRU, later uses have smaller values, so the bucket to evict is the last one in the set, as with Belady.
         let leave = match self.policy {
             Policy::Belady => next_use,
             Policy::Lru => NEVER - self.at as u32,
@@ -184,7 +185,7 @@ impl<'a> Steps<'a> {
         self.resident[bucket as usize] = Some(leave);
         self.by_leave.remove(&(before, bucket));
         self.by_leave.insert((leave, bucket));
-        // Frees its memory now instead of when another bucket needs it.
+        // A bucket without further use is evicted now, before another bucket needs its memory.
         if self.policy == Policy::Belady && next_use == NEVER {
             self.finished.push(bucket);
         }
@@ -199,7 +200,7 @@ impl Iterator for Steps<'_> {
             return Some(self.evict(bucket));
         }
         let task = *self.tasks.get(self.at)?;
-        // One step per call: `bring` evicts until there is room, and then loads.
+        // Each call returns one step: `bring` evicts buckets until there is space, and then loads.
         if let Some(missing) = [task.0, task.1].into_iter().find(|&bucket| self.resident[bucket as usize].is_none()) {
             return Some(self.bring(missing, task));
         }
@@ -213,11 +214,11 @@ impl Iterator for Steps<'_> {
     }
 }
 
-/// Returns the next uses of each task's buckets after it.
+/// Returns for each task the next uses of its two buckets after the task.
 fn next_uses(tasks: &[Task], buckets: usize) -> Vec<(u32, u32)> {
     let mut next = vec![NEVER; buckets];
     let mut uses = vec![(NEVER, NEVER); tasks.len()];
-    // Backward, so that the next use of each bucket is known when a task is visited.
+    // The tasks are visited backward, so the next uses of their buckets are already known.
     for (at, &(i, j)) in tasks.iter().enumerate().rev() {
         uses[at] = (next[i as usize], next[j as usize]);
         next[i as usize] = at as u32;
@@ -226,12 +227,13 @@ fn next_uses(tasks: &[Task], buckets: usize) -> Vec<(u32, u32)> {
     uses
 }
 
-/// Returns the buckets that are read.
+/// Returns the buckets that the steps load, in order.
 pub(super) fn loads_of(steps: impl Iterator<Item = Step>) -> impl Iterator<Item = u32> {
     steps.filter_map(|step| if let Step::Load(bucket) = step { Some(bucket) } else { None })
 }
 
-/// Pairs buckets, in the order in which a run reads them, with the tasks that need them.
+/// Returns the loads of `buckets`, each with the task that needs it. The buckets must be in the order in which a run
+/// of `tasks` reads them.
 ///
 /// # Panics
 /// The iterator panics if no run of these tasks reads these buckets.
@@ -241,14 +243,15 @@ pub(super) fn loads_for<'a>(
 ) -> impl Iterator<Item = Load> + 'a {
     let mut step = 0;
     buckets.map(move |bucket| {
-        // The bucket was not in the cache before, so the first task from here on that uses it is the one that needs it.
+        // The bucket was not in the cache before. So the task that needs it is the first one from here on that uses
+        // it.
         let uses = |task: &Task| task.0 == bucket || task.1 == bucket;
         step += tasks[step..].iter().position(uses).expect("a bucket is read for a task");
         Load { bucket, step: step as u64 }
     })
 }
 
-/// Counts the cost of the steps; `extents` are the bytes to read for each bucket.
+/// Returns the cost of the steps. `extents` are the bytes to read for each bucket.
 pub(super) fn count(steps: impl Iterator<Item = Step>, tasks: &[Task], extents: &[u64]) -> CacheCounts {
     let uses = tasks.iter().map(|task| if task.0 == task.1 { 1 } else { 2 }).sum();
     loads_of(steps).fold(CacheCounts { uses, ..CacheCounts::default() }, |counts, bucket| CacheCounts {
@@ -274,7 +277,8 @@ mod tests {
 
     #[test]
     fn policies_evict_by_their_rule() {
-        // Bucket 3 needs room when 0 was read first, 1 used longest ago, and 2 is never used again.
+        // When bucket 3 needs space, bucket 0 was read first, bucket 1 was used longest ago, and bucket 2 is never
+        // used again.
         let tasks = [(0, 0), (1, 1), (2, 2), (0, 0), (3, 3), (0, 1)];
         assert_eq!(order_of_loads(&tasks, Policy::Belady), [0, 1, 2, 3]);
         assert_eq!(order_of_loads(&tasks, Policy::Lru), [0, 1, 2, 3, 1]);
@@ -288,7 +292,7 @@ mod tests {
         }
     }
 
-    /// Returns the least number of loads over all choices, by trying them; `held` is a bit set of buckets.
+    /// Returns the minimum number of loads, by trying all choices. `held` is the set of cached buckets, as bits.
     fn least_loads(tasks: &[Task], at: usize, held: u32, capacity: u32) -> u64 {
         let Some(&(i, j)) = tasks.get(at) else { return 0 };
         let needed = (1 << i) | (1 << j);

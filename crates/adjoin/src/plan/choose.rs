@@ -1,11 +1,12 @@
-//! The choice between an exact rule and a rule that needs a calibration and misses some pairs.
+//! Chooses between an exact rule, and a rule that needs a calibration and misses some pairs.
 
-/// Recalls, and the thresholds that the union rule is assumed to need for them, to estimate its cost.
+/// Recalls, and the thresholds that the union rule is assumed to need for them. They are used to estimate the cost of
+/// the rule.
 const THRESHOLDS_GUESSED: [(f64, f64); 3] = [(0.9, 1.1), (0.97, 1.3), (1.0, 1.6)];
 /// Approximate number of centers that a calibrated rule considers around each center.
 const CENTERS_AROUND: u64 = 256;
 
-/// Numbers of vectors and buckets that are joined, and of their pairs.
+/// Numbers of vectors and buckets to join, and of the pairs of vectors and of buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BucketPairsToVisit {
     /// Number of vectors.
@@ -60,21 +61,21 @@ impl BucketPairsToVisit {
     }
 }
 
-/// Facts about a join at a threshold before any rule is chosen. Pairs are those of different buckets, estimated from a
-/// sample.
+/// Facts about a join with a threshold, before a rule is chosen. Numbers of pairs are estimated from a sample. Those
+/// that a rule or a bound admits count only pairs of different buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// What is joined.
+    /// Numbers of vectors, buckets and pairs to join.
     pub meets: BucketPairsToVisit,
-    /// Pairs of the result; if they are few, only their order of magnitude is known.
+    /// Number of result pairs. If there are few, only the order of magnitude is known.
     pub results: u64,
-    /// Pairs that the margin-sum rule admits.
+    /// Number of pairs that the margin-sum rule admits.
     pub margin_sum_pairs: u64,
-    /// Pairs that the union rule admits at [`guessed_threshold`].
+    /// Number of pairs that the union rule admits at [`guessed_threshold`].
     pub union_pairs: u64,
-    /// Pairs that the triangle inequality with one center leaves. The fraction of these pairs is that of the vectors that
-    /// a sampled vector may be compared with; its group excludes some of them. If two sets are joined, a pair has a vector
-    /// of each.
+    /// Number of pairs that the triangle inequality with one center does not exclude. As a fraction of all pairs, this
+    /// is also the fraction of vectors with which a calibration may compare a sampled vector, before the bound of its
+    /// group excludes more. If two sets are joined, a pair has one vector of each.
     pub near_pairs: u64,
 }
 
@@ -83,49 +84,51 @@ pub(crate) struct Facts {
 pub(crate) struct RuleTarget {
     /// The recall to reach.
     pub recall: f64,
-    /// Factor by which an exact rule may cost more than one that misses some pairs.
+    /// Factor by which an exact rule may cost more than an approximate one.
     pub patience: f64,
-    /// Number of vectors that a calibration may have to draw.
+    /// Number of vectors that a calibration may have to sample.
     pub sample: u64,
 }
 
-/// How pairs are found.
+/// Method by which pairs are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// By the margin-sum rule, which misses none.
+    /// The margin-sum rule, which misses no pair.
     Exact,
-    /// By the union rule with a threshold from a calibration.
+    /// The union rule, with a threshold from a calibration.
     Calibrated {
-        /// Most vectors to draw; more would cost more than the rule saves.
+        /// Maximum number of vectors to sample. More would cost more than the rule saves.
         sample_max: u64,
     },
 }
 
-/// Returns the threshold that the union rule is assumed to need for a recall, before any calibration.
+/// Returns the threshold that the union rule is assumed to need for a recall before any calibration.
 pub(crate) fn guessed_threshold(recall: f64) -> f64 {
     THRESHOLDS_GUESSED.iter().find(|(most, _)| recall <= *most).map_or(f64::MAX, |(_, threshold)| *threshold)
 }
 
-/// Cost of each kind of operation, in nanoseconds of a core with AVX2. Measured once, and equal on all machines, so that a
-/// choice does not depend on the machine. Only the ratios matter.
+/// Cost of each kind of operation, in nanoseconds of a core with AVX2. The costs were measured once and are equal on
+/// all machines, so that a choice does not depend on the machine. Only their ratios matter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Weights {
-    /// Distance between members that a rule admits.
+    /// Computing the distance of a pair that a rule admits.
     pair: f64,
-    /// Distance between two vectors that is computed in large tiles.
+    /// Computing the distance of two vectors in large tiles.
     tile: f64,
-    /// Distance between a member and a center in the pass that finds edges.
+    /// Computing the distance between a member and a center in the pass that finds edges.
     center: f64,
-    /// Work per member of an edge: its distance to the other center, and the selection.
+    /// Processing a member of an edge: its distance to the other center, and the selection.
     member_of_edge: f64,
-    /// Work per sampled vector and bucket: the distance to the center, and whether a neighbor can be in the bucket.
+    /// Processing a sampled vector and a bucket: the distance to the center, and the test whether the bucket may hold
+    /// a neighbor.
     bucket_of_sampled: f64,
-    /// Work per pair of a sampled vector and another one that the triangle inequality with one center leaves.
+    /// Processing a pair of a sampled vector and another one that the triangle inequality with one center does not
+    /// exclude.
     near_sampled: f64,
 }
 
 impl Weights {
-    /// Returns the cost of a distance that is computed in large tiles, by which the speed of a machine is measured.
+    /// Returns the cost of a distance in large tiles. The speed of a machine is measured by this operation.
     pub(crate) fn tile(&self) -> f64 {
         self.tile
     }
@@ -135,8 +138,9 @@ impl Weights {
         self.center
     }
 
-    /// Returns the costs for vectors with `dimensions` coordinates, which are bytes or floats. They were fitted to the
-    /// processor time of 40 joins of 20,000 to 1M vectors with 32 to 384 dimensions.
+    /// Returns the costs for vectors with `dimensions` coordinates. `bytes` states whether coordinates are bytes or
+    /// floats. The formulas were fitted to the processor time of 40 joins of 20,000 to 1M vectors with 32 to 384
+    /// dimensions.
     pub(crate) fn of(bytes: bool, dimensions: usize) -> Self {
         let d = dimensions as f64;
         match bytes {
@@ -160,26 +164,28 @@ impl Weights {
     }
 }
 
-/// Cost of a calibration in addition to its passes, mostly the bootstrap, in nanoseconds.
+/// Cost of a calibration in addition to its passes, in nanoseconds. It is mostly the bootstrap.
 const BOOTSTRAP: f64 = 150e6;
-/// Fraction of the pairs of two buckets with an edge that is admitted, as a multiple of the square root of the fraction of
-/// all pairs that is admitted. On 6 sets with 5 thresholds each it was 0.15 to 0.27.
+/// Let `a` be the fraction of all pairs that a rule admits. Of the pairs of two buckets that have an edge, the rule is
+/// assumed to admit the fraction `ADMITTED_OF_EDGE * sqrt(a)`. On 6 sets with 5 thresholds each, the factor was 0.15
+/// to 0.27.
 const ADMITTED_OF_EDGE: f64 = 0.2;
 
 impl Facts {
-    /// Returns the cost of finding and comparing all admitted pairs of different buckets.
+    /// Returns the cost of finding and comparing all admitted pairs of different buckets, if there are `admitted` such
+    /// pairs.
     fn cost(&self, admitted: u64, weights: &Weights) -> f64 {
         let BucketPairsToVisit { rows, buckets, pairs, bucket_pairs, .. } = self.meets;
         let (rows, buckets, admitted) = (rows as f64, buckets as f64, admitted as f64);
         let of_bucket = rows / buckets.max(1.0);
         let of_edge = ADMITTED_OF_EDGE * (admitted / pairs.max(1) as f64).sqrt() * of_bucket * of_bucket;
         let edges = (admitted / of_edge.max(1.0)).min(bucket_pairs as f64);
-        // An edge visits the members of both of its buckets.
+        // For each edge, the members of both of its buckets are processed.
         admitted * weights.pair + 2.0 * edges * of_bucket * weights.member_of_edge
     }
 }
 
-/// Expected costs of the ways to find pairs, in the unit of [`Weights`].
+/// Expected costs of the methods that find pairs, in the unit of [`Weights`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Costs {
     /// Cost of the exact rule.
@@ -207,7 +213,7 @@ impl Costs {
     }
 }
 
-/// Returns the rule that is expected to cost less, calibration included.
+/// Returns the rule with the lower expected cost. The cost of the union rule includes its calibration.
 pub(crate) fn choose(facts: &Facts, target: RuleTarget, weights: &Weights) -> Choice {
     let Costs { exact, approximate, a_vector } = Costs::of(facts, weights);
     let affordable = (exact / target.patience - approximate) / a_vector.max(1.0);
@@ -236,12 +242,13 @@ mod tests {
         let Choice::Calibrated { sample_max } = chosen(&facts(100_000_000_000, 1_000_000_000), 1.0) else {
             panic!("the exact rule compares 100 times as many pairs");
         };
-        // Seconds: for 1e11 and 1e9 pairs, for the 400 members of each edge (all edges, and 1e9 pairs over
-        // 200 * 200 * 0.2 * sqrt(1e9 / 5e11)), and for distances to centers.
+        // Seconds for 1e11 and 1e9 pairs, for the 400 members of each edge, and for distances to centers. The exact
+        // rule has all edges. The union rule has 1e9 pairs divided by 200 * 200 * 0.2 * sqrt(1e9 / 5e11) pairs per
+        // edge.
         let exact = 100.0 * 6.857_142_857 + 12_497_500.0 * 400.0 * 26.966_666_667e-9 + 5e9 * 5.317_021_277e-9;
         let edges = 1e9 / (8_000.0 * (1e9f64 / 499_999.5e6).sqrt());
         let approximate = 6.857_142_857 + edges * 400.0 * 26.966_666_667e-9 + 0.256e9 * 5.317_021_277e-9 + 0.15;
-        // A sampled vector meets 5,000 centers, and near vectors: a fifth of all.
+        // A sampled vector is compared with 5,000 centers and with near vectors, which are a fifth of all vectors.
         let a_vector = 5_000.0 * 15.666_666_667e-9 + 200_000.2 * 2.644_444_444e-9;
         let expected = (exact - approximate) / a_vector;
         assert!((sample_max as f64 / expected - 1.0).abs() < 2e-6, "{sample_max} {expected}");
@@ -266,8 +273,8 @@ mod tests {
         assert_eq!(chosen(&facts, 1.0), Choice::Exact);
     }
 
-    /// The vectors of each set are compared with the centers of the other set only: those of the large set with few
-    /// centers, those of the small set are few.
+    /// The vectors of each set are compared only with the centers of the other set. For the vectors of the large set,
+    /// these centers are few. The vectors of the small set are few themselves.
     #[test]
     fn a_small_set_is_joined_exactly_with_a_large_one() {
         let meets = BucketPairsToVisit::between(

@@ -1,42 +1,42 @@
-//! Division of a run's memory among its parts, and the number of workers that the memory allows.
+//! Divides the memory of a run among its parts, and decides how many workers it suffices for.
 
 use std::ops::RangeInclusive;
 
 use super::cache::Policy;
 
-/// Bytes of the schedule per task: the task, the next uses of its buckets, and its loads; most tasks find their buckets
-/// in the cache.
+/// Bytes of the schedule per task: the task, the next uses of its buckets, and its loads. Most tasks find their
+/// buckets in the cache, so less than one load per task is expected.
 const BYTES_A_TASK: u64 = 8 + 8 + 4;
 /// Bytes per task if next uses are not stored.
 const BYTES_A_TASK_ALONE: u64 = 8;
-/// Fraction of the memory beyond the need of one worker that further workers may take: the rest makes every pass
-/// faster.
+/// Fraction of the memory that additional workers may take, after the first worker has what it needs. The rest makes
+/// every pass faster.
 const WORKERS_SHARE: (u64, u64) = (3, 4);
 
-/// Needs of the parts of a run, in bytes.
+/// Memory needs of the parts of a run, in bytes. A range has the minimum and the maximum of a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Needs {
-    /// Held all the time, at any number of workers.
+    /// Memory that does not depend on the number of workers.
     pub fixed: u64,
-    /// Held by each worker.
+    /// Memory of each worker.
     pub a_worker: u64,
     /// Number of tasks.
     pub tasks: u64,
-    /// Pairs on their way to the sink. With less than the minimum, workers often wait for the sink; more than the
+    /// Pairs on their way to the sink. With less than the minimum, workers often wait for the sink. More than the
     /// maximum does not reduce waiting.
     pub queue: RangeInclusive<u64>,
     /// Read-ahead for the cache.
     pub read_ahead: RangeInclusive<u64>,
-    /// The cache: from the two largest buckets with an edge to all buckets.
+    /// The cache. The minimum holds the two largest buckets that have an edge, the maximum holds all buckets.
     pub cache: RangeInclusive<u64>,
 }
 
-/// Bytes of each part.
+/// Memory of each part of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Division {
     /// Number of workers.
     pub threads: usize,
-    /// Cache policy: LRU if the next uses do not fit.
+    /// Cache policy. It is LRU if the memory is too small for the next uses.
     pub policy: Policy,
     /// Bytes of the schedule.
     pub tasks: u64,
@@ -58,7 +58,7 @@ impl Division {
 }
 
 impl Needs {
-    /// Returns the least bytes for a run with `threads` workers.
+    /// Returns the least memory in bytes for a run with `threads` workers.
     pub(crate) fn least(&self, threads: usize, policy: Policy) -> u64 {
         let parts = [self.queue.start(), self.read_ahead.start(), self.cache.start()];
         parts.into_iter().sum::<u64>() + bytes_of_tasks(self.tasks, policy) + self.workers(threads)
@@ -74,10 +74,10 @@ fn bytes_of_tasks(tasks: u64, policy: Policy) -> u64 {
     tasks * if policy == Policy::Belady { BYTES_A_TASK } else { BYTES_A_TASK_ALONE }
 }
 
-/// Divides `free` bytes among the parts of a run of at most `threads` workers; returns `None` if they do not suffice
-/// for one. `cache` is the bytes of the cache, if given.
+/// Divides `free` bytes among the parts of a run with at most `threads` workers. Returns `None` if they do not suffice
+/// for one worker. `cache` is the size of the cache if the user set it.
 pub(crate) fn divide(needs: &Needs, threads: usize, cache: Option<u64>, free: u64) -> Option<Division> {
-    // Fewer workers are better than a cache that does not know the next uses.
+    // A smaller number of workers is tried before LRU, since a cache that does not know the next uses costs more.
     let mut choices = Policy::ALL.into_iter().flat_map(|policy| (1..=threads).rev().map(move |n| (n, policy)));
     let (threads, policy) = choices.find(|&(threads, policy)| needs.least(threads, policy) <= free)?;
     let spare = free - needs.least(threads, policy);
@@ -85,18 +85,19 @@ pub(crate) fn divide(needs: &Needs, threads: usize, cache: Option<u64>, free: u6
     let spare = spare - (queue - needs.queue.start());
     let read_ahead = (spare / 8).clamp(*needs.read_ahead.start(), *needs.read_ahead.end());
     let left = needs.cache.start() + spare - (read_ahead - needs.read_ahead.start()).min(spare);
-    // More than all buckets is useless.
+    // A cache that is larger than all buckets is useless.
     let capacity = left.min(cache.unwrap_or((*needs.cache.end()).max(*needs.cache.start())));
     let (tasks, workers) = (bytes_of_tasks(needs.tasks, policy), needs.workers(threads));
     Some(Division { threads, policy, tasks, queue, read_ahead, capacity, workers })
 }
 
-/// Returns how many of `threads` workers to use with `free` bytes: at least one, and more if they fit into three quarters
-/// of what one leaves. `least(n)` is the need of n workers, and increases with n.
+/// Returns the number of workers to use, from 1 to `threads`, with `free` bytes. Additional workers may take three
+/// quarters of the memory that the first one leaves. `least(n)` is the memory that n workers need; it increases with
+/// n.
 pub(crate) fn threads_within(threads: usize, free: u64, least: impl Fn(usize) -> u64) -> usize {
     let alone = least(1);
     let spare = free.saturating_sub(alone) / WORKERS_SHARE.1 * WORKERS_SHARE.0;
-    // Binary search, since `least` may visit every bucket.
+    // This is a binary search, since `least` may visit every bucket.
     let (mut most, mut too_many) = (1, threads + 1);
     while most + 1 < too_many {
         let tried = most.midpoint(too_many);

@@ -1,4 +1,4 @@
-//! The plan of a join as text, for a user who decides whether to run it.
+//! Prints the plan of a join for a user who decides whether to run it.
 
 use std::fmt;
 
@@ -18,9 +18,9 @@ pub struct Explanation {
     pub rows: u64,
     /// Number of buckets.
     pub buckets: u64,
-    /// Pairs of buckets to compare.
+    /// Number of pairs of buckets to compare.
     pub edges: u64,
-    /// All pairs of buckets.
+    /// Number of all pairs of buckets.
     pub bucket_pairs: u64,
     /// Name of the order.
     pub order: String,
@@ -32,14 +32,15 @@ pub struct Explanation {
     pub bytes_read: u64,
     /// Fraction of uses that find their bucket in the cache.
     pub hit_rate: f64,
-    /// Pairs of vectors that the rule is expected to admit; the run computes whole tiles around them.
+    /// Expected number of pairs of vectors that the rule admits. The run computes whole tiles, which contain more
+    /// pairs.
     pub candidate_pairs: u64,
-    /// All pairs of vectors.
+    /// Number of all pairs of vectors.
     pub all_pairs: u64,
 }
 
-/// Explains a schedule, by a rule and its threshold, for the pairs in `meets`, of which the rule is expected to admit
-/// `candidate_pairs`.
+/// Explains a schedule. `rule` is its rule, with its threshold. `meets` are the numbers of pairs that the join could
+/// compare. `candidate_pairs` is the number of pairs that the rule is expected to admit.
 pub(crate) fn explain(
     rule: Rule,
     threshold: Option<f64>,

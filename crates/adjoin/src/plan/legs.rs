@@ -2,25 +2,25 @@
 
 use super::order::Task;
 
-/// Least multiplications of a part: about a second of work of a thread, compared with which a durable checkpoint costs
-/// little.
+/// Minimum number of multiplications of a part. They take a thread about a second; compared with that, a durable
+/// checkpoint costs little.
 const LEG_WORK: u64 = 20_000_000_000;
 /// Number of parts of a schedule with little work.
 const LEGS_MIN: u64 = 16;
 /// Number of parts of a schedule with very much work.
 const LEGS_MAX: u64 = 1_024;
 
-/// Returns the ends of the parts of tasks that take `multiplications` in total: task numbers, the last of which is the
-/// number of tasks. `weight` returns the relative work of a task.
+/// Divides tasks that take `multiplications` in total into parts of similar work. Returns the end of each part as a
+/// task number; the last one is the number of tasks. `weight` returns the relative work of a task.
 pub(crate) fn leg_ends(tasks: &[Task], multiplications: u64, weight: impl Fn(Task) -> u64) -> Vec<usize> {
     let legs = (multiplications / LEG_WORK).clamp(LEGS_MIN, LEGS_MAX);
-    // At least 1: if no task had work, each would become a part of its own.
+    // The weight is at least 1: if all weights were 0, each task would become a part.
     let of_task = |&task: &Task| u128::from(weight(task).max(1));
     let all: u128 = tasks.iter().map(of_task).sum();
     let (mut ends, mut done) = (Vec::new(), 0);
     for (number, task) in tasks.iter().enumerate() {
         done += of_task(task);
-        // In 128 bits: the product of the work and the number of parts may exceed 64.
+        // The product of the work and the number of parts may need more than 64 bits.
         if done * u128::from(legs) >= all * (ends.len() as u128 + 1) {
             ends.push(number + 1);
         }

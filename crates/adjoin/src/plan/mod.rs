@@ -1,7 +1,7 @@
-//! Decides which buckets are compared, in which order, and which are in memory when.
+//! Decides which buckets are compared, in which order, and when each bucket is in memory.
 //!
-//! Data in, schedule out: nothing here reads a file, a clock or a thread count. A join does exactly what its plan
-//! states, and `adjoin explain` prints the plan.
+//! This module computes a schedule from data; it reads no file, no clock and no thread count. A join does exactly what
+//! its plan states. `adjoin explain` prints the plan.
 
 pub(crate) mod batch;
 mod bucket_graph;

@@ -4,15 +4,15 @@ use serde::{Deserialize, Serialize};
 
 use super::bucket_graph::BucketGraph;
 
-/// Most buckets that are compared with others together.
+/// Maximum number of consecutive buckets that are compared, as a group, with each other bucket.
 const TOGETHER: u64 = 8;
 
-/// A comparison of two buckets, or of one with itself.
+/// A task of a join: the comparison of two buckets, or of one bucket with itself.
 pub type Task = (u32, u32);
 
-/// The leading set of a join of two sets: its buckets are processed one after the other, while the buckets of the other
-/// set that they are compared with are cached. (DiskJoin, section 3, reorders one set and caches the other.) A set that
-/// is joined with itself leads itself.
+/// The leading set of a join of two sets. Its buckets are processed one after the other. The buckets of the other set
+/// with which they are compared are cached. (DiskJoin, section 3, reorders one set and caches the other.) If a set is
+/// joined with itself, it is the leading set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Lead {
@@ -26,7 +26,7 @@ impl Lead {
     /// Both sets.
     pub const ALL: [Self; 2] = [Self::Left, Self::Right];
 
-    /// Returns the name as a strategy.
+    /// Returns the name for statistics and options.
     pub fn name(self) -> &'static str {
         match self {
             Self::Left => "left",
@@ -34,7 +34,7 @@ impl Lead {
         }
     }
 
-    /// Returns the buckets of a task, first the bucket of the leading set.
+    /// Returns the buckets of a task, with the bucket of the leading set first.
     fn first(self, task: Task) -> Task {
         let (i, j) = task;
         match self {
@@ -48,11 +48,11 @@ impl Lead {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// The order on disk, which is that of the k-means tree of the centers: a few buckets together, with each later
-    /// bucket that they have an edge to.
+    /// The order on disk, which is the order of the k-means tree of the centers. A few consecutive buckets are
+    /// compared together with each later bucket that has an edge to one of them.
     Tree,
-    /// Block-nested loops: as many consecutive buckets as fit are cached, and every other bucket with an edge to one of
-    /// them is read once. Reads less if the graph is dense.
+    /// Block-nested loops. As many consecutive buckets as fit are cached, and every other bucket with an edge to one
+    /// of them is read once. Reads fewer bytes than the tree order if the graph is dense.
     BlockNested,
 }
 
@@ -60,7 +60,7 @@ impl Order {
     /// Both orders.
     pub const ALL: [Self; 2] = [Self::Tree, Self::BlockNested];
 
-    /// Returns the name as a strategy.
+    /// Returns the name for statistics and options.
     pub fn name(self) -> &'static str {
         match self {
             Self::Tree => "tree",
@@ -69,36 +69,36 @@ impl Order {
     }
 }
 
-/// Returns all tasks of a graph, each once: its edges, and the given buckets with themselves. Reuses the memory of the
-/// edges, which may be the largest part of a plan.
+/// Returns all tasks of a graph: its edges, and the comparisons of the buckets `with_themselves` with themselves.
+/// Reuses the memory of the edges, which may be the largest part of a plan.
 pub(crate) fn tasks_of(graph: BucketGraph, with_themselves: &[u32]) -> Vec<Task> {
     let mut tasks = graph.edges;
-    // Exactly, since doubling would hold the largest part of a plan twice.
+    // Reserves the exact capacity: if the vector doubled, the largest part of a plan would be in memory twice.
     tasks.reserve_exact(with_themselves.len());
     tasks.extend(with_themselves.iter().map(|&bucket| (bucket, bucket)));
     tasks
 }
 
-/// Sorts tasks. If there are two sets, `lead` is the leading one. `sizes` are the bytes of buckets in memory, of which
-/// `capacity` fit.
+/// Sorts tasks in an order. If there are two sets, `lead` is the leading one. `sizes` are the sizes of all buckets in
+/// memory, in bytes. `capacity` is the number of bytes that fit in memory at the same time.
 pub fn sort_tasks(tasks: &mut [Task], sizes: &[u64], capacity: u64, order: Order, lead: Lead) {
     match order {
         Order::Tree => {
             let together = together(sizes, capacity);
             tasks.sort_unstable_by_key(|&task| {
                 let (i, j) = lead.first(task);
-                // A few buckets i meet the same bucket j one after the other, so j is in the processor's caches.
+                // A few buckets i are compared with one bucket j, one after the other, so j stays in the processor's
+                // caches.
                 (i / together, j, i)
             });
         }
         Order::BlockNested => {
             let largest = sizes.iter().copied().max().unwrap_or(0);
             let together = together(sizes, capacity);
-            // Buckets of other blocks pass through the cache one at a time, so the largest needs space next to the
-            // block.
+            // Buckets of other blocks are in memory one at a time, so the largest of them must fit next to the block.
             let block_of = blocks(sizes, capacity.saturating_sub(largest));
-            // Inside a block in tree order; then each later bucket once, with all buckets of the block that it has
-            // edges to.
+            // Tasks inside a block are in tree order. After them, each later bucket is compared with all buckets of
+            // the block to which it has edges.
             tasks.sort_unstable_by_key(|&task| {
                 let (i, j) = lead.first(task);
                 let inside = block_of[i as usize] == block_of[j as usize];
@@ -108,14 +108,15 @@ pub fn sort_tasks(tasks: &mut [Task], sizes: &[u64], capacity: u64, order: Order
     }
 }
 
-/// Returns how many consecutive buckets are compared with others together, so that another bucket passes through the
-/// processor's caches once for all of them. Only a small part of the buckets that fit.
+/// Returns how many consecutive buckets are compared with another bucket together, so that it passes through the
+/// processor's caches once for all of them. They are only a small part of the buckets that fit in memory.
 fn together(sizes: &[u64], capacity: u64) -> u32 {
     let largest = sizes.iter().copied().max().unwrap_or(0).max(1);
     (capacity / largest / 4).clamp(1, TOGETHER) as u32
 }
 
-/// Returns the block number of each bucket. Blocks have consecutive buckets of at most `block_bytes`, but at least one.
+/// Returns the block number of each bucket. A block consists of consecutive buckets of at most `block_bytes` in total,
+/// but of at least one.
 fn blocks(sizes: &[u64], block_bytes: u64) -> Vec<u32> {
     let mut block = 0;
     let mut held = 0;

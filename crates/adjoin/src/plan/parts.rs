@@ -1,11 +1,11 @@
-//! Divides the tasks of a join into parts of about equal work, for several machines, with few buckets that several
-//! parts read.
+//! Divides the tasks of a join into parts of approximately equal work, for several machines. Tries to have few buckets
+//! that several parts read.
 
 use std::collections::{BinaryHeap, HashMap};
 
 use super::order::Task;
 
-/// A part has at most this many hundredths of the mean work, if tasks are small enough.
+/// Maximum work of a part as a fraction of the mean work, if tasks are small enough: 108 / 100.
 const WORK_MAX: (u128, u128) = (108, 100);
 
 /// The inputs of a division.
@@ -19,22 +19,24 @@ pub(crate) struct PartInputs<'a> {
 }
 
 impl PartInputs<'_> {
-    /// Returns the part of each task, from 0.
+    /// Returns the number of the part of each task, from 0.
     ///
-    /// Buckets are divided into consecutive ranges, each with the tasks inside it. A task between two ranges can be
-    /// done in either, which then reads the other bucket too. The part and the bucket that cover most of the remaining
-    /// tasks per byte are chosen first, as long as the part has room for their work: the greedy cover of a graph.
+    /// Buckets are divided into consecutive ranges, one for each part. A task inside a range belongs to its part. A
+    /// task between two ranges can be done by either part, which must then also read the other bucket. For these
+    /// tasks, pairs of a part and a bucket are chosen greedily: first the pair that covers the most remaining tasks
+    /// and, of several such pairs, the one with the smallest bucket. A pair is skipped if the part would exceed its
+    /// limit of work.
     pub(crate) fn divide(&self, parts: u32) -> Vec<u32> {
         let consecutive = self.consecutive(parts);
         let covered = self.covered(parts);
         let [first, second] = [&consecutive, &covered].map(|division| self.read_bytes(division));
         let [even, covered_even] = [&consecutive, &covered].map(|division| self.work_max(division, parts));
-        // A part with more work than the tasks require would keep the others waiting.
+        // If a part had more work than necessary, all other parts would wait for it.
         let is_even = covered_even <= even.max(self.limit(parts));
         if is_even && second < first { covered } else { consecutive }
     }
 
-    /// Divides the tasks at places in their order. Takes less memory than [`PartInputs::divide`].
+    /// Divides the tasks into consecutive ranges of their order. Takes less memory than [`PartInputs::divide`].
     pub(crate) fn consecutive(&self, parts: u32) -> Vec<u32> {
         let weights: Vec<u128> = self.tasks.iter().map(|&task| self.weight(task)).collect();
         ranges_of(&weights, parts)
@@ -49,7 +51,7 @@ impl PartInputs<'_> {
         let range = |bucket: u32| range_of[bucket as usize];
         let mut cover =
             Cover { inputs: self, part_of: vec![u32::MAX; self.tasks.len()], work: vec![0; parts as usize] };
-        // The tasks that each part can do if it reads a bucket of another range.
+        // For each part and each bucket of another range, the tasks that the part can do if it reads the bucket.
         let mut choices: HashMap<(u32, u32), Vec<u32>> = HashMap::new();
         for (number, &(i, j)) in self.tasks.iter().enumerate() {
             if range(i) == range(j) {
@@ -70,7 +72,8 @@ impl PartInputs<'_> {
             if tasks.is_empty() {
                 continue;
             }
-            // Others may have done some of its tasks since, so it waits for its turn again.
+            // Other parts may have taken some of these tasks in the meantime, so the pair is put back with its current
+            // value.
             if now < before {
                 heap.push((now, part, bucket));
                 continue;
@@ -85,16 +88,17 @@ impl PartInputs<'_> {
     }
 
     fn weight(&self, task: Task) -> u128 {
-        // At least 1: tasks without work are divided too. In 128 bits, since sums and products may exceed 64.
+        // The weight is at least 1, so that tasks without work are divided too. Sums and products may need more than
+        // 64 bits.
         (self.work)(task).max(1).into()
     }
 
-    /// Returns the bytes of a bucket in units in which they fit into 32 bits.
+    /// Returns the size of a bucket in units of 64 bytes, so that it fits into 32 bits.
     fn bytes_of(&self, bucket: u32) -> u32 {
         u32::try_from(self.bytes[bucket as usize] >> 6).unwrap_or(u32::MAX)
     }
 
-    /// Returns the most work of a part that counts as even.
+    /// Returns the maximum work of a part for a division to count as even.
     fn limit(&self, parts: u32) -> u128 {
         let all: u128 = self.tasks.iter().map(|&task| self.weight(task)).sum();
         all * WORK_MAX.0 / WORK_MAX.1 / u128::from(parts)
@@ -106,7 +110,7 @@ impl PartInputs<'_> {
         work.into_iter().max().unwrap_or(0)
     }
 
-    /// Returns the bytes that all parts read if each reads a bucket once.
+    /// Returns the total bytes that all parts read, if each part reads a bucket once.
     fn read_bytes(&self, division: &[u32]) -> u64 {
         let reads = self.tasks.iter().zip(division).flat_map(|(&(i, j), &part)| [(part, i), (part, j)]);
         let reads: std::collections::HashSet<(u32, u32)> = reads.collect();
@@ -117,7 +121,7 @@ impl PartInputs<'_> {
 /// A division in progress.
 struct Cover<'a> {
     inputs: &'a PartInputs<'a>,
-    /// Part of each task, or `u32::MAX`.
+    /// Part of each task; `u32::MAX` if it is not assigned yet.
     part_of: Vec<u32>,
     /// Work of each part.
     work: Vec<u128>,
@@ -129,7 +133,7 @@ impl Cover<'_> {
         self.work[part as usize] += self.inputs.weight(self.inputs.tasks[task]);
     }
 
-    /// Assigns each remaining task to the part with less work of the two that have one of its buckets.
+    /// Assigns each remaining task to one of the two parts that have one of its buckets: the one with less work.
     fn assign_rest(&mut self, range: impl Fn(u32) -> u32) {
         for number in 0..self.part_of.len() {
             if self.part_of[number] == u32::MAX {
@@ -142,8 +146,8 @@ impl Cover<'_> {
     }
 }
 
-/// Divides items into consecutive ranges of about equal weight; returns the range of each item. An item belongs to the
-/// range that has its middle, so that a range has at most half an item too much.
+/// Divides items into consecutive ranges of approximately equal weight. Returns the range of each item. An item
+/// belongs to the range that contains its middle, so that a range is at most half an item too heavy.
 fn ranges_of(weights: &[u128], parts: u32) -> Vec<u32> {
     let all: u128 = weights.iter().sum();
     let mut done = 0;
@@ -187,8 +191,8 @@ mod tests {
         assert_eq!(divide(&[(0, 0), (1, 1)], 2, u64::MAX), [0, 1]);
     }
 
-    /// Each bucket has edges to the next four, and every 40th one to all later ones. Parts had better read these few
-    /// than have the parts of these few read all buckets.
+    /// Each bucket has edges to the next four, and every 40th bucket has edges to all later ones. It is better if each
+    /// part reads these few buckets than if the parts of these few buckets read all others.
     #[test]
     fn few_buckets_are_read_by_several_parts() {
         let count = 400;

@@ -1,30 +1,31 @@
-//! The probe rule: which of its nearest buckets a query probes.
+//! The probe rule, which decides how many of its nearest buckets a query probes.
 //!
-//! A rule depends on two properties of a bucket: its rank among the centers by their distance to the query, and its
-//! *margin*, the squared distance to its center minus that to the nearest center. A rule by rank alone is the fixed
-//! number of probes of an inverted file; a rule by margin alone is a ball. Queries between many centers have many small
-//! margins, and need more buckets than queries near one center; beyond some rank, few neighbors are found at any
-//! margin. A sum of both finds as many neighbors in fewer buckets than either (docs/methods.md, "Which buckets a query
-//! looks into"). It needs no distance to a vector, so all buckets of a batch are known before any is read.
+//! A rule depends on two properties of a bucket: the rank of its center by distance to the query, and its *margin*.
+//! The margin is the squared distance of the query to the center, minus the squared distance to the nearest center. A
+//! rule by rank alone is the fixed number of probes of an inverted file; a rule by margin alone is a ball. Queries
+//! between many centers have many small margins, and need more buckets than queries near one center; beyond some rank,
+//! few neighbors are found at any margin. A sum of both finds as many neighbors in fewer buckets than either
+//! (docs/methods.md, "Which buckets a query looks into"). It needs no distance to a vector, so all buckets of a batch
+//! are known before any is read.
 
-/// How many of its nearest buckets a query probes.
+/// Number of its nearest buckets that a query probes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Probes {
-    /// All that may hold a hit, by a bound: nothing is missed.
+    /// All buckets that may hold a hit, according to a bound. No hit is missed.
     Bound,
     /// A fixed number.
     Nearest(u32),
-    /// As many as a rule admits.
+    /// The number that a rule admits.
     By(ProbeRule),
 }
 
-/// Admits a bucket of rank r, from 0, and margin m if `ln(r + 1) + per_margin * m <= t`. The nearest bucket is always
-/// admitted.
+/// Rule that admits a bucket of rank r (from 0) and margin m if `ln(r + 1) + per_margin * m <= t`. Always admits the
+/// nearest bucket.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct ProbeRule {
     /// Weight of the margin, at least 0.
     pub per_margin: f64,
-    /// Threshold of the rule; infinite to admit all buckets.
+    /// Threshold of the rule. An infinite threshold admits all buckets.
     pub t: f64,
 }
 
@@ -37,12 +38,12 @@ impl ProbeRule {
     /// Returns an upper bound on the margin of admitted buckets with this rank or a higher one.
     pub(crate) fn margin_max(&self, rank: u64) -> f64 {
         let left = self.t - (rank as f64).ln_1p();
-        // Slightly larger, for rounding errors of the sum.
+        // The bound is slightly larger because of rounding errors of the sum.
         if self.per_margin > 0.0 { (left.max(0.0) + self.t.abs() * 1e-9) / self.per_margin } else { f64::INFINITY }
     }
 
-    /// Returns the number of admitted buckets, given their margins in ascending order; the first, that of the nearest
-    /// bucket, is 0.
+    /// Returns the number of admitted buckets, given the margins of all buckets in ascending order. The first margin
+    /// is 0, since it is that of the nearest bucket.
     pub(crate) fn count(&self, margins: impl Iterator<Item = f64>) -> usize {
         (0..)
             .zip(margins)

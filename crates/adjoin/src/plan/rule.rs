@@ -1,9 +1,10 @@
-//! The rules that decide which pairs of two buckets are compared.
+//! The rules that decide which pairs of members of two buckets are compared.
 //!
-//! Let x be in bucket i and y in bucket j. A rule depends on the distances of x and y to both centers, and on the
-//! distance of the centers (D). A rule is one or two [`RulePart`]s, and admits a pair that any of them admits. Each
-//! part adds a number of x to one of y, and compares the sum with a limit that grows with the *threshold* `t` of the
-//! rule, the one number that a calibration sets. So each pair and each edge has a least threshold that admits it.
+//! Let x be a member of bucket i, and y a member of bucket j. A rule depends on the distances of x and y to both
+//! centers, and on the distance of the centers (D). A rule consists of one or two [`RulePart`]s, and admits a pair if
+//! one of them does. Each part adds a number for x and a number for y, and compares the sum with a limit. The limit
+//! grows with the *threshold* `t` of the rule, which is the only number that a calibration sets. So for each pair and
+//! each edge, there is a least threshold that admits it.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,20 +12,21 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::bucket_graph::EdgeSide;
 
-/// Which pairs are compared.
+/// Rule that decides which pairs are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rule {
-    /// Members whose margins towards each other's center add up to at most the threshold: misses nothing.
+    /// Admits a pair if the margins of both members, each towards the other's center, add up to at most a limit that
+    /// follows from eps. Misses no pair.
     MarginSum,
-    /// Members that the key sum or the margin sum admits. The key sum estimates the distance of two members from their
-    /// distances to both centers; it is precise if cells are smaller than eps. The margin sum admits members near the
-    /// bisector of their centers; it is precise if cells are larger.
+    /// Admits a pair if the key sum or the margin sum admits it. The key sum estimates the distance of two members
+    /// from their distances to both centers. It is precise if cells are smaller than eps. The margin sum admits
+    /// members near the bisector of their centers. It is precise if cells are larger than eps.
     Union,
 }
 
 impl Rule {
-    /// Returns the name as a strategy.
+    /// Returns the name for statistics and options.
     pub fn name(self) -> &'static str {
         match self {
             Self::MarginSum => "margin-sum",
@@ -32,25 +34,26 @@ impl Rule {
         }
     }
 
-    /// Returns whether it is proved to miss nothing; otherwise it needs a threshold from a calibration.
+    /// Returns whether the rule is proved to miss no pair. If not, it needs a threshold from a calibration.
     pub fn is_exact(self) -> bool {
         self == Self::MarginSum
     }
 
-    /// Returns its parts on an edge between centers at a distance of `gap`.
+    /// Returns the parts of the rule for an edge between two centers with the distance `gap`.
     pub fn parts(self, eps: f64, gap: Gap) -> RuleParts {
         let along = 2.0 * gap.distance() * eps;
         let part = |measure, offset, scale| Some(RulePart { measure, offset, scale });
         match self {
-            // Key sum: d(x, y)^2 = d(x, c_j)^2 + d(y, c_i)^2 - D^2 - 2 <x - c_i, y - c_j>, and residuals are orthogonal
-            // on average. Margin sum: d(x, y) >= the sum of both margins, always.
+            // Key sum: d(x, y)^2 = d(x, c_j)^2 + d(y, c_i)^2 - D^2 - 2 <x - c_i, y - c_j>. On average, the last term
+            // is 0, since residuals are orthogonal. Margin sum: 2 D d(x, y) is always at least the sum of both
+            // margins.
             Self::Union => [part(Measure::Distance, gap.squared, eps * eps), part(Measure::Margin, -along, along)],
             Self::MarginSum => [part(Measure::Margin, 0.0, along), None],
         }
     }
 }
 
-/// Distance of two centers.
+/// Distance between two centers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Gap {
     /// `D^2`.
@@ -62,11 +65,12 @@ impl Gap {
         self.squared.sqrt()
     }
 
-    /// Returns a lower bound on a measure of members towards the other center, in a bucket of this radius.
+    /// Returns a lower bound on the measure of any member towards the other center. `radius` is the radius of the
+    /// member's bucket.
     pub fn least(self, measure: Measure, radius: f64) -> f64 {
         let distance = self.distance();
-        // By the triangle inequality, a member at distance r of its own center is at least D - r from the other one.
-        // The squares of both thus differ by at least D (D - 2 r).
+        // Let r be the distance of a member to its own center. By the triangle inequality, its distance to the other
+        // center is at least D - r. So the squares of these distances differ by at least D (D - 2 r).
         match measure {
             Measure::Distance => (distance - radius).max(0.0).powi(2),
             Measure::Margin => distance * (distance - 2.0 * radius),
@@ -74,7 +78,7 @@ impl Gap {
     }
 }
 
-/// Position of a member: squared distances to its own center and to the other one.
+/// Position of a member: its squared distances to its own center and to the other one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Place {
     /// To its own center.
@@ -83,12 +87,12 @@ pub struct Place {
     pub other: f64,
 }
 
-/// The number of a member that a rule uses.
+/// Number that a rule computes for a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measure {
     /// The squared distance to the other center.
     Distance,
-    /// The squared distance to the other center minus that to its own.
+    /// The squared distance to the other center, minus the squared distance to the member's own center.
     Margin,
 }
 
@@ -102,16 +106,16 @@ impl Measure {
     }
 }
 
-/// A part of a rule on an edge: admits a pair if the sum of its measures is at most `offset + scale * t`.
+/// Part of a rule for an edge. Admits a pair if the measures of both members add up to at most `offset + scale * t`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RulePart {
-    /// The measure of a member.
+    /// Measure that is computed for each member.
     pub measure: Measure,
     offset: f64,
     scale: f64,
 }
 
-/// The parts of a rule on an edge.
+/// The parts of a rule for an edge.
 pub(crate) type RuleParts = [Option<RulePart>; 2];
 
 impl RulePart {
@@ -120,14 +124,15 @@ impl RulePart {
         self.offset + self.scaled(t)
     }
 
-    /// Returns what threshold `t` adds: nothing at eps = 0 or for equal centers, even if `t` is infinite.
+    /// Returns the part of the limit that depends on the threshold `t`. It is 0 if eps is 0 or the centers are equal,
+    /// even if `t` is infinite.
     fn scaled(&self, t: f64) -> f64 {
         // A scale of 0 times an infinite threshold would be NaN.
         if self.scale > 0.0 { self.scale * t } else { 0.0 }
     }
 
-    /// Returns a member's measure minus half of the offset. Excesses are of the order of eps, so they can be stored
-    /// with few digits, however far apart the centers are.
+    /// Returns a member's measure minus half of the offset. This excess is of the order of eps, so it can be stored
+    /// with few digits, no matter how far apart the centers are.
     pub fn excess(&self, measure: f64) -> f64 {
         measure - self.offset / 2.0
     }
@@ -145,20 +150,20 @@ impl RulePart {
     }
 }
 
-/// Returns the least threshold at which a rule with these parts admits a pair, on an edge that is compared.
+/// Returns the least threshold at which a rule with these parts admits a pair, if its edge exists.
 pub(crate) fn pair_threshold(parts: &RuleParts, x: Place, y: Place) -> f64 {
     let of = |part: &RulePart| part.threshold(part.excess(part.measure.of(x)), part.excess(part.measure.of(y)));
     parts.iter().flatten().map(of).fold(f64::INFINITY, f64::min)
 }
 
-/// An edge with fewer pairs is not worth holding two buckets in memory. A larger limit would cost recall of vectors
-/// with few neighbors.
+/// Minimum number of pairs for which an edge is worth holding two buckets in memory. A larger minimum would reduce the
+/// recall of vectors with few neighbors.
 const EDGE_PAIRS_MIN: u32 = 4;
 /// Ranks of the members whose measures are stored; their products reach [`EDGE_PAIRS_MIN`].
 const RANKS: [u32; 3] = [1, 2, 4];
 
-/// The least excesses of a bucket's members towards another center, for both parts of a rule: of ranks 1, 2 and
-/// 4.
+/// One side of an edge: the least excesses of a bucket's members towards another center, for both parts of a rule.
+/// Contains the excesses of the members with ranks 1, 2 and 4.
 #[derive(Debug, Clone, Copy, PartialEq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(crate) struct Nearness {
@@ -166,8 +171,8 @@ pub(crate) struct Nearness {
     pub from: u32,
     /// The other bucket.
     pub towards: u32,
-    /// The excesses of each part; infinite if that member is out of reach. If there are fewer members, the last one is
-    /// repeated.
+    /// The excesses for each part, by rank. An excess is infinite if the member is out of reach. If there are fewer
+    /// members than ranks, the last member is repeated.
     pub least: [[f32; 3]; 2],
 }
 
@@ -177,25 +182,26 @@ impl EdgeSide for Nearness {
     }
 }
 
-/// Returns the excesses beyond which members are out of reach up to threshold `t_max`, given the radius of the other
-/// bucket.
+/// Returns for each part the excess above which a member cannot be in a pair at any threshold up to `t_max`.
+/// `other_radius` is the radius of the other bucket.
 pub(crate) fn excess_limits(parts: &RuleParts, t_max: f64, gap: Gap, other_radius: f64) -> [f64; 2] {
     let of = |part: RulePart| part.scaled(t_max) - part.excess(gap.least(part.measure, other_radius));
     parts.map(|part| part.map_or(f64::NEG_INFINITY, of))
 }
 
-/// Pairs of buckets that may be compared, with the least threshold at which they are.
+/// Graph of the pairs of buckets that may be compared, with the least threshold at which each pair is.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct ThresholdGraph {
-    /// Edges (i, j) with i < j, ascending, each with its threshold.
+    /// Edges (i, j) with i < j in ascending order, each with its least threshold.
     pub edges: Vec<(u32, u32, f32)>,
 }
 
 impl ThresholdGraph {
-    /// Adds the edges for which a threshold up to `t_max` admits `EDGE_PAIRS_MIN` pairs, or all if there are fewer.
+    /// Adds the edges for which a threshold of at most `t_max` admits `EDGE_PAIRS_MIN` pairs, or all pairs if there
+    /// are fewer.
     ///
-    /// `sides` must be sorted by edge, and hold both sides of an edge or none; no member of a missing side is in reach.
-    /// `rows` returns the number of members of a bucket.
+    /// `sides` must be sorted by edge, and contain both sides of an edge or none. If a side is missing, no member of
+    /// its bucket is in reach. `rows` returns the number of members of a bucket.
     pub(crate) fn add(
         &mut self,
         sides: &[Nearness],
@@ -211,13 +217,13 @@ impl ThresholdGraph {
             };
             let edge_t = edge_threshold(&parts(i, j), [of(i), of(j)], [rows(i), rows(j)]);
             if edge_t <= t_max {
-                // Rounded up, so that a run at exactly this threshold does not lose the edge.
+                // The threshold is rounded up, so that a run with exactly this threshold does not lose the edge.
                 self.edges.push((i, j, (edge_t as f32).next_up()));
             }
         }
     }
 
-    /// Returns the threshold of an edge; infinite if there is no such edge.
+    /// Returns the least threshold of an edge; infinity if there is no such edge.
     pub(crate) fn edge_t(&self, i: u32, j: u32) -> f64 {
         let edge = (i.min(j), i.max(j));
         let at = self.edges.binary_search_by_key(&edge, |&(i, j, _)| (i, j));
@@ -225,15 +231,17 @@ impl ThresholdGraph {
     }
 }
 
-/// Returns the least threshold at which an edge has enough pairs, by rectangles of the members with stored ranks.
+/// Returns the least threshold at which an edge has enough pairs. Uses rectangles that the members with stored ranks
+/// bound.
 fn edge_threshold(parts: &RuleParts, least: [[[f32; 3]; 2]; 2], rows: [u32; 2]) -> f64 {
-    // Two small buckets may have fewer pairs than the least number, and all of them count.
+    // If two small buckets have fewer pairs than the minimum, all of their pairs suffice.
     let enough = EDGE_PAIRS_MIN.min(rows[0].saturating_mul(rows[1]));
     let of = |(number, part): (usize, &Option<RulePart>)| {
         let part = part.as_ref()?;
         let side = |side: usize, rank: usize| f64::from(least[side][number][rank]);
         let ranks = (0..3).flat_map(|a| (0..3).map(move |b| (a, b)));
-        // The a-th least member of one side and the b-th of the other bound a rectangle of a times b pairs.
+        // The a-th least member of one side and the b-th least member of the other bound a rectangle of a times b
+        // pairs.
         let enough = ranks.filter(|&(a, b)| RANKS[a] * RANKS[b] >= enough);
         Some(enough.map(|(a, b)| part.threshold(side(0, a), side(1, b))).fold(f64::INFINITY, f64::min))
     };
@@ -256,7 +264,7 @@ mod tests {
         (0..count).map(|_| [(); 3].map(|()| random.uniform())).collect()
     }
 
-    /// Returns the positions of x (center i) and y (center j).
+    /// Returns the positions of x, which belongs to center i, and of y, which belongs to center j.
     fn places(x: &Point, y: &Point, i: &Point, j: &Point) -> (Place, Place) {
         (Place { own: squared(x, i), other: squared(x, j) }, Place { own: squared(y, j), other: squared(y, i) })
     }
@@ -299,7 +307,7 @@ mod tests {
         assert_eq!(pair_threshold(&parts, place, place), f64::NEG_INFINITY);
     }
 
-    /// Stored excesses of the first part of the union rule.
+    /// Returns a side with stored excesses for the first part of the union rule.
     fn side(from: u32, towards: u32, least: [f32; 3]) -> Nearness {
         Nearness { from, towards, least: [least, [f32::INFINITY; 3]] }
     }

@@ -1,4 +1,4 @@
-//! The plan of a join: ordered tasks, with the cache that executes them.
+//! The schedule of a join: its ordered tasks, and the cache that executes them.
 
 use std::borrow::Cow;
 
@@ -8,14 +8,15 @@ use super::order::{Lead, Order, Task, sort_tasks};
 /// Sizes of buckets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BucketSizes {
-    /// Bytes to read for each.
+    /// Bytes to read for each bucket.
     pub extents: Vec<u64>,
-    /// Bytes of each in memory.
+    /// Size of each bucket in memory, in bytes.
     pub memory: Vec<u64>,
 }
 
 impl BucketSizes {
-    /// Returns the least cache for a join with these edges: the two largest buckets with an edge between them.
+    /// Returns the least cache size for a join with these edges. It holds the two largest buckets that have an edge
+    /// between them, and the largest bucket of all.
     pub fn least_cache(&self, edges: &[(u32, u32)]) -> u64 {
         let of = |bucket: u32| self.memory[bucket as usize];
         // Both buckets of a task are in memory at once.
@@ -31,22 +32,22 @@ impl BucketSizes {
     }
 }
 
-/// Ordered tasks, and the cost of the reads for them.
+/// Ordered tasks, and the cost of their reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Schedule {
-    /// Order of the tasks.
+    /// Name of the order of the tasks.
     pub order: Cow<'static, str>,
     /// The leading set.
     pub lead: Lead,
     /// Cache policy.
     pub policy: Policy,
-    /// The tasks.
+    /// The tasks, in order.
     pub tasks: Vec<Task>,
     /// Bytes of the cache.
     pub capacity: u64,
-    /// Buckets that a run reads, in order; empty if a second simulation takes less memory than the list.
+    /// Buckets that a run reads, in order. Empty if simulating the cache again takes less memory than this list.
     listed_loads: Vec<u32>,
-    /// The steps of a run, unless its policy simulates them.
+    /// The steps of a run. `None` if the cache policy computes them.
     listed_steps: Option<Vec<Step>>,
     /// Cost of the reads.
     pub counts: CacheCounts,
@@ -63,7 +64,7 @@ impl Schedule {
     ) -> Self {
         let CacheStart { capacity, policy } = start;
         let mut listed_loads = Vec::new();
-        // The list takes 4 bytes per load; a second simulation would need another copy of the next uses.
+        // The list takes 4 bytes per load. With Belady, a second simulation would need another copy of the next uses.
         if policy == Policy::Belady {
             listed_loads.reserve_exact(counts.loads as usize);
             listed_loads.extend(loads_of(Steps::new(&tasks, &sizes.memory, start)));
@@ -86,7 +87,7 @@ impl Schedule {
         }
     }
 
-    /// The steps of a run.
+    /// Returns the steps of a run.
     pub(crate) fn steps<'a>(&'a self, sizes: &'a BucketSizes) -> Box<dyn Iterator<Item = Step> + 'a> {
         let Self { capacity, policy, ref listed_steps, .. } = *self;
         match listed_steps {
@@ -95,25 +96,25 @@ impl Schedule {
         }
     }
 
-    /// The name of what the cache goes by.
+    /// Returns the name of the cache policy, or `listed` if the steps are given.
     pub(crate) fn cache(&self) -> &'static str {
         if self.listed_steps.is_some() { "listed" } else { self.policy.name() }
     }
 
-    /// The schedule with these steps instead of the steps that its policy simulates.
+    /// Returns the schedule with the given steps, in place of the steps that its policy computes.
     pub(crate) fn with_steps(mut self, steps: Vec<Step>, sizes: &BucketSizes) -> Self {
         self.counts = count(steps.iter().copied(), &self.tasks, &sizes.extents);
         Self { listed_loads: Vec::new(), listed_steps: Some(steps), ..self }
     }
 }
 
-/// Computes a schedule for a cache. Simulates tree order, which is better for sparse graphs, and block-nested loops,
-/// which are better for dense ones (docs/methods.md, "Order"), and chooses the one that reads least. Likewise chooses
-/// the leading set among `leads`.
+/// Computes a schedule for a cache. Simulates the tree order, which is better for sparse graphs, and block-nested
+/// loops, which are better for dense graphs (docs/methods.md, "Order"). Also tries each set in `leads` as the leading
+/// set. Chooses the combination that reads the fewest bytes.
 pub(crate) fn schedule(mut tasks: Vec<Task>, sizes: &BucketSizes, start: CacheStart, leads: &[Lead]) -> Schedule {
     let buckets = buckets_of(&tasks, sizes.memory.len());
     let mut cost = |(order, lead)| {
-        // Sorting in place: the tasks may be the largest part of a plan, so no order has its own copy.
+        // The tasks are sorted in place. They may be the largest part of a plan, so there is no copy for each order.
         sort_tasks(&mut tasks, &sizes.memory, start.capacity, order, lead);
         count(Steps::new(&tasks, &sizes.memory, start), &tasks, &sizes.extents)
     };
@@ -126,7 +127,7 @@ pub(crate) fn schedule(mut tasks: Vec<Task>, sizes: &BucketSizes, start: CacheSt
         }
         let counts = cost(way);
         last = way;
-        // Strictly less, so that ties go to the first order, the order on disk.
+        // Only a strictly smaller number is better, so ties go to the first order, which is the order on disk.
         if counts.bytes < chosen.1.bytes {
             chosen = (way, counts);
         }
@@ -145,7 +146,7 @@ fn buckets_of(tasks: &[Task], buckets: usize) -> u64 {
     seen.into_iter().filter(|&seen| seen).count() as u64
 }
 
-/// Computes a schedule of tasks that are in order already.
+/// Computes a schedule of tasks that are already in order.
 pub(crate) fn schedule_in_order(
     tasks: Vec<Task>,
     order: Cow<'static, str>,
@@ -179,8 +180,8 @@ mod tests {
         assert_eq!((&*plan.order, plan.counts.loads, plan.counts.bytes), ("tree", 20, 200));
     }
 
-    /// Each of 12 small buckets has an edge to each of 4 large ones: the buckets that are read repeatedly should be
-    /// small.
+    /// Each of 12 small buckets has an edge to each of 4 large ones. The buckets that are read repeatedly should be
+    /// the small ones.
     #[test]
     fn the_leading_set_is_the_one_that_reads_less() {
         let sizes = BucketSizes {

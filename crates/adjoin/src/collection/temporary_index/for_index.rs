@@ -1,4 +1,5 @@
-//! What the index on disk asks of unmerged rows: hits of queries during a search, and the rows themselves during a merge.
+//! Interfaces through which the index on disk uses unmerged rows: it finds hits among them during a search, and reads
+//! them during a merge.
 
 use super::{TemporaryView, ViewRows};
 use crate::base::context::Context;

@@ -1,4 +1,5 @@
-//! Destination of the pairs that a worker finds: batches for the sink, or counts of rows if the sink needs no more.
+//! Destination of the pairs that a worker finds. Pairs are collected in batches for the sink, or only counted per row
+//! if the sink needs no more.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,7 +12,7 @@ use crate::source::IdKind;
 
 /// Most pairs of a batch.
 const BATCH_PAIRS: usize = 16 * 1024;
-/// Number of counts to check at once, as most of them are 0.
+/// Number of counts that one test checks. Most counts are 0.
 const COUNTS_AT_ONCE: usize = 8;
 
 /// Destination of the pairs that a worker finds.
@@ -27,7 +28,8 @@ pub(super) struct Batch {
     pairs: PairBatch,
     /// The batch is emitted once it has this many bytes.
     bytes: u64,
-    /// Whether the first bucket of a task is always on the left, as with two sets. Otherwise the earlier row is.
+    /// Whether the first bucket of a task is always on the left, as in a join of two sets. With one set, the earlier
+    /// row of a pair is on the left.
     sided: bool,
 }
 
@@ -43,30 +45,32 @@ impl<T: Coordinate> Member<'_, T> {
     }
 }
 
-/// Counts of the pairs of two buckets, which are added to the counts of all rows at once.
+/// Pairs per row of two buckets. After each task, they are added to the counts of all rows.
 pub(super) struct RowCounts<'a> {
     tally: &'a Tally,
     watched: Option<(&'a Watched, &'a [AtomicU64])>,
     /// Counts of the members of both buckets.
     sides: [Vec<u32>; 2],
-    /// How many of the two are added to the tally: only the left one if there are two sets.
+    /// Number of sides whose counts are added to the tally: 2, or only the left one if there are two sets.
     tallied: usize,
 }
 
 impl<'a> FoundPairs<'a> {
-    /// Collects pairs in batches with ids of these kinds, emitted once they have `bytes` bytes. `sided` is true for two
-    /// sets.
+    /// Creates a destination that collects pairs in batches. A batch is emitted once it has `bytes` bytes. `ids` are
+    /// the kinds of the left and right ids. `sided` is true for two sets.
     pub(super) fn pairs(ids: [IdKind; 2], bytes: u64, sided: bool) -> Self {
         Self::Pairs(Batch { pairs: PairBatch::of_kinds(ids), bytes, sided })
     }
 
-    /// Counts pairs in `tally`, and pairs of watched rows separately.
+    /// Creates a destination that counts pairs in `tally`, and pairs of watched rows separately. `sided` is true for
+    /// two sets.
     pub(super) fn counts(tally: &'a Tally, watched: Option<(&'a Watched, &'a [AtomicU64])>, sided: bool) -> Self {
         let tallied = if sided { 1 } else { 2 };
         Self::Counts(RowCounts { tally, watched, sides: [Vec::new(), Vec::new()], tallied })
     }
 
-    /// Returns the bytes held for buckets of at most `rows` members, without batches in flight.
+    /// Returns the memory in bytes for buckets of at most `rows` members, without the batches on their way to the
+    /// sink.
     pub(super) fn members_bytes(rows: usize) -> u64 {
         (2 * rows * size_of::<u32>()) as u64
     }
@@ -106,7 +110,7 @@ impl Batch {
 }
 
 impl RowCounts<'_> {
-    /// Resets the counts, for buckets of `a` and `b` members.
+    /// Resets the counts for two buckets with `a` and `b` members.
     pub(super) fn begin(&mut self, a: usize, b: usize) {
         for (side, members) in self.sides.iter_mut().zip([a, b]) {
             side.clear();
@@ -138,7 +142,8 @@ impl RowCounts<'_> {
                     if let Some((watched, found)) = self.watched
                         && let Some(at) = watched.position(number, bucket.row(member))
                     {
-                        // All rows of the other bucket count alike: a bucket has either old or new rows.
+                        // A bucket has either only old or only new rows, so all rows of the other bucket have the same
+                        // weight.
                         let weight = watched.weight_of(other.row(0));
                         found[at].fetch_add(weight * u64::from(count), Ordering::Relaxed);
                     }

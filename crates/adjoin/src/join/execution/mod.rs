@@ -1,4 +1,4 @@
-//! Runs the plan of [`super::planning`], and reports statistics.
+//! Runs the plan that [`super::planning`] computed, and reports statistics.
 
 mod found;
 mod verify;
@@ -30,28 +30,28 @@ use crate::source::IdKind;
 use crate::store::Store;
 use adjoin_device::MemoryBudget;
 
-/// Most bytes of pairs in transit from the workers to the sink, with and without ids.
+/// Maximum bytes of pairs on their way from the workers to the sink, with and without ids.
 const QUEUED_BYTES: u64 = 12 << 20;
 const QUEUED_BYTES_WITHOUT_IDS: u64 = 6 << 20;
 
-/// Limits for the bytes of pairs in transit to the sink.
+/// Limits for the bytes of pairs on their way to the sink.
 pub(super) struct Queue;
 
 impl Queue {
-    /// Returns the least bytes. With less, workers would often wait for the sink.
+    /// Returns the lower limit. With less, workers would often wait for the sink.
     pub(super) fn least(with_ids: bool) -> u64 {
         Self::most(with_ids) / 6
     }
 
-    /// Returns the most bytes. More would not reduce waiting.
+    /// Returns the upper limit. More would not reduce waiting.
     pub(super) fn most(with_ids: bool) -> u64 {
         if with_ids { QUEUED_BYTES } else { QUEUED_BYTES_WITHOUT_IDS }
     }
 }
 
 impl Prepared {
-    /// Finds the pairs as planned and passes them to `sink`, within the memory that the plan holds. If a plan is run twice
-    /// at the same time, the second run waits for the first.
+    /// Runs the plan: finds the pairs and passes them to `sink`. Uses only the memory that the plan holds. If a plan
+    /// is run twice at the same time, the second run waits for the first.
     ///
     /// # Errors
     /// Fails if the store or the sink fails, or the work is canceled. The sink's result is then not published.
@@ -68,8 +68,8 @@ impl Prepared {
     }
 }
 
-/// Runs a part of a join. `sink` may take the pairs of other parts too before it is finished. The results of the parts
-/// can be added.
+/// Runs a part of a join. The caller finishes `sink`, and may first pass the pairs of other parts to it. The results
+/// of all parts can be added.
 ///
 /// # Errors
 /// Fails as [`Prepared::run`] does.
@@ -82,8 +82,8 @@ pub fn run<'a>(
     run_sets(context, sets.into(), prepared, sink)
 }
 
-/// Runs a join of sets. It is separate from [`run`] since a generic function is compiled again in each crate that calls
-/// it, with all generic functions below it.
+/// Runs a join of sets. This function is separate from [`run`] because a generic function is compiled again in each
+/// crate that calls it, together with all generic functions that it calls.
 fn run_sets(context: &Context, sets: Sets<'_>, prepared: &Prepared, sink: &mut dyn PairSink) -> Result<Done> {
     let buckets = &sets.buckets()?.rounded(prepared.decided.coding.clone());
     let memory = &prepared.memory.held();
@@ -94,18 +94,19 @@ fn run_sets(context: &Context, sets: Sets<'_>, prepared: &Prepared, sink: &mut d
     })
 }
 
-/// Stores the pairs found, leg by leg.
+/// Stores found pairs at checkpoints. A leg consists of the tasks between two checkpoints.
 pub(crate) trait SaveCheckpoints {
-    /// Stores some pairs.
+    /// Stores a batch of pairs of the current leg.
     fn take(&mut self, pairs: &PairBatch) -> Result<()>;
 
-    /// Called when all tasks before number `tasks` are done and their pairs stored. `done` covers the first leg to this
-    /// one.
+    /// Ends a leg. Called when all tasks before number `tasks` are done and their pairs are stored. `done` covers all
+    /// legs up to this one.
     fn end_leg(&mut self, tasks: usize, done: Done) -> Result<()>;
 }
 
-/// Runs a join in legs, which end before the task numbers `ends`; the last leg ends with all tasks. Earlier runs have
-/// done `done_before` tasks. Pairs are stored by `keeper`; [`hand_over`] passes them to a sink later.
+/// Runs a join in legs. Each number in `ends` is the task before which a leg ends; the last leg ends with the last
+/// task. The first `done_before` tasks were done by earlier runs. Found pairs are stored by `keeper`; [`hand_over`]
+/// passes them to a sink later.
 ///
 /// # Errors
 /// Fails if the store or the keeper fails, or the work is canceled.
@@ -127,7 +128,8 @@ pub(crate) fn run_in_legs(
     })
 }
 
-/// Passes the stored pairs of all legs to `sink`. Returns how many were found for each watched vector.
+/// Passes the stored pairs of all legs to `sink`. `next` returns the next batch of them. The result contains the
+/// number of pairs found for each watched vector.
 ///
 /// # Errors
 /// Fails if `next` or the sink fails, or the work is canceled.
@@ -147,10 +149,11 @@ pub(crate) fn hand_over(
     Ok(Done { found, seconds: watch.seconds(), write_seconds: write.seconds(), ..Done::default() })
 }
 
-/// Processes each batch on its way to the sink.
+/// Passes batches of pairs to the sink. Counts the pairs of watched vectors, and measures the time that the sink
+/// takes.
 struct BatchDelivery<'a> {
     watched: Option<&'a Watched>,
-    /// Pairs found for each watched vector.
+    /// Number of pairs found for each watched vector.
     found: Vec<AtomicU64>,
     sink: &'a mut dyn PairSink,
     write: &'a SharedSeconds,
@@ -180,11 +183,12 @@ fn counts_of(found: Vec<AtomicU64>) -> Vec<u64> {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Done {
     counts: Counts,
-    /// Pairs found for each watched vector. Legs leave it empty, since their stored pairs are counted at the end.
+    /// Number of pairs found for each watched vector. It is empty for a leg, since stored pairs are counted at the
+    /// end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     found: Vec<u64>,
     reads: ReadCounts,
-    /// Predicted loads of buckets, their bytes, and the uses of buckets.
+    /// Predicted numbers of bucket loads, bytes loaded, and uses of buckets.
     foreseen: CacheCounts,
     predicted_center_distances: u64,
     edges: u64,
@@ -198,7 +202,7 @@ pub struct Done {
 impl AddAssign for Done {
     fn add_assign(&mut self, other: Self) {
         self.counts += other.counts;
-        // The default value, to which the first part is added, has no counts.
+        // The sum starts with the default value, which has no counts.
         if self.found.is_empty() {
             self.found = other.found;
         } else if !other.found.is_empty() {
@@ -218,18 +222,18 @@ impl AddAssign for Done {
 }
 
 impl Done {
-    /// Returns the predictions for tasks.
+    /// Creates a result that has only predictions.
     pub(super) fn foreseen(foreseen: CacheCounts, center_distances: u64, edges: u64) -> Self {
         Self { foreseen, predicted_center_distances: center_distances, edges, ..Self::default() }
     }
 
-    /// Returns the results that depend on the plan and the sets alone: the counts, without times and reads.
+    /// Returns only the results that depend on nothing but the plan and the sets: the counts, without times and reads.
     pub(crate) fn reproducible(self) -> Self {
         Self { counts: self.counts, found: self.found, ..Self::default() }
     }
 
-    /// Returns whether the counts may be those of a part of `prepared`: they can be added, and are of its watched
-    /// vectors.
+    /// Returns whether these can be the counts of a part of `prepared`: their sum cannot overflow, and the number of
+    /// watched vectors matches.
     pub(crate) fn is_of(&self, prepared: &Prepared) -> bool {
         let Counts { pairs, candidate_pairs, verified_pairs, exact_checks, center_distances } = self.counts;
         let counts = [pairs, candidate_pairs, verified_pairs, exact_checks, center_distances];
@@ -242,7 +246,7 @@ impl Done {
         Self { seconds, ..self }
     }
 
-    /// Returns the bytes of the buckets that the schedule reads.
+    /// Returns the predicted bytes of the buckets that the schedule reads.
     pub(crate) fn foreseen_bytes(&self) -> u64 {
         self.foreseen.bytes
     }
@@ -268,7 +272,7 @@ struct Run<'a, T: Coordinate> {
     buckets: &'a Buckets<'a>,
     prepared: &'a Prepared,
     centers: &'a Panel<T>,
-    /// Memory of the run.
+    /// Memory that the plan holds for the run.
     memory: &'a MemoryBudget,
 }
 
@@ -295,7 +299,7 @@ impl<T: Coordinate> Run<'_, T> {
             (all, handing.into_found())
         };
         let mut done = self.done(all, &waits, watch);
-        // All tasks of the plan were run, so its predictions are those of this run.
+        // All tasks of the plan were run, so the predictions for all tasks apply.
         done += prepared.whole();
         Ok(Done { found, write_seconds: write.seconds(), ..done })
     }
@@ -321,7 +325,7 @@ impl<T: Coordinate> Run<'_, T> {
         Execution { context, buckets, centers, sizes, schedule, done_before, with_ids, read_ahead, phase: "join" }
     }
 
-    /// Returns the counts and times so far.
+    /// Returns the sum of the workers' counts, and the times so far.
     fn done(&self, reports: impl IntoIterator<Item = Counts>, waits: &Waits, watch: Stopwatch) -> Done {
         let mut counts = Counts::default();
         reports.into_iter().for_each(|of_worker| counts += of_worker);
@@ -343,23 +347,23 @@ impl<T: Coordinate> Run<'_, T> {
         Verifier::new(context.kernel, centers, predicate, threshold, admission, pair_filter, found)
     }
 
-    /// Creates batches of a size that fits the queue.
+    /// Creates a destination for pairs, with batches of a size that fits the queue.
     fn batches(&self) -> FoundPairs<'static> {
         let kind = |store: &Store| if self.prepared.decided.with_ids { store.manifest().ids } else { IdKind::None };
         let ids = [self.sets.left(), self.sets.right()].map(kind);
-        // A growing vector may have twice the capacity it needs.
+        // A vector that grows may have twice the capacity that it needs.
         let in_flight = batches_in_flight(self.context.threads) as u64;
         FoundPairs::pairs(ids, self.prepared.memory.division.queue / (2 * in_flight), self.buckets.are_of_two_sets())
     }
 }
 
-/// Passes the legs of a run to the keeper.
+/// Passes the batches and legs of a run to the keeper.
 struct Keeping<'a, T: Coordinate> {
     run: &'a Run<'a, T>,
     keeper: &'a mut dyn SaveCheckpoints,
     waits: &'a Waits,
     watch: Stopwatch,
-    /// Counts of the legs so far.
+    /// Sum of the counts of all ended legs.
     counts: Counts,
 }
 
@@ -369,7 +373,7 @@ impl<T: Coordinate> BatchConsumer<PairBatch, Counts> for Keeping<'_, T> {
     }
 
     fn end_leg(&mut self, tasks: usize, reports: Vec<Counts>) -> Result<()> {
-        // Reports are of one leg, and a checkpoint covers all legs so far.
+        // The reports are those of one leg, but a checkpoint covers all legs so far.
         let done = self.run.done(reports.into_iter().chain([self.counts]), self.waits, self.watch);
         self.counts = done.counts;
         self.keeper.end_leg(tasks, done)
@@ -377,7 +381,7 @@ impl<T: Coordinate> BatchConsumer<PairBatch, Counts> for Keeping<'_, T> {
 }
 
 impl Prepared {
-    /// Returns the predictions for all tasks, as a run of all tasks reports them.
+    /// Returns the predictions for all tasks of the plan.
     pub(crate) fn whole(&self) -> Done {
         Done {
             foreseen: self.schedule.counts,
@@ -428,7 +432,7 @@ impl Prepared {
             skipped_rows: sets.stores().map(|store| store.manifest().without_vectors()).sum(),
             ..sets.left().manifest().statistics(context, "join")
         };
-        // New rows for a set are reported separately from a second set.
+        // New rows of a set are reported separately from the rows of a second set.
         let of_second = |is_grown: bool| sets.other_side().filter(|_| sets.have_grown() == is_grown);
         let rows = |side: JoinSide<'_>| side.store().manifest().rows;
         let is_filtered = sets.sides().any(|side| side.passing_rows().is_some());
@@ -449,7 +453,7 @@ impl Prepared {
         JoinStatistics { common, join, resume: None, written }
     }
 
-    /// Returns the statistics of the plan alone, with the recall that it promises.
+    /// Returns the statistics of a join that is planned but not run, with the recall that the plan promises.
     pub(crate) fn statistics_of_plan(&self, context: &Context, sets: Sets<'_>) -> JoinStatistics {
         let found = vec![0; self.watched.as_ref().map_or(0, Watched::len)];
         let mut statistics = self.statistics(context, sets, &Done { found, ..self.whole() }, Written::default());

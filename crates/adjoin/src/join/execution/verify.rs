@@ -1,5 +1,5 @@
-//! Finds the members of two buckets that form result pairs. The rule selects candidates, the kernel leaves out pairs
-//! that are surely too far apart, and the predicate decides the rest.
+//! Finds the result pairs between the members of two buckets. The rule selects candidates. The kernel excludes most
+//! pairs that are too far apart. The predicate decides the remaining pairs exactly.
 
 use adjoin_kernels::{Kernel, Panel, TILE_ROWS, rounded_reach};
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ use crate::sink::PairBatch;
 use super::found::{FoundPairs, Member};
 use super::views::Views;
 
-/// Counts of the work so far.
+/// Counts of the work of a worker, or of several.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::join) struct Counts {
     pub(super) pairs: u64,
@@ -37,7 +37,7 @@ impl std::ops::AddAssign for Counts {
     }
 }
 
-/// One worker's state.
+/// State of a worker.
 pub(in crate::join) struct Verifier<'a, T: Coordinate> {
     kernel: Kernel,
     centers: &'a Panel<T>,
@@ -50,20 +50,20 @@ pub(in crate::join) struct Verifier<'a, T: Coordinate> {
     rows: Side<T>,
     others: Side<T>,
     reach: Vec<u32>,
-    /// Pairs computed for the first part of a rule.
+    /// Pairs whose distances were computed for the first part of the rule.
     computed: Computed,
     found: FoundPairs<'a>,
     counts: Counts,
 }
 
-/// Selects the pairs of an edge whose measures add up to at most a limit.
+/// Condition that selects the pairs of an edge: the measures of both members add up to at most `limit`.
 #[derive(Debug, Clone, Copy)]
 struct Selection {
     measure: Measure,
     limit: f64,
 }
 
-/// Pairs that the kernel computed: for each row, the columns before its reach.
+/// Pairs whose distances the kernel computed. For each row, these are the pairs with the columns before its reach.
 #[derive(Default)]
 struct Computed {
     reach: Vec<u32>,
@@ -71,8 +71,9 @@ struct Computed {
 }
 
 impl Computed {
-    /// Records the pairs computed for rows and columns in these orders, including whole tiles. `reach` is the number of
-    /// columns of each row; `members` are the sizes of the two buckets.
+    /// Records the pairs that were computed for `rows` and `columns`, in these orders. `reach` is the number of
+    /// selected columns of each row; whole tiles are computed, so it is rounded up. `members` are the sizes of the two
+    /// buckets.
     fn note(&mut self, rows: &[u32], columns: &[u32], reach: &[u32], members: [usize; 2]) {
         self.reach.clear();
         self.reach.resize(members[0], 0);
@@ -91,8 +92,8 @@ impl Computed {
 }
 
 impl<'a, T: Coordinate> Verifier<'a, T> {
-    /// Creates a worker for pairs that `predicate` and `pair_filter` accept. `threshold` is the predicate in
-    /// coordinates. Pairs go to `found`.
+    /// Creates a worker that passes pairs to `found` if `predicate` and `pair_filter` accept them. `threshold` is the
+    /// threshold of the predicate, for distances between coordinates.
     pub(super) fn new(
         kernel: Kernel,
         centers: &'a Panel<T>,
@@ -123,9 +124,9 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         }
     }
 
-    /// Returns the bytes that a worker holds for buckets of at most `rows` members.
+    /// Returns the memory in bytes of a worker for buckets of at most `rows` members.
     pub(in crate::join) fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
-        // Both sides, then the reach of each row, and the pairs computed for the first part of a rule.
+        // This counts two sides, the reach of each row, and the pairs computed for the first part of a rule.
         let a_member = 2 * (4 + 8 + 4) + 4 + 8;
         Tiles::<T>::memory_bytes(rows, dimensions)
             + Views::<T>::memory_bytes(rows, dimensions)
@@ -147,16 +148,18 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         self.computed.note(&self.rows.order, &self.others.order, &self.reach, [a.len(), b.len()]);
         self.compare(a, b, |_, _| true, emit)?;
         self.select(second, visit);
-        // Pairs that both parts of the rule admit count once.
+        // A pair that both parts of the rule admit is counted as one candidate.
         self.counts.candidate_pairs -= self.admitted_by(first, visit);
-        // Pairs computed for the first part, admitted or in its tiles, must be reported only once.
+        // The distances of some pairs were already computed for the first part, even of pairs that are not admitted
+        // but in a computed tile. These pairs must not be reported again.
         let computed = std::mem::take(&mut self.computed);
         let compared = self.compare(a, b, |x, y| !computed.holds(x, y), emit);
         self.computed = computed;
         compared
     }
 
-    /// Returns the selections of the rule on an edge, for members with these residuals.
+    /// Returns the conditions by which the rule selects pairs of an edge. `residuals` is the sum of the residuals of
+    /// both buckets.
     fn selections(&self, edge: Task, residuals: f64) -> [Option<Selection>; 2] {
         let (i, j) = edge;
         let squared = self.kernel.distance(self.centers.row(i as usize), self.centers.row(j as usize));
@@ -164,7 +167,8 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         let Admission { rule, t } = self.admission;
         match t {
             None => {
-                // Rounding moves each member by at most its residual, so the threshold is widened by both residuals.
+                // Rounding moves a member by at most the residual of its bucket, so the threshold is widened by both
+                // residuals.
                 let limit = T::margin_limit(&self.threshold.widened(residuals), gap.squared);
                 [Some(Selection { measure: Measure::Margin, limit }), None]
             }
@@ -174,7 +178,7 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         }
     }
 
-    /// Computes the distances of selected pairs, and finds the result pairs for which `is_new` returns true.
+    /// Computes the distances of the selected pairs, and reports the result pairs for which `is_new` returns true.
     fn compare(
         &mut self,
         a: &LoadedBucket<T>,
@@ -189,7 +193,8 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         let rows = Ordered { members: &a.members, order: &self.rows.order };
         let columns = Ordered { members: &b.members, order: &self.others.order };
         let filter = self.pair_filter;
-        // The filter is evaluated for the few pairs that the kernel leaves, before these are decided exactly.
+        // The filter is evaluated only for the few pairs that the kernel does not exclude, before they are decided
+        // exactly.
         let is_new = |x, y| is_new(x, y) && filter.is_none_or(|filter| a.is_accepted(x, b, y, filter));
         let compared = match &mut self.found {
             FoundPairs::Pairs(batch) => self.tiles.compare(rows, columns, &self.reach, is_new, |x, y, value| {
@@ -212,7 +217,7 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         Ok(())
     }
 
-    /// Counts the selected pairs that another selection admits too.
+    /// Returns the number of selected pairs that another selection also admits.
     fn admitted_by(&mut self, other: Selection, visit: &Loaded<'_, T>) -> u64 {
         if self.reach.is_empty() {
             return 0;
@@ -226,7 +231,7 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         self.rows.order.iter().zip(&self.reach).map(of).sum()
     }
 
-    /// Selects each member with all members before it.
+    /// Selects all pairs within a bucket: each member with all members before it.
     fn select_own(&mut self, a: &LoadedBucket<T>) {
         let all = 0..a.len() as u32;
         self.reach.clear();
@@ -237,7 +242,7 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
         }
     }
 
-    /// Selects the pairs that a selection admits: for each row, a prefix of the columns.
+    /// Selects the pairs that `selection` admits. For each row, they are a prefix of the ordered columns.
     fn select(&mut self, selection: Selection, visit: &Loaded<'_, T>) {
         self.measure(selection.measure, visit);
         select(self.kernel, selection.limit, &mut self.rows, &mut self.others, &mut self.reach);

@@ -1,5 +1,5 @@
-//! Computes the distances of bucket members to other centers, for several visits at once. A bucket thus passes through
-//! the CPU caches once for all the buckets that it meets.
+//! Computes the distances between the members of a bucket and the centers of other buckets, for several tasks at once.
+//! So a bucket passes through the CPU caches once for several other buckets.
 
 use adjoin_kernels::{Kernel, PackedColumns, Panel};
 
@@ -7,29 +7,30 @@ use crate::base::geometry::Coordinate;
 use crate::execute::{Loaded, TASKS_PER_JOB};
 use crate::load::LoadedBucket;
 
-/// With fewer centers, they are processed one by one, since a tile would compute as many anyway.
+/// If a bucket has fewer centers than this to compare with, they are processed one by one: a tile would compute
+/// distances to this many anyway.
 const CENTERS_OF_A_TILE: usize = 3;
 
 /// Squared distances of the members of two buckets to each other's center, for several visits.
 pub(super) struct Views<T: Coordinate> {
     kernel: Kernel,
-    /// Distances of each visit, for both sides.
+    /// For each visit, the distances of both sides.
     distances: Vec<[Vec<T::Distance>; 2]>,
     wanted: Vec<BucketView>,
-    /// All members of a bucket, the centers to measure from, and the distances computed.
+    /// Buffers for one bucket: the numbers of its members, the centers, and the computed distances.
     order: Vec<u32>,
     centers: Vec<u32>,
     columns: PackedColumns<T>,
     tile: Vec<T::Distance>,
 }
 
-/// A bucket and a center to measure from. Sorted by bucket.
+/// A bucket, and a center to which the distances of its members are needed. The order of values is by bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct BucketView {
     bucket: u32,
     center: u32,
     visit: usize,
-    /// Side of the visit.
+    /// Side of the bucket in the visit.
     side: usize,
 }
 
@@ -46,15 +47,16 @@ impl<T: Coordinate> Views<T> {
         }
     }
 
-    /// Returns the bytes held for buckets of at most `rows` members.
+    /// Returns the memory in bytes for buckets of at most `rows` members.
     pub(super) fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
-        // Distances for both sides of each visit and in a tile, with spare capacity of growing vectors, and the order.
+        // This counts the distances of both sides of each visit and in a tile, with the spare capacity of vectors that
+        // grow, and the order.
         let a_member = 2 * 3 * TASKS_PER_JOB * size_of::<T::Distance>() + 4;
         let wanted = 2 * TASKS_PER_JOB * size_of::<BucketView>();
         (rows * a_member + wanted) as u64 + PackedColumns::<T>::bytes_for(TASKS_PER_JOB, dimensions)
     }
 
-    /// Computes the distances for some visits. Returns the number of distances.
+    /// Computes the distances for `visits`. Returns the number of distances.
     pub(super) fn look(&mut self, centers: &Panel<T>, visits: &[Loaded<'_, T>]) -> u64 {
         self.wanted.clear();
         for (visit, Loaded { task: (i, j), .. }) in
@@ -76,7 +78,7 @@ impl<T: Coordinate> Views<T> {
         computed
     }
 
-    /// Computes the distances of one bucket.
+    /// Computes the distances between the members of one bucket and all wanted centers.
     fn look_at(&mut self, bucket: &LoadedBucket<T>, centers: &Panel<T>, wanted: &[BucketView]) {
         let (rows, panel) = (bucket.len(), &bucket.members.panel);
         for &BucketView { visit, side, .. } in wanted {
@@ -102,7 +104,8 @@ impl<T: Coordinate> Views<T> {
         }
     }
 
-    /// Returns the distances for a visit: of the members of the first bucket, and of the second.
+    /// Returns the distances of the members of the first and of the second bucket of a visit, each to the other's
+    /// center.
     pub(super) fn of(&mut self, visit: usize) -> &mut [Vec<T::Distance>; 2] {
         &mut self.distances[visit]
     }

@@ -1,5 +1,6 @@
-//! Finds the threshold of the union rule that keeps the promised recall. Draws vectors, finds their true neighbors, and
-//! certifies a threshold with them. Also computes the graph of edges, since an edge that is left out costs recall too.
+//! Finds the threshold of the union rule for the promised recall. Samples vectors, finds their true neighbors, and
+//! uses them to certify a threshold. Also computes the graph of edges, since an edge that is left out reduces the
+//! recall too.
 
 use std::ops::Range;
 
@@ -19,44 +20,46 @@ use crate::truth::{
     Certification, PairSample, ROWS_MIN, Recalls, RowSample, recalls, rows_of_step, rows_to_draw, steps_to_test,
 };
 
-/// If a sample exceeds this fraction of all vectors, all are drawn instead.
+/// If a sample would exceed this fraction of all vectors, all vectors are used instead.
 const SHARE_MAX: f64 = 1.0 / 3.0;
-/// Neighbors per vector that the least budget has room for. If there are fewer, a larger sample is needed, and its
-/// memory is reserved once its size is known.
+/// Number of neighbors per vector that the smallest budget assumes. If there are fewer neighbors, a larger sample is
+/// needed. Its memory is reserved once its size is known.
 const NEIGHBORS_FORESEEN: f64 = 4.0;
-/// Numbers of centers to examine around each, narrow at first.
+/// Numbers of nearest centers to examine for each center, in successive attempts.
 const CENTERS: [usize; 3] = [128, 512, usize::MAX];
-/// How far beyond the largest threshold of a sampled pair edges are searched, as a fraction of it.
+/// Edges are searched up to the largest threshold of a sampled pair plus this fraction of it, unless a smaller
+/// threshold suffices.
 const BEYOND_LARGEST: f64 = 0.3;
 /// Purpose of the memory, for messages.
 const PURPOSE: &str = "calibrating this join";
-/// With fewer vectors, a pass over the store is not worthwhile.
+/// Minimum number of vectors per pass over the store. A pass for fewer vectors is not worthwhile.
 const CHUNK_VECTORS_MIN: u64 = 1024;
-/// Bytes of a noted neighbor in the samples of two certifications, for each time that it counts.
+/// Memory of a recorded neighbor in the samples of two certifications, in bytes, per unit of its weight.
 const CERTIFIED_NEIGHBOR_BYTES: u64 = 80;
-/// Least memory for neighbors if they may take more. Most vectors have few.
+/// Minimum memory for neighbors if they may take more. Most vectors have few neighbors.
 const NEIGHBORS_BYTES_MIN: u64 = 1 << 20;
 
-/// A rule that is ready to be used.
+/// A calibrated rule with the edges that it needs.
 pub(super) struct Calibrated {
     pub(super) graph: NearGraph,
     pub(super) t: f64,
-    /// Recall of the rule in the sample of each set, without pairs that whole tiles find beyond the rule.
+    /// Recall of the rule in the sample of each set. Does not include pairs beyond the rule that are found because
+    /// whole tiles are computed.
     pub(super) recalls: Vec<Recalls>,
-    /// Vectors that measure the recall that the join reaches.
+    /// Sampled vectors, with which the run measures the recall that it reaches.
     pub(super) watched: Watched,
-    /// Size of the sample: vectors, vectors with neighbors, and pairs.
+    /// Size of the sample: its vectors, its vectors that have neighbors, and its pairs.
     pub(super) vectors: u64,
     pub(super) vectors_with_neighbors: u64,
     pub(super) pairs: u64,
-    /// Distances to centers, and between sampled vectors and others.
+    /// Number of computed distances to centers, and between sampled vectors and others.
     pub(super) center_distances: u64,
     pub(super) sample_distances: u64,
 }
 
 /// Memory of the pass that finds neighbors.
 struct Memory {
-    /// Drawn vectors to compare at once.
+    /// Number of sampled vectors to compare in one pass.
     chunk: u64,
     /// Bytes for neighbors.
     neighbors: u64,
@@ -70,10 +73,11 @@ pub(super) struct Goal {
     pub(super) seed: u64,
 }
 
-/// Finds a threshold for a goal. Returns `None` if no sample of at most `vectors_max` vectors supports the promise.
+/// Finds a threshold that reaches the recall of `goal`. Returns `None` if no sample of at most `vectors_max` vectors
+/// suffices to certify it.
 ///
-/// A first sample shows how many neighbors a vector has, and so how large a sample is needed. Samples grow in steps, each
-/// of which contains the one before.
+/// A first sample shows how many neighbors a vector has, which determines how large a sample is needed. Samples grow
+/// in steps. Each sample contains the sample of the preceding step.
 pub(super) fn calibrate<T: Coordinate>(
     search: &NeighborSearch<'_, T>,
     goal: Goal,
@@ -90,7 +94,7 @@ pub(super) fn calibrate<T: Coordinate>(
         if step == 0 {
             steps = sampled.steps_for(goal.recall);
         }
-        // If all vectors are known, test at once.
+        // If the sample contains all vectors, it cannot grow, so it is tested at once.
         if steps.contains(&step) || sampled.is_whole() {
             let found = sampled.calibrate(search, goal, &mut spent)?;
             if found.is_some() || sampled.is_whole() {
@@ -104,14 +108,15 @@ pub(super) fn calibrate<T: Coordinate>(
 /// Size of the first sample of a calibration, in vectors per set.
 const CALIBRATION_VECTORS: u64 = ROWS_MIN;
 
-/// Estimates the number of vectors that a calibration draws if there are about `pairs` pairs.
+/// Estimates the number of vectors that a calibration samples, given the approximate number of result pairs.
 pub(super) fn vectors_foreseen(rows: u64, pairs: u64, recall: f64) -> u64 {
-    // The number of pairs is a rough guess, so the first sample decides in doubt.
+    // The number of pairs is a rough guess. In doubt, the estimate assumes that the first sample suffices.
     let neighbors = 4.0 * pairs as f64 / rows.max(1) as f64;
     if pairs == 0 { ROWS_MIN } else { rows_to_draw(rows, neighbors, recall) }
 }
 
-/// Returns the vectors that a calibration draws at its first test and at its last one, if a vector has `neighbors` neighbors.
+/// Returns the number of vectors in the samples of the first and the last test of a calibration, if a vector has
+/// `neighbors` neighbors.
 pub(super) fn vectors_drawn(rows: u64, neighbors: f64, recall: f64) -> Vec<u64> {
     let drawn = |step| match rows_of_step(step) {
         most if most as f64 > SHARE_MAX * rows as f64 => rows,
@@ -120,46 +125,49 @@ pub(super) fn vectors_drawn(rows: u64, neighbors: f64, recall: f64) -> Vec<u64> 
     steps_to_test(rows_to_draw(rows, neighbors, recall)).into_iter().map(drawn).collect()
 }
 
-/// Returns the sample size that the least budget must suffice for, drawn from `rows` rows of `sets` sets.
+/// Returns the number of sampled vectors for which the smallest budget must suffice. They are sampled from `rows` rows
+/// of `sets` sets.
 pub(super) fn vectors_in_least(rows: u64, sets: u64, recall: f64) -> u64 {
     let first = sets * CALIBRATION_VECTORS;
     if recall >= 1.0 { first } else { rows_to_draw(rows, NEIGHBORS_FORESEEN, recall).max(first) }
 }
 
-/// Returns what the neighbors of a first sample take if each of its vectors has as many as are noted.
+/// Returns the memory in bytes for the neighbors of a first sample, if each of its vectors has the maximum number of
+/// recorded neighbors.
 pub(super) fn many_neighbors_bytes(rows: u64, sets: u64) -> u64 {
     let (_, bytes) = neighbors_bytes(rows, (sets * CALIBRATION_VECTORS).min(rows));
     let noted = bytes / size_of::<Neighbor>() as u64;
     bytes + noted * (size_of::<Task>() as u64 + CERTIFIED_NEIGHBOR_BYTES)
 }
 
-/// Numbers of distances computed so far.
+/// Number of distances computed so far.
 #[derive(Debug, Clone, Copy, Default)]
 struct Distances {
     /// To centers.
     to_centers: u64,
-    /// Between drawn vectors and others.
+    /// Between sampled vectors and others.
     of_sample: u64,
 }
 
-/// A set from which vectors are drawn.
+/// A set of vectors, or the old or new rows of a set, from which vectors are sampled.
 struct Part {
     buckets: Range<u32>,
     rows: u64,
-    /// Whether its vectors have a promised recall. Others are drawn to see pairs from both sides.
+    /// Whether a recall is promised for its vectors. Other parts are sampled so that pairs can be seen from both
+    /// sides.
     promised: bool,
 }
 
-/// Drawn vectors with their neighbors, by ascending place.
+/// Sampled vectors with their neighbors, sorted by place (bucket and member).
 struct Sampled {
     parts: Vec<Part>,
     places: Vec<(u32, u32)>,
     neighbors: Vec<Neighbors>,
-    /// Number of steps drawn.
+    /// Number of steps whose samples are included.
     steps: u32,
-    /// The edges between the buckets of neighbors, ascending.
+    /// Edges between the buckets of sampled vectors and the buckets of their neighbors, in ascending order.
     edges: Vec<Task>,
-    /// Memory of the neighbors, and of these edges.
+    /// Memory of the neighbors, and of the edges.
     memory: Vec<Reservation>,
     of_edges: Option<Reservation>,
 }
@@ -183,8 +191,9 @@ impl Sampled {
         }
     }
 
-    /// Returns the number of vectors of each part in the sample of a step. All parts have the same rate, but parts with
-    /// a promised recall have at least `ROWS_MIN` vectors. If these are most vectors of a part, all are drawn.
+    /// Returns the number of vectors of each part in the sample of a step. All parts are sampled at one rate, but a
+    /// part with a promised recall has at least `ROWS_MIN` vectors. If more than `SHARE_MAX` of a part would be
+    /// sampled, all of its vectors are.
     fn draws(&self, buckets: &Buckets<'_>, step: u32) -> Vec<u64> {
         let rate = rows_of_step(step) as f64 / buckets.rows().max(1) as f64;
         let wanted = |part: &Part| {
@@ -193,14 +202,15 @@ impl Sampled {
             if wanted as f64 > SHARE_MAX * part.rows as f64 { part.rows } else { wanted }
         };
         let draws: Vec<u64> = self.parts.iter().map(wanted).collect();
-        // If all promised vectors are drawn, they show every pair, so no others are needed.
+        // If all vectors with a promised recall are sampled, every pair is seen from one of them. Then no others are
+        // needed.
         let all_promised = self.parts.iter().zip(&draws).filter(|(part, _)| part.promised);
         let seen_from_one_side = all_promised.clone().all(|(part, wanted)| *wanted == part.rows);
         let others = |(part, wanted): (&Part, u64)| if part.promised || !seen_from_one_side { wanted } else { 0 };
         self.parts.iter().zip(draws).map(others).collect()
     }
 
-    /// Returns the range of the drawn vectors of a part.
+    /// Returns the indexes of the sampled vectors of a part.
     fn of_part(&self, part: &Part) -> Range<usize> {
         within(&self.places, &part.buckets)
     }
@@ -209,12 +219,12 @@ impl Sampled {
         self.of_part(part).len() as u64 == part.rows
     }
 
-    /// Returns whether all vectors with a promised recall have been drawn.
+    /// Returns whether the sample contains all vectors with a promised recall.
     fn is_whole(&self) -> bool {
         self.parts.iter().filter(|part| part.promised).all(|part| self.is_all_of(part))
     }
 
-    /// Returns the steps at which a goal tests its sample, given the number of neighbors in the first sample.
+    /// Returns the steps at which the sample is tested, given the number of neighbors in the first sample.
     fn steps_for(&self, recall: f64) -> Vec<u32> {
         let (mut rows, mut neighbors) = (0, 0.0);
         for part in &self.parts {
@@ -231,7 +241,8 @@ impl Sampled {
         steps_to_test(needed).to_vec()
     }
 
-    /// Returns the next step at which the sample is tested, or the step that draws all vectors if that is earlier.
+    /// Returns the next step at which the sample is tested. If an earlier step already samples all vectors with a
+    /// promised recall, returns that step.
     fn next_step(&self, buckets: &Buckets<'_>, steps: &[u32], step: u32) -> u32 {
         let is_whole = |step: &u32| {
             let draws = self.draws(buckets, *step);
@@ -241,11 +252,12 @@ impl Sampled {
         steps.iter().copied().find(|next| *next > step).map_or(last, |next| next.min(last))
     }
 
-    /// Draws the vectors of all steps up to `step` and finds their neighbors. Returns the number of distances computed.
+    /// Samples the vectors of all steps up to `step`, and finds their neighbors. Returns the number of distances
+    /// computed.
     fn draw_up_to<T: Coordinate>(&mut self, search: &NeighborSearch<'_, T>, step: u32, seed: u64) -> Result<u64> {
         let mut places: Vec<(u32, u32)> = Vec::new();
         for step in self.steps..=step {
-            // Each step has a random stream of its own, so the sample of a step contains those of earlier steps.
+            // Each step has its own random stream, so the sample of a step contains the samples of all earlier steps.
             let seed = seed.wrapping_add(u64::from(step) << 32);
             let mut all = self.places.iter().chain(&places).copied().collect::<Vec<_>>();
             all.sort_unstable();
@@ -261,17 +273,18 @@ impl Sampled {
         self.find(search, places)
     }
 
-    /// Finds the neighbors of vectors and adds them to the sample.
+    /// Finds the neighbors of the vectors at `places`, and adds both to the sample. Returns the number of distances
+    /// computed.
     fn find<T: Coordinate>(&mut self, search: &NeighborSearch<'_, T>, places: Vec<(u32, u32)>) -> Result<u64> {
         let NeighborSearch { context, buckets, centers, .. } = *search;
         let count = places.len() as u64;
-        self.of_edges = None; // they are computed again
+        self.of_edges = None; // the edges are computed again below
         let held = context.budget().reserved();
         let Memory { chunk, neighbors: bytes, mut reserved } = plan_memory(search, count)?;
         let (mut found, mut computed) = (Vec::with_capacity(places.len()), 0);
         let (of_vectors, most_of_neighbors) = neighbors_bytes(buckets.rows(), count);
         let least = least_bytes::<T>(buckets, context.threads, count);
-        // With this much memory, all neighbors fit next to a chunk, which takes half of the spare memory.
+        // A refusal names a budget that holds all neighbors and a chunk. A chunk takes half of the spare memory.
         let more = most_of_neighbors - least_for_neighbors(buckets, count);
         let of_chunk = (count - CHUNK_VECTORS_MIN.min(count)) * bytes_of_drawn::<T>(buckets, context.threads);
         let refusal = || context.too_small(held + least + more + more.min(of_chunk), PURPOSE);
@@ -282,7 +295,7 @@ impl Sampled {
             computed += distances;
             found.extend(neighbors);
         }
-        // Memory that was reserved for neighbors and is not needed is returned.
+        // Memory that was reserved for neighbors but is not needed is released.
         reserved.shrink(of_vectors + (bytes - room.bytes));
         self.memory.push(reserved);
         self.add(places, found);
@@ -302,7 +315,7 @@ impl Sampled {
         (self.places, self.neighbors) = all.into_iter().unzip();
     }
 
-    /// Finds the threshold and the edges for a goal, if this sample supports it.
+    /// Finds the threshold and the edges for a goal. Returns `None` if this sample is too small to certify the goal.
     fn calibrate<T: Coordinate>(
         &self,
         search: &NeighborSearch<'_, T>,
@@ -312,12 +325,12 @@ impl Sampled {
         let (every_edge, recall) = (self.certification(search.buckets, None), goal.recall);
         let largest = every_edge.largest_threshold();
         let farther = if largest.is_finite() { largest + BEYOND_LARGEST * largest.abs() } else { largest };
-        // If the largest threshold does not pass, no smaller one does.
+        // If the largest threshold cannot be certified, no smaller one can.
         if !every_edge.certifies(largest, recall) {
             return Ok(None);
         }
-        // Edges that are left out cost recall, which a larger threshold compensates. An edge with few pairs exists only
-        // from a larger threshold on than each of its pairs needs.
+        // Edges that are left out reduce the recall, and a larger threshold compensates this. For an edge with few
+        // pairs, the threshold at which the edge exists may be larger than the thresholds that its pairs need.
         let stricter = every_edge.least_threshold(1.0 - (1.0 - recall) / 3.0, largest);
         let mut t = reach_of(stricter.unwrap_or(farther));
         for (number, centers) in CENTERS.into_iter().enumerate() {
@@ -327,7 +340,7 @@ impl Sampled {
             if let Some(t) = certification.least_threshold(recall, t) {
                 return self.settle(search, goal, graph, &certification, t, *spent).map(Some);
             }
-            // The next attempt includes edges that only a larger threshold admits.
+            // The next attempt also includes edges that only a larger threshold admits.
             t = reach_of(farther);
             if number > 0 && centers >= search.centers.rows() {
                 break;
@@ -336,7 +349,7 @@ impl Sampled {
         Ok(None)
     }
 
-    /// Returns the result for a threshold.
+    /// Returns the result for the certified threshold `t`.
     fn settle<T: Coordinate>(
         &self,
         search: &NeighborSearch<'_, T>,
@@ -372,12 +385,13 @@ impl Sampled {
         })
     }
 
-    /// Returns the certification of thresholds. Neighbors on edges that the graph lacks are never found.
+    /// Returns a certification that tests thresholds with this sample. If `graph` is given and lacks an edge,
+    /// neighbors on that edge count as never found.
     fn certification(&self, buckets: &Buckets<'_>, graph: Option<&NearGraph>) -> Certification {
         let promised: Vec<&Part> = self.parts.iter().filter(|part| part.promised).collect();
         let sets = promised.iter().map(|part| self.rows(buckets, graph, self.of_part(part), self.is_all_of(part)));
         let sets: Vec<RowSample> = sets.collect();
-        // If all vectors of one set are drawn, they show every pair.
+        // If all vectors of one set are sampled, they show every pair.
         let pairs = match promised.iter().position(|part| self.is_all_of(part)) {
             Some(whole) => {
                 let drawn: Vec<usize> = self.of_part(promised[whole]).collect();
@@ -395,7 +409,8 @@ impl Sampled {
         Certification { sets, pairs }
     }
 
-    /// Selects drawn vectors of all parts at the same rate: the smallest fraction drawn from any part.
+    /// Selects sampled vectors of all parts at one rate: the smallest fraction at which any part was sampled. Returns
+    /// their indexes.
     fn at_one_rate(&self) -> Vec<usize> {
         let rates = self.parts.iter().filter(|part| part.rows > 0);
         let rate = rates.map(|part| self.of_part(part).len() as f64 / part.rows as f64).fold(1.0, f64::min);
@@ -409,9 +424,10 @@ impl Sampled {
         some.collect()
     }
 
-    /// Collects some of the drawn vectors, by their indices. Each pair counts as often as in the recall of the set.
+    /// Returns the sampled vectors with the indexes `of`, for the recall per vector. Pairs count by weight, as in the
+    /// recall of the set. `whole` states that these are all vectors of the set.
     fn rows(&self, buckets: &Buckets<'_>, graph: Option<&NearGraph>, of: Range<usize>, whole: bool) -> RowSample {
-        // If not all neighbors are noted, the sample is random after all.
+        // If some neighbors were not recorded, the recorded ones are a random sample, so the result is one too.
         let weight = |neighbor: &Neighbor| buckets.pair_weight(neighbor.bucket);
         let are_noted = |found: &Neighbors| found.count == found.noted.iter().map(weight).sum::<u64>();
         let whole = whole && self.neighbors[of.clone()].iter().all(are_noted);
@@ -420,7 +436,8 @@ impl Sampled {
         sample
     }
 
-    /// Adds a drawn vector to a sample if it has neighbors, which count by weight or once each.
+    /// Adds sampled vector `k` to `sample` if it has neighbors. If `weighted`, neighbors count by weight, otherwise
+    /// once each.
     fn push(&self, sample: &mut RowSample, buckets: &Buckets<'_>, graph: Option<&NearGraph>, k: usize, weighted: bool) {
         let (found, (bucket, _)) = (&self.neighbors[k], self.places[k]);
         if found.count == 0 {
@@ -437,8 +454,9 @@ impl Sampled {
         sample.push(count, all.flat_map(|(t, weight)| std::iter::repeat_n(t, weight)));
     }
 
-    /// Returns the sample of pairs of these drawn vectors, out of `population` rows. Their neighbors count by weight or
-    /// once each. Partners are numbered in the order in which neighbors are noted.
+    /// Returns the sample of the pairs of these sampled vectors, which represent `population` rows. If `weighted`,
+    /// pairs count by weight, otherwise once each. Partners are numbered in the order in which neighbors were
+    /// recorded.
     fn pair_sample(
         &self,
         buckets: &Buckets<'_>,
@@ -459,13 +477,13 @@ impl Sampled {
     }
 }
 
-/// Returns the range of ascending places that belong to some buckets.
+/// Returns the range of `places` that belong to `buckets`. Places must be in ascending order.
 fn within(places: &[(u32, u32)], buckets: &Range<u32>) -> Range<usize> {
     let before = |end: u32| places.partition_point(|&(bucket, _)| bucket < end);
     before(buckets.start)..before(buckets.end)
 }
 
-/// Returns the edges between the buckets of vectors and of their neighbors, ascending.
+/// Returns the edges between the buckets of vectors and the buckets of their neighbors, in ascending order.
 fn edges_between(places: &[(u32, u32)], neighbors: &[Neighbors]) -> Vec<Task> {
     let noted = neighbors.iter().map(|found| found.noted.len()).sum();
     let mut edges = Vec::with_capacity(noted);
@@ -478,8 +496,8 @@ fn edges_between(places: &[(u32, u32)], neighbors: &[Neighbors]) -> Vec<Task> {
     edges
 }
 
-/// Returns the threshold up to which edges are needed, given the threshold of a sample: slightly more, as noted numbers
-/// are rounded up.
+/// Returns the threshold up to which edges are needed, given the threshold `t` of a sample. It is slightly larger than
+/// `t`, since recorded thresholds are rounded up.
 fn reach_of(t: f64) -> f64 {
     match t {
         t if t.is_finite() => t + 1e-4 * t.abs() + f64::from(f32::MIN_POSITIVE),
@@ -487,16 +505,16 @@ fn reach_of(t: f64) -> f64 {
     }
 }
 
-/// Plans the pass by the available memory.
+/// Divides the available memory between sampled vectors and neighbors.
 fn plan_memory<T: Coordinate>(search: &NeighborSearch<'_, T>, count: u64) -> Result<Memory> {
     let NeighborSearch { context, buckets, .. } = *search;
-    // A budget that is too small is refused with the memory of the whole step, not of its first part.
+    // If the budget is too small, the error names the memory of the whole step, not only of its first part.
     drop(context.reserve(least_bytes::<T>(buckets, context.threads, count), PURPOSE)?);
     let least = least_for_finding::<T>(buckets, context.threads, count) + search.read_ahead;
     let spare = context.budget().free().saturating_sub(least);
     let per_vector = bytes_of_drawn::<T>(buckets, context.threads);
     let chunk_least = CHUNK_VECTORS_MIN.min(count);
-    // Half of the spare memory is for more vectors at once, the rest for neighbors.
+    // One half of the spare memory is for more vectors per pass, the other half for neighbors.
     let chunk = (chunk_least + spare / 2 / per_vector).clamp(chunk_least, count);
     let more = (chunk - chunk_least) * per_vector;
     let least_for_neighbors = least_for_neighbors(buckets, count);
@@ -505,8 +523,8 @@ fn plan_memory<T: Coordinate>(search: &NeighborSearch<'_, T>, count: u64) -> Res
     Ok(Memory { chunk, neighbors, reserved: context.reserve(bytes, PURPOSE)? })
 }
 
-/// Returns the least bytes for drawing `count` vectors, finding their neighbors, and finding edges, without the
-/// centers.
+/// Returns the least memory in bytes for sampling `count` vectors, finding their neighbors, and finding edges. Does
+/// not include the centers.
 pub(super) fn least_bytes<T: Coordinate>(buckets: &Buckets<'_>, threads: usize, count: u64) -> u64 {
     let count = count.min(buckets.rows());
     let finding = least_for_finding::<T>(buckets, threads, count);
@@ -516,7 +534,7 @@ pub(super) fn least_bytes<T: Coordinate>(buckets: &Buckets<'_>, threads: usize, 
     finding.max(edges) + least_read_ahead(buckets.extents(), false)
 }
 
-/// Returns the least bytes for drawing `count` vectors and finding their neighbors, without read-ahead.
+/// Returns the least memory in bytes for sampling `count` vectors and finding their neighbors, without read-ahead.
 fn least_for_finding<T: Coordinate>(buckets: &Buckets<'_>, threads: usize, count: u64) -> u64 {
     let dimensions = buckets.space().dimensions();
     let a_worker = Comparison::<T>::memory_bytes(buckets.rows_max(), dimensions);
@@ -528,19 +546,19 @@ fn least_for_finding<T: Coordinate>(buckets: &Buckets<'_>, threads: usize, count
         + CHUNK_VECTORS_MIN.min(count) * bytes_of_drawn::<T>(buckets, threads)
 }
 
-/// Returns the least bytes for the neighbors of `count` vectors.
+/// Returns the least memory in bytes for the neighbors of `count` vectors.
 fn least_for_neighbors(buckets: &Buckets<'_>, count: u64) -> u64 {
     neighbors_bytes(buckets.rows(), count).1.min(NEIGHBORS_BYTES_MIN)
 }
 
-/// Returns the bytes per drawn vector while neighbors are searched.
+/// Returns the memory in bytes per sampled vector while neighbors are searched.
 fn bytes_of_drawn<T: Coordinate>(buckets: &Buckets<'_>, threads: usize) -> u64 {
     DrawnVectors::<T>::memory_bytes(buckets, 1)
         + DrawnGroups::<T>::bytes_a_vector(buckets.space().dimensions())
         + threads as u64 * Comparison::<T>::BYTES_A_VECTOR
 }
 
-/// Returns the bytes for reading ahead during a calibration.
+/// Returns the memory in bytes for read-ahead during a calibration, out of `free` bytes.
 pub(super) fn calibration_read_ahead(extents: &[Extent], free: u64) -> u64 {
     read_ahead_bytes(extents, false, free / 4)
 }

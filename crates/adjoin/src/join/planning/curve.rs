@@ -1,4 +1,4 @@
-//! Estimates how many neighbors a vector has by threshold, to help users choose one.
+//! Estimates how many neighbors a vector has at each threshold, which helps users choose a threshold.
 
 use adjoin_kernels::{PackedColumns, Panel};
 
@@ -11,17 +11,17 @@ use crate::load::{BucketPass, Buckets, DrawnVectors, draw_places, least_read_ahe
 use crate::store::Store;
 use crate::truth::DistanceHistogram;
 
-/// Vectors to compare with all others.
+/// Number of sampled vectors, which are compared with all others.
 const VECTORS: u64 = 256;
-/// Drawn vectors passed to the kernel at once.
+/// Number of sampled vectors per call of the kernel.
 const BLOCK: usize = 32;
-/// Numbers of neighbors to return thresholds for.
+/// Numbers of neighbors per vector for which thresholds are returned.
 const NEIGHBORS: [f64; 5] = [0.1, 1.0, 10.0, 100.0, 1000.0];
 
 impl Store {
-    /// Returns approximate thresholds at which a vector has certain numbers of neighbors on average, as (neighbors,
-    /// threshold). Thresholds are distances or similarities, according to the store's metric. Numbers that the set cannot
-    /// reach are left out.
+    /// Returns the approximate thresholds at which a vector has certain numbers of neighbors on average. The result
+    /// has pairs of a number of neighbors and a threshold, which is a distance or a similarity according to the metric
+    /// of the store. Numbers that the set cannot reach are left out.
     ///
     /// # Errors
     /// Fails if the store cannot be read or the budget is too small.
@@ -45,7 +45,7 @@ impl Store {
     }
 }
 
-/// Counts the distances of all vectors from the drawn ones.
+/// Computes a histogram of the distances between all vectors and the sampled ones.
 fn count<T: Coordinate>(context: &Context, buckets: &Buckets<'_>, seed: u64) -> Result<DistanceHistogram> {
     let (vectors, extents) = (buckets.vectors(), buckets.extents());
     let rows = buckets.rows_max();
@@ -78,6 +78,6 @@ fn count<T: Coordinate>(context: &Context, buckets: &Buckets<'_>, seed: u64) -> 
         Ok(())
     })?;
     let mut counts = total.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    counts.leave_out_zeros(drawn.len() as u64); // each vector with itself
+    counts.leave_out_zeros(drawn.len() as u64); // the distance of each vector to itself
     Ok(counts)
 }

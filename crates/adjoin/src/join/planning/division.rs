@@ -1,4 +1,4 @@
-//! Computes and divides the memory of a join.
+//! Computes the memory of a join, and divides it among the parts of a run.
 
 use adjoin_kernels::Panel;
 
@@ -14,7 +14,8 @@ use crate::sink::PairWriter;
 use crate::source::IdKind;
 use crate::store::format::Extent;
 
-/// Returns the least memory of a join, whether floats are rounded or not. Drawn vectors decide that later.
+/// Returns the least memory of a join in bytes. It suffices no matter whether floats are rounded, which is decided
+/// later with sampled vectors.
 pub(super) fn least_of_any(buckets: &Buckets<'_>, options: &JoinOptions, with_ids: bool) -> u64 {
     let of_bytes = least::<u8>(buckets, options, with_ids, 1);
     if !buckets.space().is_of_floats() {
@@ -23,11 +24,11 @@ pub(super) fn least_of_any(buckets: &Buckets<'_>, options: &JoinOptions, with_id
     of_bytes.max(least::<f32>(buckets, options, with_ids, 1)).max(coding_bytes(buckets))
 }
 
-/// Returns a bound on the memory of a join, whatever its planning finds. Early refusals name it. It includes a
-/// calibration, which may not be needed, and some edges per bucket.
+/// Returns an upper bound on the memory of a join in bytes, which holds for most results of planning. A refusal before
+/// planning names it. It includes a calibration, which may not be needed, and an assumed number of edges per bucket.
 pub(super) fn advised(buckets: &Buckets<'_>, options: &JoinOptions, with_ids: bool) -> u64 {
     let count = buckets.extents().len() as u64;
-    // Few buckets have fewer edges, since there are no more edges than pairs of buckets.
+    // There are never more edges than pairs of buckets.
     let edges = (count * count / 2).min(count * EDGES_A_BUCKET) * EDGE_BYTES;
     let of_writer = if with_ids { kept_of_pairs(buckets.rows(), id_bytes_of(buckets)) } else { 0 };
     let edges = edges + of_writer + of_many_neighbors(buckets, options);
@@ -39,33 +40,33 @@ pub(super) fn advised(buckets: &Buckets<'_>, options: &JoinOptions, with_ids: bo
     edges + of_bytes.max(of_floats).max(coding_bytes(buckets))
 }
 
-/// Edges per bucket in a bound on the memory of a join, and bytes per edge, in the graph and in the schedule.
+/// Number of edges per bucket that a bound on the memory assumes, and bytes per edge in the graph and the schedule.
 pub(super) const EDGES_A_BUCKET: u64 = 32;
 pub(super) const EDGE_BYTES: u64 = 16;
-/// Pairs that such a bound counts, and for each row.
+/// Number of result pairs that a bound on the memory assumes, and the additional number for each row.
 const PAIRS: u64 = 4 << 20;
 const PAIRS_A_ROW: u64 = 32;
 
-/// Returns what a result is expected to keep of its pairs until its file ends.
+/// Returns the expected memory in bytes that a result holds about its pairs until its file is complete.
 pub(super) fn kept_of_pairs(rows: u64, id_bytes: u64) -> u64 {
     PairWriter::metadata_bytes(PAIRS + PAIRS_A_ROW * rows, id_bytes)
 }
 
-/// Mean bytes of an id.
+/// Returns the mean bytes of an id.
 fn id_bytes_of(buckets: &Buckets<'_>) -> u64 {
     buckets.extents().iter().map(|extent| extent.id_bytes).sum::<u64>() / buckets.rows().max(1)
 }
 
-/// Bytes of a calibration whose vectors have very many neighbors.
+/// Returns the memory in bytes of a calibration whose vectors have very many neighbors.
 fn of_many_neighbors(buckets: &Buckets<'_>, options: &JoinOptions) -> u64 {
-    // No recall needs to be measured, so no vectors are drawn.
+    // The recall need not be measured, so no vectors are sampled.
     if options.aim == JoinEffort::Every || options.rule.is_some_and(Rule::is_exact) {
         return 0;
     }
     calibration::many_neighbors_bytes(buckets.rows(), buckets.promised().len() as u64)
 }
 
-/// Returns the least memory of a join with `threads` threads, whatever its passes over the buckets find.
+/// Returns the least memory in bytes of a join with `threads` threads, for any result of its passes over the buckets.
 pub(super) fn least<T: Coordinate>(
     buckets: &Buckets<'_>,
     options: &JoinOptions,
@@ -73,7 +74,7 @@ pub(super) fn least<T: Coordinate>(
     threads: usize,
 ) -> u64 {
     let sizes = sizes::<T>(buckets, with_ids);
-    let tasks = buckets.extents().len() as u64; // each bucket with itself
+    let tasks = buckets.extents().len() as u64; // at least the comparison of each bucket with itself
     let run = needs::<T>(buckets, &sizes, with_ids, RunSize { tasks, results: 0 }, sizes.two_largest())
         .least(threads, Policy::Lru);
     let pass = match options.rule {
@@ -81,11 +82,11 @@ pub(super) fn least<T: Coordinate>(
         _ => margins::least_bytes::<T>(threads, buckets),
     };
     let planning = pass.max(PairSample::<T>::memory_bytes(buckets));
-    // The run follows the planning, so the larger of both counts.
+    // The run follows the planning, so only the larger of both counts.
     run.max(centers_bytes::<T>(buckets) + planning)
 }
 
-/// Returns the least memory of a join, including a calibration if one may be needed.
+/// Returns the least memory of a join in bytes, including a calibration if one may be needed.
 pub(super) fn least_to_calibrate<T: Coordinate>(
     buckets: &Buckets<'_>,
     options: &JoinOptions,
@@ -101,7 +102,7 @@ pub(super) fn least_to_calibrate<T: Coordinate>(
     least.max(centers_bytes::<T>(buckets) + pass)
 }
 
-/// Returns the least memory of the first step of a calibration, without the centers.
+/// Returns the least memory in bytes of the first step of a calibration, without the centers.
 fn least_of_calibration<T: Coordinate>(buckets: &Buckets<'_>, aim: JoinEffort, threads: usize) -> u64 {
     let vectors = vectors_in_least(buckets.rows(), buckets.promised().len() as u64, aim.target());
     calibration::least_bytes::<T>(buckets, threads, vectors)
@@ -121,12 +122,12 @@ pub(super) fn sizes<T: Coordinate>(buckets: &Buckets<'_>, with_ids: bool) -> Buc
     }
 }
 
-/// Bytes of stacks, and of freed small blocks that the system's allocator keeps per thread: for the calling thread and
-/// the reader together, and for each worker.
+/// Bytes of thread stacks, and of freed small blocks that the allocator of the system keeps per thread.
+/// `THREADS_BYTES` is for the calling thread and the reader together, `WORKER_BYTES` for each worker.
 pub(super) const THREADS_BYTES: u64 = 640 << 10;
 pub(super) const WORKER_BYTES: u64 = 384 << 10;
 
-/// Returns the bytes held for all buckets during a run, loaded or not:
+/// Returns the memory in bytes that a run holds for all buckets, no matter whether they are loaded:
 /// - the table of the cache and its steps,
 /// - the steps again, which the reader simulates if future uses are not known,
 /// - sizes on disk and in memory, and

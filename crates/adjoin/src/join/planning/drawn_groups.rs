@@ -1,4 +1,5 @@
-//! Groups drawn vectors that are near each other, so that one bound excludes members of a bucket for all of a group.
+//! Groups sampled vectors that are near each other, so that one bound can exclude members of a bucket for a whole
+//! group.
 
 use std::ops::Range;
 
@@ -7,19 +8,20 @@ use adjoin_kernels::{Kernel, Panel};
 use crate::base::geometry::Coordinate;
 use crate::load::DrawnVectors;
 
-/// Drawn vectors of a group. With fewer, the bound is tighter, but members are measured from and sorted for more pivots.
+/// Number of sampled vectors per group. Smaller groups have tighter bounds, but there are more pivots for which
+/// distances to members are computed and sorted.
 pub(super) const GROUP_VECTORS: usize = 128;
 
-/// Drawn vectors in groups of consecutive ones. Buckets are stored in the order of a tree of their centers, so these are
-/// near each other.
+/// Sampled vectors, divided into groups of consecutive ones. Buckets are stored in the order of a tree of their
+/// centers, so consecutive vectors are near each other.
 pub(super) struct DrawnGroups<T: Coordinate> {
     /// The mean of each group.
     pub(super) pivots: Panel<T>,
-    /// Squared distance of each drawn vector to the pivot of its group.
+    /// Squared distance of each sampled vector to the pivot of its group.
     own: Vec<T::Distance>,
 }
 
-/// Some drawn vectors of one group.
+/// Some of the sampled vectors of one group.
 pub(super) struct DrawnGroup {
     /// Row of the pivot.
     pub(super) pivot: u32,
@@ -43,18 +45,18 @@ impl<T: Coordinate> DrawnGroups<T> {
         Self { pivots, own }
     }
 
-    /// Returns the bytes per drawn vector, rounded up.
+    /// Returns the memory in bytes per sampled vector, rounded up.
     pub(super) fn bytes_a_vector(dimensions: usize) -> u64 {
         Panel::<T>::bytes_for(1, dimensions).div_ceil(GROUP_VECTORS as u64) + size_of::<T::Distance>() as u64
     }
 
-    /// Returns the bytes that are held for any number of vectors: the pivot of a last, smaller group, and the sums of a
-    /// mean.
+    /// Returns the memory in bytes that does not depend on the number of vectors: the pivot of a last, smaller group,
+    /// and the sums for a mean.
     pub(super) fn least_bytes(dimensions: usize) -> u64 {
         Panel::<T>::bytes_for(1, dimensions) + (dimensions * size_of::<T::Sum>()) as u64
     }
 
-    /// Returns the groups of some drawn vectors.
+    /// Returns the groups of a range of sampled vectors. The first and the last group may be incomplete.
     pub(super) fn of(&self, vectors: Range<usize>) -> impl Iterator<Item = DrawnGroup> {
         let pivots = vectors.start / GROUP_VECTORS..vectors.end.div_ceil(GROUP_VECTORS);
         let group = move |pivot| DrawnGroup { pivot: pivot as u32, vectors: group_of(pivot, &vectors) };
@@ -62,13 +64,13 @@ impl<T: Coordinate> DrawnGroups<T> {
         groups.filter(|group| !group.vectors.is_empty())
     }
 
-    /// Returns the squared distance of a drawn vector to the pivot of its group.
+    /// Returns the squared distance of a sampled vector to the pivot of its group.
     pub(super) fn own(&self, vector: usize) -> T::Distance {
         self.own[vector]
     }
 }
 
-/// Returns the vectors of a group among `vectors`.
+/// Returns the part of the range `vectors` that belongs to group `pivot`.
 fn group_of(pivot: usize, vectors: &Range<usize>) -> Range<usize> {
     let start = pivot * GROUP_VECTORS;
     start.max(vectors.start)..(start + GROUP_VECTORS).min(vectors.end)

@@ -1,5 +1,5 @@
-//! Brings together the two sides of each edge. A bucket produces sides towards many others, and an edge needs both of
-//! its sides.
+//! Brings the two sides of each edge together. A pass over a bucket produces one side of each of its edges. An edge is
+//! computed from both of its sides.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -13,13 +13,14 @@ use crate::base::workers::map_items;
 use crate::plan::{EdgeSide, Task};
 use crate::store::{PartitionSizes, Partitions, Records};
 
-/// Collects the sides of edges. Buckets are divided into stripes, and a cell holds the sides between two stripes, in
-/// both directions. Consecutive cells share a partition. Sides that do not fit in memory go to a temporary file.
+/// Collects the sides of edges. Buckets are divided into stripes. A cell holds the sides of all edges between two
+/// stripes, in both directions. Consecutive cells are stored in one partition. Sides that do not fit in memory are
+/// written to a temporary file.
 pub(super) struct EdgeSides<'a, S> {
     context: &'a Context,
     grid: Grid,
     partitions: usize,
-    /// Bytes of sides to process at a time.
+    /// Bytes of sides to process at once.
     looked_at: u64,
     taken: Mutex<Taken>,
     of: PhantomData<S>,
@@ -52,8 +53,8 @@ impl<'a, S: EdgeSide> EdgeSides<'a, S> {
     /// Creates an empty collection that uses `memory` bytes.
     pub(super) fn new(context: &'a Context, buckets: u32, memory: u64) -> Self {
         let buckets = u64::from(buckets);
-        // An eighth is for the counts of cells, and a quarter for cells being processed: a cell is that large if every
-        // bucket is near every other.
+        // One eighth of the memory is for the counts of cells, and one quarter for the cells being processed. The
+        // number of stripes is such that a cell fits there even if all buckets are near each other.
         let (held, looked_at, most) = (memory / 8 * 5, memory / 4, memory / 8 / size_of::<u32>() as u64);
         let all = buckets * buckets * size_of::<S>() as u64;
         let stripes = ((2 * all).div_ceil(looked_at.max(1)).isqrt() + 1).min((2 * most).isqrt().max(1));
@@ -65,7 +66,7 @@ impl<'a, S: EdgeSide> EdgeSides<'a, S> {
         Self { context, grid, partitions: sizes.partitions, looked_at, taken, of: PhantomData }
     }
 
-    /// Adds the sides of a bucket.
+    /// Adds sides of edges of a bucket.
     pub(super) fn take(&self, sides: impl Iterator<Item = S>) -> Result<()> {
         let Taken { sides: partitions, cells } = &mut *lock(&self.taken);
         for side in sides {
@@ -76,7 +77,7 @@ impl<'a, S: EdgeSide> EdgeSides<'a, S> {
         Ok(())
     }
 
-    /// Ends the collection and returns the sides.
+    /// Ends the collection, and returns the collected sides.
     pub(super) fn gather(self) -> Result<Gathered<S>> {
         let Self { context, grid, partitions, looked_at, taken, .. } = self;
         let Taken { sides, cells } = taken.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -85,23 +86,23 @@ impl<'a, S: EdgeSide> EdgeSides<'a, S> {
     }
 }
 
-/// All sides.
+/// All collected sides of edges.
 pub(super) struct Gathered<S> {
     cancel: Cancel,
     grid: Grid,
     partitions: usize,
-    /// Number of sides to process at a time.
+    /// Number of sides to process at once.
     most: usize,
     records: Records,
     cells: Vec<u32>,
     of: PhantomData<S>,
 }
 
-/// Cells to process at a time.
+/// Cells that are processed at once.
 struct Group {
     partition: usize,
     cells: Range<usize>,
-    /// Number of their sides.
+    /// Number of sides in these cells.
     sides: usize,
 }
 
@@ -111,12 +112,12 @@ impl<S: EdgeSide> Gathered<S> {
         self.cells.iter().map(|&count| count as usize).sum()
     }
 
-    /// Returns the bytes of the sides in memory, including those needed to read them.
+    /// Returns the memory in bytes of the sides, including the buffer for reading them.
     pub(super) fn bytes(&self) -> u64 {
         self.records.held_bytes() + (self.most * size_of::<S>() + size_of_val(&*self.cells)) as u64
     }
 
-    /// Passes all sides to `take`. Both sides of an edge are in the same slice, next to each other.
+    /// Passes all sides to `take`, in slices. Both sides of an edge are adjacent in one slice.
     pub(super) fn each(&self, mut take: impl FnMut(&[S]) -> Result<()>) -> Result<()> {
         let mut sides = Vec::new();
         self.groups().iter().try_for_each(|group| {
@@ -126,8 +127,8 @@ impl<S: EdgeSide> Gathered<S> {
         })
     }
 
-    /// Processes all sides on several threads, each of which holds as many sides at once as [`Gathered::each`] does.
-    /// Returns the results of `work` in the order of edges.
+    /// Passes all sides to `work`, on several threads. Each thread holds as many sides at once as [`Gathered::each`].
+    /// Returns the results in the order of edges.
     pub(super) fn map<R: Send>(&self, threads: usize, work: impl Fn(&[S]) -> R + Sync) -> Result<Vec<R>> {
         let groups = self.groups();
         map_items(threads, groups.len(), &self.cancel, Vec::new, |sides, group| {
@@ -136,7 +137,7 @@ impl<S: EdgeSide> Gathered<S> {
         })
     }
 
-    /// Returns the bytes that [`Gathered::map`] holds in addition to [`Gathered::bytes`].
+    /// Returns the memory in bytes of [`Gathered::map`], in addition to [`Gathered::bytes`].
     pub(super) fn bytes_of_map(&self, threads: usize) -> u64 {
         ((threads.max(1) - 1) * self.most * size_of::<S>()) as u64
     }
@@ -163,20 +164,20 @@ impl<S: EdgeSide> Gathered<S> {
             Ok(())
         })?;
         assert_eq!(sides.len(), *count, "all counted sides were read");
-        // The two sides of an edge become adjacent, in an order that does not depend on threads.
+        // After the sort, the two sides of an edge are adjacent, and the order does not depend on threads.
         sides.sort_unstable_by_key(|side| (side.edge(), side.direction().0));
         Ok(())
     }
 }
 
-/// Allocates a vector for the edges of `sides` sides, as far as the free memory allows. Unused capacity is never
-/// touched, while a growing vector would exist twice.
+/// Allocates a vector with capacity for the edges of `sides` sides, limited by the free memory. Unused capacity is
+/// never touched, so it takes no memory. A vector that grows would exist twice.
 pub(super) fn room_for_edges<E>(context: &Context, sides: usize) -> Vec<E> {
     Vec::with_capacity(sides.min(context.budget().free() as usize / size_of::<E>()))
 }
 
-/// Groups consecutive cells so that a group has at most `most` sides, unless a single cell has more. Returns the number
-/// of sides of each group.
+/// Groups consecutive cells. A group has at most `most` sides, unless a single cell has more. Returns the cells and
+/// the number of sides of each group.
 fn groups(cells: &[u32], of: Range<usize>, most: usize) -> Vec<(Range<usize>, usize)> {
     let mut groups: Vec<(Range<usize>, usize)> = Vec::new();
     for cell in of {
@@ -195,7 +196,7 @@ mod tests {
     use crate::base::random::Random;
     use crate::plan::LeastMargin;
 
-    /// With little memory, many cells share a partition, which is processed in parts.
+    /// If memory is short, many cells share a partition, which is processed in parts.
     #[test]
     fn edge_sides_are_grouped_within_memory() {
         let (buckets, context) = (3_000, Context::default());

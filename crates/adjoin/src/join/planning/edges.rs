@@ -1,4 +1,4 @@
-//! Finds the edges of a plan: by the requested rule, or by the cheapest rule that keeps the promised recall.
+//! Finds the edges of a plan. Uses the requested rule, or the cheapest rule that reaches the promised recall.
 
 use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
@@ -20,10 +20,11 @@ use crate::join::watched::{Watched, of_sets};
 use crate::load::{self, Buckets, read_ahead_bytes};
 use crate::plan::{BucketGraph, Choice, Facts, Rule, RuleTarget, Weights, choose, pair_threshold};
 
-/// Most memory for margins in transit. More is unnecessary, since margins are spilled to disk in large pieces.
+/// Maximum memory for margins that are being collected. More is useless, since margins are spilled to disk in large
+/// pieces.
 const MARGIN_BYTES_MAX: u64 = 32 << 20;
 
-/// The edges of a plan, and facts about the rule that they are for.
+/// The edges of a plan, and facts about the rule by which they were found.
 pub(super) struct Edges {
     pub(super) graph: BucketGraph,
     /// Memory of the graph.
@@ -49,7 +50,8 @@ pub(super) struct Passes<'a, T: Coordinate> {
     _memory: Reservation,
 }
 
-/// Chooses how to round floats to bytes, by drawn vectors. Returns `None` if rounding would blur the threshold.
+/// Chooses a rounding of floats to bytes with the help of sampled vectors. Returns `None` if the rounding errors would
+/// be too large compared with the threshold.
 pub(super) fn fit_coding(context: &Context, buckets: &Buckets<'_>, options: &JoinOptions) -> Result<Option<Coding>> {
     let eps = Threshold::new(options.predicate, buckets.space()).distance;
     let coding = load::fit_coding(context, buckets, options.seed, PURPOSE)?;
@@ -57,7 +59,7 @@ pub(super) fn fit_coding(context: &Context, buckets: &Buckets<'_>, options: &Joi
 }
 
 impl<'a, T: Coordinate> Passes<'a, T> {
-    /// Reads the centers.
+    /// Reads the centers, and creates the passes.
     pub(super) fn new(
         context: &'a Context,
         buckets: &'a Buckets<'a>,
@@ -69,7 +71,7 @@ impl<'a, T: Coordinate> Passes<'a, T> {
         Ok(Self { context, buckets, options, threshold, centers, _memory: memory })
     }
 
-    /// Returns the edges by the requested rule, or by the cheapest rule that keeps the promised recall.
+    /// Returns the edges of the requested rule, or of the cheapest rule that reaches the promised recall.
     pub(super) fn edges(&self) -> Result<Edges> {
         let Self { options, .. } = *self;
         let target = options.aim.target();
@@ -102,7 +104,7 @@ impl<'a, T: Coordinate> Passes<'a, T> {
                     Choice::Exact => self.exact(),
                     Choice::Calibrated { sample_max } => match self.calibrated(target, sample_max)? {
                         Some(edges) => Ok(edges),
-                        // No sample supports the promise, so every pair is found instead.
+                        // No sample suffices to certify the recall, so every pair is found instead.
                         None => self.exact(),
                     },
                 }
@@ -125,8 +127,8 @@ impl<'a, T: Coordinate> Passes<'a, T> {
         Ok(pairs.facts(self.threshold, self.buckets.space().residual_seen(), recall))
     }
 
-    /// Returns the edges of the union rule with a threshold that reaches a recall; `None` if no sample of at most
-    /// `vectors_max` vectors supports the promise.
+    /// Returns the edges of the union rule, with a threshold that reaches a recall. Returns `None` if no sample of at
+    /// most `vectors_max` vectors suffices to certify the recall.
     fn calibrated(&self, recall: f64, vectors_max: u64) -> Result<Option<Edges>> {
         let watch = Stopwatch::start();
         let search = self.search();
@@ -166,7 +168,7 @@ impl<'a, T: Coordinate> Passes<'a, T> {
         })
     }
 
-    /// Returns the edges of the rule that misses no pair.
+    /// Returns the edges of the exact rule, which misses no pair.
     fn exact(&self) -> Result<Edges> {
         let rule = Rule::MarginSum;
         let Graph { graph, memory, center_distances } = self.exact_graph()?;
@@ -191,7 +193,7 @@ impl<'a, T: Coordinate> Passes<'a, T> {
     }
 
     /// Estimates the number of pairs that a rule admits, and the number of result pairs. `admits` returns whether the
-    /// rule admits a pair of different buckets.
+    /// rule admits a pair of vectors of different buckets.
     fn predict(&self, pairs: &PairSample<T>, admits: impl Fn(&DrawnPair) -> bool) -> (u64, u64) {
         let [others] = pairs.expect(|pair| [admits(pair)]);
         (pairs.own_pairs() + others, pairs.expect_results(self.threshold))
@@ -202,7 +204,7 @@ impl<'a, T: Coordinate> Passes<'a, T> {
         let pass = margins::memory_bytes::<T>(context.threads, buckets);
         let free = context.budget().free() - pass;
         let read_ahead = read_ahead_bytes(buckets.extents(), false, free - MARGIN_BYTES_MIN);
-        // The rest is for the edges.
+        // Only a quarter of the remaining memory is for margins; the edges get the rest.
         let margins = ((free - read_ahead) / 4).clamp(MARGIN_BYTES_MIN, MARGIN_BYTES_MAX);
         let _memory = context.reserve(pass + read_ahead + margins, PURPOSE)?;
         margin_edges(context, buckets, centers, threshold, PassMemory { read_ahead, margins })

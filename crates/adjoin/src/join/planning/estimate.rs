@@ -1,4 +1,4 @@
-//! Estimates the cost of a rule from the pairs of some drawn vectors.
+//! Estimates the cost of a rule from the pairs of some sampled vectors.
 
 use std::ops::Range;
 
@@ -11,34 +11,34 @@ use crate::base::random::Random;
 use crate::load::{Buckets, DrawnVectors, draw_other_places};
 use crate::plan::{BucketPairsToVisit, Facts, Gap, Place, Rule, guessed_threshold, pair_threshold};
 
-/// Number of drawn vectors.
+/// Number of sampled vectors.
 const VECTORS: u64 = 1_000;
-/// Vectors to compare with all others at once.
+/// Number of sampled vectors that are compared with all others at once.
 const BLOCK: usize = 32;
 
-/// Vectors, each with its bucket and its squared distance to the center of the bucket.
+/// Vectors, with the bucket of each and its squared distance to the center of that bucket.
 pub(super) struct Placed<T: Coordinate> {
     pub(super) vectors: Panel<T>,
     pub(super) buckets: Vec<u32>,
     pub(super) own: Vec<f64>,
 }
 
-/// Drawn vectors, and the centers of their buckets in the same order.
+/// Sampled vectors, and the centers of their buckets in the same order.
 pub(super) struct PairSample<T: Coordinate> {
     kernel: Kernel,
     placed: Placed<T>,
     centers: Panel<T>,
-    /// Index of the first vector of the second set, or of the first new vector. It and later ones are paired with those
-    /// before it.
+    /// Index of the first vector of the second set, or of the first new vector. A pair consists of a vector before
+    /// this index and a vector at or after it. `None` if all vectors can be paired.
     second: Option<usize>,
     /// Number of pairs within buckets.
     own_pairs: u64,
     meets: BucketPairsToVisit,
 }
 
-/// A pair of drawn vectors of different buckets.
+/// A pair of sampled vectors of different buckets.
 pub(super) struct DrawnPair {
-    /// Their buckets.
+    /// Buckets of the two vectors.
     pub(super) buckets: (u32, u32),
     pub(super) gap: Gap,
     pub(super) x: Place,
@@ -56,7 +56,7 @@ impl<T: Coordinate> PairSample<T> {
         let drawn_of_first = drawn.of_buckets(parts[0].clone()).len();
         let of_buckets = drawn.places.iter().map(|&(bucket, _)| bucket).collect();
         let placed = Placed { vectors: drawn.members.panel, buckets: of_buckets, own: drawn.own };
-        // Assumes that new rows are as often near each other as near old rows.
+        // Only pairs of an old and a new row are sampled. This assumes that two new rows are as often near each other.
         let second = (parts.len() > 1).then_some(drawn_of_first);
         let own = buckets.meeting_themselves().into_iter();
         let own_pairs = own.map(|number| pairs_of(buckets.members(number).into())).sum();
@@ -64,7 +64,7 @@ impl<T: Coordinate> PairSample<T> {
         Ok(Self { second, ..sample })
     }
 
-    /// Creates a sample from vectors drawn elsewhere, from a set with `own_pairs` pairs within buckets.
+    /// Creates a sample from vectors that the caller has sampled, from a set with `own_pairs` pairs within buckets.
     pub(super) fn new(
         kernel: Kernel,
         placed: Placed<T>,
@@ -79,7 +79,7 @@ impl<T: Coordinate> PairSample<T> {
         Self { kernel, placed, centers, second: None, own_pairs, meets }
     }
 
-    /// Returns the bytes of a sample.
+    /// Returns the memory of a sample in bytes.
     pub(super) fn memory_bytes(buckets: &Buckets<'_>) -> u64 {
         let (dimensions, vectors) = (buckets.vectors().dimensions, VECTORS.min(buckets.rows()));
         DrawnVectors::<T>::memory_bytes(buckets, vectors)
@@ -92,7 +92,7 @@ impl<T: Coordinate> PairSample<T> {
         self.own_pairs
     }
 
-    /// Estimates the number of pairs within the threshold. If they are few, only the order of magnitude is right.
+    /// Estimates the number of pairs within the threshold. If there are few, only the order of magnitude is correct.
     pub(super) fn expect_results(&self, threshold: &Threshold) -> u64 {
         let (kernel, count) = (self.kernel, self.placed.buckets.len());
         let all: Vec<u32> = (0..count as u32).collect();
@@ -104,7 +104,7 @@ impl<T: Coordinate> PairSample<T> {
             let reach: Vec<u32> = block.iter().map(|&row| self.earlier_partners(row)).collect();
             hits.clear();
             kernel.within(vectors, block, &columns, &reach, limit, &mut hits);
-            // A mask may have columns beyond the reach of its row, since tiles are computed as a whole.
+            // A mask may have bits of columns beyond the reach of its row, since whole tiles are computed.
             let before = |mask: &HitMask| {
                 let row = block[mask.row as usize];
                 mask.columns().take_while(|&column| column < self.earlier_partners(row)).count() as u64
@@ -115,8 +115,8 @@ impl<T: Coordinate> PairSample<T> {
         (within as f64 / pairs.max(1) as f64 * self.meets.pairs as f64) as u64
     }
 
-    /// Returns the number of earlier vectors that a vector is paired with: all, or the vectors of the other set, which
-    /// have the lower indices.
+    /// Returns the number of earlier vectors with which a vector is paired: all of them or, if there are two sets,
+    /// those of the other set.
     fn earlier_partners(&self, vector: u32) -> u32 {
         match self.second {
             Some(second) if (vector as usize) < second => 0,
@@ -125,7 +125,7 @@ impl<T: Coordinate> PairSample<T> {
         }
     }
 
-    /// Estimates the number of pairs of different buckets for which each of N conditions holds.
+    /// Estimates the number of pairs of different buckets that meet a condition, for each of N conditions.
     pub(super) fn expect<const N: usize>(&self, holds: impl Fn(&DrawnPair) -> [bool; N]) -> [u64; N] {
         let (kernel, count) = (self.kernel, self.placed.buckets.len());
         let all: Vec<u32> = (0..count as u32).collect();
@@ -141,7 +141,7 @@ impl<T: Coordinate> PairSample<T> {
             kernel.many_to_many(&self.centers, block, &center_columns, &mut gaps);
             kernel.many_to_many(vectors, &all, &block_centers, &mut from_others);
             for (row, &a) in block.iter().enumerate() {
-                // Vectors of the second set are only the second of a pair.
+                // A vector of the second set can only be the second vector of a pair.
                 let first = match self.second {
                     Some(second) if a as usize >= second => break,
                     second => second.unwrap_or(a as usize + 1),
@@ -163,7 +163,7 @@ impl<T: Coordinate> PairSample<T> {
     /// its rounded form.
     pub(super) fn facts(&self, threshold: &Threshold, residual: f64, recall: f64) -> Facts {
         let (eps, guessed) = (threshold.distance, guessed_threshold(recall));
-        // A proof requires the threshold to be widened by the rounding error.
+        // For an exact rule, the threshold must be widened by the rounding error.
         let proved = threshold.widened(2.0 * residual).distance;
         let [margin_sum_pairs, union_pairs, near_pairs] = self.expect(|pair| {
             let of = |rule: Rule, eps| pair_threshold(&rule.parts(eps, pair.gap), pair.x, pair.y);

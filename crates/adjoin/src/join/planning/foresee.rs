@@ -1,4 +1,4 @@
-//! Predicts the decisions of planning for vectors without a store.
+//! Predicts the decisions of planning for vectors of which no store has been built.
 
 use adjoin_kernels::{Kernel, Panel};
 
@@ -17,15 +17,16 @@ use crate::sink::PairWriter;
 use crate::source::{IdKind, VectorSource};
 use crate::store::{BuildOptions, Role, StoreManifest, default_buckets, extent_rows_max, row_bytes};
 
-/// A sample of a set, assigned to about the buckets that a build would create.
+/// A sample of a set. Its vectors are assigned to centers that approximate the buckets of a build.
 pub(crate) struct Foresight<'a, T: Coordinate> {
     pairs: PairSample<T>,
     space: Space<'a>,
 }
 
 impl<'a, T: Coordinate> Foresight<'a, T> {
-    /// Creates the sample from drawn vectors. `nearest` has the nearest center of each, and the squared distance to it.
-    /// `size` has the rows of the whole set, and the buckets that a build would create.
+    /// Creates the sample from sampled vectors. `nearest` has the nearest center of each vector, and the squared
+    /// distance to it. `size` has the number of rows of the whole set, and the number of buckets that a build would
+    /// create.
     pub(crate) fn new(
         kernel: Kernel,
         space: Space<'a>,
@@ -37,14 +38,13 @@ impl<'a, T: Coordinate> Foresight<'a, T> {
         let SetSize { rows, buckets } = size;
         let (bucket_numbers, own) = nearest.into_iter().unzip();
         let placed = Placed { vectors, buckets: bucket_numbers, own };
-        // Assumes buckets of equal size, since the real ones are unknown.
+        // The sizes of the buckets are not known, so they are assumed to be equal.
         let own_pairs = pairs_of(rows.div_ceil(buckets.max(1))).saturating_mul(buckets).min(pairs_of(rows));
         let pairs = PairSample::new(kernel, placed, centers, own_pairs, BucketPairsToVisit::within(size));
         Self { pairs, space }
     }
 
-    /// Returns how pairs would be found within a threshold, the expected cost of each method, and the number of vectors
-    /// that a calibration would draw.
+    /// Returns the method that a join with this threshold would choose, and the expected costs of all methods.
     pub(crate) fn choice(&self, threshold: &Threshold, aim: JoinEffort) -> (Choice, Costs) {
         let weights = Weights::of(!T::is_float(), self.space.vectors.dimensions);
         let (recall, patience) = (aim.target(), aim.patience());
@@ -57,8 +57,8 @@ impl<'a, T: Coordinate> Foresight<'a, T> {
         (choose(&facts, RuleTarget { recall, patience, sample }, &weights), costs)
     }
 
-    /// Returns the number of vectors, of `rows`, that a calibration draws if its first test succeeds, and if only its
-    /// last one does.
+    /// Returns the number of vectors that a calibration samples from `rows` rows: if its first test succeeds, and if
+    /// only its last one does.
     pub(crate) fn drawn(&self, rows: u64, neighbors: f64, aim: JoinEffort) -> [u64; 2] {
         let drawn = vectors_drawn(rows, neighbors, aim.target());
         [drawn[0], drawn[drawn.len() - 1]]
@@ -82,7 +82,7 @@ pub(crate) fn least_of_unbuilt<T: Coordinate>(
     centers + Cache::<T>::table_bytes(buckets as usize) + writer + worker + Queue::least(true) + stored + 2 * bucket
 }
 
-/// The properties of a set without an open store that determine the memory of a join.
+/// Properties of a set without an open store. They determine the memory of a join.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UnopenedSet {
     pub(crate) vectors: VectorType,
@@ -94,7 +94,7 @@ pub(crate) struct UnopenedSet {
 }
 
 impl UnopenedSet {
-    /// Returns about the set of which a store is built.
+    /// Returns the approximate properties of the store that would be built from a source.
     pub(crate) fn of_source(source: &dyn VectorSource, options: &BuildOptions) -> Self {
         let info = source.info();
         let buckets = options.buckets.unwrap_or(default_buckets(info.rows)).into();
@@ -114,9 +114,9 @@ impl UnopenedSet {
         Self { vectors, metric, rows, buckets: buckets.into(), id_bytes }
     }
 
-    /// Returns an approximate bound on the memory of a join of this set, whatever its planning finds. If two sets are
-    /// joined, rows and buckets are the totals of both. A calibration aims at `recall`. Approximate because the size of
-    /// the largest bucket is unknown.
+    /// Returns an approximate upper bound in bytes on the memory of a join of this set, for most results of planning.
+    /// It is approximate because the size of the largest bucket is unknown. If two sets are joined, `rows` and
+    /// `buckets` must be the totals of both. `recall` is the target of a calibration.
     pub(crate) fn join_bytes(&self, with_ids: bool, recall: f64) -> u64 {
         let plain = Space::plain(self.vectors, self.metric);
         let of_bytes = self.bytes_of::<u8>(with_ids, recall);
@@ -159,7 +159,7 @@ impl UnopenedSet {
 const TEXT_ID_BYTES: u64 = 64;
 /// Bytes of a bucket in addition to its members: headers, and rounding up to blocks.
 const BUCKET_MORE_BYTES: u64 = 5 * 4_096;
-/// Assumed rows of the largest bucket, as a multiple of the mean.
+/// Assumed number of rows of the largest bucket, as a multiple of the mean.
 const LARGEST_BUCKET: u64 = 6;
 /// Approximate bytes that the passes of planning hold per center.
 const CENTER_BYTES: u64 = 160;

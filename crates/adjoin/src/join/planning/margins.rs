@@ -1,4 +1,4 @@
-//! One pass over the store that measures how near the members of each bucket are to every other center.
+//! A pass over the store that finds the least margin between the members of each bucket and every other center.
 
 use std::ops::Range;
 
@@ -13,19 +13,20 @@ use crate::base::geometry::{Coordinate, Threshold};
 use crate::load::{self, Buckets, LoadedBucket, least_read_ahead};
 use crate::plan::{BucketGraph, LeastMargin, Task, add_margin_edges, within};
 
-/// Numbers of members and centers to compute distances between at once, so that the distances stay in the second-level
-/// cache until they are used.
+/// Numbers of members and centers between which distances are computed at once. They are small enough for the
+/// distances to stay in the second-level cache until they are used.
 pub(super) const CHUNK_ROWS: usize = 32;
 pub(super) const CHUNK_CENTERS: usize = 512;
 
-/// Least memory for margins in transit.
+/// Minimum memory for margins that are being collected.
 pub(super) const MARGIN_BYTES_MIN: u64 = 2 << 20;
 
-/// Members that belong to another center than their nearest have negative margins. The first pass assumes that none is
-/// below this fraction of its bucket's squared radius. If that proves wrong, the pass is repeated with the values
-/// found.
+/// A member has a negative margin if another center is nearer than the center of its bucket. The first pass assumes
+/// that no margin is further below 0 than this fraction of the squared radius of the bucket. If the pass finds one
+/// that is, it is repeated with the measured values.
 const SHORTFALL_EXPECTED: f64 = 0.5;
-/// If floats were rounded, residuals are assumed to be at most this multiple of the largest one seen.
+/// If floats were rounded, the first pass assumes that residuals are at most this multiple of the largest one seen so
+/// far.
 const RESIDUAL_EXPECTED: f64 = 1.25;
 
 /// A bucket graph and its cost.
@@ -39,13 +40,13 @@ pub(super) struct Graph {
 /// Memory of the pass that computes the graph of the margin-sum rule, without its workers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PassMemory {
-    /// For reading ahead.
+    /// Bytes for read-ahead.
     pub(super) read_ahead: u64,
-    /// For margins in transit. Margins that do not fit go to a temporary file.
+    /// Bytes for margins that are being collected. Margins that do not fit are written to a temporary file.
     pub(super) margins: u64,
 }
 
-/// Computes the graph of the margin-sum rule, from the distance of each vector to each center.
+/// Computes the graph of the margin-sum rule from the distances between all vectors and all centers.
 pub(super) fn margin_edges<T: Coordinate>(
     context: &Context,
     buckets: &Buckets<'_>,
@@ -88,23 +89,24 @@ pub(super) fn margin_edges<T: Coordinate>(
         context.grow(&mut memory, (graph.edges.len() * size_of::<Task>()) as u64, PLAN_PURPOSE)
     })?;
     graph.edges.shrink_to_fit();
-    // Edges were found cell by cell, and tasks need them in order.
+    // Edges were found cell by cell, but tasks need them in ascending order.
     graph.edges.sort_unstable();
     Ok(Graph { graph, memory, center_distances: distances })
 }
 
-/// Returns the least bytes for finding the edges of the margin-sum rule, without the centers.
+/// Returns the least memory in bytes for finding the edges of the margin-sum rule, without the centers.
 pub(super) fn least_bytes<T: Coordinate>(threads: usize, buckets: &Buckets<'_>) -> u64 {
     memory_bytes::<T>(threads, buckets) + least_read_ahead(buckets.extents(), false) + MARGIN_BYTES_MIN
 }
 
-/// Returns the bytes of the pass of the margin-sum rule, without the centers, read-ahead, and margins in transit.
+/// Returns the memory in bytes of the pass of the margin-sum rule, without the centers, the read-ahead, and the
+/// margins that are being collected.
 pub(super) fn memory_bytes<T: Coordinate>(threads: usize, buckets: &Buckets<'_>) -> u64 {
     let (count, rows, dimensions) = (buckets.extents().len(), buckets.rows_max(), buckets.vectors().dimensions);
     let distance = size_of::<T::Distance>();
     let chunk = CHUNK_ROWS.min(rows) * CHUNK_CENTERS.min(count) * distance;
-    // Each center has a bound, the distance from which it is computed, and the least margin. Each member has its number
-    // and its distance to its own center. Sides are held until they are added.
+    // Each center has a bound, a distance, and the least margin. Each member has a number, and a distance to its own
+    // center. Sides are held until they are added to the collection.
     let a_worker = chunk + count * (8 + distance + 4 + size_of::<LeastMargin>()) + rows * (4 + 4);
     let depths = 3 * size_of::<Depth>() * count;
     columns_bytes::<T>(buckets.parts(), dimensions)
@@ -112,7 +114,7 @@ pub(super) fn memory_bytes<T: Coordinate>(threads: usize, buckets: &Buckets<'_>)
         + load::BucketPass::<T>::bytes(threads, buckets)
 }
 
-/// Returns the bytes of all centers, packed in chunks.
+/// Returns the memory in bytes of all centers, packed in chunks.
 fn columns_bytes<T: Coordinate>(parts: Vec<Range<u32>>, dimensions: usize) -> u64 {
     let of = |part: Range<u32>| {
         let chunk =
@@ -122,12 +124,13 @@ fn columns_bytes<T: Coordinate>(parts: Vec<Range<u32>>, dimensions: usize) -> u6
     parts.into_iter().map(of).sum()
 }
 
-/// Bounds on the members of a bucket that affect the margins with which other members can take part.
+/// Bounds on the members of a bucket. They determine how large the margins of members of other buckets may be for a
+/// pair to be possible.
 #[derive(Debug, Clone, Copy)]
 struct Depth {
-    /// How far below 0 their margins are, at most.
+    /// Upper bound on how far the members' margins are below 0.
     shortfall: f64,
-    /// Upper bound on their distance from their rounded form.
+    /// Upper bound on the distance between a member and its rounded form.
     residual: f64,
 }
 
@@ -137,18 +140,19 @@ impl Depth {
     }
 }
 
-/// A pass over all members that finds their margins towards some centers.
+/// A pass over all members that finds their margins towards the centers `towards`.
 struct MarginPass<'a, T: Coordinate> {
     context: &'a Context,
     buckets: &'a Buckets<'a>,
     centers: &'a Panel<T>,
     threshold: &'a Threshold,
-    /// The target centers, ascending, and packed in chunks of one part each.
+    /// The target centers in ascending order. `columns` has the same centers, packed in chunks. A chunk has centers of
+    /// one part only.
     towards: Vec<u32>,
     columns: Vec<PackedColumns<T>>,
     /// Assumed bounds of each bucket.
     depths: Vec<Depth>,
-    /// Bytes for reading ahead.
+    /// Bytes for read-ahead.
     read_ahead: u64,
 }
 
@@ -175,7 +179,7 @@ impl<'a, T: Coordinate> MarginPass<'a, T> {
         self.towards.iter().map(partners).sum::<u64>() + buckets * buckets
     }
 
-    /// Passes all margins that may matter to `sink`, and returns the bounds of each bucket.
+    /// Passes all margins that may belong to an edge to `sink`. Returns the measured bounds of each bucket.
     fn run(&self, sink: &EdgeSides<'_, LeastMargin>) -> Result<Vec<Depth>> {
         let Self { context, buckets, centers, read_ahead, .. } = *self;
         let pass = load::BucketPass { context, buckets, centers, phase: "plan", read_ahead };
@@ -186,7 +190,8 @@ impl<'a, T: Coordinate> MarginPass<'a, T> {
         Ok(depths)
     }
 
-    /// Finds the least margins of a bucket's members towards the centers that may matter.
+    /// Finds the least margin of a bucket's members towards each target center, and passes those that may belong to an
+    /// edge to `sink`.
     fn least_margins(
         &self,
         bucket: u32,
@@ -198,13 +203,13 @@ impl<'a, T: Coordinate> MarginPass<'a, T> {
         let bounds = self.bounds(bucket, loaded.members.residual);
         let mut least = vec![f32::INFINITY; towards];
         let all: Vec<u32> = (0..loaded.len() as u32).collect();
-        // Rounded up, so that no margin becomes larger than it is.
+        // The distance is rounded up, so that no margin is computed as larger than it is.
         let own: Vec<f32> = all.iter().map(|&member| (loaded.own_at_most(member) as f32).next_up()).collect();
         let (partners, mut end) = (self.buckets.partners(bucket), 0);
         for columns in &self.columns {
             let of = end..end + columns.len();
             end = of.end;
-            // A chunk has centers of one part, so all or none of them are partners.
+            // All centers of a chunk belong to one part, so all or none of them are partners.
             if !partners.contains(&self.towards[of.start]) {
                 continue;
             }
@@ -221,7 +226,7 @@ impl<'a, T: Coordinate> MarginPass<'a, T> {
         let all = least.iter().zip(&bounds).zip(&self.towards);
         let near =
             all.filter(|&((&rough, &bound), &j)| self.buckets.may_meet(bucket, j) && within(certain(rough), bound));
-        // Rounded down, since a margin is used as a lower bound.
+        // The margin is rounded down, since it is used as a lower bound.
         let down = |margin: f64| (margin as f32).next_down();
         let said = |((&rough, _), &towards)| LeastMargin { from: bucket, towards, margin: down(certain(rough)) };
         sink.take(near.map(said))?;
@@ -229,8 +234,8 @@ impl<'a, T: Coordinate> MarginPass<'a, T> {
         Ok(Depth { shortfall, residual: loaded.members.residual })
     }
 
-    /// Returns, for each target center, the largest margin towards it with which a member can take part: the limit of
-    /// the edge minus the least margin that any member of that center's bucket is assumed to have.
+    /// Returns for each target center the largest margin towards it with which a member can be part of a pair. It is
+    /// the limit of the edge minus the assumed least margin of the members of that center's bucket.
     fn bounds(&self, bucket: u32, residual: f64) -> Vec<f64> {
         let dimensions = self.centers.dimensions();
         let mut squared = vec![T::Distance::default(); self.centers.rows()];
@@ -246,8 +251,8 @@ impl<'a, T: Coordinate> MarginPass<'a, T> {
     }
 }
 
-/// Processes one member: its margins towards all centers, inexact by a few f32 roundings. This is the innermost loop of
-/// the pass, kept simple so that the compiler vectorizes it.
+/// Updates the least margins with the margins of one member towards all centers. The margins are inexact by a few f32
+/// roundings. This is the innermost loop of the pass, and is simple enough that the compiler vectorizes it.
 fn fold_margins<T: Coordinate>(squared: &[T::Distance], own: f32, least: &mut [f32]) {
     for (&squared, least) in squared.iter().zip(least) {
         let margin = T::rough(squared) - own;

@@ -1,4 +1,4 @@
-//! Plans a join from stores and a threshold: runs the passes that collect its inputs, then computes the plan.
+//! Plans a join, given stores and a threshold. First runs the passes that collect the inputs, then computes the plan.
 
 mod calibration;
 mod curve;
@@ -35,7 +35,7 @@ use crate::store::Store;
 
 /// Purpose of the memory, for messages.
 const PURPOSE: &str = "this join";
-/// Purpose of the memory of edges. Their number is known only once they are found.
+/// Purpose of the memory of edges, for messages.
 const PLAN_PURPOSE: &str = "the plan of this join";
 
 impl JoinOptions {
@@ -51,8 +51,8 @@ impl JoinOptions {
     }
 }
 
-/// Prepares a join of sets. It is separate from [`JoinOptions::prepare`] since a generic function is compiled again in each crate that
-/// calls it, with all generic functions below it.
+/// Plans a join of sets. This function is separate from [`JoinOptions::prepare`] because a generic function is
+/// compiled again in each crate that calls it, together with all generic functions that it calls.
 fn prepare_sets(context: &Context, sets: Sets<'_>, options: &JoinOptions, with_ids: bool) -> Result<Prepared> {
     let begun = begin(context, checked(sets, options)?, options, with_ids)?;
     with_coordinates!(begun.buckets.space(), T => {
@@ -60,8 +60,8 @@ fn prepare_sets(context: &Context, sets: Sets<'_>, options: &JoinOptions, with_i
     })
 }
 
-/// Returns the least memory with which a join without ids can be planned and run. A sink that is created earlier uses
-/// it to refuse, in one message, a budget that cannot hold both.
+/// Returns the least memory in bytes with which a join without ids can be planned and run. A sink that is created
+/// before the planning adds it to its own memory: if the budget is too small for both, one error states the sum.
 ///
 /// # Errors
 /// Fails if the predicate does not match the metric of the stores, or their vectors cannot be compared.
@@ -69,16 +69,16 @@ pub fn least_memory<'a>(sets: impl Into<Sets<'a>>, options: &JoinOptions) -> Res
     Ok(least_of_any(&checked(sets.into(), options)?, options, false))
 }
 
-/// Returns a bound on the memory that a join needs, whatever its planning finds.
+/// Returns an upper bound in bytes on the memory that a join needs, for most results of planning.
 ///
 /// # Errors
-/// If the predicate is not of the metric of the stores, or their vectors cannot be compared.
+/// Fails if the predicate does not match the metric of the stores, or their vectors cannot be compared.
 pub(crate) fn memory_bound<'a>(sets: impl Into<Sets<'a>>, options: &JoinOptions, with_ids: bool) -> Result<u64> {
     Ok(advised(&checked(sets.into(), options)?, options, with_ids))
 }
 
-/// Prepares an earlier plan of these sets, which may have been written and read since. The result is as [`JoinOptions::prepare`]
-/// returned it, for the memory of this context.
+/// Prepares an earlier plan for these sets, for example one that was read from a file. The result equals that of
+/// [`JoinOptions::prepare`], but has the memory of this context.
 ///
 /// # Errors
 /// Fails if the plan is not for these sets, or the budget is too small.
@@ -87,7 +87,7 @@ pub fn resume<'a>(context: &Context, sets: impl Into<Sets<'a>>, plan: JoinPlan) 
     resume_within(context, sets.into(), plan, capacity)
 }
 
-/// Prepares an earlier plan with a cache of `cache_bytes`, or of the remaining memory if absent.
+/// Prepares an earlier plan with a cache of `cache_bytes`, or of all remaining memory if that is `None`.
 ///
 /// # Errors
 /// Fails as [`resume`] does.
@@ -100,7 +100,7 @@ pub(crate) fn resume_within(
     let buckets = sets.buckets()?;
     plan.check(sets, &buckets)?;
     let PlanFacts { predicate, seed, with_ids, ref coding, .. } = plan.decided;
-    // The plan contains its rule, so no calibration is needed, nor memory for one.
+    // The plan contains its rule, so neither a calibration nor memory for one is needed.
     let options = &JoinOptions { seed, cache_bytes, ..JoinOptions::exact(predicate) };
     let (watch, buckets) = (Stopwatch::start(), buckets.rounded(coding.clone()));
     let context = context.for_run(least_of_any(&buckets, options, with_ids), PURPOSE)?;
@@ -110,7 +110,7 @@ pub(crate) fn resume_within(
     })
 }
 
-/// Returns the buckets of sets, after checking that they can be joined with these options.
+/// Checks that sets can be joined with these options. Returns their buckets.
 fn checked<'a>(sets: Sets<'a>, options: &JoinOptions) -> Result<Buckets<'a>> {
     sets.stores().try_for_each(|store| check_metric(store, options))?;
     sets.buckets()
@@ -134,17 +134,17 @@ fn check_metric(store: &Store, options: &JoinOptions) -> Result<()> {
 
 /// A join at the start of its planning.
 struct Begun<'a> {
-    /// Has the budget of the run, from now to the last pair.
+    /// Context with the memory of the join, which is reserved from the start of planning to the last pair.
     context: Context,
     buckets: Buckets<'a>,
     /// Time since planning started.
     watch: Stopwatch,
 }
 
-/// Reserves the memory of the run, and decides how floats are rounded.
+/// Reserves the memory for planning and running the join, and decides how floats are rounded.
 fn begin<'a>(context: &Context, buckets: Buckets<'a>, options: &JoinOptions, with_ids: bool) -> Result<Begun<'a>> {
     let watch = Stopwatch::start();
-    // A refusal names a whole budget, which includes what others hold already, such as the sink.
+    // A refusal names a budget for everything, including memory that others, such as the sink, already hold.
     let context = context.naming_more(advised(&buckets, options, with_ids));
     let context = context.for_run(least_of_any(&buckets, options, with_ids), PURPOSE)?;
     let coding = fit_coding(&context, &buckets, options)?;
@@ -152,7 +152,7 @@ fn begin<'a>(context: &Context, buckets: Buckets<'a>, options: &JoinOptions, wit
 }
 
 struct Planner<'a> {
-    /// Has the budget of the run, from now to the last pair, and as many threads as fit into it.
+    /// Context with the memory of the join, and with the number of threads for which this memory suffices.
     context: Context,
     buckets: &'a Buckets<'a>,
     options: &'a JoinOptions,
@@ -174,7 +174,7 @@ impl<'a> Planner<'a> {
     fn prepare<T: Coordinate>(&self) -> Result<Prepared> {
         let passes = self.passes::<T>()?;
         let edges = passes.edges()?;
-        drop(passes); // frees the centers too
+        drop(passes); // also frees the centers
         let prepared = self.plan::<T>(edges, self.context.budget().free())?;
         self.context.budget().shrink(0); // only the plan and its run hold memory now
         Ok(prepared)
@@ -184,8 +184,8 @@ impl<'a> Planner<'a> {
         Passes::new(&self.context, self.buckets, self.options, &self.threshold)
     }
 
-    /// Computes the plan for the edges of a join. The plan and its run fit in `free` bytes; the plan holds their memory
-    /// from now on.
+    /// Computes the plan for the edges of a join. The plan and its run fit in `free` bytes. The plan holds this memory
+    /// until it is dropped.
     fn plan<T: Coordinate>(&self, edges: Edges, free: u64) -> Result<Prepared> {
         let Self { buckets, options, with_ids, .. } = *self;
         let Edges { graph, memory, admission, recall, watched, .. } = edges;
@@ -200,14 +200,14 @@ impl<'a> Planner<'a> {
         let tasks = (own.len() + graph.edges.len()) as u64;
         let run = RunSize { tasks, results: edges.predicted_results };
         let room = self.room::<T>(&graph.edges, run, free)?;
-        // With one set, there is no other set that could lead.
+        // If there is only one set, no other set can lead.
         let leads = if buckets.parts().len() == 1 { &[Lead::Left][..] } else { &Lead::ALL };
         let schedule = schedule(tasks_of(graph, &own), &room.sizes, room.start(), leads);
         let spent = Spent {
             center_distances: edges.center_distances,
             sample_distances: edges.sample_distances,
             calibrate_seconds: edges.calibrate_seconds,
-            // The calibration is a part of the planning, but its time is reported separately.
+            // The calibration is part of the planning, but its time is reported separately.
             plan_seconds: self.watch.seconds() - edges.calibrate_seconds.unwrap_or(0.0),
             reads: buckets.read_counts(),
         };
@@ -218,12 +218,12 @@ impl<'a> Planner<'a> {
         Ok(Prepared { decided, sizes, schedule, threshold: self.threshold, watched, memory })
     }
 
-    /// Prepares a plan that was read, for a run in the free memory.
+    /// Prepares an existing plan for a run within the free memory.
     fn resume<T: Coordinate>(&self, plan: JoinPlan) -> Result<Prepared> {
         let JoinPlan { mut decided, watched, order, lead, tasks, steps, .. } = plan;
         let watched =
             watched.map(|watched| Watched::new(&self.context, watched, self.buckets.first_new_row())).transpose()?;
-        // The plan may have only some of the tasks, so the prediction for all of them does not apply.
+        // The plan may be a part with only some of the tasks, so the prediction for all tasks does not apply.
         decided.predicted.center_distances = center_distances(self.buckets, &tasks);
         let run = RunSize { tasks: tasks.len() as u64, results: decided.predicted.results };
         let room = self.room::<T>(&tasks, run, self.context.budget().free())?;
@@ -236,7 +236,7 @@ impl<'a> Planner<'a> {
         Ok(Prepared { decided, sizes, schedule, threshold: self.threshold, watched, memory })
     }
 
-    /// Reserves the memory for a run, whose tasks include `edges`, out of `free` bytes.
+    /// Reserves the memory for a run out of `free` bytes. `edges` are its tasks between different buckets.
     fn room<T: Coordinate>(&self, edges: &[Task], run: RunSize, free: u64) -> Result<Room> {
         let Self { ref context, buckets, with_ids, .. } = *self;
         let sizes = sizes::<T>(buckets, with_ids);
@@ -247,7 +247,7 @@ impl<'a> Planner<'a> {
         Ok(Room { sizes, memory: RunMemory { budget, division, _tasks: of_tasks } })
     }
 
-    /// Divides `free` bytes among the parts of a run. Fails if they cannot hold a single edge.
+    /// Divides `free` bytes among the parts of a run. Fails if they do not suffice for a single edge.
     fn divide(&self, needs: &Needs, free: u64) -> Result<Division> {
         let Self { ref context, options, .. } = *self;
         let least = needs.least(1, Policy::Lru);
@@ -277,8 +277,8 @@ impl Room {
     }
 }
 
-/// Returns the number of distances to centers that a run computes: for each edge, the members of both buckets to the
-/// other's center.
+/// Returns the number of distances to centers that a run computes. For each edge, these are the distances of all
+/// members of both buckets to the center of the other bucket.
 fn center_distances(buckets: &Buckets<'_>, tasks: &[Task]) -> u64 {
     let rows = |bucket: u32| u64::from(buckets.members(bucket));
     let edges = tasks.iter().filter(|(i, j)| i != j);

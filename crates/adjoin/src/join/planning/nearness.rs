@@ -1,4 +1,5 @@
-//! One pass over the store that finds the least threshold of the union rule at which each pair of buckets is compared.
+//! A pass over the store that finds, for each pair of buckets, the least threshold of the union rule at which the pair
+//! is compared.
 
 use adjoin_device::Reservation;
 use adjoin_kernels::{LEAST_RANKS, LeastOfColumn, Panel};
@@ -13,11 +14,11 @@ use crate::base::workers::map_items;
 use crate::load::{self, Buckets, LoadedBucket};
 use crate::plan::{Gap, Measure, Nearness, Rule, RulePart, Task, ThresholdGraph, excess_limits};
 
-/// Least memory for edges in transit.
+/// Minimum memory for edges that are being collected.
 const EDGES_BYTES_MIN: u64 = 2 << 20;
-/// Memory for edges is reserved in steps of this number.
+/// Number of edges for which memory is reserved in one step.
 const GROWN_AT_ONCE: usize = 1024;
-/// Ranks that are noted.
+/// Ranks whose measures are recorded: the member with the least measure has rank 1.
 const RANKS: [usize; 3] = [1, 2, LEAST_RANKS];
 
 /// Limits of the search for edges.
@@ -29,25 +30,25 @@ pub(super) struct Horizon {
     pub(super) centers: usize,
 }
 
-/// The edges within a horizon. If they do not fit in memory, the sides of edges are kept instead, and edges are
-/// computed from them on each request.
+/// The edges within a horizon. If the edges do not fit in memory, only their sides are stored, and edges are computed
+/// from the sides on each request.
 pub(super) struct NearGraph {
     sides: Option<Gathered<Nearness>>,
     horizon: Horizon,
-    /// All edges, or only the edges that must be known at once.
+    /// All edges, or only the edges that were requested when the graph was built.
     known: ThresholdGraph,
-    /// Memory of all this.
+    /// Memory of the sides and the edges.
     memory: Reservation,
 }
 
 impl NearGraph {
-    /// Returns the least threshold of an edge. Infinite if there is no edge, or it was not requested when the graph was
-    /// built.
+    /// Returns the least threshold at which an edge exists. Infinite if there is no such edge, or if only some edges
+    /// are in memory and this one is not among them.
     pub(super) fn edge_t(&self, i: u32, j: u32) -> f64 {
         self.known.edge_t(i, j)
     }
 
-    /// Returns the edges that a threshold admits, ascending, and their memory.
+    /// Returns the edges that a threshold admits, in ascending order, and the reservation for their memory.
     pub(super) fn edges<T: Coordinate>(
         &self,
         search: &NeighborSearch<'_, T>,
@@ -62,7 +63,7 @@ impl NearGraph {
                 return Ok(());
             }
             edges.push((i, j));
-            // Reserve memory in steps, not for each edge.
+            // Memory is reserved in steps, not for each edge.
             match edges.len().is_multiple_of(GROWN_AT_ONCE) {
                 true => context.grow(&mut memory, size_of_val(&*edges) as u64, PLAN_PURPOSE),
                 false => Ok(()),
@@ -74,14 +75,14 @@ impl NearGraph {
         Ok((edges, memory))
     }
 
-    /// Computes all edges, at most one per side, if they fit in memory together with the sides. Returns whether they
-    /// do.
+    /// Computes all edges if they fit in memory together with their sides. Returns whether they do. There is at most
+    /// one edge per side.
     fn make_all<T: Coordinate>(&mut self, search: &NeighborSearch<'_, T>) -> Result<bool> {
         let (context, sides) =
             (search.context, self.sides.as_ref().expect("the sides are kept until all edges are computed"));
         let (free, of_all) = (context.budget().free(), (sides.count() * size_of::<(u32, u32, f32)>()) as u64);
         let bytes = of_all + sides.bytes_of_map(context.threads);
-        // The edges are held only if half of the memory is left for the rest of the plan.
+        // The edges are computed only if they leave half of the memory to the rest of the plan.
         if of_all > free / 2 || bytes > free {
             return Ok(false);
         }
@@ -91,7 +92,7 @@ impl NearGraph {
             edges_of(search, sides, self.horizon, &mut some);
             some.edges
         })?;
-        // Parts are freed while the whole grows, and unused capacity is not touched, so the edges are not held twice.
+        // Each part is freed once it is copied, and unused capacity takes no memory. So the edges are not held twice.
         let mut edges = Vec::with_capacity(parts.iter().map(Vec::len).sum());
         parts.into_iter().for_each(|part| edges.extend(part));
         self.known.edges = edges;
@@ -101,7 +102,7 @@ impl NearGraph {
         Ok(true)
     }
 
-    /// Computes the edges `wanted`, which must ascend.
+    /// Computes the edges `wanted`, which must be in ascending order.
     fn make_some<T: Coordinate>(&mut self, search: &NeighborSearch<'_, T>, wanted: &[Task]) -> Result<()> {
         let mut known = Vec::with_capacity(wanted.len());
         self.each_edge(search, |edge| {
@@ -134,7 +135,7 @@ impl NearGraph {
     }
 }
 
-/// Computes the edges of some sides.
+/// Computes the edges of some sides, and adds them to `edges`.
 fn edges_of<T: Coordinate>(
     search: &NeighborSearch<'_, T>,
     sides: &[Nearness],
@@ -146,17 +147,17 @@ fn edges_of<T: Coordinate>(
     edges.add(sides, horizon.t, rows, |i, j| Rule::Union.parts(threshold.distance, gap_of(search, i, j)));
 }
 
-/// Finds the edges, and returns the number of distances to centers computed. The thresholds of the edges `wanted`,
-/// which must ascend, are known at once.
+/// Finds the edges. Returns the graph, and the number of distances to centers that were computed. The thresholds of
+/// the edges `wanted`, which must be in ascending order, are in memory in any case.
 pub(super) fn near_graph<T: Coordinate>(
     search: &NeighborSearch<'_, T>,
     horizon: Horizon,
     wanted: &[Task],
 ) -> Result<(NearGraph, u64)> {
     let NeighborSearch { context, buckets, centers, read_ahead, .. } = *search;
-    let of_known = size_of_val(wanted) as u64 / 2 * 3; // each with a threshold
+    let of_known = size_of_val(wanted) as u64 / 2 * 3; // an edge with its threshold takes 1.5 times an edge
     let of_pass = read_ahead + pass_bytes::<T>(buckets, context.threads) + of_known;
-    // The rest is for the edges, once they are known.
+    // Only a quarter of the remaining memory is for sides; the edges get the rest.
     let on_their_way = (context.budget().free().saturating_sub(of_pass) / 4).max(EDGES_BYTES_MIN);
     let mut memory = context.reserve(of_pass + on_their_way, PLAN_PURPOSE)?;
     let sides = EdgeSides::new(context, buckets.count(), on_their_way);
@@ -180,8 +181,8 @@ fn gap_of<T: Coordinate>(search: &NeighborSearch<'_, T>, i: u32, j: u32) -> Gap 
     Gap { squared: T::at_most(squared, centers.dimensions()) }
 }
 
-/// Returns, for each center, the squared distance within which others are examined: the distance of the `count`-th
-/// nearest center, but at least eps squared.
+/// Returns for each center the squared distance within which other centers are examined. It is the squared distance of
+/// the `count`-th nearest center, but at least eps squared.
 fn candidate_reach<T: Coordinate>(search: &NeighborSearch<'_, T>, count: usize) -> Result<Vec<f64>> {
     let NeighborSearch { context, buckets, centers, threshold, .. } = *search;
     let least = threshold.distance.powi(2);
@@ -191,11 +192,11 @@ fn candidate_reach<T: Coordinate>(search: &NeighborSearch<'_, T>, count: usize) 
         let partners = buckets.partners(center as u32);
         let near = partners.filter(|&other| buckets.members(other) > 0).map(|other| squared[other as usize]);
         let mut squared: Vec<f64> = near.map(|squared| T::at_most(squared, centers.dimensions())).collect();
-        // There are fewer centers than are to be examined, so none is too far.
+        // If there are fewer centers than `count`, all of them are examined.
         if count >= squared.len() {
             return Ok(f64::INFINITY);
         }
-        // Rank 0 is the center itself, if it is among the candidates.
+        // The nearest candidate (index 0) is the center itself, if it is among the candidates.
         Ok(squared.select_nth_unstable_by(count, f64::total_cmp).1.max(least))
     })
 }
@@ -210,7 +211,7 @@ struct NearnessPass<'a, T: Coordinate> {
 /// Another bucket to examine.
 struct Candidate {
     bucket: u32,
-    /// Parts of the rule, each with the excess beyond which no member can take part.
+    /// Parts of the rule. For each part, the excess above which no member can be part of a pair.
     parts: [Option<(RulePart, f64)>; 2],
     /// Dimensions of the vectors.
     dimensions: usize,
@@ -223,7 +224,8 @@ impl<T: Coordinate> NearnessPass<'_, T> {
         pass.run(Vec::new, |least, number, bucket| self.look_around(number, bucket, least))
     }
 
-    /// Notes the least measures of a bucket's members towards all candidates. Returns the number of distances computed.
+    /// Records the least measures of a bucket's members towards all candidates. Returns the number of distances
+    /// computed.
     fn look_around(&self, number: u32, bucket: &LoadedBucket<T>, least: &mut Vec<LeastOfColumn<T>>) -> Result<u64> {
         let NeighborSearch { context, buckets, centers, threshold, .. } = *self.search;
         let own_radius = buckets.radius(number);
@@ -233,7 +235,7 @@ impl<T: Coordinate> NearnessPass<'_, T> {
             let radius = buckets.radius(other);
             let [first, second] = excess_limits(&parts, self.horizon.t, gap, radius);
             let parts = [parts[0].map(|part| (part, first)), parts[1].map(|part| (part, second))];
-            // If even the nearest possible member is too far, nothing needs to be computed.
+            // If even the nearest possible member is too far away, nothing needs to be computed.
             let reached = |(part, limit): &(RulePart, f64)| part.excess(gap.least(part.measure, own_radius)) <= *limit;
             let near = parts.iter().flatten().any(reached);
             near.then_some(Candidate { bucket: other, parts, dimensions: centers.dimensions() })
@@ -252,7 +254,7 @@ impl<T: Coordinate> NearnessPass<'_, T> {
         Ok((all.len() * bucket.len()) as u64)
     }
 
-    /// Returns the candidates of a bucket, ascending, with the squared distances of their centers.
+    /// Returns the candidates of a bucket in ascending order, with the squared distances between the centers.
     fn around(&self, number: u32) -> Vec<(u32, f64)> {
         let NeighborSearch { context, buckets, centers, .. } = *self.search;
         let mut squared = vec![T::Distance::default(); centers.rows()];
@@ -264,12 +266,13 @@ impl<T: Coordinate> NearnessPass<'_, T> {
 }
 
 impl Candidate {
-    /// Returns the side towards the candidate, for a bucket of `members` members; `None` if no member can take part.
+    /// Returns the side of the edge from a bucket of `members` members towards this candidate. `None` if no member can
+    /// be part of a pair.
     fn nearness<T: Coordinate>(&self, from: u32, members: usize, of: &LeastOfColumn<T>) -> Option<Nearness> {
         let mut least = [[f32::INFINITY; RANKS.len()]; 2];
         for ((part, limit), least) in self.parts.iter().flatten().zip(&mut least) {
             for (least, wanted) in least.iter_mut().zip(RANKS) {
-                // A bucket with fewer members than ranks has its last member at all later ranks.
+                // If a bucket has fewer members than ranks, the later ranks use the last member.
                 let rank = wanted.min(members) - 1;
                 let measure = match part.measure {
                     Measure::Distance => T::at_least(of.distances[rank], self.dimensions),
@@ -277,7 +280,7 @@ impl Candidate {
                 };
                 let excess = part.excess(measure);
                 if excess <= *limit {
-                    // Rounded up, since a threshold that is slightly too small would not admit the edge.
+                    // The excess is rounded up: a threshold that is slightly too small would not admit the edge.
                     *least = (excess as f32).next_up();
                 }
             }
@@ -287,12 +290,12 @@ impl Candidate {
     }
 }
 
-/// Returns the least bytes for finding edges, without the centers and read-ahead.
+/// Returns the least memory in bytes for finding edges, without the centers and the read-ahead.
 pub(super) fn least_bytes<T: Coordinate>(buckets: &Buckets<'_>, threads: usize) -> u64 {
     EDGES_BYTES_MIN + pass_bytes::<T>(buckets, threads)
 }
 
-/// Returns the bytes of a pass, without the edges in transit.
+/// Returns the memory in bytes of a pass, without the edges that are being collected.
 fn pass_bytes<T: Coordinate>(buckets: &Buckets<'_>, threads: usize) -> u64 {
     let (centers, dimensions) = (buckets.extents().len(), buckets.vectors().dimensions);
     let columns = adjoin_kernels::PackedColumns::<T>::bytes_for(CHUNK_CENTERS.min(centers), dimensions);

@@ -1,5 +1,5 @@
-//! Finds the true neighbors of drawn vectors, and the least threshold of a rule that finds each, in one pass over the
-//! store.
+//! A pass over the store that finds the true neighbors of sampled vectors. For each neighbor, it computes the least
+//! threshold of the rule that finds it.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -19,66 +19,66 @@ use crate::load::{BucketPass, Buckets, DrawnVectors, LoadedBucket};
 use crate::plan::{Gap, Measure, Place, Rule, pair_threshold};
 use crate::truth::ROWS_MIN;
 
-/// Approximate number of neighbors noted for all vectors together. For a vector with more than its part, that many are
-/// drawn at random.
+/// Approximate number of neighbors to record, for all vectors together. If a vector has more neighbors than its part
+/// of this number, a random sample of them is recorded.
 const NOTED: u64 = 300_000;
-/// Limits of the part of a vector.
+/// Limits of the number of neighbors to record for a vector.
 const NOTED_OF_ONE: std::ops::RangeInclusive<u64> = 64..=4096;
-/// Bytes of a vector in two samples of a certification.
+/// Memory of a vector in two samples of a certification, in bytes.
 const CERTIFIED_VECTOR_BYTES: usize = 48;
-/// Neighbors that a worker holds before they are noted.
+/// Number of neighbors that a worker holds before they are recorded.
 const FOUND_AT_ONCE: usize = 4096;
-/// Pivots that the members of a bucket are measured from at once.
+/// Number of pivots to which the distances of a bucket's members are computed at once.
 const PIVOTS_AT_ONCE: usize = 16;
-/// Covers the rounding of the few f64 operations of the bound below.
+/// Relative error bound for the few f64 operations in `farthest`.
 const SLACK: f64 = 1e-12;
 
-/// The neighbors of a drawn vector.
+/// The neighbors of a sampled vector.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Neighbors {
     /// The row of the vector.
     pub(super) row: u64,
-    /// Number of neighbors, by weight (`count`) and each counted once (`unweighted`).
+    /// Number of neighbors: `count` is the sum of their weights, `unweighted` counts each one once.
     pub(super) count: u64,
     pub(super) unweighted: u64,
     /// Some or all of the neighbors.
     pub(super) noted: Vec<Neighbor>,
 }
 
-/// A neighbor of a drawn vector.
+/// A neighbor of a sampled vector.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Neighbor {
-    /// Random number. The neighbors with the least lots are kept.
+    /// Random number. If there are too many neighbors, those with the smallest lots are recorded.
     lot: u32,
-    /// Place of the neighbor.
+    /// Bucket of the neighbor, and its index in the bucket.
     pub(super) bucket: u32,
     pub(super) member: u32,
-    /// The least threshold at which the rule admits the pair, on an existing edge.
+    /// The least threshold at which the rule admits the pair, if the edge between the buckets exists.
     pub(super) t: f32,
 }
 
-/// Returns the bytes of `vectors` vectors, and the most bytes of their neighbors.
+/// Returns the memory in bytes of `vectors` vectors, and the maximum memory of their neighbors.
 pub(super) fn neighbors_bytes(rows: u64, vectors: u64) -> (u64, u64) {
     let noted = noted_and_more(noted_max(rows)) * size_of::<Neighbor>();
-    // Each vector also has a place and certification data. All exist twice while more vectors are merged in.
+    // Each vector also has a place and certification data. All of this exists twice while more vectors are added.
     (2 * vectors * (size_of::<Neighbors>() + 8 + CERTIFIED_VECTOR_BYTES) as u64, vectors * noted as u64)
 }
 
-/// Memory for neighbors. Most vectors have few.
+/// Memory that is left for neighbors. Most vectors have few neighbors.
 pub(super) struct Room<'a> {
-    /// Bytes left.
+    /// Remaining bytes.
     pub(super) bytes: u64,
-    /// Returns the error if the memory does not suffice.
+    /// Creates the error that reports that the memory does not suffice.
     pub(super) refusal: &'a (dyn Fn() -> Error + Sync),
 }
 
-/// Returns the number of neighbors that a vector may hold before the list is cut to `most`.
+/// Returns how many neighbors the list of a vector may hold before it is cut to `most`.
 fn noted_and_more(most: usize) -> usize {
     most + most / 4
 }
 
-/// Returns the limit on the neighbors that are noted per vector. It depends on the number of rows and not on the sample
-/// size, so a larger sample notes all neighbors that a smaller one notes.
+/// Returns the maximum number of neighbors to record per vector. It depends on the number of rows, but not on the
+/// sample size. So a larger sample records all neighbors that a smaller one records.
 fn noted_max(rows: u64) -> usize {
     let drawn_at_first = rows.clamp(1, 2 * ROWS_MIN);
     (NOTED / drawn_at_first).clamp(*NOTED_OF_ONE.start(), *NOTED_OF_ONE.end()) as usize
@@ -96,11 +96,12 @@ pub(super) struct NeighborSearch<'a, T: Coordinate> {
     pub(super) read_ahead: u64,
 }
 
-/// Finds the neighbors of drawn vectors. Also returns the number of distances computed.
+/// Finds the neighbors of sampled vectors. Returns them, and the number of distances computed.
 ///
-/// Two bounds exclude pairs of a drawn vector x and a member y of bucket j. By the triangle inequality, `d(x, c_j)` is at
-/// most `d(y, c_j) + eps`, which excludes vectors far from the whole bucket. The rest are compared by the exact rule,
-/// whose bound holds for any two centers: here `c_j` and the pivot of a group of drawn vectors.
+/// Two bounds exclude pairs of a sampled vector x and a member y of bucket j, whose center is `c_j`. First, if the
+/// distance of x and y is at most `eps`, then `d(x, c_j) <= d(y, c_j) + eps` by the triangle inequality. This excludes
+/// all x that are far from the whole bucket. Second, the exact rule excludes single pairs. Its bound holds for any two
+/// centers; the ones used here are `c_j` and the pivot of a group of sampled vectors.
 pub(super) fn neighbors<T: Coordinate>(
     search: &NeighborSearch<'_, T>,
     drawn: &DrawnVectors<T>,
@@ -131,13 +132,14 @@ pub(super) fn neighbors<T: Coordinate>(
 }
 
 impl Neighbors {
-    /// Notes a neighbor that counts `weight` times. Returns the increase in bytes held.
+    /// Records a neighbor of weight `weight`. Returns the increase in memory, in bytes.
     fn add(&mut self, neighbor: Neighbor, weight: u64, most: usize) -> u64 {
         let before = self.noted.capacity();
         self.count += weight;
         self.unweighted += 1;
         if self.noted.len() == self.noted.capacity() {
-            // Capacities double up to the limit of a list, since memory is counted by capacity.
+            // The capacity doubles up to the limit of the list. It is controlled here, since it determines the memory
+            // that is counted.
             let wanted = (2 * self.noted.len()).clamp(4, noted_and_more(most));
             self.noted.reserve_exact(wanted - self.noted.len());
         }
@@ -148,22 +150,23 @@ impl Neighbors {
         ((self.noted.capacity() - before) * size_of::<Neighbor>()) as u64
     }
 
-    /// Keeps the neighbors with the least lots, in an order that does not depend on the order of discovery.
+    /// Keeps the `most` neighbors with the smallest lots. Their order does not depend on the order in which they were
+    /// found.
     fn settle(&mut self, most: usize) {
         self.noted.sort_unstable_by_key(|neighbor| (neighbor.lot, neighbor.bucket, neighbor.member));
         self.noted.truncate(most);
     }
 }
 
-/// Neighbors, each with the index of the drawn vector.
+/// Found neighbors, each with the index of its sampled vector.
 type Found = Vec<(u32, Neighbor)>;
 
-/// A worker's state.
+/// State of a worker.
 pub(super) struct Comparison<'a, T: Coordinate> {
     search: &'a NeighborSearch<'a, T>,
     drawn: &'a DrawnVectors<T>,
     groups: &'a DrawnGroups<T>,
-    /// Distance of each drawn vector to the center of the current bucket, and sort keys.
+    /// Distances of all sampled vectors to the center of the current bucket, and their sort keys.
     distances: Vec<T::Distance>,
     keys: Vec<u32>,
     near: NearGroups<T>,
@@ -172,26 +175,26 @@ pub(super) struct Comparison<'a, T: Coordinate> {
     found: Found,
 }
 
-/// Drawn vectors that may have a neighbor in the current bucket, by the triangle inequality.
+/// Sampled vectors that may have a neighbor in the current bucket, by the triangle inequality.
 struct NearGroups<T: Coordinate> {
     vectors: Vec<u32>,
-    /// For each group with such vectors, its pivot and the end of its vectors.
+    /// For each group with such vectors: its pivot, and the end of its vectors in `vectors`.
     pivots: Vec<u32>,
     ends: Vec<usize>,
-    /// The members of the bucket, and their distances to some of the pivots.
+    /// The members of the bucket, and their distances to the pivots of some groups.
     order: Vec<u32>,
     columns: PackedColumns<T>,
     distances: Vec<T::Distance>,
 }
 
-/// Vectors of a group and members of a bucket to compare.
+/// Vectors of a group and members of a bucket that are to be compared.
 struct Selected<T: Coordinate> {
-    /// With distances to the center of the bucket.
+    /// Vectors of the group, with their distances to the center of the bucket.
     vectors: Side<T>,
-    /// Distances of these vectors to the pivot.
+    /// Distances of these vectors to the pivot of the group.
     own: Vec<T::Distance>,
     members: Side<T>,
-    /// The selected vectors, and the number of members to compare each with.
+    /// The selected vectors, and the number of members with which each of them is compared.
     rows: Vec<u32>,
     reach: Vec<u32>,
 }
@@ -206,10 +209,11 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
         Self { search, drawn, groups, distances, keys: Vec::new(), near, selected, tiles, found }
     }
 
-    /// Bytes that a worker holds per drawn vector.
+    /// Memory of a worker in bytes per sampled vector.
     pub(super) const BYTES_A_VECTOR: u64 = (size_of::<T::Distance>() + 4 + 4 + 1) as u64;
 
-    /// Returns the bytes that a worker holds for buckets of at most `rows` members, without the bytes per drawn vector.
+    /// Returns the memory in bytes of a worker for buckets of at most `rows` members, without the memory per sampled
+    /// vector.
     pub(super) fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
         let found = FOUND_AT_ONCE * size_of::<(u32, Neighbor)>();
         Tiles::<T>::memory_bytes(rows, dimensions)
@@ -218,7 +222,7 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
             + found as u64
     }
 
-    /// Finds the neighbors in a bucket, and passes them to `take` with the index of the drawn vector. Returns the
+    /// Finds the neighbors in a bucket. Passes them to `take`, with the indexes of the sampled vectors. Returns the
     /// number of distances computed.
     fn compare(
         &mut self,
@@ -251,19 +255,20 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
         Ok(computed)
     }
 
-    /// Returns the key of the largest distance to a bucket's center of a vector with a neighbor in the bucket.
+    /// Returns the largest distance to the bucket's center that a vector with a neighbor in the bucket can have, as a
+    /// sort key.
     fn farthest(&self, bucket: &LoadedBucket<T>) -> u32 {
         let farthest = (0..bucket.len() as u32).map(|member| bucket.own_at_most(member)).fold(0.0, f64::max).sqrt();
         T::key_up_to(((farthest + self.widened(bucket).distance) * (1.0 + SLACK)).powi(2))
     }
 
-    /// Returns the threshold for coordinates that are rounded.
+    /// Returns the threshold, widened by the rounding errors of the coordinates.
     fn widened(&self, bucket: &LoadedBucket<T>) -> Threshold {
         self.search.threshold.widened(bucket.members.residual + self.drawn.members.residual)
     }
 
-    /// Selects pairs of the near vectors of a group and members of the bucket by the exact rule. The pivot of the group is
-    /// number `at` of those that the members were measured from.
+    /// Selects the pairs of near vectors of a group and members of the bucket that the exact rule admits. `at` is the
+    /// index of the group's pivot among the pivots to which the distances of the members were computed.
     fn select(&mut self, group: usize, at: usize, center: &[T], bucket: &LoadedBucket<T>) {
         let (kernel, pivots) = (self.search.context.kernel, &self.groups.pivots);
         let (pivot, dimensions) = (pivots.row(self.near.pivots[group] as usize), pivots.dimensions());
@@ -298,7 +303,8 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
         let columns = Ordered { members: &bucket.members, order: &members.order };
         let (sides, found) =
             (Sides { search: self.search, drawn: self.drawn, distances: &self.distances }, &mut self.found);
-        // In a group of equal vectors, all are neighbors of each other, so do not hold the neighbors of a whole bucket.
+        // If many vectors are equal, all of them are neighbors of each other, so the neighbors of a whole bucket must
+        // not be held at once.
         let note = |vector, member| {
             found.extend(sides.neighbor(vector, number, member, bucket));
             if found.len() < FOUND_AT_ONCE { Ok(()) } else { take(found) }
@@ -321,7 +327,7 @@ impl<T: Coordinate> NearGroups<T> {
         }
     }
 
-    /// Returns the bytes for buckets of at most `rows` members, without those per drawn vector.
+    /// Returns the memory in bytes for buckets of at most `rows` members, without the memory per sampled vector.
     fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
         let of_members = rows * (size_of::<u32>() + PIVOTS_AT_ONCE * size_of::<T::Distance>());
         // The last group may be smaller than the others.
@@ -329,7 +335,7 @@ impl<T: Coordinate> NearGroups<T> {
         PackedColumns::<T>::bytes_for(rows, dimensions) + (of_members + of_group) as u64
     }
 
-    /// Finds the vectors whose distances to the bucket's center have a key of at most `farthest`.
+    /// Finds the vectors of `groups` whose distances to the bucket's center have sort keys of at most `farthest`.
     fn find(&mut self, groups: impl Iterator<Item = DrawnGroup>, keys: &[u32], farthest: u32) {
         self.vectors.clear();
         self.pivots.clear();
@@ -345,14 +351,14 @@ impl<T: Coordinate> NearGroups<T> {
         }
     }
 
-    /// Takes the members of the bucket.
+    /// Packs the members of the bucket.
     fn pack(&mut self, kernel: Kernel, members: &Panel<T>) {
         self.order.clear();
         self.order.extend(0..members.rows() as u32);
         kernel.pack_into(members, &self.order, &mut self.columns);
     }
 
-    /// Computes the distances between the members and the pivots of some groups. Returns their number.
+    /// Computes the distances between the members and the pivots of some groups. Returns the number of distances.
     fn measure(&mut self, kernel: Kernel, pivots: &Panel<T>, groups: Range<usize>) -> u64 {
         self.distances.resize(groups.len() * self.columns.len(), T::Distance::default());
         kernel.many_to_many(pivots, &self.pivots[groups], &self.columns, &mut self.distances);
@@ -372,23 +378,23 @@ impl<T: Coordinate> Selected<T> {
         Self { vectors, own: Vec::new(), members, rows: Vec::new(), reach: Vec::new() }
     }
 
-    /// Returns the bytes for buckets of at most `rows` members.
+    /// Returns the memory in bytes for buckets of at most `rows` members.
     fn memory_bytes(rows: usize) -> u64 {
         let of_group = GROUP_VECTORS * (Side::<T>::BYTES_A_VECTOR + size_of::<T::Distance>() + 2 * size_of::<u32>());
         (rows * Side::<T>::BYTES_A_VECTOR + of_group) as u64
     }
 }
 
-/// Drawn vectors and the distances between them and a bucket's center.
+/// Sampled vectors, and the distances between them and the center of a bucket.
 struct Sides<'a, T: Coordinate> {
     search: &'a NeighborSearch<'a, T>,
     drawn: &'a DrawnVectors<T>,
-    /// Distance of each drawn vector to the center of the bucket.
+    /// Distance of each sampled vector to the center of the bucket.
     distances: &'a [T::Distance],
 }
 
 impl<T: Coordinate> Sides<'_, T> {
-    /// Returns whether a pair counts if it is within the threshold.
+    /// Returns whether the pair filter accepts a pair that is within the threshold.
     fn counts(&self, vector: u32, member: u32, bucket: &LoadedBucket<T>) -> bool {
         let (buckets, drawn) = (self.search.buckets, self.drawn);
         let Some(filter) = buckets.pairs() else { return true };
@@ -402,7 +408,7 @@ impl<T: Coordinate> Sides<'_, T> {
         if is_left { filter.accepts(of_vector, of_member) } else { filter.accepts(of_member, of_vector) }
     }
 
-    /// Returns the neighbor for a pair within the threshold; `None` for a vector with itself.
+    /// Returns the neighbor that a pair within the threshold represents. `None` if both are the same vector.
     fn neighbor(&self, vector: u32, number: u32, member: u32, bucket: &LoadedBucket<T>) -> Option<(u32, Neighbor)> {
         let NeighborSearch { context, centers, threshold, .. } = *self.search;
         let drawn = self.drawn;
@@ -428,11 +434,11 @@ impl<T: Coordinate> Sides<'_, T> {
             };
             pair_threshold(&Rule::Union.parts(threshold.distance, gap), x, y)
         };
-        // The lot must not depend on which vectors are searched at once, since the memory decides that.
+        // The lot must not depend on which vectors are searched at once, since that depends on the memory.
         let own = u64::from(at.0).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(at.1);
         let lot = Random::new(own << 32 ^ own >> 32 ^ u64::from(number), "lot").below(u64::from(u32::MAX)) as u32;
         let lot = lot.wrapping_add(member.wrapping_mul(0x9E37_79B1)); // spreads the members of one bucket
-        // Round up: a threshold that is slightly too small would not admit the pair.
+        // The threshold is rounded up: if it were slightly too small, it would not admit the pair.
         let t = if t.is_finite() { (t as f32).next_up() } else { t as f32 };
         Some((vector, Neighbor { lot, bucket: number, member, t }))
     }

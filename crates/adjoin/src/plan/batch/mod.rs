@@ -1,9 +1,9 @@
-//! Plans a batch of queries: the order in which their buckets are read and compared, and the buckets kept for the next
-//! batch.
+//! Plans a batch of queries: the order in which buckets are read and compared, and the buckets that are kept for the
+//! next batch.
 //!
-//! A batch is known before its first bucket is read, and so are its cache accesses. `residency.rs` chooses the
-//! buckets to evict, and `steps.rs` orders the buckets and simulates the cache. The printed plan is the one that is
-//! executed.
+//! All queries of a batch are known before its first bucket is read, so all of its cache accesses are known too.
+//! `residency.rs` chooses the buckets to evict. `steps.rs` orders the buckets and simulates the cache. The printed
+//! plan is the one that is executed.
 
 mod residency;
 mod steps;

@@ -1,30 +1,30 @@
-//! Policies for the buckets to keep in memory between the queries of a batch, and between batches. This is bookkeeping
-//! in bytes: the caller loads buckets, and passes the time.
+//! Policy that decides which buckets stay in memory between the queries of a batch, and between batches. It only keeps
+//! account of bytes: the caller loads buckets, and reports each use.
 
 use std::collections::BTreeSet;
 
-/// No further use is known.
+/// Position of the next use if no further use is known.
 pub const NEVER: u32 = u32::MAX;
-/// Uses per bucket, on average, after which an old use counts half.
+/// An old use counts half after this number of later uses per bucket, on average.
 const USES_REMEMBERED: f64 = 16.0;
-/// Limit beyond which the counts of uses are scaled down.
+/// Value at which the counts of uses are scaled down.
 const COUNT_MAX: f64 = 1e200;
 
-/// Costs of buckets.
+/// Sizes of buckets, and costs of reading them.
 #[derive(Debug, Clone)]
 pub struct BucketCosts {
-    /// Size in the cache, in the unit of its capacity: bytes.
+    /// Size of each bucket in the cache, in the unit of the capacity: bytes.
     pub sizes: Vec<u64>,
-    /// Cost of a read.
+    /// Cost of reading each bucket.
     pub reads: Vec<f64>,
 }
 
-/// Retention priority of a bucket: the least is evicted first.
+/// Priority with which a bucket stays in the cache. The bucket with the lowest priority is evicted first.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Stay {
-    /// The less, the later the batch uses it.
+    /// Larger if the batch uses the bucket sooner.
     soon: u32,
-    /// What its uses save for a byte.
+    /// Cost of the reads that uses of the bucket save, per byte of the bucket.
     saved: f64,
 }
 
@@ -50,7 +50,7 @@ pub struct Residency {
     held: Vec<Option<Stay>>,
     /// Buckets in the cache by priority.
     by_stay: BTreeSet<(Stay, u32)>,
-    /// Uses of each bucket; old ones count less.
+    /// Weighted number of uses of each bucket. Older uses have lower weights.
     counts: Vec<f64>,
     /// Weight of the next use.
     next_counts: f64,
@@ -74,7 +74,7 @@ impl Residency {
         }
     }
 
-    /// Returns the bytes that the bookkeeping of `buckets` buckets takes.
+    /// Returns the memory in bytes of this policy for `buckets` buckets.
     pub fn memory_bytes(buckets: usize) -> u64 {
         let of_costs = size_of::<u64>() + size_of::<f64>();
         let of_bucket = size_of::<Option<Stay>>() + 3 * size_of::<(Stay, u32)>() + size_of::<f64>();
@@ -86,7 +86,7 @@ impl Residency {
         self.held.len()
     }
 
-    /// Returns the bytes of a bucket.
+    /// Returns the size of a bucket in bytes.
     pub fn size(&self, bucket: u32) -> u64 {
         self.costs.sizes[bucket as usize]
     }
@@ -96,12 +96,12 @@ impl Residency {
         self.held[bucket as usize].is_some()
     }
 
-    /// Returns whether a bucket fits.
+    /// Returns whether a bucket fits next to the buckets in the cache.
     pub fn fits(&self, bucket: u32) -> bool {
         self.held_bytes + self.size(bucket) <= self.capacity
     }
 
-    /// Notes that a bucket is used next at a place of the batch, or [`NEVER`].
+    /// Records the position in the batch at which a bucket is used next; [`NEVER`] if it is not used again.
     pub fn expect(&mut self, bucket: u32, next_use: u32) {
         self.next_uses[bucket as usize] = next_use;
         self.rank(bucket);
@@ -110,9 +110,10 @@ impl Residency {
     /// Counts a use of a bucket, cached or not.
     pub fn note_use(&mut self, bucket: u32) {
         self.counts[bucket as usize] += self.next_counts;
-        // Later uses weigh more instead of earlier ones less, so that a use changes one count and not all of them.
+        // Instead of reducing the weights of earlier uses, the weight of later uses grows, so that a use changes only
+        // one count.
         self.next_counts *= 1.0 + std::f64::consts::LN_2 / (USES_REMEMBERED * self.held.len() as f64);
-        // Ratios stay the same; only the range of f64 is limited.
+        // All counts are scaled, so their ratios do not change. This keeps them within the range of f64.
         if self.next_counts > COUNT_MAX {
             self.counts.iter_mut().for_each(|count| *count /= COUNT_MAX);
             self.next_counts /= COUNT_MAX;
@@ -133,7 +134,7 @@ impl Residency {
         self.by_stay.insert((stay, bucket));
     }
 
-    /// Returns the buckets in the cache, in the order in which they are to be evicted.
+    /// Returns the buckets in the cache, in the order of eviction.
     pub fn victims(&self) -> impl Iterator<Item = u32> {
         self.by_stay.iter().map(|&(_, bucket)| bucket)
     }
@@ -148,11 +149,11 @@ impl Residency {
         self.by_stay.remove(&(stay, bucket));
     }
 
-    /// Returns the priority of a bucket that is inserted or used now.
+    /// Returns the current priority of a bucket.
     fn stay(&self, bucket: u32) -> Stay {
         let at = bucket as usize;
         let BucketCosts { sizes, reads } = &self.costs;
-        // The cost of a read that a use saves, per byte, so that small buckets with many uses are kept longest.
+        // The saved cost is divided by the size, so that small buckets with many uses are kept longest.
         Stay { soon: NEVER - self.next_uses[at], saved: self.counts[at] * reads[at] / sizes[at].max(1) as f64 }
     }
 
@@ -160,7 +161,7 @@ impl Residency {
     fn rank(&mut self, bucket: u32) {
         let stay = self.stay(bucket);
         if let Some(before) = &mut self.held[bucket as usize] {
-            // The set finds an entry by its priority, so it is removed under the old one.
+            // The set finds an entry by its priority, so the entry is removed with its old priority.
             self.by_stay.remove(&(*before, bucket));
             *before = stay;
             self.by_stay.insert((stay, bucket));
@@ -179,7 +180,7 @@ mod tests {
         Residency::new(capacity, costs)
     }
 
-    /// Uses a bucket; returns the buckets evicted for it, if it had to be loaded.
+    /// Uses a bucket. If it had to be loaded, returns the buckets that were evicted for it.
     fn take(residency: &mut Residency, bucket: u32) -> Option<Vec<u32>> {
         residency.note_use(bucket);
         if residency.holds(bucket) {

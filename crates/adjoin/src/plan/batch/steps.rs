@@ -4,18 +4,19 @@ use std::fmt;
 
 use super::residency::{NEVER, Residency};
 
-/// A bucket that takes as many bytes alone reaches the full rate of a disk; smaller neighbors are read together.
+/// Bytes of a bucket at which reading it alone reaches the full rate of a disk. Smaller adjacent buckets are read
+/// together.
 const ALONE_BYTES: u64 = 256 << 10;
 
 /// One step of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BatchStep {
-    /// Read a bucket into the cache. If queries are answered one after the other, not before the comparisons of earlier
-    /// `turn`s.
+    /// Read a bucket into the cache. If queries are answered one after the other, the read starts only after the
+    /// comparisons of all earlier turns.
     Load {
         /// The bucket.
         bucket: u32,
-        /// Increases with each query, and with the prefetches between two.
+        /// Number of the turn. Each query is a turn, and so are the prefetches between two queries.
         turn: u32,
     },
     /// Drop a bucket from the cache.
@@ -24,7 +25,7 @@ pub enum BatchStep {
     Compare {
         /// The bucket.
         bucket: u32,
-        /// Number of the query in the batch.
+        /// Number of the query in the batch. `None` compares all queries that probe the bucket.
         query: Option<u32>,
     },
 }
@@ -39,13 +40,13 @@ impl BatchStep {
 /// Cost of a batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BatchCounts {
-    /// Buckets that queries probe, summed over the queries.
+    /// Number of buckets that a query probes, summed over all queries.
     pub uses: u64,
-    /// Uses of buckets that were not in the cache.
+    /// Number of uses of buckets that were not in the cache.
     pub misses: u64,
-    /// Uses of buckets that were in the cache only because of a prefetch.
+    /// Number of uses of buckets that were in the cache only because of a prefetch.
     pub prefetched: u64,
-    /// Buckets read, including prefetches.
+    /// Number of buckets read, including prefetches.
     pub loads: u64,
 }
 
@@ -63,18 +64,18 @@ impl std::ops::AddAssign for BatchCounts {
 pub struct BatchPlan {
     /// The steps.
     pub steps: Vec<BatchStep>,
-    /// Their cost.
+    /// Cost of the steps.
     pub counts: BatchCounts,
 }
 
 impl BatchPlan {
-    /// Returns the most bytes of a plan for `uses` uses of buckets by queries.
+    /// Returns the maximum memory in bytes of a plan for `uses` uses of buckets by queries.
     pub fn memory_bytes(uses: u64) -> u64 {
         let of_use = 3 * size_of::<BatchStep>() + size_of::<[u32; 8]>();
         uses * of_use as u64
     }
 
-    /// Whether queries are answered one after the other, each once all of its buckets are there.
+    /// Returns whether queries are answered one after the other, each once all of its buckets are in memory.
     pub fn is_by_query(&self) -> bool {
         self.steps.iter().any(|step| matches!(step, BatchStep::Compare { query: Some(_), .. }))
     }
@@ -98,15 +99,16 @@ impl fmt::Display for BatchPlan {
     }
 }
 
-/// Plans a batch of queries that look into the listed buckets. The cache is then what it is after the last step.
+/// Plans a batch of queries. `lists` has the buckets that each query probes. Updates `cache` to its state after the
+/// last step.
 ///
 /// # Panics
-/// Where a bucket does not fit into the empty cache.
+/// If a bucket does not fit into the empty cache.
 pub fn plan_batch(lists: &[Vec<u32>], cache: &mut Residency) -> BatchPlan {
     let mut queries = vec![0u64; cache.buckets()];
     lists.iter().flatten().for_each(|&bucket| queries[bucket as usize] += 1);
     let order = order(&queries, cache);
-    // Expectations of the last batch would otherwise keep buckets that this one does not use.
+    // Clears the expected uses of the last batch: they would keep buckets that this batch does not use.
     (0..queries.len() as u32).for_each(|bucket| cache.expect(bucket, NEVER));
     (0..).zip(&order).for_each(|(at, &bucket)| cache.expect(bucket, at));
     let mut plan = BatchPlan { steps: Vec::new(), counts: BatchCounts::default() };
@@ -126,18 +128,18 @@ pub fn plan_batch(lists: &[Vec<u32>], cache: &mut Residency) -> BatchPlan {
             plan.steps.push(BatchStep::Load { bucket, turn: 2 * at + 1 });
         }
         plan.steps.push(BatchStep::Compare { bucket, query: None });
-        // All queries of the batch were compared with it, so it is the first to be evicted.
+        // All queries of the batch were compared with this bucket, so it is evicted before all others.
         cache.expect(bucket, NEVER);
     }
     plan
 }
 
-/// The buckets that queries look into, each once, in the order in which they are compared.
+/// Returns the buckets that queries probe, in the order of the comparisons.
 fn order(queries: &[u64], cache: &Residency) -> Vec<u32> {
     let mut buckets: Vec<u32> = (0..queries.len() as u32).filter(|&bucket| queries[bucket as usize] > 0).collect();
     let largest_first = |bucket: u32| std::cmp::Reverse(cache.size(bucket));
-    // Cached buckets first, before loads evict them. The sort is stable: small buckets keep the order on disk, in
-    // which neighbors share a read.
+    // Cached buckets are first, before loads evict them. The sort is stable, so small buckets stay in the order on
+    // disk, in which adjacent ones share a read.
     buckets.sort_by_key(|&bucket| match (cache.holds(bucket), cache.size(bucket) >= ALONE_BYTES) {
         (true, _) => (0, largest_first(bucket)),
         (false, true) => (1, largest_first(bucket)),

@@ -4,12 +4,12 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Creates a cache in which `capacity` of `buckets` equal buckets fit.
+/// Creates a cache for `buckets` buckets of equal size, `capacity` of which fit.
 fn entries(capacity: u64, buckets: usize) -> Residency {
     Residency::new(capacity, BucketCosts { sizes: vec![1; buckets], reads: vec![1.0; buckets] })
 }
 
-/// Five queries: the first, third and fifth are similar, and so are the other two.
+/// Returns five queries. The first, third and fifth are similar to each other, and so are the second and the fourth.
 fn alternating() -> Vec<Vec<u32>> {
     vec![vec![0, 1, 2], vec![4, 5], vec![1, 2, 0], vec![5, 3, 4], vec![2, 1]]
 }
