@@ -112,55 +112,22 @@ class Hits(Table, Temporary):
 
 
 class Neighbors(Hits):
-    """Result of :func:`nearest`. The hits are in a temporary folder until :meth:`close` or the end of a ``with`` block.
+    """Result of :func:`nearest`, in the order of row numbers.
 
-    Arrays are in the order of row numbers, tables in the order of the rows in the store.
+    The hits are in a temporary folder until :meth:`close` or the end of a ``with`` block.
     """
 
-    def __init__(self, found: _engine.Found, folder: Folder) -> None:
-        super().__init__(found, folder)
-        self._order: Optional[tuple[Any, Any]] = None
-
     def hits(self) -> ArrowStream:
-        """Returns every neighbor: ``id`` and ``neighbor`` (ids, or row numbers), ``rank`` from 1, and ``distance``,
+        """Returns every neighbor: ``query`` and ``id`` (ids, or row numbers), ``rank`` from 1, and ``distance``,
         ``similarity`` or ``score``."""
         return ArrowStream(self._found.hits())
 
     @property
     def rows(self) -> Any:
         """Row numbers, ascending, as a NumPy array. Skipped rows are missing."""
-        return self._ordered()[0]
-
-    @property
-    def offsets(self) -> Any:
-        """Start of each row's neighbors in the order of :attr:`rows`, followed by their total number, as a NumPy array."""
         import numpy
 
-        counts = numpy.diff(super().offsets)[self._ordered()[1]]
-        return numpy.concatenate([numpy.zeros(1, numpy.int64), numpy.cumsum(counts)])
-
-    def _ordered(self) -> tuple[Any, Any]:
-        """Returns the row numbers in ascending order, and the position of each in the file."""
-        import numpy
-
-        if self._order is None:
-            rows = numpy.frombuffer(self._found.rows(), "<u8").astype(numpy.int64)
-            places = numpy.argsort(rows)
-            self._order = rows[places], places
-        return self._order
-
-    def _both(self) -> tuple[Any, Any]:
-        import numpy
-
-        if self._arrays is None:
-            ids, values = super()._both()
-            places = self._ordered()[1]
-            if ids.ndim == 1:
-                # All hits of a row move by the distance of its first one.
-                to, moved = self.offsets, super().offsets[:-1][places] - self.offsets[:-1]
-                places = numpy.arange(len(ids)) + numpy.repeat(moved, numpy.diff(to))
-            self._arrays = ids[places], values[places]
-        return self._arrays
+        return numpy.frombuffer(self._found.rows(), "<u8").astype(numpy.int64)
 
     def __len__(self) -> int:
         """Number of rows."""

@@ -13,33 +13,31 @@ fn small() -> Place {
     place
 }
 
-/// Returns the sorted lines of a table without its header; rows are written in the order of the store.
-fn sorted(table: &str) -> Vec<&str> {
-    let mut lines: Vec<&str> = table.lines().skip(1).collect();
-    lines.sort_unstable();
-    lines
+/// Returns the lines of a table without its header.
+fn lines(table: &str) -> Vec<&str> {
+    table.lines().skip(1).collect()
 }
 
 #[test]
-fn neighbors_are_ordered_by_distance_then_row() {
+fn rows_are_in_order_and_their_neighbors_by_distance_then_row() {
     let place = small();
     let within = "0,1,1,1.0 0,2,5,1.0 1,1,5,0.0 1,2,0,1.0 2,1,1,2.0 2,2,5,2.0 5,1,1,0.0 5,2,0,1.0 7,1,0,2.0 7,2,1,3.0";
     for input in ["set.store", "set.fbin"] {
         let table = place.done(&format!("join {input} --neighbors 2 --within 3 -o - --quiet")).out;
         assert_eq!(table.lines().next(), Some("query,rank,id,distance"));
-        assert_eq!(sorted(&table).join(" "), within, "{input}");
+        assert_eq!(lines(&table).join(" "), within, "{input}");
     }
     place.done("join set.store --neighbors 1 --exact -o one.csv --quiet");
     let one = "0,1,1,1.0 1,1,5,0.0 2,1,1,2.0 3,1,0,4.0 4,1,3,5.0990195 5,1,1,0.0 6,1,4,5.656854 7,1,0,2.0";
-    assert_eq!(sorted(&place.text("one.csv")).join(" "), one);
+    assert_eq!(lines(&place.text("one.csv")).join(" "), one);
     let all = place.done("join set.store --neighbors 100 -o - --quiet").out;
     assert_eq!(all.lines().count(), 1 + 8 * 7, "fewer than k where there are fewer");
-    let lines = "join set.store --neighbors 1 -o hits.jsonl --quiet";
-    place.done(lines);
+    let command = "join set.store --neighbors 1 -o hits.jsonl --quiet";
+    place.done(command);
     let of_row = |line: &str| serde_json::from_str::<Value>(line).unwrap();
     let wanted = serde_json::json!({"query": 3, "rank": 1, "id": 0, "distance": 4.0});
     assert!(place.text("hits.jsonl").lines().map(of_row).any(|row| row == wanted));
-    place.refused(lines, &["hits.jsonl", "--force"]);
+    place.refused(command, &["hits.jsonl", "--force"]);
     let said = place.done("join set.store --neighbors 2 --within 3").said;
     assert!(said.contains("rows: 8; 10 neighbors found"), "counted without a result: {said}");
 }
@@ -50,9 +48,9 @@ fn nearest_joins_support_inner_products() {
     place.write("set.fbin", &fbin(2, &[0., 0., 3., 4., 1., 0., -2., 0.]));
     let table = place.done("join set.fbin --metric ip --neighbors 1 -o - --quiet").out;
     assert_eq!(table.lines().next(), Some("query,rank,id,score"));
-    assert_eq!(sorted(&table), ["0,1,1,0.0", "1,1,2,3.0", "2,1,1,3.0", "3,1,0,0.0"]);
+    assert_eq!(lines(&table), ["0,1,1,0.0", "1,1,2,3.0", "2,1,1,3.0", "3,1,0,0.0"]);
     let cosine = place.done("join set.fbin --metric cosine --on-bad skip --neighbors 1 --within 0.5 -o - --quiet").out;
-    assert_eq!(sorted(&cosine), ["1,1,2,0.6", "2,1,1,0.6"], "a zero vector has no direction");
+    assert_eq!(lines(&cosine), ["1,1,2,0.6", "2,1,1,0.6"], "a zero vector has no direction");
 }
 
 #[test]

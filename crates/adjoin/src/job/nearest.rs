@@ -9,7 +9,7 @@ use crate::base::report::NearestStatistics;
 use crate::buckets::{NearestOptions, nearest};
 use crate::join::{JoinEffort, UnopenedSet};
 use crate::query::SearchEffort;
-use crate::sink::{Discard, HitSink};
+use crate::sink::{Discard, HitSink, SourceOrder};
 use crate::source::{SourceOptions, VectorSource};
 use crate::store::BuildOptions;
 
@@ -41,13 +41,14 @@ impl NearestJob<'_> {
         let of_builds = metric.map(|metric| Argument::Metric.with(metric)).or_else(|| source.only_for_builds(build));
         let bytes_of = |rows: &dyn VectorSource| {
             let joining = UnopenedSet::of_source(rows, build).join_bytes(true, JoinEffort::Unsaid.target());
-            joining.saturating_add(self.options().bytes_besides_join(rows.info().rows))
+            let sorting = SourceOrder::foreseen_bytes();
+            joining.saturating_add(sorting + self.options().bytes_besides_join(rows.info().rows))
         };
         Opened::new(context, inputs, source, build, of_builds, &bytes_of)
     }
 
-    /// Finds the neighbors of each row of the opened store, and passes them to `sink`, or only counts them. The
-    /// statistics include the build, if there was one.
+    /// Finds the neighbors of each row of the opened store, and passes them to `sink` in the order of row numbers, or only
+    /// counts them. The statistics include the build, if there was one.
     ///
     /// # Errors
     /// Fails if an option is out of range, the budget is too small, the store cannot be read, or the sink fails.
@@ -57,7 +58,9 @@ impl NearestJob<'_> {
         opened: &Opened,
         sink: Option<Box<dyn HitSink + '_>>,
     ) -> Result<NearestStatistics> {
-        let sink = sink.unwrap_or_else(|| Box::new(Discard));
+        // Buckets are searched in their own order, but users expect that of their rows.
+        let sorted = |sink| -> Box<dyn HitSink + '_> { Box::new(SourceOrder::new(context, &opened.store, sink)) };
+        let sink = sink.map_or_else(|| Box::new(Discard) as Box<dyn HitSink + '_>, sorted);
         let mut statistics = nearest(context, &opened.store, &self.options(), sink)?;
         opened.add_build(&mut statistics.common);
         Ok(statistics)

@@ -19,6 +19,7 @@ mod removed_table;
 mod row_ids;
 #[allow(clippy::module_inception)] // the trait's file, as in `device::device`
 mod sink;
+mod source_order;
 mod spilled_pairs;
 mod table;
 mod tally;
@@ -39,6 +40,7 @@ pub(crate) use removals::{Removals, RemovedRows};
 pub(crate) use removed_table::{NamedRow, Reason, Reasons, RemovedTable};
 pub(crate) use sink::Written;
 pub use sink::{Discard, PairBatch, PairSchema, PairSink};
+pub(crate) use source_order::SourceOrder;
 pub(crate) use spilled_pairs::{SpilledPairReader, SpilledPairs};
 pub use table::TableFormat;
 pub(crate) use table::{Ended, TableWriter, add_columns};
