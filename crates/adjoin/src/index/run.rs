@@ -75,7 +75,7 @@ pub(super) struct IndexSearch<'a, T: Coordinate> {
     /// Columns that hits carry, if any.
     carried: Option<&'a ResultColumns<'a>>,
     totals: Totals,
-    /// Bytes that suffice for the largest batch, with all its walks and hits at the same time.
+    /// Bytes that suffice for the largest batch with all its walks and hits at once.
     enough_bytes: u64,
 }
 
@@ -135,8 +135,8 @@ impl<'a, T: Coordinate> IndexSearch<'a, T> {
         Self::bytes_for(needs, way, 1, 1)
     }
 
-    /// Returns the bytes that suffice for the largest batch, with all its walks and hits at the same time. Memory
-    /// beyond this is useful only for caching pages.
+    /// Returns the bytes that suffice for the largest batch with all its walks and hits at once. Memory beyond this is
+    /// useful only for caching pages.
     pub(super) fn enough_bytes(needs: &SearchNeeds<'_>, way: SearchMethod) -> u64 {
         let of_hits = needs.sought.all_hits_bytes(needs.facts);
         let queries = QUERIES_MAX.min(needs.source.info().rows);

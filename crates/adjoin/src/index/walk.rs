@@ -27,7 +27,7 @@ use crate::query::QueryTarget;
 /// used.
 pub(super) const WALKS: u32 = 1;
 
-/// Number of vertices whose distances are computed by codes at the same time.
+/// Number of vertices whose distances by codes are computed at once.
 const SEEN_TOGETHER: usize = 256;
 
 /// A vertex that a walk has seen.

@@ -59,8 +59,8 @@ pub(super) struct WalkHits {
 }
 
 impl<'a, T: Coordinate> Walks<'a, T> {
-    /// Prepares walks. As many walks are in progress at the same time as half of the free memory holds, up to the limit
-    /// of `strategy`. Pages in `cache` are not read again.
+    /// Prepares walks. As many walks are in progress at once as half of the free memory holds, up to the limit of
+    /// `strategy`. Pages in `cache` are not read again.
     pub(super) fn new(
         context: &'a Context,
         index: &'a Index,
@@ -134,7 +134,7 @@ impl<'a, T: Coordinate> Walks<'a, T> {
     fn order(&self, queries: &Members<T>, range: Range<u32>) -> Result<Vec<u32>> {
         let Self { context, navigator, strategy, at_once, .. } = self;
         let (first, mut order) = (range.start, range.collect::<Vec<u32>>());
-        // If all queries can be in progress at the same time, their order does not matter.
+        // If all queries can be in progress at once, their order does not matter.
         if strategy.near_together && order.len() > at_once * context.threads {
             let chunks: Vec<&[u32]> = order.chunks(ENTERED_TOGETHER).collect();
             let state = || (navigator.search(), Vec::new());
@@ -359,8 +359,8 @@ impl<'a, T: Coordinate> Worker<'a, T> {
         self.under_way -= 1;
     }
 
-    /// Requests a page for the walk in a slot. A page that was already requested or that is cached is not read. Walks
-    /// that need the same page share one read.
+    /// Requests a page for the walk in a slot. A page that was already requested or that is cached is not read. If
+    /// several walks need a page, they share one read.
     fn ask(&mut self, slot: usize, page: u32) -> Result<()> {
         if self.walks[slot].has_asked(page).is_some() {
             return Ok(());
