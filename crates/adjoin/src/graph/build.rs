@@ -29,7 +29,7 @@ const BATCH_SHARE: usize = 64;
 const BATCH_MAX: usize = 2_048;
 /// Number of vertices of a batch that a thread takes at once.
 const MEMBERS_TOGETHER: usize = 16;
-/// Parts of the graph that threads take at once.
+/// Number of parts into which the graph is divided. Each part is changed by one thread at a time.
 const PARTS: usize = 64;
 
 impl Graph {
