@@ -26,13 +26,13 @@
 //! let folder = tempfile::tempdir().unwrap();
 //! let context = Context::default().with_memory(256 << 20);
 //!
-//! // Some vectors in a file; any format that `open_source` reads will do.
+//! // Write random vectors to a file. `open_source` reads many other formats too.
 //! let file = folder.path().join("vectors.fbin");
 //! let vectors = VectorType { element: Element::F32, dimensions: 8 };
 //! let generated = Generated { rows: 1_000, vectors, hardness: 1.0, seed: 1 };
 //! generated.write(&context, &Target::File { path: file.clone(), force: false })?;
 //!
-//! // A store is built once, and joined at any number of thresholds.
+//! // A store is built once, and can be joined at any number of thresholds.
 //! let source = open_source(&context, &[file.display().to_string()], &SourceOptions::default())?;
 //! let path = folder.path().join("vectors.store");
 //! Store::build(&context, &*source, &path, &BuildOptions::default())?;

@@ -239,8 +239,8 @@ impl<'a, T: Coordinate> Answering<'a, T> {
             .expect("a lone query gets its error as an answer");
     }
 
-    /// Removes from `open` the queries with the first few goals, and returns both. Answers invalid queries with an
-    /// error.
+    /// Removes queries from `open`: those with one of the first [`GOALS_TOGETHER`] different goals. Returns these
+    /// goals, with plans, and the queries. Answers invalid queries with an error.
     fn choose(&mut self, batch: &Batch<'_>, open: &mut Vec<usize>) -> (Vec<PlannedGoal>, Vec<AskedQuery>) {
         let (mut goals, mut asked): (Vec<PlannedGoal>, Vec<AskedQuery>) = (Vec::new(), Vec::new());
         open.retain(|&number| {
