@@ -53,9 +53,9 @@ choices! { Argument::Graph => GraphKind { Vamana = "vamana", Hnsw = "hnsw" } }
 pub enum VectorOrder {
     /// By row number.
     Rows,
-    /// Breadth first. Vertices with fewer edges are visited first (NDSearch, section VI-A).
+    /// Breadth-first order, in which vertices with fewer edges are visited first (NDSearch, section VI-A).
     Degree,
-    /// As on the pages of an index.
+    /// Order of the vectors on the pages of an index.
     Grown,
 }
 

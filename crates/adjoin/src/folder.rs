@@ -191,7 +191,7 @@ impl Folder {
     /// Opens a folder. A collection is opened for reading and writing.
     ///
     /// # Errors
-    /// Those of [`Self::open`], and if another process writes to the collection.
+    /// The errors of [`Self::open`], and if another process writes to the collection.
     pub fn open_to_write(context: &Context, path: &Path) -> Result<Self> {
         let closed = ClosedFolder::read(context, path)?;
         // Only a collection can be opened for writing, since stores and indexes are replaced as a whole.

@@ -55,9 +55,9 @@ pub struct FoundRows<'a> {
 
 /// The places of rows in a folder.
 enum PlacedRows<'a> {
-    /// Positions in bucket order.
+    /// Positions of the rows in bucket order.
     Store(&'a Store, Vec<u64>),
-    /// Entries.
+    /// Entries of the rows.
     Index(&'a Index, Vec<u32>),
     Collection(LocatedRows),
 }
@@ -103,7 +103,7 @@ impl Folder {
     /// budget that suffices for the longest row, unless that is an unmerged row of a collection.
     ///
     /// # Errors
-    /// If the file of the columns cannot be read, and those of [`Context::for_run`].
+    /// If the file of the columns cannot be read, and the errors of [`Context::for_run`].
     pub fn fetching_run(&self, context: &Context, ids: &Ids) -> Result<Context> {
         let pass = match self {
             Self::Store(store) => {
@@ -132,7 +132,7 @@ pub(super) fn fetching_bytes(ids: &Ids, vectors: VectorType) -> u64 {
     names + row + vectors_bytes(vectors)
 }
 
-/// Splits places: returns those that are known, and the indices of those that are `None`.
+/// Returns the places that are known, and the indices of the places that are `None`.
 fn there(places: Vec<Option<u64>>) -> (Vec<u64>, Vec<usize>) {
     let missing = (0..places.len()).filter(|&k| places[k].is_none()).collect();
     (places.into_iter().flatten().collect(), missing)
@@ -187,7 +187,7 @@ impl FoundRows<'_> {
     /// `columns.id` or `columns.vector`.
     ///
     /// # Errors
-    /// Those of [`Self::vectors`].
+    /// The errors of [`Self::vectors`].
     pub fn table(&self, context: &Context) -> Result<RecordBatch> {
         Ok(self.read(context, 0..self.len())?.table)
     }

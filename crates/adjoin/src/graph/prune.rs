@@ -39,7 +39,7 @@ impl Open {
     }
 }
 
-/// Candidates of a vertex, and those of them that are kept.
+/// Candidates of a vertex, and the kept ones among them.
 pub struct Pruner<T: Coordinate> {
     vertex: u32,
     pool: Vec<Candidate>,

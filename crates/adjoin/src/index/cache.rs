@@ -52,8 +52,7 @@ struct Held {
 }
 
 impl PageCache {
-    /// Creates a cache in the free memory, of which `left_bytes` stay free. It takes no more memory than all pages
-    /// need.
+    /// Creates a cache that takes all free memory except `left_bytes` bytes, but no more than all pages need.
     ///
     /// # Errors
     /// If other threads take the memory first.

@@ -64,8 +64,8 @@ pub(super) struct Reached {
     pub(super) p5: f64,
     /// Number of sampled queries.
     pub(super) queries: u64,
-    /// Whether this is the recall of the rows that the last merge inserted. It is reported if it is lower than that of
-    /// all rows.
+    /// Whether this is the recall of the rows that the last merge inserted. It is reported if it is lower than the
+    /// recall of all rows.
     pub(super) of_inserted: bool,
 }
 
@@ -245,7 +245,7 @@ impl Calibration {
         found.choose(promise).is_some()
     }
 
-    /// Returns the recall that a list reaches: that of all rows or that of inserted rows, whichever is lower.
+    /// Returns the recall that a list reaches for all rows, or its recall for inserted rows if this is lower.
     pub(super) fn reached(&self, k: u64, list: usize, seed: u64) -> Reached {
         let reached = self.samples(k).enumerate().map(|(number, sample)| {
             let at_k = sample.recalls(list as f64, seed).per_vector;
@@ -346,8 +346,7 @@ mod tests {
 
     #[test]
     fn the_recall_of_inserted_rows_must_also_be_reached() {
-        // Of 2,000 drawn rows and 100 inserted ones, a list of 40 finds all hits of the former and half of the hits of
-        // the latter.
+        // A list of 40 finds all hits of the 2,000 sampled rows, and half of the hits of the 100 inserted rows.
         let noted: Vec<Vec<u32>> = (0..2_100).map(|query| (query..query + 10).collect()).collect();
         let inserted = Inserted { entries: (500..600).collect(), whole: true };
         let mut calibration = Calibration::new(7, 10, &noted, inserted);

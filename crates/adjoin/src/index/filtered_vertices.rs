@@ -18,9 +18,9 @@ const READ_COST: f64 = 2_500.0;
 const READS_OF_CANDIDATE: f64 = 0.6;
 /// If deletes leave a smaller fraction of the vertices than this, walks may have another recall than without deletes.
 const MOST_LEFT: f64 = 0.1;
-/// Smallest fraction of deleted rows for which a calibration with all rows is not used anymore. If fewer rows are
-/// deleted, each miss weighs a little more among the remaining rows. The weight grows at most by the factor by which
-/// the number of rows shrinks.
+/// If at least this fraction of the rows is deleted, a calibration with all rows is not used anymore. If less is
+/// deleted, each miss has a little more weight among the remaining rows. The weight grows at most by the factor by
+/// which the number of rows shrinks.
 const DELETED_MAX: f64 = 0.05;
 
 /// Rows that pass the filter and are not deleted, and the vertices with at least one of these rows.
@@ -78,7 +78,8 @@ impl FilteredVertices {
         let (entries, vertices) = (index.facts().rows, u64::from(index.facts().vertices));
         let rows = FilterBitmap::others(context, deleted, entries, PURPOSE_SEARCH)?;
         let memory = context.reserve_between_runs(RankedSet::memory_bytes(vertices), PURPOSE_SEARCH)?;
-        // The first rows of vertices have the numbers of the vertices, so the first bits are those of vertices.
+        // The entry of a vertex's first row is the number of the vertex, so the first bits are for the first rows of
+        // vertices.
         let mut admitted = deleted.others(vertices);
         // The first row of a vertex may be deleted while another of its rows remains.
         for vertex in index.duplicates.vertices().filter(|&vertex| deleted.contains(vertex.into())) {

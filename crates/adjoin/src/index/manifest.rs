@@ -69,9 +69,10 @@ pub struct IndexManifest {
     pub page_bytes: u64,
     /// Order of the vertices on pages.
     pub layout: String,
-    /// Mean fraction of the other vertices on a vertex's page that are its neighbors.
+    /// Overlap ratio OR(G): the number of neighbors of a vertex on its page, divided by the number of other vertices on
+    /// this page, on average over all vertices.
     pub overlap_ratio: f64,
-    /// Vertex from which all others are reachable.
+    /// Vertex from which all other vertices are reachable.
     pub entry: u32,
     /// Files by role.
     pub files: Files,
@@ -124,7 +125,7 @@ impl IndexManifest {
     /// Decodes the manifest of the index in a folder.
     ///
     /// # Errors
-    /// Those of [`Self::read`].
+    /// The errors of [`Self::read`].
     pub(crate) fn decode(folder: &std::path::Path, bytes: &[u8]) -> Result<Self> {
         let read = unsealed::<Self>(bytes, FolderKind::Index)
             .map_err(|unreadable| unreadable.in_folder(folder, FolderKind::Index));

@@ -8,7 +8,7 @@
 //!
 //! `walk.rs` is the walk of one query, and `run.rs` keeps many in flight. `decide.rs` chooses the method of a search.
 //! `promise.rs` chooses the length of the list that reaches a recall. It uses a calibration (`calibration.rs`), which
-//! records how many true hits walks find with each list. `sample.rs` draws the calibration queries, and finds their
+//! records how many true hits walks find with each list. `sample.rs` samples the calibration queries, and finds their
 //! true hits by comparing them with all rows.
 
 mod blocks;
@@ -138,7 +138,7 @@ impl Index {
 /// returns. `method` names the method that built the graph.
 ///
 /// # Errors
-/// Those of [`Index::build`], and if the graph does not have one vertex per distinct vector.
+/// The errors of [`Index::build`], and if the graph does not have one vertex per distinct vector.
 pub fn build_with_graph(
     context: &Context,
     store: &Store,
@@ -154,7 +154,7 @@ pub fn build_with_graph(
 /// separately, as after a merge that changes an existing index. An index in `folder` is replaced.
 ///
 /// # Errors
-/// Those of [`Index::build`].
+/// The errors of [`Index::build`].
 pub(crate) fn build_merged(
     context: &Context,
     store: &Store,
@@ -212,7 +212,7 @@ pub fn search(
 /// evaluated on rows of the index only, so the caller must pass unmerged rows that meet it.
 ///
 /// # Errors
-/// Those of [`search()`].
+/// The errors of [`search()`].
 pub(crate) fn search_changed(
     context: &Context,
     index: &Index,

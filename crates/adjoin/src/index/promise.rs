@@ -110,7 +110,7 @@ pub(super) fn least_bytes<T: Coordinate>(
     k: u64,
     longest: usize,
 ) -> u64 {
-    // One more hit, since a drawn row may find itself.
+    // One more hit is counted, since a sampled row may find itself.
     let aim = WalkAim::nearest(k.min(index.rows) as usize + 1, longest);
     let walks = 2 * context.threads as u64 * Walks::<T>::walk_bytes(index, aim, WalkStrategy::default());
     sample::least_bytes::<T>(context, index, vectors, k) + walks
@@ -160,8 +160,8 @@ pub(super) fn decide<T: Coordinate>(
     let QuerySources { queries, calibrate_with } = queries;
     if let Some(admitted) = admitted {
         let drawn = sample::drawn(index, calibrate_with);
-        // A calibration compares `drawn` queries with all pages. It is not worth this if the search has no more queries
-        // itself, or if few rows can be hits. Comparing the queries of the search is also exact.
+        // A calibration compares `drawn` queries with all pages. If the search has no more queries than that, or if few
+        // rows can be hits, comparing the queries of the search costs less. It is also exact.
         if queries.info().rows <= drawn || admitted.rows() <= promise.k.max(drawn) {
             return Ok(SearchPlan::whole(promise.recall, None));
         }

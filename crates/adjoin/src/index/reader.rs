@@ -124,7 +124,7 @@ impl Index {
     /// Opens the index in a folder, given its manifest, which the caller has just read.
     ///
     /// # Errors
-    /// Those of [`Self::open`].
+    /// The errors of [`Self::open`].
     pub(crate) fn open_read(context: &Context, folder: &Path, mut manifest: IndexManifest) -> Result<Self> {
         refuse_remote(FolderKind::Index, folder)?;
         loop {
@@ -290,7 +290,7 @@ impl Index {
     /// entries.
     ///
     /// # Errors
-    /// Those of [`Self::passing`].
+    /// The errors of [`Self::passing`].
     pub(crate) fn passing_without(
         &self,
         context: &Context,
@@ -420,7 +420,7 @@ impl Index {
     /// ids.
     ///
     /// # Errors
-    /// Those of [`Self::each_id`].
+    /// The errors of [`Self::each_id`].
     pub(crate) fn each_id_of(
         &self,
         context: &Context,

@@ -109,7 +109,7 @@ impl Index {
 /// in an order that it computes. The whole graph must fit in memory.
 ///
 /// # Errors
-/// Those of [`Index::relayout`](crate::Index::relayout).
+/// The errors of [`Index::relayout`](crate::Index::relayout).
 ///
 /// # Panics
 /// If the order does not hold each vertex of the index once.
@@ -275,7 +275,7 @@ impl Relayout<'_> {
     fn new_entry(&self, EntryOrder { places, duplicates }: EntryOrder<'_>, old: u32) -> u32 {
         let (index, vertices) = (self.index, self.index.facts().vertices);
         // The further rows of a vertex have consecutive entries, and their order does not change. Therefore the entry
-        // of a further row changes by as much as that of the first further row of its vertex.
+        // of a further row changes by as much as the entry of the first further row of its vertex.
         let Some(further) = old.checked_sub(vertices) else { return places.by_vertex[old as usize] };
         let vertex = index.duplicates.vertex_of(further as usize);
         let (before, after) = (index.duplicates.of(vertex).0, duplicates.of(places.by_vertex[vertex as usize]).0);

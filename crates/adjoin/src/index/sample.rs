@@ -192,7 +192,7 @@ impl<'a> Sample<'a> {
     /// Samples some of the calibration queries or, if there are none, rows of the index.
     ///
     /// # Errors
-    /// As [`Self::of_rows`] and [`Self::of_queries`].
+    /// The errors of [`Self::of_rows`] and [`Self::of_queries`].
     pub(super) fn draw(
         context: &'a Context,
         index: &'a Index,

@@ -141,7 +141,7 @@ impl<'a> Pieces<'a> {
     /// Appends the neighbors of a vertex, nearest first.
     ///
     /// # Errors
-    /// Those of [`Self::vector`].
+    /// The errors of [`Self::vector`].
     pub(super) fn neighbors(&mut self, vertex: u32, neighbors: &mut Vec<u32>) -> Result<()> {
         let index = self.index;
         let (page, slot) = self.page(vertex)?;

@@ -48,7 +48,7 @@ impl<'a> IndexRows<'a> {
         Ok(Box::new(columns.excluding(context, deleted)?))
     }
 
-    /// Returns the number of rows in a batch of `batch_bytes` bytes of vectors, and no more of ids.
+    /// Returns the number of rows in a batch. Their vectors have at most `batch_bytes` bytes, and so do their ids.
     fn batch_rows(&self, batch_bytes: u64) -> u64 {
         let of_row = (self.info.vectors.bytes() as u64).max(self.id_bytes().unwrap_or(0));
         // At least one row, since a scan would end at a batch without rows.

@@ -115,7 +115,7 @@ impl ChangedTarget<'_> {
     /// `None` if memory does not hold the hits.
     ///
     /// # Errors
-    /// Those of [`UnmergedRows::find`].
+    /// The errors of [`UnmergedRows::find`].
     pub(super) fn add_unmerged(
         self,
         context: &Context,
@@ -143,7 +143,7 @@ impl ChangedTarget<'_> {
         Ok(Some(found))
     }
 
-    /// Reads the columns of the hits at some places. Returns `None` if they do not fit into `room`.
+    /// Reads the columns of hits by their places. Returns `None` if they do not fit in `room`.
     ///
     /// # Errors
     /// If the columns of the index cannot be read, or are damaged.
@@ -168,7 +168,7 @@ impl ChangedTarget<'_> {
         Ok(fits.then(|| gathering.finish()))
     }
 
-    /// Looks up the ids of the hits at some places. Returns `None` if they do not fit into `room`.
+    /// Looks up the ids of hits by their places. Returns `None` if they do not fit in `room`.
     ///
     /// # Errors
     /// If the ids of the index cannot be read, or are damaged.

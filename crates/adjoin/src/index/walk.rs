@@ -196,7 +196,7 @@ impl<T: Coordinate> Walk<T> {
             self.counts.distances = searched.navigator.enter(&mut self.navigation, row, &mut self.new);
         }
         // All vertices are reachable from this entry, but not always from the vertices of the navigation graph. With
-        // it, a walk whose list has room for all vertices misses none.
+        // this entry, a walk whose list has room for all vertices misses none.
         self.new.push(searched.index.facts().entry);
         self.see(searched);
     }

@@ -59,7 +59,7 @@ impl<'a> Fields<'a> {
     /// Reads a number of dimensions.
     ///
     /// # Errors
-    /// Those of [`Fields::count`].
+    /// The errors of [`Fields::count`].
     pub(super) fn dimensions(&mut self) -> Result<usize> {
         self.count(1..=COORDINATES_MAX, "dimensions")
     }

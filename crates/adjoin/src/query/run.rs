@@ -202,7 +202,7 @@ fn delivered(lookup: HitLookup, sink: &(dyn HitSink + '_)) -> HitLookup {
 
 impl RanSearch {
     /// Returns the seconds of the search, including its planning. If `calibrated` is set, the seconds of planning are
-    /// reported as those of the calibration.
+    /// reported as the seconds of the calibration.
     pub(crate) fn seconds(&self, planning_seconds: f64, calibrated: bool) -> SecondsStatistics {
         SecondsStatistics {
             total: planning_seconds + self.seconds,

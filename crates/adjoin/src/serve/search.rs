@@ -48,7 +48,7 @@ impl CachedSearch {
     /// Opens a store for searches whose batches are planned by `new_planner`, for example in the laboratory.
     ///
     /// # Errors
-    /// Those of [`CachedSearch::open`].
+    /// The errors of [`CachedSearch::open`].
     #[doc(hidden)]
     pub fn open_planned(
         context: &Context,

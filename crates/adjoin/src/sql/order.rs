@@ -63,7 +63,7 @@ impl OrderBy {
     /// of several files compare correctly only if they have one type.
     ///
     /// # Errors
-    /// Those of [`OrderBy::kinds`].
+    /// The errors of [`OrderBy::kinds`].
     pub(crate) fn bind(&self, schema: &Schema, kinds: &[DataType]) -> Result<BoundOrder> {
         let field = |(kind, (_, options)): (&DataType, &(Expression, SortOptions))| {
             SortField::new_with_options(kind.clone(), *options)

@@ -47,7 +47,7 @@ impl PassingCheck {
 pub(super) struct PartsCheck {
     part_bytes: usize,
     number: u64,
-    /// Bytes of a part of which the rest has not arrived yet.
+    /// Bytes so far of a part that is not complete yet.
     part: Vec<u8>,
 }
 

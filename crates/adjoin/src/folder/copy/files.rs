@@ -18,13 +18,13 @@ use crate::store::{
 
 /// Method of verifying the bytes of a file.
 pub(super) enum FileCheck {
-    /// By the checksum of all bytes, which is given in hexadecimal digits.
+    /// Checksum of all bytes, in hexadecimal digits.
     Whole(String),
-    /// By checksums of parts of this length.
+    /// Checksums of parts of this length.
     Parts(usize),
-    /// By the checksums of the buckets of this store.
+    /// Checksums of the buckets of this store.
     Buckets(Box<StoreManifest>),
-    /// Not at all. The bytes were verified before, or only a later version can verify them.
+    /// No checksum. The bytes were verified before, or only a later version can verify them.
     Length,
 }
 

@@ -39,7 +39,7 @@ impl<'a> Gathering<'a> {
 
     /// Returns the bytes of one vector.
     pub(super) fn bytes_of_vector<T: Coordinate>(buckets: &Buckets<'_>) -> u64 {
-        // Averaged over many rows, so that the padding of a panel does not matter.
+        // The bytes are averaged over many rows, so that the padding of a panel does not matter.
         let of = |rows| Panel::<T>::bytes_for(rows, buckets.space().dimensions());
         (of(1 << 10) - of(0)).div_ceil(1 << 10)
     }

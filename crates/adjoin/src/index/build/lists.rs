@@ -126,7 +126,7 @@ impl Lists {
     /// Stores the lists of a graph that is in memory.
     ///
     /// # Errors
-    /// If the memory is not free, or if the temporary file cannot be written.
+    /// If memory does not suffice, or if the temporary file cannot be written.
     pub(in crate::index) fn of_graph(context: &Context, temporary: &Path, graph: &Graph, memory: u64) -> Result<Self> {
         let vertices = graph.vertices() as u32;
         let mut writer = ListWriter::new(context, temporary, Windows::within(memory, vertices))?;

@@ -164,7 +164,7 @@ impl Build<'_> {
         let (mut built, inserted) = self.lay::<T>(space)?;
         let mut watch = Stopwatch::start();
         let Self { context, drafts, force, .. } = self;
-        // `lay` has freed all memory except that of the drafts and of the inserted entries.
+        // `lay` has freed all memory except the memory of the drafts and of the inserted entries.
         let manifest = lost::lead_in::<T>(context, &drafts, built.manifest, &inserted.entries)?;
         let inserted = draw_inserted(manifest.seed, &inserted.entries);
         (built.manifest, built.io.bytes_written) = promise::publish::<T>(context, drafts, manifest, force, &inserted)?;

@@ -38,7 +38,7 @@ pub(in crate::index) trait Origin: Sync {
     /// Passes the further rows, which do not represent their vertices, to `take`. Their vectors may be empty.
     ///
     /// # Errors
-    /// Those of [`Self::each`].
+    /// The errors of [`Self::each`].
     fn each_other(&self, with_ids: bool, take: &mut dyn FnMut(Gathered<'_>) -> Result<()>) -> Result<()>;
 
     /// Returns the vectors of some vertices as coordinates.

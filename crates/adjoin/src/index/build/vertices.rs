@@ -138,7 +138,7 @@ impl VertexMap {
         (self.vertex_at(place), self.places.contains(place))
     }
 
-    /// Returns the vertices of a bucket, which are those that its members represent.
+    /// Returns the vertices of a bucket, which are the vertices that its members represent.
     pub(super) fn of_bucket(&self, bucket: u32) -> Range<u32> {
         let [start, end] = [bucket, bucket + 1].map(|bucket| self.places.rank(self.starts[bucket as usize]));
         start..end

@@ -39,8 +39,8 @@ pub(super) const ROWS: &str = "rows";
 pub(super) struct Arrangement {
     /// Number of the vertex at each place.
     pub(super) order: Vec<u32>,
-    /// Overlap ratio OR(G): the mean fraction of the other vertices on a vertex's page that are its neighbors
-    /// (Starling, section 4.1).
+    /// Overlap ratio OR(G) (Starling, section 4.1): the number of neighbors of a vertex on its page, divided by the
+    /// number of other vertices on this page, on average over all vertices.
     pub(super) overlap_ratio: f64,
 }
 
@@ -168,8 +168,8 @@ pub fn overlap_ratio(edges: &Edges, order: &[u32], room: Room) -> f64 {
     overlap_sum(|vertex| edges.neighbors(vertex), order, room) / order.len().max(1) as f64
 }
 
-/// Returns the sum over all vertices of this fraction: of the other vertices on a vertex's page, those that are its
-/// neighbors.
+/// Returns the sum of a fraction over all vertices. For a vertex, it is the number of its neighbors on its page,
+/// divided by the number of other vertices on this page.
 fn overlap_sum<N: Iterator<Item = u32>>(neighbors: impl Fn(u32) -> N, order: &[u32], room: Room) -> f64 {
     let pages = room.pages_of(order);
     let of_page = |(page, on_page): (u32, &[u32])| {

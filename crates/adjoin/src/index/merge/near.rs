@@ -123,7 +123,7 @@ impl Near {
         list_of(&self.ends, &self.vertices, place)
     }
 
-    /// Returns the places of inserted rows near the one at a place, nearest first.
+    /// Returns the places of the inserted rows near the inserted row at a place, nearest first.
     pub(super) fn newcomers(&self, place: usize) -> &[u32] {
         list_of(&self.among.ends, &self.among.places, place)
     }
