@@ -1,8 +1,8 @@
-//! Prepares graph searches over real vectors for the model of flash devices, which predicts how long they take on a
-//! machine.
+//! Prepares graph searches over real vectors for the model of flash devices, which predicts the time that they take on
+//! a given machine.
 //!
-//! [`adjoin_flash`] models addresses and times. This module supplies a graph, an order of its vertices on the device,
-//! and true distances.
+//! [`adjoin_flash`] models only addresses and times. This module supplies a graph, an order of its vertices on the
+//! device, and the real distances.
 
 mod breadth_first;
 mod layers;
@@ -39,29 +39,29 @@ impl From<FlashError> for Error {
 /// Kind of graph that is searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GraphKind {
-    /// One layer, pruned with alpha, entered at its medoid.
+    /// A single layer, pruned with alpha. A search starts at its medoid.
     #[default]
     Vamana,
-    /// Layers that shrink toward the top. A search descends through them to the lowest, which holds all rows.
+    /// Layers that get smaller toward the top. A search descends through them to the lowest layer, which has all rows.
     Hnsw,
 }
 
 choices! { Argument::Graph => GraphKind { Vamana = "vamana", Hnsw = "hnsw" } }
 
-/// In which order vectors lie on the pages of a device.
+/// Order of the vectors on the pages of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum VectorOrder {
     /// By row number.
     Rows,
-    /// Breadth first, from and to vertices of few edges before others (NDSearch, section VI-A).
+    /// Breadth-first order, in which vertices with fewer edges are visited first (NDSearch, section VI-A).
     Degree,
-    /// As an index lays them on its pages.
+    /// Order of the vectors on the pages of an index.
     Grown,
 }
 
 choices! { Argument::Layout => VectorOrder { Rows = "rows", Degree = "degree", Grown = "grown" } }
 
-/// A graph over vectors, and queries.
+/// A graph over vectors, and the queries that are searched in it.
 pub struct Searches {
     graph: Graph,
     vectors: Box<dyn Vectors>,
@@ -97,7 +97,7 @@ impl<T: Coordinate> Vectors for Loaded<T> {
 
     fn nearest(&self, graph: &Graph, query: u32, list: usize, k: usize) -> Vec<Hit> {
         let mut search = GreedySearch::new(graph);
-        // A graph without layers has no start for the query, so its own entry is used.
+        // Without layers, there is no start for the query, so the entry of the graph is used.
         let from = self.start(query).row.or(graph.entry());
         search.run_from(self.kernel, graph, from, &self.base, self.queries.row(query as usize), list);
         let near = search.nearest(k);
@@ -142,7 +142,7 @@ impl Searches {
             };
             let memory = context.reserve(panels + above, PURPOSE)?;
             let load = |source: &dyn VectorSource| -> Result<Panel<T>> {
-                // The vectors as stored are held only until they are converted.
+                // The stored vectors are held only until they are converted.
                 let _reading = context.reserve(read_all_bytes(source), PURPOSE)?;
                 let (all, _of_ids) = read_all(context, source, Metric::L2)?;
                 let mut panel = Panel::zeroed(all.rows.len(), space.dimensions());
@@ -180,27 +180,27 @@ impl Searches {
         self.queries
     }
 
-    /// Returns the dimension of the vectors.
+    /// Returns the number of dimensions of the vectors.
     pub fn dimensions(&self) -> u32 {
         self.dimensions
     }
 
-    /// Returns the hits of the graph's own search in memory, by row.
+    /// Returns the hits of a search of the graph in memory. Hits have row numbers as vertices.
     pub fn nearest(&self, query: u32, list: usize, k: usize) -> Vec<Hit> {
         self.vectors.nearest(&self.graph, query, list, k)
     }
 
-    /// Returns what the graph's own search in memory finds of each query.
+    /// Returns the hits of a search of the graph in memory, for each query.
     pub fn nearest_of_each(&self, list: usize, k: usize) -> Vec<Vec<Hit>> {
         (0..self.queries).map(|query| self.nearest(query, list, k)).collect()
     }
 
-    /// Returns the true K nearest vectors of a query, nearest first. Ties are ordered by row.
+    /// Returns the true K nearest vectors of a query, nearest first. Equally near vectors are ordered by row.
     pub fn nearest_of_all(&self, query: u32, k: usize) -> Vec<Hit> {
         let hit = |vertex| Hit { distance: self.vectors.distance(query, vertex), vertex };
         let mut all: Vec<Hit> = (0..self.vertices()).map(hit).collect();
         let order = |a: &Hit, b: &Hit| a.distance.total_cmp(&b.distance).then(a.vertex.cmp(&b.vertex));
-        // Selecting first is linear; only the K nearest are sorted.
+        // Only the K nearest are sorted, after a selection that takes linear time.
         if k < all.len() {
             all.select_nth_unstable_by(k, order);
             all.truncate(k);
@@ -209,20 +209,20 @@ impl Searches {
         all
     }
 
-    /// The graph that is searched.
+    /// Returns the graph that is searched.
     pub fn graph(&self) -> &Graph {
         &self.graph
     }
 
-    /// Vectors that a page of a device holds.
+    /// Returns the number of vectors on a page of a device.
     pub fn vectors_of_page(&self, geometry: &Geometry) -> usize {
         (geometry.page_bytes / self.vector_bytes).max(1) as usize
     }
 
-    /// Places the vectors on a device, in the order of a layout of the graph.
+    /// Places the vectors on a device, in the given kind of order.
     ///
     /// # Errors
-    /// If the layout needs vectors rather than edges, if the device is too small, or if memory does not suffice.
+    /// If the device is too small, or if memory does not suffice.
     pub fn lay_out(
         &self,
         context: &Context,
@@ -241,13 +241,13 @@ impl Searches {
         self.lay_out_in_order(context, geometry, order, mapping)
     }
 
-    /// Lays the vectors out on a device in an order of rows.
+    /// Places the vectors on a device in the order `order`, which has the row at each place.
     ///
     /// # Errors
-    /// If the device holds too little, or memory does not suffice.
+    /// If the device is too small, or if memory does not suffice.
     ///
     /// # Panics
-    /// If the order does not hold each row once.
+    /// If the order does not have each row once.
     pub fn lay_out_in_order(
         &self,
         context: &Context,
@@ -255,12 +255,13 @@ impl Searches {
         order: Vec<u32>,
         mapping: Mapping,
     ) -> Result<LaidOut<'_>> {
-        // Two copies of the adjacency lists (4 bytes an edge and 24 bytes a list); 16 bytes for order, LUN and block.
+        // The memory is for two copies of the adjacency lists, with 4 bytes per edge and 24 bytes per list, and for 16
+        // bytes per vertex for its order, LUN and block.
         let of_vertex = 2 * (4 * self.graph.options().degree as u64 + 24) + 16;
         let memory = context.reserve(u64::from(self.vertices()) * of_vertex, PURPOSE)?;
         let mut place_of = vec![0; order.len()];
         (0..).zip(&order).for_each(|(place, &row)| place_of[row as usize] = place);
-        // The layout numbers vertices by their places, so neighbors are renumbered.
+        // Vertices are numbered by their places in the layout, so neighbors get new numbers.
         let neighbors: Vec<Vec<u32>> = order
             .iter()
             .map(|&row| self.graph.neighbors(row).iter().map(|&neighbor| place_of[neighbor as usize]).collect())
@@ -290,10 +291,10 @@ impl LaidOut<'_> {
         self.order[hit.vertex as usize]
     }
 
-    /// Checks that a run on a device found what the search in memory finds.
+    /// Checks that a run on a device has the hits `expected`, which a search in memory found.
     ///
     /// # Panics
-    /// If it did not: then the model lost something.
+    /// If the hits differ, which is a fault of the model.
     pub fn check(&self, report: &SearchReport, expected: &[Vec<Hit>]) {
         // Distances are compared exactly, since both sides compute them with the same kernel.
         let is_same = |(hit, other): (&Hit, &Hit)| self.row(*hit) == other.vertex && hit.distance == other.distance;

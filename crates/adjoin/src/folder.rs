@@ -1,4 +1,4 @@
-//! Opens and searches a store, an index or a collection through one type.
+//! Opens and searches stores, indexes and collections through one type.
 
 mod copy;
 mod get;
@@ -25,7 +25,7 @@ use crate::source::{IdKind, Ids};
 use crate::store::format::MANIFEST_FILE;
 use crate::store::{FolderKind, Store, StoreManifest, find_manifest};
 
-/// An open folder. Clones share it.
+/// An open folder. Clones share the open folder.
 #[derive(Clone)]
 pub enum Folder {
     /// Vectors in buckets.
@@ -36,7 +36,7 @@ pub enum Folder {
     Collection(Arc<Collection>),
 }
 
-/// A store, an index or a collection that is not open yet. Its manifest has been read.
+/// A store, an index or a collection whose manifest was read, but which is not open yet.
 pub struct ClosedFolder {
     path: PathBuf,
     manifest: FolderManifest,
@@ -53,7 +53,7 @@ enum FolderManifest {
 pub struct FolderFacts {
     /// `store`, `index` or `collection`.
     pub kind: &'static str,
-    /// Number of rows that can be found.
+    /// Number of rows that searches can find.
     pub rows: u64,
     /// Type of the vectors.
     #[serde(flatten)]
@@ -62,9 +62,9 @@ pub struct FolderFacts {
     pub metric: Metric,
     /// Kind of the ids.
     pub ids: IdKind,
-    /// Number of buckets of a store.
+    /// Number of buckets, if the folder is a store.
     pub buckets: Option<u32>,
-    /// Sequence number of the last write to a collection.
+    /// Sequence number of the last write, if the folder is a collection.
     pub sequence: Option<u64>,
 }
 
@@ -72,7 +72,7 @@ impl ClosedFolder {
     /// Reads the manifest of a folder.
     ///
     /// # Errors
-    /// If there is no store, index or collection, or its manifest is damaged or has a newer version.
+    /// If there is no store, index or collection, or if its manifest is damaged or has a newer version.
     pub fn read(context: &Context, path: &Path) -> Result<Self> {
         let (kind, bytes) = find_manifest(context, path)?.ok_or_else(|| {
             let at = path.display();
@@ -96,11 +96,11 @@ impl ClosedFolder {
         }
     }
 
-    /// Opens the folder; a collection for reading only. If another generation was published since the manifest was read,
-    /// it may be opened instead.
+    /// Opens the folder. A collection is opened for reading only. If another generation was published since the
+    /// manifest was read, the new generation may be opened instead.
     ///
     /// # Errors
-    /// If the folder is damaged, or the budget is too small.
+    /// If the folder is damaged, or if the budget is too small.
     pub fn open(self, context: &Context) -> Result<Folder> {
         let path = &self.path;
         Ok(match self.manifest {
@@ -121,19 +121,19 @@ impl ClosedFolder {
         }
     }
 
-    /// Refuses a folder of another kind than `wanted`.
+    /// Checks that the folder is of the kind `wanted`.
     ///
     /// # Errors
-    /// If it is of another kind.
+    /// If the folder is of another kind.
     pub fn check_kind(&self, wanted: FolderKind) -> Result<()> {
         if self.kind() == wanted { Ok(()) } else { Err(self.kind().is_not(wanted, &self.path)) }
     }
 
-    /// Returns a context for opening the folder and fetching rows by id: at whichever step a smaller budget fails, the
-    /// error names one that suffices for both.
+    /// Returns a context for opening the folder and fetching rows by id. If the budget is too small for either step,
+    /// the error names a budget that suffices for both.
     ///
     /// # Errors
-    /// If the manifest of a long-term index is damaged, or the file of the columns cannot be read.
+    /// If the manifest of a long-term index is damaged, or if the file of the columns cannot be read.
     pub fn fetching_context(&self, context: &Context, ids: &Ids) -> Result<Context> {
         match &self.manifest {
             FolderManifest::Store(_) => Ok(context.clone()),
@@ -148,11 +148,11 @@ impl ClosedFolder {
         }
     }
 
-    /// Returns a context for opening and searching the folder: at whichever step a smaller budget fails, the error names
-    /// one that suffices for both. `sink_bytes` is what the sink of the hits holds.
+    /// Returns a context for opening and searching the folder. If the budget is too small for either step, the error
+    /// names a budget that suffices for both. `sink_bytes` returns the memory that the sink needs for hits of a schema.
     ///
     /// # Errors
-    /// If the queries are rows of the folder and the folder is not a store, or a manifest is damaged.
+    /// If the queries are rows of the folder and the folder is not a store, or if a manifest is damaged.
     pub fn search_context(
         &self,
         context: &Context,
@@ -180,21 +180,21 @@ impl ClosedFolder {
 }
 
 impl Folder {
-    /// Opens a folder; a collection for reading only.
+    /// Opens a folder. A collection is opened for reading only.
     ///
     /// # Errors
-    /// If there is no store, index or collection, it is damaged, or the budget is too small.
+    /// If there is no store, index or collection, if it is damaged, or if the budget is too small.
     pub fn open(context: &Context, path: &Path) -> Result<Self> {
         ClosedFolder::read(context, path)?.open(context)
     }
 
-    /// Opens a folder; a collection for writing too.
+    /// Opens a folder. A collection is opened for reading and writing.
     ///
     /// # Errors
-    /// As [`Self::open`], and if another process writes to the collection.
+    /// The errors of [`Self::open`], and if another process writes to the collection.
     pub fn open_to_write(context: &Context, path: &Path) -> Result<Self> {
         let closed = ClosedFolder::read(context, path)?;
-        // Stores and indexes are replaced as a whole, so only a collection is opened for writing.
+        // Only a collection can be opened for writing, since stores and indexes are replaced as a whole.
         match closed.kind() {
             FolderKind::Collection => Ok(Self::Collection(Collection::open(context, path)?.into())),
             FolderKind::Store | FolderKind::Index => closed.open(context),
@@ -231,10 +231,10 @@ impl Folder {
         }
     }
 
-    /// Returns the names and types of the columns, which filters may use.
+    /// Returns the names and types of the columns that filters can use.
     ///
     /// # Errors
-    /// If they cannot be read.
+    /// If the columns cannot be read.
     pub fn attributes(&self) -> Result<Vec<(String, String)>> {
         match self {
             Self::Store(store) => store.attributes(),
@@ -246,10 +246,10 @@ impl Folder {
         }
     }
 
-    /// Returns the schema of the columns of these names, which hits can carry.
+    /// Returns the schema of the columns `names`, which hits can carry.
     ///
     /// # Errors
-    /// If the folder does not keep one of them, a name is given twice, or they cannot be read.
+    /// If the folder does not have one of the columns, if a name is given twice, or if the columns cannot be read.
     pub fn columns_schema(&self, names: &[String]) -> Result<SchemaRef> {
         let columns = match self {
             Self::Store(store) => store.result_columns(names)?.map(|columns| columns.schema().clone()),
@@ -262,7 +262,7 @@ impl Folder {
     /// Returns the schema of the hits of a search.
     ///
     /// # Errors
-    /// If the queries are rows of the folder and the folder is not a store, or if the folder does not keep one of the
+    /// If the queries are rows of the folder and the folder is not a store, or if the folder does not have one of the
     /// columns that hits carry.
     pub fn hit_schema(&self, queries: SearchQueries<'_>, options: &SearchOptions) -> Result<HitSchema> {
         let schema = match self {
@@ -298,6 +298,6 @@ impl Folder {
         }
     }
 
-    /// Name of the file whose replacement publishes another generation.
+    /// Name of the manifest. Replacing this file publishes another generation.
     pub const MANIFEST_FILE: &str = MANIFEST_FILE;
 }

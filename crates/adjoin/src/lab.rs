@@ -1,4 +1,4 @@
-//! Items that only tests, fuzzing and the laboratory (`lab/`) use. They are no part of the interface.
+//! Items that only tests, fuzzing and the laboratory (`lab/`) use. They are not part of the interface of the crate.
 
 pub use crate::flash::breadth_first;
 pub use crate::graph::{Pruner, Vectors};

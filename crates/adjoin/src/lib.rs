@@ -7,15 +7,15 @@
 //! Vectors come from a [`VectorSource`]. [`open_source`] opens files, [`Generated`] writes random vectors, and callers
 //! implement the trait for vectors of their own.
 //!
-//! Three kinds of folders hold vectors. A [`Store`] has them in buckets of similar vectors, and an [`Index`] on the pages
-//! of a graph. A [`Collection`] adds inserts and deletes to an index. A [`Folder`] opens any of them and searches it with
-//! [`SearchOptions`]: a [`QueryTarget`] states what to find, and a [`SearchEffort`] how hard to search. A [`HitSink`]
-//! receives the hits.
+//! Three kinds of folders hold vectors. A [`Store`] has buckets of similar vectors. An [`Index`] has a graph of vectors
+//! on pages. A [`Collection`] is an index that accepts inserts and deletes. A [`Folder`] opens any of them and searches
+//! it with [`SearchOptions`]. Their [`QueryTarget`] is the number of hits or the threshold, and their [`SearchEffort`]
+//! is the recall to reach or the amount of work. A [`HitSink`] receives the hits.
 //!
-//! A [`Job`] joins: it finds the pairs that meet a [`Predicate`], from the names of files or folders to
-//! [`JoinStatistics`]. A [`PairSink`] receives the pairs, or the job writes them to a [`Target`]. A [`NearestJob`] finds
-//! the nearest neighbors of each row. A [`Dedupe`] copies a data set without its near-duplicates, and an [`Estimate`]
-//! predicts the result and the cost of a join.
+//! A [`Job`] runs a join. It takes the names of files or folders, finds the pairs that meet a [`Predicate`], and
+//! returns [`JoinStatistics`]. A [`PairSink`] receives the pairs, or the job writes them to a [`Target`]. A
+//! [`NearestJob`] finds the nearest neighbors of each row. A [`Dedupe`] copies a data set without its near-duplicates.
+//! An [`Estimate`] predicts the size of the result and the cost of a join.
 //!
 //! ```
 //! use adjoin::{
@@ -26,13 +26,13 @@
 //! let folder = tempfile::tempdir().unwrap();
 //! let context = Context::default().with_memory(256 << 20);
 //!
-//! // Some vectors in a file; any format that `open_source` reads will do.
+//! // Write random vectors to a file. `open_source` reads many other formats too.
 //! let file = folder.path().join("vectors.fbin");
 //! let vectors = VectorType { element: Element::F32, dimensions: 8 };
 //! let generated = Generated { rows: 1_000, vectors, hardness: 1.0, seed: 1 };
 //! generated.write(&context, &Target::File { path: file.clone(), force: false })?;
 //!
-//! // A store is built once, and joined at any number of thresholds.
+//! // A store is built once, and can be joined at any number of thresholds.
 //! let source = open_source(&context, &[file.display().to_string()], &SourceOptions::default())?;
 //! let path = folder.path().join("vectors.store");
 //! Store::build(&context, &*source, &path, &BuildOptions::default())?;
@@ -46,12 +46,13 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
-//! `examples/` has a program for each of these: a join, a deduplication, a search, a collection, and a source and a sink
-//! of the caller.
+//! `examples/` has programs for a join, a deduplication, a search, a collection, and for a source and a sink of the
+//! caller.
 //!
 //! # Stability
 //!
-//! The names on this page are the interface. Everything in `lab` serves tests and experiments, and changes at any time.
+//! The names on this page are the interface. The names in `lab` serve tests and experiments, and may change at any
+//! time.
 #![forbid(unsafe_code)]
 
 mod base;
@@ -82,12 +83,12 @@ mod store;
 mod test_sets;
 mod truth;
 
-// The crates below this one. Their items appear in its signatures.
+// Crates whose types are used in signatures of this crate.
 pub use adjoin_device as device;
 pub use adjoin_flash as flash_model;
 pub use adjoin_kernels as kernels;
 
-// Resources of a run, its errors, and what it reports.
+// Resources, errors and statistics of a run.
 pub use base::choice::Choice;
 pub use base::context::Context;
 pub use base::error::{Error, ErrorKind, Result};
@@ -109,7 +110,7 @@ pub use source::{
 };
 pub use sql::{Condition, OrderBy};
 
-// Results: pairs and hits, which leave through sinks.
+// Results, which are pairs and hits, and the sinks that receive them.
 pub use base::locks::OwnFolder;
 pub use base::output::{LaterFile, Target};
 pub use sink::{
@@ -117,7 +118,7 @@ pub use sink::{
     PairWriter, TableFormat,
 };
 
-// Folders that can be searched, and the options to build them.
+// Folders that can be searched, and the options for building them.
 pub use collection::{
     Attribute, AttributeKind, Collection, CollectionManifest, CollectionOptions, CollectionStatistics, Durability,
     Merger, Write, WriteReport,
@@ -142,5 +143,5 @@ pub use job::{
 pub use join::{JoinEffort, JoinOptions};
 pub use truth::{GroundtruthOptions, GroundtruthTarget, RangeForm, TruthFiles};
 
-// The model of flash devices: graphs and traces for it.
+// Graphs and traces for the model of flash devices.
 pub use flash::{GraphKind, Searches, TraceReads, VectorOrder};

@@ -1,20 +1,22 @@
-//! Breadth-first orders of vertices.
+//! Computes breadth-first orders of vertices.
 //!
-//! One of them visits vertices with few edges first (NDSearch, section VI-A). Vertices with many edges follow later,
-//! near more neighbors that are already placed. This reduces the bandwidth of the graph rather than OR(G), since pages
-//! cut the order anywhere.
+//! One of these orders visits vertices with few edges first (NDSearch, section VI-A). Vertices with many edges follow
+//! later, when more of their neighbors have places. This reduces the bandwidth of the graph. It does not aim at OR(G):
+//! the order ignores the bounds of pages.
 
 use std::collections::VecDeque;
 
 use crate::base::row_numbers::RowSet;
 use crate::index::layout::Edges;
 
-/// Returns the breadth-first order that visits vertices with fewer edges, both ways, first.
+/// Returns a breadth-first order in which vertices with fewer neighbors are visited first. Incoming and outgoing edges
+/// both count.
 pub(super) fn by_degree(edges: &Edges) -> Vec<u32> {
     breadth_first(edges, |vertex| edges.ties(vertex).len())
 }
 
-/// Orders vertices breadth first, from and to those of small keys before others.
+/// Returns a breadth-first order. It starts at the vertex with the smallest key, and visits the neighbors of a vertex
+/// in the order of their keys.
 pub fn breadth_first<K: Ord>(edges: &Edges, key: impl Fn(u32) -> K) -> Vec<u32> {
     let mut roots: Vec<u32> = edges.numbers().collect();
     roots.sort_by_key(|&vertex| key(vertex));

@@ -1,9 +1,10 @@
-//! Builds the upper layers of an HNSW graph (Malkov and Yashunin, 2020), which choose where the search of the lowest
-//! layer starts.
+//! Builds the upper layers of an HNSW graph (Malkov and Yashunin, 2020). They determine the row at which the search of
+//! the lowest layer starts.
 //!
-//! A row moves up a layer with a probability of one in the degree of the upper layers. Each layer is a graph of its
-//! rows, pruned as in HNSW (alpha 1). Unlike HNSW, inserts go in batches and search from the medoid of their layer, as
-//! in every graph of the engine. HNSW inserts one row at a time and descends from the layer above.
+//! A row of a layer is also in the next higher layer with a probability of 1 / d, where d is the degree of the upper
+//! layers. Each layer is a graph of its rows, pruned as in HNSW (alpha 1). Rows are inserted in batches, and the search
+//! for a row starts at the medoid of its layer, as in every graph of the engine. In contrast, HNSW inserts one row at a
+//! time and descends from the layer above.
 
 use adjoin_kernels::{Kernel, Panel};
 
@@ -13,15 +14,16 @@ use crate::base::geometry::Coordinate;
 use crate::base::random::Random;
 use crate::graph::{Graph, GraphOptions, GreedySearch};
 
-/// Smallest layer, in rows. With fewer rows, a search from the medoid takes only a few steps.
+/// Least number of rows in a layer. If a layer had fewer rows, a search of the layer below from its medoid would take
+/// only a few steps anyway.
 const LAYER_ROWS_MIN: usize = 64;
 
-/// Returns the options of the lowest layer, which holds all rows. It has twice the neighbors of the layers above.
+/// Returns the options of the lowest layer, which has all rows. Its degree is twice the degree of the layers above.
 pub(super) fn lowest(options: &GraphOptions) -> GraphOptions {
     GraphOptions { alpha: 1.0, ..*options }
 }
 
-/// Layers above the lowest, topmost first. Every row of a layer is also in all layers below.
+/// Layers above the lowest layer, topmost first. Every row of a layer is also in all layers below it.
 pub(super) struct Layers<T> {
     layers: Vec<Layer<T>>,
 }
@@ -33,7 +35,7 @@ struct Layer<T> {
     graph: Graph,
 }
 
-/// Row at which the search of the lowest layer starts, and the number of distances that finding it took.
+/// Row at which the search of the lowest layer starts, and the number of distances that were computed to find it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Start {
     pub(super) row: Option<u32>,
@@ -41,12 +43,13 @@ pub(super) struct Start {
 }
 
 impl<T: Coordinate> Layers<T> {
-    /// Returns no layers. Searches then start at the entry of the graph.
+    /// Creates an empty list of layers. Searches then start at the entry of the graph.
     pub(super) fn none() -> Self {
         Self { layers: Vec::new() }
     }
 
-    /// Draws and builds the layers above the lowest, whose options are `options`.
+    /// Samples the rows of the layers above the lowest layer, and builds these layers. `options` are the options of the
+    /// lowest layer.
     pub(super) fn build(context: &Context, all: &Panel<T>, options: &GraphOptions) -> Result<Self> {
         let degree = (options.degree / 2).max(2);
         let upper = GraphOptions { degree, build_list: options.build_list.max(degree), ..lowest(options) };
@@ -69,13 +72,14 @@ impl<T: Coordinate> Layers<T> {
         Ok(Self { layers })
     }
 
-    /// Returns the approximate bytes of the layers above `rows` rows of `row_bytes` bytes each.
+    /// Returns the approximate bytes of the upper layers of a graph of `rows` rows with `row_bytes` bytes each.
     pub(super) fn bytes_for(rows: usize, row_bytes: u64, options: &GraphOptions) -> u64 {
         let upper = rows as u64 * 2 / (options.degree as u64 / 2).max(2);
         upper * (row_bytes + 4)
     }
 
-    /// Descends through the layers, in each to the row nearest to the query.
+    /// Descends through the layers. In each layer, finds the row nearest to the query, where the search of the next
+    /// layer starts.
     pub(super) fn descend(&self, kernel: Kernel, query: &[T]) -> Start {
         let mut start = Start { row: None, distances: 0 };
         for Layer { rows, panel, graph } in &self.layers {

@@ -1,4 +1,4 @@
-//! Converts the reads of a trace to the model's.
+//! Converts the reads of a trace to reads of the flash model.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -9,16 +9,16 @@ use adjoin_flash::{FlashError, TraceRead};
 
 use crate::base::error::{Error, Result};
 
-/// Distance of the starts of files on the device: more than a file takes, and not a power of two, which would put all
-/// starts on the same pages.
+/// Distance between the starts of files on the device. It is more than the length of a file. It is no power of two,
+/// since that would put the starts of all files on equal page numbers.
 const FILE_SPACING: u64 = (37 << 30) + (1 << 20);
 
-/// Latest start of a read: 11 days. No trace is longer.
+/// Largest start time of a read, about 11 days. No trace is longer.
 const START_NS_MAX: u64 = 1_000_000_000_000_000;
 /// Picoseconds per nanosecond.
 const PS_PER_NS: u64 = 1_000;
 
-/// The successful reads of a trace, in order.
+/// Iterator over the successful reads of a trace, in order.
 pub struct TraceReads {
     reader: TraceReader<BufReader<File>>,
     path: PathBuf,
@@ -29,7 +29,7 @@ impl TraceReads {
     /// Opens a trace file.
     ///
     /// # Errors
-    /// If the file cannot be read or is no trace.
+    /// If the file cannot be read, or if it is no trace.
     pub fn open(path: &Path) -> Result<Self> {
         let at = path.display();
         let file = File::open(path).map_err(|error| Error::device(format!("cannot read {at}: {error}")))?;
@@ -38,7 +38,7 @@ impl TraceReads {
         Ok(Self { reader, path: path.to_owned(), is_timed: false })
     }
 
-    /// Issues each read no earlier than in the trace if `is_timed`, else as soon as possible.
+    /// Sets whether each read is issued no earlier than in the trace. Otherwise reads are issued as soon as possible.
     #[must_use]
     pub fn timed(self, is_timed: bool) -> Self {
         Self { is_timed, ..self }

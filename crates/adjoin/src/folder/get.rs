@@ -24,7 +24,7 @@ use crate::store::{AttributeRows, FetchingBytes, Store, StoredColumns};
 /// Handling of ids that no row has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnMissing {
-    /// Refuse the ids and name the first such id.
+    /// Fail with an error that names the first such id.
     Error,
     /// Leave these ids out.
     Skip,
@@ -34,13 +34,14 @@ choices! { Argument::OnMissing => OnMissing { Error = "error", Skip = "skip" } }
 
 /// Purpose of the memory in error messages.
 const PURPOSE: &str = "fetching rows by their ids";
-/// Copies of vectors and ids in memory: as read, and as columns.
+/// Number of copies of vectors and ids in memory, as they are read and as columns.
 const COPIES: u64 = 3;
-/// Bytes per row for its place and its position in an order.
+/// Bytes of a row for its place, and for its position in an order.
 const PLACE_BYTES: u64 = 32;
-/// Vectors are fetched in this fraction of the free memory. The rest is for the other columns and for the output.
+/// Divisor of the free memory. Vectors are fetched in this part of it. The rest is for the other columns and for the
+/// output.
 const VECTORS_SHARE: u64 = 4;
-/// Approximate bytes of vectors that are written at once: encoding takes several times as much.
+/// Approximate bytes of vectors that are written at once. Encoding them takes several times these bytes.
 const WRITTEN_BYTES: usize = 256 << 10;
 
 /// Rows found by id, in the order of the ids.
@@ -54,9 +55,9 @@ pub struct FoundRows<'a> {
 
 /// The places of rows in a folder.
 enum PlacedRows<'a> {
-    /// Positions in bucket order.
+    /// Positions of the rows in bucket order.
     Store(&'a Store, Vec<u64>),
-    /// Entries.
+    /// Entries of the rows.
     Index(&'a Index, Vec<u32>),
     Collection(LocatedRows),
 }
@@ -68,13 +69,13 @@ struct RowTable {
 }
 
 impl Folder {
-    /// Finds the rows with some ids, or with some row numbers if rows have no ids. An id may be given several times.
+    /// Finds the rows with the given ids. If rows have no ids, `ids` are row numbers. An id may be given several times.
     ///
-    /// A collection looks up ids in a sorted file. A store or an index has none, so this reads all ids once, and with
-    /// them the vectors of a store.
+    /// A collection looks up ids in a sorted file. A store or an index has no such file, so all of its ids are read
+    /// once. For a store, this reads the vectors too.
     ///
     /// # Errors
-    /// If the ids are of another kind, the folder cannot be read or is damaged, or the budget is too small.
+    /// If the ids are of another kind, if the folder cannot be read or is damaged, or if the budget is too small.
     pub fn find(&self, context: &Context, ids: &Ids) -> Result<FoundRows<'_>> {
         let memory =
             context.reserve_between_runs(Named::memory_bytes(ids) + PLACE_BYTES * ids.len() as u64, PURPOSE)?;
@@ -98,11 +99,11 @@ impl Folder {
         Ok(FoundRows { rows, ids: found, missing, folder: self, _memory: memory })
     }
 
-    /// Returns a context for fetching rows by these ids and writing them. The budget that an error names suffices for
-    /// the longest row, unless that is an unmerged row of a collection.
+    /// Returns a context for fetching rows by these ids and writing them. If the budget is too small, the error names a
+    /// budget that suffices for the longest row, unless that is an unmerged row of a collection.
     ///
     /// # Errors
-    /// If the file of the columns cannot be read, or as [`Context::for_run`].
+    /// If the file of the columns cannot be read, and the errors of [`Context::for_run`].
     pub fn fetching_run(&self, context: &Context, ids: &Ids) -> Result<Context> {
         let pass = match self {
             Self::Store(store) => {
@@ -118,20 +119,20 @@ impl Folder {
     }
 }
 
-/// Returns the bytes of the vector of a row while it is fetched.
+/// Returns the bytes that a row takes while it is fetched, not counting its columns.
 fn row_bytes(vector_bytes: u64) -> u64 {
     COPIES * vector_bytes + PLACE_BYTES
 }
 
-/// Returns the bytes that suffice to fetch rows by these ids and to write them, in addition to a pass over ids, vectors or
-/// columns.
+/// Returns the bytes that suffice for fetching rows by these ids and writing them, in addition to those for a pass over
+/// ids, vectors or columns.
 pub(super) fn fetching_bytes(ids: &Ids, vectors: VectorType) -> u64 {
     let names = 2 * Named::memory_bytes(ids) + PLACE_BYTES * ids.len() as u64;
     let row = VECTORS_SHARE * row_bytes(vectors.bytes() as u64);
     names + row + vectors_bytes(vectors)
 }
 
-/// Returns the places that there are, and the indices of missing ones.
+/// Returns the places that are known, and the indices of the places that are `None`.
 fn there(places: Vec<Option<u64>>) -> (Vec<u64>, Vec<usize>) {
     let missing = (0..places.len()).filter(|&k| places[k].is_none()).collect();
     (places.into_iter().flatten().collect(), missing)
@@ -143,10 +144,10 @@ impl FoundRows<'_> {
         &self.missing
     }
 
-    /// Refuses ids that no row has, unless they are skipped.
+    /// Checks that each id has a row, unless missing ids are skipped.
     ///
     /// # Errors
-    /// If an id has no row; the error names the first one.
+    /// If an id has no row. The error names the first such id.
     pub fn check_missing(&self, ids: &Ids, on_missing: OnMissing) -> Result<()> {
         let first = self.missing.first().filter(|_| on_missing == OnMissing::Error);
         let Some(&first) = first else { return Ok(()) };
@@ -171,21 +172,22 @@ impl FoundRows<'_> {
         self.len() == 0
     }
 
-    /// Returns the vectors of all rows, end to end and as stored.
+    /// Returns the stored vectors of all rows, concatenated.
     ///
     /// # Errors
-    /// If the folder cannot be read or is damaged, or the budget is too small.
+    /// If the folder cannot be read or is damaged, or if the budget is too small.
     pub fn vectors(&self, context: &Context) -> Result<Vec<u8>> {
         let bytes = self.folder.facts().vectors.bytes() as u64;
         let _memory = context.reserve_between_runs(self.len() as u64 * row_bytes(bytes), PURPOSE)?;
         self.stored(context, 0..self.len())
     }
 
-    /// Returns all rows as a table: `id` (the row number if rows have no ids), `vector`, and the other columns. Of these,
-    /// a column called `id` or `vector` is called `columns.id` or `columns.vector`.
+    /// Returns all rows as a table. It has the column `id` (the row number if rows have no ids), the column `vector`,
+    /// and the columns that are stored with rows. If a stored column is named `id` or `vector`, it is renamed to
+    /// `columns.id` or `columns.vector`.
     ///
     /// # Errors
-    /// As [`Self::vectors`].
+    /// The errors of [`Self::vectors`].
     pub fn table(&self, context: &Context) -> Result<RecordBatch> {
         Ok(self.read(context, 0..self.len())?.table)
     }
@@ -193,8 +195,8 @@ impl FoundRows<'_> {
     /// Writes all rows to a Parquet or JSON lines file, with the columns of [`Self::table`].
     ///
     /// # Errors
-    /// If the file cannot be written or is a CSV file, the folder cannot be read or is damaged, or the budget is too
-    /// small.
+    /// If the file cannot be written or is a CSV file, if the folder cannot be read or is damaged, or if the budget is
+    /// too small.
     pub fn write(&self, context: &Context, target: &Target) -> Result<Written> {
         Folder::check_rows_target(target)?;
         let vectors = self.folder.facts().vectors;
@@ -210,7 +212,8 @@ impl FoundRows<'_> {
         table.finish()
     }
 
-    /// Writes a range of the rows. If memory does not hold their columns, writes one half after the other.
+    /// Writes a range of the rows. If memory does not hold their columns, writes the two halves of the range
+    /// separately.
     fn write_some(&self, context: &Context, out: &mut TableWriter, range: Range<usize>) -> Result<()> {
         let rows = match self.read(context, range.clone()) {
             Err(error) if error.kind() == ErrorKind::Budget && range.len() > 1 => {
@@ -255,7 +258,7 @@ impl FoundRows<'_> {
         Ok(RowTable { table, _memory: (memory, attributes) })
     }
 
-    /// Reads the vectors of a range of the rows. The caller has reserved their memory.
+    /// Reads the vectors of a range of the rows. The caller must have reserved their memory.
     fn stored(&self, context: &Context, range: Range<usize>) -> Result<Vec<u8>> {
         match &self.rows {
             PlacedRows::Store(store, places) => load::vectors_at(context, store, &places[range]),
@@ -266,10 +269,10 @@ impl FoundRows<'_> {
 }
 
 impl Folder {
-    /// Checks that rows can be written to a file, by its name.
+    /// Checks that rows can be written to a target. Its format is determined by the name of the file.
     ///
     /// # Errors
-    /// If the format cannot hold vectors, or there is no file.
+    /// If the format cannot have vectors, or if the target is not a file.
     pub fn check_rows_target(target: &Target) -> Result<()> {
         let Some(path) = target.path() else {
             return Err(Error::option("rows with vectors are written to a file, not to standard output; name one"));

@@ -1,4 +1,4 @@
-//! The graph in memory: one slot of fixed size per vertex.
+//! Stores a graph in memory, with a slot of fixed size per vertex.
 
 use adjoin_device::Reservation;
 
@@ -7,7 +7,7 @@ use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::row_numbers::RowSet;
 
-/// Most vertices of a graph.
+/// Largest number of vertices of a graph.
 pub(crate) const VERTICES_MAX: usize = 1 << 31;
 
 /// Capacity of a slot while vertices are inserted, in percent of the degree (DiskANN's slack). A list is pruned only
@@ -16,12 +16,12 @@ const ROOM_PERCENT: usize = 130;
 
 /// A directed graph over the rows of a panel.
 pub struct Graph {
-    /// Per vertex: its out-degree, its out-neighbors, and free space for more.
+    /// Slots of all vertices. A slot has the out-degree, the out-neighbors, and free space for more.
     slots: Vec<u32>,
-    /// Out-neighbors that fit into a slot; more than the degree while vertices are inserted.
+    /// Number of out-neighbors that fit in a slot. It is larger than the degree while vertices are inserted.
     room: usize,
     options: GraphOptions,
-    /// Where searches begin; `None` if the graph is empty.
+    /// Vertex at which searches start; `None` if the graph is empty.
     pub(super) entry: Option<u32>,
     /// Vertices in the graph.
     pub(super) present: RowSet,
@@ -29,10 +29,10 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Creates a graph that contains none of its `vertices`, with slots larger than the degree.
+    /// Creates an empty graph, into which `vertices` vertices can be inserted. Its slots are larger than the degree.
     ///
     /// # Errors
-    /// If there are more than [`VERTICES_MAX`], or memory does not suffice.
+    /// If there are more than [`VERTICES_MAX`] vertices, or if memory does not suffice.
     pub(super) fn empty(context: &Context, vertices: usize, options: &GraphOptions) -> Result<Self> {
         if vertices > VERTICES_MAX {
             let said = format!("{vertices} vectors, but a graph in memory has at most {VERTICES_MAX}; split the set");
@@ -57,7 +57,7 @@ impl Graph {
         Self::memory_bytes(vertices, building_room(options))
     }
 
-    /// Returns the number of rows of the panel, including those not in the graph.
+    /// Returns the number of rows of the panel, including rows that are not in the graph.
     pub fn vertices(&self) -> usize {
         self.slots.len() / (self.room + 1)
     }
@@ -67,12 +67,13 @@ impl Graph {
         &self.options
     }
 
-    /// Returns where searches begin: the medoid, the vertex nearest to the mean; `None` if the graph is empty.
+    /// Returns the vertex at which searches start, or `None` if the graph is empty. A build uses the medoid, which is
+    /// the vertex nearest to the mean.
     pub fn entry(&self) -> Option<u32> {
         self.entry
     }
 
-    /// Returns the out-neighbors of a vertex; empty if it is not in the graph.
+    /// Returns the out-neighbors of a vertex. Returns an empty list if it is not in the graph.
     ///
     /// # Panics
     /// If there is no such vertex.
@@ -80,7 +81,7 @@ impl Graph {
         neighbors_in(self.slot(vertex))
     }
 
-    /// Returns whether a vertex is in the graph and not deleted.
+    /// Returns whether a vertex is in the graph.
     ///
     /// # Panics
     /// If there is no such vertex.
@@ -88,12 +89,12 @@ impl Graph {
         self.present.contains(vertex.into())
     }
 
-    /// Returns the number of vertices in the graph that are not deleted.
+    /// Returns the number of vertices in the graph.
     pub fn live(&self) -> u64 {
         self.present.len()
     }
 
-    /// Returns the slot of a vertex: degree, out-neighbors, free space.
+    /// Returns the slot of a vertex: its degree, its out-neighbors, and free space.
     pub(super) fn slot(&self, vertex: u32) -> &[u32] {
         let size = self.room + 1;
         &self.slots[vertex as usize * size..][..size]
@@ -118,7 +119,7 @@ impl Graph {
     /// Enlarges the slots beyond the degree, so that vertices can be inserted.
     ///
     /// # Errors
-    /// If memory does not suffice; the graph is then unchanged.
+    /// If memory does not suffice. The graph is then unchanged.
     pub(super) fn widen(&mut self, context: &Context) -> Result<()> {
         let room = building_room(&self.options);
         let (from, to) = (self.room + 1, room + 1);
@@ -141,7 +142,7 @@ impl Graph {
         for vertex in 0..vertices {
             let start = vertex * from;
             assert!(self.slots[start] as usize <= room, "vertex {vertex} has more than {room} out-neighbors");
-            // Slots shrink, so each is copied to a lower position and overwrites none that is still to be copied.
+            // Slots shrink, so each is copied to a lower position and does not overwrite a slot that is not copied yet.
             self.slots.copy_within(start..start + to, vertex * to);
         }
         self.slots.truncate(vertices * to);
@@ -172,7 +173,7 @@ impl Part<'_> {
         set_neighbors_in(&mut self.slots[(vertex - self.first) as usize * self.size..][..self.size], neighbors);
     }
 
-    /// Appends to the out-neighbors of a vertex if all of them fit; returns whether they do.
+    /// Appends `more` to the out-neighbors of a vertex if all of them fit. Returns whether they do.
     pub(super) fn try_append(&mut self, vertex: u32, more: &[u32]) -> bool {
         let slot = &mut self.slots[(vertex - self.first) as usize * self.size..][..self.size];
         let degree = slot[0] as usize;
@@ -183,7 +184,7 @@ impl Part<'_> {
     }
 }
 
-/// Returns the out-neighbors that fit into a slot while vertices are inserted.
+/// Returns the number of out-neighbors that fit in a slot while vertices are inserted.
 fn building_room(options: &GraphOptions) -> usize {
     options.degree * ROOM_PERCENT / 100
 }

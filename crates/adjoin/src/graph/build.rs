@@ -1,9 +1,9 @@
-//! Insert (FreshDiskANN, Algorithm 2) in batches, and the build, which inserts all vertices.
+//! Inserts vertices in batches (FreshDiskANN, Algorithm 2). The build of a graph inserts all vertices.
 //!
-//! All threads search for a batch of vertices in the unchanged graph; then the edges of the batch and their back edges
-//! are added. So each batch sees the result of the previous one, whatever the threads did. DiskANN's crate inserts in
-//! batches too (`multi_insert`). As there, out-degrees may exceed the bound for a while, since pruning a full list for
-//! each new back edge would cost more than the searches.
+//! All threads search for the vertices of a batch in the unchanged graph. Then the edges of the batch and their back
+//! edges are added. Each search therefore sees the graph after the previous batch, and the result does not depend on
+//! the threads. DiskANN's crate inserts in batches too (`multi_insert`). As in that crate, out-degrees may exceed the
+//! degree during the inserts: pruning a full list for each new back edge would cost more than the searches.
 
 use std::sync::Mutex;
 
@@ -22,20 +22,21 @@ use crate::base::mutex::lock;
 use crate::base::random::Random;
 use crate::base::workers::map_items;
 
-/// A batch has at most one vertex per this many in the graph, because its members do not see one another.
+/// Divisor of the number of vertices in the graph. A batch has at most this part of them, since its members do not see
+/// each other.
 const BATCH_SHARE: usize = 64;
-/// Most vertices of a batch.
+/// Largest number of vertices in a batch.
 const BATCH_MAX: usize = 2_048;
-/// Members of a batch that a thread takes at once.
+/// Number of vertices of a batch that a thread takes at once.
 const MEMBERS_TOGETHER: usize = 16;
-/// Parts of the graph that threads take at once.
+/// Number of parts into which the graph is divided. Each part is changed by one thread at a time.
 const PARTS: usize = 64;
 
 impl Graph {
     /// Builds the graph over all vectors of a panel. The graph depends only on panel and options.
     ///
     /// # Errors
-    /// If an option is out of range, memory does not suffice, or the work is cancelled.
+    /// If an option is out of range, if memory does not suffice, or if the work is cancelled.
     pub fn build<T: Coordinate>(context: &Context, panel: &Panel<T>, options: &GraphOptions) -> Result<Self> {
         options.check()?;
         let vertices = panel.rows();
@@ -43,32 +44,32 @@ impl Graph {
         let medoid = medoid(context, panel)?;
         let mut order: Vec<u32> = (0..vertices as u32).filter(|&vertex| Some(vertex) != medoid).collect();
         Random::new(options.seed, "order of inserts").shuffle(&mut order);
-        // The first vertex becomes the entry, and walks from the middle are shortest.
+        // The first vertex becomes the entry. Walks from the middle of the set are shortest.
         order.splice(0..0, medoid);
         graph.insert_into_room(context, panel, &order)?;
         Ok(graph)
     }
 
-    /// Inserts vertices in this order (FreshDiskANN, Algorithm 2). A vertex that is in the graph already gets new
-    /// out-neighbors, chosen from its present ones and the vertices that a search for it visits now, so that
-    /// inserting all vertices again acts as a second pass of the build.
+    /// Inserts vertices in the given order (FreshDiskANN, Algorithm 2). If a vertex is in the graph already, it gets
+    /// new out-neighbors. These are chosen from its current out-neighbors and from the vertices that a search for it
+    /// visits. Inserting all vertices again is thus like a second pass of the build.
     ///
     /// # Errors
-    /// If memory does not suffice; the graph is then unchanged. If the work is cancelled; the graph must then not be
-    /// used, since lists may be too long.
+    /// If memory does not suffice, in which case the graph is unchanged. If the work is cancelled, in which case the
+    /// graph must not be used, since lists may be too long.
     ///
     /// # Panics
-    /// If one of the vertices is on the delete list or is not a row of the panel.
+    /// If one of the vertices is not a row of the panel.
     pub fn insert<T: Coordinate>(&mut self, context: &Context, panel: &Panel<T>, vertices: &[u32]) -> Result<()> {
         self.widen(context)?;
         self.insert_into_room(context, panel, vertices)
     }
 
-    /// Removes vertices, gives others out-neighbors that were computed elsewhere, and links the vertices that no search
-    /// reaches: an update by a rule of the laboratory.
+    /// Removes the vertices `removed`, and replaces the out-neighbors of the vertices in `lists`. Then links the
+    /// vertices that no search reaches. The laboratory uses this for updates by its own rules.
     ///
     /// # Errors
-    /// If memory does not suffice, or the work is cancelled.
+    /// If memory does not suffice, or if the work is cancelled.
     ///
     /// # Panics
     /// If a list is longer than the degree.
@@ -85,15 +86,15 @@ impl Graph {
             self.present.remove(vertex.into());
         }
         lists.iter().for_each(|(vertex, neighbors)| self.set_neighbors(*vertex, neighbors));
-        // If the entry was removed, searches start at the vertex that is nearest to it.
+        // If the entry was removed, the vertex nearest to it becomes the entry.
         if let Some(entry) = self.entry.filter(|&entry| !self.is_live(entry)) {
             self.entry = nearest_live(context, panel, self, entry)?;
         }
         reach::repair(context, panel, self)
     }
 
-    /// Inserts into a graph with enlarged slots, and shrinks them afterward. Searches begin at the first vertex ever
-    /// inserted.
+    /// Inserts vertices into a graph with enlarged slots, and then shrinks the slots. The first vertex of an empty
+    /// graph becomes the entry.
     fn insert_into_room<T: Coordinate>(&mut self, context: &Context, panel: &Panel<T>, order: &[u32]) -> Result<()> {
         let options = *self.options();
         let purpose = format!("building a graph of {} vectors", self.vertices());
@@ -109,7 +110,7 @@ impl Graph {
         };
         let insertion = Insertion::new(context, panel, &options);
         insertion.insert(self, others)?;
-        // Lists may be longer than the degree, since slots have slack until here.
+        // Lists may be longer than the degree until this point, since the slots are larger.
         insertion.prune_all(self)?;
         self.narrow();
         // Pruning may have removed the last edge to a vertex.
@@ -118,26 +119,25 @@ impl Graph {
 }
 
 impl Graph {
-    /// Returns the bytes that the build of a graph over `vertices` vectors takes, including the graph.
+    /// Returns the bytes for building a graph over `vertices` vectors, including the graph.
     pub fn build_bytes(threads: usize, vertices: usize, options: &GraphOptions) -> u64 {
         Self::building_bytes(vertices, options) + working_bytes(threads, vertices, options)
     }
 }
 
-/// Returns the bytes that a build takes in addition to the graph: searches, the order of inserts, and the edges of a
-/// batch.
+/// Returns the bytes for a build in addition to the graph: searches, the order of inserts, and the edges of a batch.
 fn working_bytes(threads: usize, vertices: usize, options: &GraphOptions) -> u64 {
     let search = GreedySearch::<f32>::memory_bytes(vertices, options.degree, options.build_list);
     let edges = BATCH_MAX * options.degree * (size_of::<u32>() + 2 * size_of::<(u32, u32)>());
     threads as u64 * search + (vertices * size_of::<u32>() + edges) as u64
 }
 
-/// Returns the size of the next batch, given the vertices in the graph.
+/// Returns the size of the next batch if the graph has `inserted` vertices.
 fn batch_len(inserted: usize) -> usize {
     (inserted / BATCH_SHARE).clamp(1, BATCH_MAX)
 }
 
-/// Returns the vertices per part, at least one.
+/// Returns the number of vertices per part, at least 1.
 fn part_len(graph: &Graph) -> usize {
     graph.vertices().div_ceil(PARTS).max(1)
 }
@@ -147,7 +147,8 @@ struct Insertion<'a, T: Coordinate> {
     context: &'a Context,
     vectors: Vectors<'a, T>,
     options: &'a GraphOptions,
-    /// Searches that no thread uses at the moment. Threads end with each batch, but their working memory is reused.
+    /// Searches that no thread uses at the moment. Threads end after each batch, but the working memory of their
+    /// searches is reused.
     idle: Mutex<Vec<GreedySearch<T>>>,
 }
 
@@ -157,7 +158,7 @@ impl<'a, T: Coordinate> Insertion<'a, T> {
         Self { context, vectors, options, idle: Mutex::default() }
     }
 
-    /// Inserts vertices in this order.
+    /// Inserts vertices in the given order, batch by batch.
     fn insert(&self, graph: &mut Graph, order: &[u32]) -> Result<()> {
         self.context.progress.begin("graph", "vectors", order.len() as u64);
         let mut inserted = graph.present.len() as usize;
@@ -182,7 +183,8 @@ impl<'a, T: Coordinate> Insertion<'a, T> {
             lock(&self.idle).push(search);
             lists
         })?;
-        // Only after all searches, so that no member sees another, with any number of threads.
+        // The graph is changed only after all searches, so that no vertex of the batch sees another, no matter how many
+        // threads there are.
         for (&vertex, neighbors) in batch.iter().zip(found.iter().flatten()) {
             graph.set_neighbors(vertex, neighbors);
             graph.present.insert(vertex.into());
@@ -190,7 +192,7 @@ impl<'a, T: Coordinate> Insertion<'a, T> {
         self.add_back_edges(graph, batch)
     }
 
-    /// Chooses the out-neighbors of a vertex.
+    /// Chooses the out-neighbors of a vertex from those that a search for it expands.
     fn out_neighbors(
         &self,
         search: &mut GreedySearch<T>,
@@ -210,7 +212,7 @@ impl<'a, T: Coordinate> Insertion<'a, T> {
     /// Adds a back edge for each out-neighbor of the batch.
     fn add_back_edges(&self, graph: &mut Graph, batch: &[u32]) -> Result<()> {
         let part_vertices = part_len(graph);
-        // Edges are divided by the part of their target, so that one thread changes each part.
+        // Edges are grouped by the part of their target, so that only one thread changes each part.
         let mut edges = vec![Vec::new(); PARTS];
         for &vertex in batch {
             for &neighbor in graph.neighbors(vertex) {
@@ -218,12 +220,12 @@ impl<'a, T: Coordinate> Insertion<'a, T> {
             }
         }
         let parts: Vec<_> = graph.parts(part_vertices).zip(edges).filter(|(_, edges)| !edges.is_empty()).collect();
-        // Locks of parts are never contended, since each item has a part of its own.
+        // No thread waits for these locks, since each item has its own part.
         let parts: Vec<_> = parts.into_iter().map(Mutex::new).collect();
         self.on_threads(parts.len(), |pruner, part| {
             let (part, edges) = &mut *lock(&parts[part]);
-            // Sorted by target, so that a vertex gets all of its new edges at once, in an order that no thread
-            // influences.
+            // Edges are sorted by target, so that a vertex gets all of its new edges at once, in an order that does not
+            // depend on threads.
             edges.sort_unstable();
             edges.dedup();
             for group in edges.chunk_by(|a, b| a.0 == b.0) {
@@ -233,7 +235,7 @@ impl<'a, T: Coordinate> Insertion<'a, T> {
         Ok(())
     }
 
-    /// Adds edges of one vertex, and prunes them if there are too many.
+    /// Adds edges that start at one vertex. Prunes its list if it is full.
     fn add_neighbors(&self, pruner: &mut Pruner<T>, part: &mut Part<'_>, edges: &[(u32, u32)]) {
         let vertex = edges[0].0;
         let known = part.neighbors(vertex);
@@ -247,7 +249,7 @@ impl<'a, T: Coordinate> Insertion<'a, T> {
         }
     }
 
-    /// Prunes all lists that are too long.
+    /// Prunes all lists that are longer than the degree.
     fn prune_all(&self, graph: &mut Graph) -> Result<()> {
         let part_vertices = part_len(graph);
         let parts: Vec<_> = graph.parts(part_vertices).map(Mutex::new).collect();
@@ -264,7 +266,7 @@ impl<'a, T: Coordinate> Insertion<'a, T> {
         Ok(())
     }
 
-    /// Processes items on all threads; results are in the order of the items.
+    /// Processes items on all threads. Returns the results in the order of the items.
     fn on_threads<R: Send>(&self, items: usize, work: impl Fn(&mut Pruner<T>, usize) -> R + Sync) -> Result<Vec<R>> {
         let Context { threads, cancel, .. } = self.context;
         map_items(*threads, items, cancel, || Pruner::new(self.options), |pruner, item| Ok(work(pruner, item)))

@@ -1,18 +1,18 @@
-//! A vertex and its distance in one integer that is ordered as the search needs.
+//! A vertex and its distance in one integer, which is ordered by distance.
 
 use crate::base::geometry::Coordinate;
 
-/// Lowest bit: whether the vertex was expanded. The vertex number is above it.
+/// Lowest bit, which is set if the vertex was expanded. The vertex number is in the bits above.
 const FLAG: u64 = 1;
 
-/// A vertex at a squared distance, ordered by distance, then by number.
+/// A vertex with its squared distance. Candidates are ordered by distance and then by vertex number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Candidate(u64);
 
 impl Candidate {
-    /// Creates a candidate that was not expanded; `vertex` is below 2^31.
+    /// Creates a candidate that is not expanded. `vertex` must be below 2^31.
     pub(super) fn new<T: Coordinate>(distance: T::Distance, vertex: u32) -> Self {
-        // The distance has the upper bits, so comparing integers compares distances first, then vertices.
+        // The distance is in the upper bits, so comparing integers compares distances first, and then vertices.
         Self(u64::from(T::distance_key(distance)) << 32 | u64::from(vertex) << 1)
     }
 

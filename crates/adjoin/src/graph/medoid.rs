@@ -1,4 +1,4 @@
-//! The medoid: the vertex nearest to the mean, where searches begin.
+//! Finds the medoid, which is the vertex nearest to the mean. Searches start there.
 
 use std::ops::Range;
 
@@ -11,11 +11,12 @@ use crate::base::error::Result;
 use crate::base::geometry::Coordinate;
 use crate::base::workers::map_items;
 
-/// Vectors summed in order. The sums are added in order too, so the number of threads does not change the result.
+/// Number of vectors in a chunk. Each chunk is summed in order, and the sums of chunks are added in order, so the
+/// result does not depend on the number of threads.
 const CHUNK_ROWS: usize = 1 << 14;
 
-/// Returns the vertex nearest to the mean of all vectors, the first of equally near ones; `None` if there are
-/// no vertices.
+/// Returns the vertex nearest to the mean of all vectors. If several are equally near, returns the first of them.
+/// Returns `None` if there are no vertices.
 ///
 /// # Errors
 /// If the work is cancelled.
@@ -24,7 +25,7 @@ pub(super) fn medoid<T: Coordinate>(context: &Context, panel: &Panel<T>) -> Resu
     nearest_of(context, panel, mean.row(0), |_| true)
 }
 
-/// Returns the live vertex nearest to another vertex.
+/// Returns the live vertex that is nearest to `vertex`.
 ///
 /// # Errors
 /// If the work is cancelled.
@@ -37,7 +38,7 @@ pub(super) fn nearest_live<T: Coordinate>(
     nearest_of(context, panel, panel.row(vertex as usize), |vertex| graph.is_live(vertex))
 }
 
-/// Returns the mean, rounded to coordinates.
+/// Returns the mean of all vectors, rounded to coordinates.
 fn mean<T: Coordinate>(context: &Context, panel: &Panel<T>) -> Result<Panel<T>> {
     let (rows, dimensions) = (panel.rows(), panel.dimensions());
     let of_chunks = map_chunks(context, rows, |some| {
@@ -47,7 +48,7 @@ fn mean<T: Coordinate>(context: &Context, panel: &Panel<T>) -> Result<Panel<T>> 
     })?;
     let mut totals = vec![0.0; dimensions];
     for sums in of_chunks {
-        // Added in the order of the chunks, since a sum of floats depends on the order.
+        // The sums are added in the order of the chunks, since a sum of floats depends on the order.
         totals.iter_mut().zip(sums).for_each(|(total, sum)| *total += sum.into());
     }
     let mut mean = Panel::zeroed(1, dimensions);
@@ -55,7 +56,7 @@ fn mean<T: Coordinate>(context: &Context, panel: &Panel<T>) -> Result<Panel<T>> 
     Ok(mean)
 }
 
-/// Processes chunks of rows on all threads; results are in the order of the rows.
+/// Processes chunks of rows on all threads. Returns the results in the order of the rows.
 fn map_chunks<R: Send>(context: &Context, rows: usize, work: impl Fn(Range<u32>) -> R + Sync) -> Result<Vec<R>> {
     let chunk = |number: usize| (number * CHUNK_ROWS) as u32..rows.min((number + 1) * CHUNK_ROWS) as u32;
     let chunks = rows.div_ceil(CHUNK_ROWS);
@@ -72,7 +73,7 @@ fn nearest_of<T: Coordinate>(
         let rows: Vec<u32> = some.filter(|&vertex| counts(vertex)).collect();
         let mut distances = vec![T::Distance::default(); rows.len()];
         context.kernel.one_to_some(x, panel, &rows, &mut distances);
-        // Candidates are ordered by distance and then by number, which decides between equally near vertices.
+        // Candidates are ordered by distance and then by number, so the number decides between equally near vertices.
         rows.iter().zip(distances).map(|(&row, distance)| Candidate::new::<T>(distance, row)).min()
     })?;
     Ok(of_chunks.into_iter().flatten().min().map(Candidate::vertex))

@@ -1,11 +1,11 @@
-//! A Vamana graph in memory: *which vectors are near this one, by a walk from neighbor to neighbor?*
+//! A Vamana graph in memory, which finds the vectors near a query by a walk from neighbor to neighbor.
 //!
-//! A vertex is a row of a panel of coordinates, with out-neighbors. A search walks from the entry point toward its
-//! query. The algorithms are from FreshDiskANN (Singh et al., 2021): GreedySearch (Algorithm 1, `search.rs`),
-//! Insert (Algorithm 2, `build.rs`) and RobustPrune (Algorithm 3, `prune.rs`).
+//! Each vertex is a row of a panel of coordinates and has out-neighbors. A search walks from the entry point toward its
+//! query. The algorithms are from FreshDiskANN (Singh et al., 2021): GreedySearch (Algorithm 1, `search.rs`), Insert
+//! (Algorithm 2, `build.rs`) and RobustPrune (Algorithm 3, `prune.rs`).
 //!
-//! Details that the papers leave open are fixed here. Ties are broken by the number of the vertex. The sizes of insert
-//! batches depend only on the number of vertices. Every vertex can be reached from the entry point (`reach.rs`).
+//! The result does not depend on threads: if distances are equal, the number of the vertex decides, and the sizes of
+//! insert batches depend only on the number of vertices. Every vertex can be reached from the entry point (`reach.rs`).
 //!
 //! ```
 //! use adjoin::{Context, GraphOptions, kernels::Panel, lab::graph::{Graph, GreedySearch}};

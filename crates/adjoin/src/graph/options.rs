@@ -7,25 +7,25 @@ use crate::base::message::{Argument, message};
 const DEGREE_MAX: usize = 1_024;
 /// Longest allowed list of candidates.
 const BUILD_LIST_MAX: usize = 65_536;
-/// Largest allowed alpha; beyond it almost no edge is ever left out.
+/// Largest allowed alpha.
 const ALPHA_MAX: f64 = 10.0;
 
 /// Options of a graph.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GraphOptions {
-    /// Most out-neighbors of a vertex (R), 2 to 1,024.
+    /// Largest number of out-neighbors of a vertex (R), 2 to 1,024.
     pub degree: usize,
-    /// Candidates kept by the search for a new vertex's neighbors (L), from the degree to 65,536.
+    /// Number of candidates that the search for the neighbors of a new vertex keeps (L). From the degree to 65,536.
     pub build_list: usize,
-    /// Pruning factor: an edge is left out if another neighbor is nearer to its end by this factor of the distance, 1
-    /// to 10.
+    /// Pruning factor, 1 to 10. An edge is left out if the distance from another neighbor to its target, times this
+    /// factor, is at most the length of the edge.
     pub alpha: f64,
     /// Seed of the order in which vertices are inserted.
     pub seed: u64,
 }
 
 impl Default for GraphOptions {
-    /// Returns the degree and list size of DiskANN's own benchmarks.
+    /// Returns the degree and list length of DiskANN's benchmarks.
     fn default() -> Self {
         Self { degree: 32, build_list: 75, alpha: 1.2, seed: 0 }
     }
@@ -35,7 +35,7 @@ impl GraphOptions {
     /// Checks the ranges of all options.
     ///
     /// # Errors
-    /// Names the first option that is out of range, and its range.
+    /// If an option is out of range. The error names the first such option and its range.
     pub fn check(&self) -> Result<()> {
         let Self { degree, build_list, alpha, .. } = *self;
         if !(2..=DEGREE_MAX).contains(&degree) {

@@ -1,4 +1,4 @@
-//! RobustPrune (FreshDiskANN, Algorithm 3): chooses the out-neighbors of a vertex among many candidates.
+//! RobustPrune (FreshDiskANN, Algorithm 3): chooses the out-neighbors of a vertex from many candidates.
 
 use adjoin_kernels::{Kernel, Panel};
 
@@ -26,27 +26,29 @@ impl<T> Copy for Vectors<'_, T> {}
 #[derive(Debug, Clone, Copy)]
 struct Open {
     candidate: Candidate,
-    /// Least squared distance to the kept candidates that are nearer to the vertex; NaN if there are none.
+    /// Least squared distance to a kept candidate that is nearer to the vertex; NaN if there is none.
     least: f64,
 }
 
 impl Open {
-    /// Returns whether a kept candidate removes this one, with this factor of squared distances.
+    /// Returns whether a kept candidate excludes this candidate: whether the squared distance between the two, times
+    /// `factor`, is at most the squared distance of this candidate to the vertex.
     fn is_removed<T: Coordinate>(&self, factor: f64) -> bool {
-        // False while `least` is NaN: without a kept candidate, nothing is removed.
+        // This is false as long as `least` is NaN, that is, if there is no kept candidate.
         factor * self.least <= self.candidate.squared::<T>()
     }
 }
 
-/// Candidates of a vertex, and the kept ones.
+/// Candidates of a vertex, and the kept ones among them.
 pub struct Pruner<T: Coordinate> {
     vertex: u32,
     pool: Vec<Candidate>,
-    /// Candidates that may still be kept with some factor up to alpha, ascending.
+    /// Candidates that may still be kept with a factor of at most the square of alpha, nearest first.
     open: Vec<Open>,
     kept: Vec<Candidate>,
-    /// Vertices being compared, and their distances; at the end, the kept vertices.
+    /// Vertices that are being compared. At the end, the kept vertices.
     vertices: Vec<u32>,
+    /// Distances of the vertices that are being compared.
     distances: Vec<T::Distance>,
     degree: usize,
     /// The square of alpha, since distances are squared.
@@ -54,7 +56,7 @@ pub struct Pruner<T: Coordinate> {
 }
 
 impl<T: Coordinate> Pruner<T> {
-    /// Prunes by the degree and the alpha of a graph.
+    /// Creates a pruner with the degree and the alpha of `options`.
     pub fn new(options: &GraphOptions) -> Self {
         Self {
             vertex: 0,
@@ -68,7 +70,7 @@ impl<T: Coordinate> Pruner<T> {
         }
     }
 
-    /// Starts over with another vertex.
+    /// Starts with another vertex, which has no candidates yet.
     pub fn begin(&mut self, vertex: u32) {
         self.vertex = vertex;
         self.pool.clear();
@@ -79,7 +81,7 @@ impl<T: Coordinate> Pruner<T> {
         self.pool.extend(candidates);
     }
 
-    /// Adds candidates, and computes their distances.
+    /// Adds candidates. Computes their distances to the vertex.
     pub fn add_vertices(&mut self, vectors: Vectors<'_, T>, vertices: &[u32]) {
         self.distances.resize(vertices.len(), T::Distance::default());
         let x = vectors.panel.row(self.vertex as usize);
@@ -88,17 +90,18 @@ impl<T: Coordinate> Pruner<T> {
         self.pool.extend(candidates.map(|(&vertex, &distance)| Candidate::new::<T>(distance, vertex)));
     }
 
-    /// Returns the out-neighbors of the vertex, nearest first, without the vertex itself, and at most as many as the
-    /// degree.
+    /// Chooses the out-neighbors of the vertex. Returns them nearest first. There are at most as many as the degree,
+    /// and the vertex itself is not one of them.
     ///
-    /// A candidate is left out if a nearer kept one is nearer to it, by alpha, than the vertex is. The paper's loop
-    /// keeps candidates in order until there are enough. With an alpha above 1, near ones alone then fill the list.
-    /// Therefore all candidates are tested with an alpha of 1 first, which keeps edges in all directions and of all
-    /// lengths. Then the list is filled up with the configured alpha, as DiskANN's code does.
+    /// A candidate is left out if its distance to a kept candidate, times alpha, is at most its distance to the vertex.
+    /// The algorithm of the paper keeps candidates, nearest first, until there are enough. If alpha is above 1, near
+    /// candidates alone may fill the list. Therefore all candidates are first tested with an alpha of 1, which keeps
+    /// edges in all directions and of all lengths. Then the list is filled up with the configured alpha, as in
+    /// DiskANN's code.
     pub fn prune(&mut self, vectors: Vectors<'_, T>) -> &[u32] {
         self.pool.retain(|candidate| candidate.vertex() != self.vertex);
         self.pool.sort_unstable();
-        // Candidates from the walk and from the old neighbors overlap.
+        // A candidate may have been added twice, for example from the walk and from the old neighbors.
         self.pool.dedup();
         self.open.clear();
         self.open.extend(self.pool.iter().map(|&candidate| Open { candidate, least: f64::NAN }));
@@ -119,7 +122,7 @@ impl<T: Coordinate> Pruner<T> {
         &self.vertices
     }
 
-    /// Keeps candidates that no nearer one removes with this factor.
+    /// Keeps the open candidates that no kept candidate excludes with this factor, until there are enough.
     fn keep(&mut self, vectors: Vectors<'_, T>, factor: f64) {
         let mut at = 0;
         while at < self.open.len() && self.kept.len() < self.degree {
@@ -130,7 +133,7 @@ impl<T: Coordinate> Pruner<T> {
         }
     }
 
-    /// Keeps an open candidate, and compares the farther ones with it.
+    /// Keeps an open candidate. Compares the farther candidates with it, and drops those that it excludes.
     fn take(&mut self, Vectors { kernel, panel }: Vectors<'_, T>, place: usize) {
         let taken = self.open[place].candidate;
         self.kept.push(taken);
@@ -138,11 +141,11 @@ impl<T: Coordinate> Pruner<T> {
         self.vertices.extend(self.open[place + 1..].iter().map(|open| open.candidate.vertex()));
         self.distances.resize(self.vertices.len(), T::Distance::default());
         kernel.one_to_some(panel.row(taken.vertex() as usize), panel, &self.vertices, &mut self.distances);
-        // The taken candidate is overwritten, and the ones that no factor up to alpha would keep are dropped for good.
+        // The taken candidate is overwritten. Candidates that are excluded even with the configured alpha are dropped.
         let mut left = place;
         for (other, &distance) in (place + 1..).zip(&self.distances) {
             let mut open = self.open[other];
-            // Converted by way of the key, as the distances of candidates are.
+            // The distance is converted to a key and back, since the distances of candidates are stored as keys.
             open.least = open.least.min(T::distance_of(T::distance_key(distance)));
             if !open.is_removed::<T>(self.alpha_squared) {
                 self.open[left] = open;

@@ -1,5 +1,5 @@
-//! Reachability: finds vertices that no search can reach, and links them. Pruning may remove the last edge to a vertex,
-//! and no search would ever find it then.
+//! Finds the vertices that no search can reach, and links them. Pruning may remove the last edge to a vertex, so that
+//! no search would find it.
 
 use adjoin_kernels::Panel;
 
@@ -14,7 +14,7 @@ use crate::base::row_numbers::RowSet;
 /// Vertices reached from the entry point.
 struct Reached {
     vertices: RowSet,
-    /// Reached vertices that were not expanded yet.
+    /// Reached vertices that are not expanded yet.
     open: Vec<u32>,
 }
 
@@ -29,7 +29,7 @@ impl Reached {
         self.vertices.contains(vertex.into())
     }
 
-    /// Marks a vertex as reached, with everything reachable from it.
+    /// Marks a vertex and all vertices that are reachable from it as reached.
     fn flood(&mut self, graph: &Graph, vertex: u32) {
         self.take(vertex);
         while let Some(vertex) = self.open.pop() {
@@ -45,14 +45,14 @@ impl Reached {
     }
 }
 
-/// Links each unreachable vertex from the nearest reachable one, found by a search as in the build.
+/// Links each unreachable vertex from the nearest reachable vertex that a search for it finds.
 ///
 /// # Errors
-/// If memory does not suffice, or the work is cancelled.
+/// If memory does not suffice, or if the work is cancelled.
 pub(super) fn repair<T: Coordinate>(context: &Context, panel: &Panel<T>, graph: &mut Graph) -> Result<()> {
     let (vertices, list) = (graph.vertices(), graph.options().build_list);
     let search_bytes = GreedySearch::<T>::memory_bytes(vertices, graph.options().degree, list);
-    // In the worst order, all vertices are open at once.
+    // In the worst case, all vertices are open at once.
     let bytes = RowSet::memory_bytes(vertices as u64) + (vertices * size_of::<u32>()) as u64 + search_bytes;
     let _reserved = context.reserve(bytes, "finding vectors that no search reaches")?;
     let mut reached = Reached::from_entry(graph);
@@ -69,8 +69,9 @@ pub(super) fn repair<T: Coordinate>(context: &Context, panel: &Panel<T>, graph: 
     Ok(())
 }
 
-/// Links an unreachable vertex from the nearest vertex found that has space. If none has, it replaces an out-neighbor
-/// of the nearest vertex, and links to that out-neighbor itself, so that nothing reached is cut off.
+/// Adds an edge to an unreachable vertex from the nearest found vertex whose list is not full. If all lists are full,
+/// the edge replaces an edge of the nearest vertex, and the linked vertex gets an edge to the target of the replaced
+/// edge. Thus reached vertices stay reachable.
 fn link<T: Coordinate>(context: &Context, panel: &Panel<T>, graph: &mut Graph, vertex: u32, search: &GreedySearch<T>) {
     let degree = graph.options().degree;
     if let Some(near) = search.list().find(|&near| graph.neighbors(near).len() < degree) {
@@ -81,19 +82,20 @@ fn link<T: Coordinate>(context: &Context, panel: &Panel<T>, graph: &mut Graph, v
         let distance = |neighbor: u32| context.kernel.distance(x, panel.row(neighbor as usize));
         neighbors.iter().map(|&neighbor| Candidate::new::<T>(distance(neighbor), neighbor)).collect::<Vec<_>>()
     };
-    // A vertex without space has out-neighbors, and a nonempty graph has an entry point.
+    // The list of the nearest vertex is full, so it has out-neighbors. A search finds a vertex unless the graph is
+    // empty.
     let Some(nearest) = search.list().next() else { return };
     let Some(passed_on) = sorted(graph.neighbors(nearest)).into_iter().min() else { return };
     replace(graph, nearest, Some(passed_on.vertex()), vertex);
     let own = graph.neighbors(vertex);
     if !own.contains(&passed_on.vertex()) {
-        // If the list is full, its farthest neighbor is replaced.
+        // If the list of the linked vertex is full, its farthest neighbor is replaced.
         let farthest = sorted(own).into_iter().max().filter(|_| own.len() == degree);
         replace(graph, vertex, farthest.map(Candidate::vertex), passed_on.vertex());
     }
 }
 
-/// Replaces an old out-neighbor by a new one, or appends the new one.
+/// Replaces the out-neighbor `old` of a vertex by `new`. Appends `new` if there is no such out-neighbor.
 fn replace(graph: &mut Graph, vertex: u32, old: Option<u32>, new: u32) {
     let mut neighbors = graph.neighbors(vertex).to_vec();
     match neighbors.iter_mut().find(|neighbor| Some(**neighbor) == old) {
@@ -104,11 +106,11 @@ fn replace(graph: &mut Graph, vertex: u32, old: Option<u32>, new: u32) {
 }
 
 impl Graph {
-    /// Checks the invariants of a graph. Out-neighbors are in the graph, distinct, not the vertex itself, and at most
-    /// as many as the degree. Each vertex is reachable from the entry point.
+    /// Checks the invariants of a graph. The out-neighbors of a vertex are in the graph, distinct, not the vertex
+    /// itself, and at most as many as the degree. Each vertex is reachable from the entry point.
     ///
     /// # Errors
-    /// Names the first vertex that violates an invariant.
+    /// If an invariant is violated. The error names the first such vertex.
     pub fn verify(&self) -> Result<()> {
         for vertex in 0..self.vertices() as u32 {
             if let Some(fault) = self.fault_of(vertex) {

@@ -1,4 +1,4 @@
-//! Serialization of graphs: numbers as u32, little-endian.
+//! Serializes graphs, as little-endian u32 numbers.
 
 use super::adjacency::Graph;
 use super::options::GraphOptions;
@@ -9,8 +9,8 @@ use crate::base::error::{Error, Result};
 const NUMBER_BYTES: usize = size_of::<u32>();
 
 impl Graph {
-    /// Serializes the graph for [`Graph::from_bytes`]: number of vertices, degree, entry point, and for each vertex its
-    /// out-degree and its out-neighbors.
+    /// Serializes the graph for [`Graph::from_bytes`]. The numbers are the number of vertices, the degree, the entry
+    /// point and, for each vertex, its out-degree and its out-neighbors.
     ///
     /// # Panics
     /// If a vertex is not in the graph.
@@ -26,10 +26,11 @@ impl Graph {
         numbers.into_iter().flat_map(u32::to_le_bytes).collect()
     }
 
-    /// Parses the bytes written by [`Graph::to_bytes`], with default options except for the degree.
+    /// Parses the bytes that [`Graph::to_bytes`] returned. The options of the graph are defaults, except the degree and
+    /// the build list, which is set to the degree.
     ///
     /// # Errors
-    /// If the bytes are not a valid graph, or memory does not suffice.
+    /// If the bytes are not a valid graph, or if memory does not suffice.
     pub fn from_bytes(context: &Context, bytes: &[u8]) -> Result<Self> {
         let damaged = |what: &str| Error::corrupt(format!("a graph in memory: {what}"));
         let (numbers, rest) = bytes.as_chunks::<NUMBER_BYTES>();
@@ -38,7 +39,7 @@ impl Graph {
         let [vertices, degree, entry] = [next()?, next()?, next()?];
         let options = GraphOptions { degree: degree as usize, build_list: degree as usize, ..GraphOptions::default() };
         options.check().map_err(|error| damaged(&error.to_string()))?;
-        // Before memory is reserved for the vertices: a damaged number may be huge.
+        // This is checked before memory is reserved, since a damaged number may be huge.
         if vertices as usize > bytes.len() / NUMBER_BYTES || (vertices > 0 && entry >= vertices) {
             return Err(damaged("it has fewer vertices than it says"));
         }
@@ -63,7 +64,7 @@ impl Graph {
         if numbers.next().is_some() || !rest.is_empty() {
             return Err(damaged("something follows it"));
         }
-        // The slots of an empty graph have slack for inserts, which this graph does not need.
+        // The slots have room for inserts, which this graph does not need.
         graph.narrow();
         Ok(graph)
     }

@@ -17,20 +17,21 @@ pub struct Near {
     pub squared_distance: f64,
 }
 
-/// A search and its working memory. It is created once and can be used for any number of queries without allocating.
+/// A search with its working memory. It is created once and reused for any number of queries.
 pub struct GreedySearch<T: Coordinate> {
-    /// The nearest vertices seen, ascending.
+    /// Nearest vertices seen, sorted by distance.
     list: Vec<Candidate>,
-    /// Vertices with a computed distance, as a set and in order.
+    /// Set of the vertices whose distance was computed.
     seen: RowSet,
+    /// These vertices in the order in which they were seen.
     order_seen: Vec<u32>,
-    /// Expanded vertices, in order.
+    /// Expanded vertices, in the order of expansion.
     visited: Vec<Candidate>,
     distances: Vec<T::Distance>,
 }
 
 impl<T: Coordinate> GreedySearch<T> {
-    /// Creates a search for graphs with as many vertices as this one.
+    /// Creates a search for graphs that have at most as many vertices as `graph`.
     pub fn new(graph: &Graph) -> Self {
         Self {
             list: Vec::new(),
@@ -43,26 +44,25 @@ impl<T: Coordinate> GreedySearch<T> {
 
     /// Returns the approximate bytes of a search that keeps `list` candidates.
     pub(super) fn memory_bytes(vertices: usize, degree: usize, list: usize) -> u64 {
-        // About two hops per list entry, each with half of the neighbors new.
+        // A search makes about two hops per list entry, and half of the neighbors that a hop sees are new.
         let seen = (list * degree) as u64 * size_of::<u32>() as u64;
         RowSet::memory_bytes(vertices as u64) + seen + 3 * (list * size_of::<Candidate>()) as u64
     }
 
-    /// Searches for `x`, a padded row of a panel of the same dimensions, and keeps the `list` nearest vertices seen
-    /// (L). Ties are broken by the vertex number. Deleted vertices are expanded as others are.
+    /// Searches for the vertices near `x`, a padded row of a panel with the dimensions of `panel`. Keeps the `list`
+    /// nearest vertices seen (L). If distances are equal, the vertex with the lower number counts as nearer.
     ///
     /// # Panics
-    /// If the panel is not the graph's, the length of `x` is not its stride, or the search was created for a graph of
-    /// fewer vertices.
+    /// If the panel and the graph differ in their number of vertices, if the length of `x` is not the stride of the
+    /// panel, or if the search was created for a graph with fewer vertices.
     pub fn run(&mut self, kernel: Kernel, graph: &Graph, panel: &Panel<T>, x: &[T], list: usize) {
         self.run_from(kernel, graph, graph.entry(), panel, x, list);
     }
 
-    /// Searches as [`GreedySearch::run`] does, but starts at another vertex than the entry; finds nothing if there is
-    /// none.
+    /// Searches as [`GreedySearch::run`] does, but starts at the vertex `from`. Finds nothing if `from` is `None`.
     ///
     /// # Panics
-    /// As [`GreedySearch::run`], or if there is no such vertex.
+    /// In the cases of [`GreedySearch::run`], and if `from` is not a vertex of the graph.
     pub fn run_from(
         &mut self,
         kernel: Kernel,
@@ -82,18 +82,20 @@ impl<T: Coordinate> GreedySearch<T> {
             let vertex = self.list[place].vertex();
             self.visited.push(self.list[place]);
             self.list[place].expand();
-            // The list of the likely next vertex is prefetched while the neighbors of this one are compared.
+            // Prefetches the neighbors of the vertex that is likely to be next, while the neighbors of this vertex are
+            // compared.
             if let Some(likely) = self.first_from(place + 1) {
                 prefetch(graph.slot(self.list[likely].vertex()));
             }
-            // All candidates before the first changed position are expanded already.
+            // All candidates before the first changed position are expanded.
             next = self.look_at(kernel, panel, x, graph.neighbors(vertex), list).min(place + 1);
         }
     }
 
     /// Clears the previous search.
     fn begin(&mut self) {
-        // A search sees a small part of a large graph, so clearing single bits is faster than clearing the set.
+        // A search sees only a small part of a large graph, so clearing single bits is faster than clearing the whole
+        // set.
         for &vertex in &self.order_seen {
             self.seen.remove(vertex.into());
         }
@@ -108,7 +110,8 @@ impl<T: Coordinate> GreedySearch<T> {
         later.iter().position(|candidate| !candidate.is_expanded()).map(|after| place + after)
     }
 
-    /// Adds unseen vertices to the list; returns the first position that changed.
+    /// Adds vertices that were not seen before to the list, if they are near enough. Returns the first position that
+    /// changed.
     fn look_at(&mut self, kernel: Kernel, panel: &Panel<T>, x: &[T], vertices: &[u32], list: usize) -> usize {
         let from = self.order_seen.len();
         for &vertex in vertices {
@@ -127,22 +130,22 @@ impl<T: Coordinate> GreedySearch<T> {
         changed
     }
 
-    /// Returns the `k` nearest vertices in the list that are not deleted, ascending; fewer if the list has fewer.
+    /// Returns the `k` nearest vertices in the list, nearest first. Returns fewer if the list has fewer.
     pub fn nearest(&self, k: usize) -> impl Iterator<Item = Near> {
         self.list.iter().take(k).map(|&near| near_of::<T>(near))
     }
 
-    /// Returns the expanded vertices, in order.
+    /// Returns the expanded vertices, in the order of expansion.
     pub fn visited(&self) -> impl ExactSizeIterator<Item = Near> {
         self.visited.iter().map(|&visited| near_of::<T>(visited))
     }
 
-    /// Returns how many distances the last search computed.
+    /// Returns the number of distances that the last search computed.
     pub fn distances(&self) -> u64 {
         self.order_seen.len() as u64
     }
 
-    /// Returns how many vertices the last search expanded.
+    /// Returns the number of vertices that the last search expanded.
     pub fn hops(&self) -> u64 {
         self.visited.len() as u64
     }
@@ -152,7 +155,7 @@ impl<T: Coordinate> GreedySearch<T> {
         &self.visited
     }
 
-    /// Returns the list, ascending, including deleted vertices; all of it was expanded.
+    /// Returns the vertices of the list, nearest first. All of them were expanded.
     pub(super) fn list(&self) -> impl Iterator<Item = u32> {
         self.list.iter().map(|candidate| candidate.vertex())
     }
@@ -162,7 +165,8 @@ fn near_of<T: Coordinate>(candidate: Candidate) -> Near {
     Near { vertex: candidate.vertex(), squared_distance: candidate.squared::<T>() }
 }
 
-/// Inserts into an ascending list of at most `most`; returns the position, or `most` if the candidate is too far.
+/// Inserts a candidate into a sorted list of at most `most` candidates. Returns its position, or `most` if it is too
+/// far.
 fn insert(list: &mut Vec<Candidate>, candidate: Candidate, most: usize) -> usize {
     if list.len() >= most {
         match list.last() {

@@ -18,7 +18,7 @@ use crate::base::geometry::{Coordinate, Space};
 use crate::base::options::{Element, Metric, VectorType};
 use crate::base::random::Random;
 
-/// Vectors of small integers: bytes and floats hold them exactly, and their distances too.
+/// Vectors of small integers. Bytes and floats represent them and their distances exactly.
 type Values = Vec<Vec<u8>>;
 
 fn panel<T: Coordinate>(values: &Values) -> Panel<T> {
@@ -29,7 +29,7 @@ fn panel<T: Coordinate>(values: &Values) -> Panel<T> {
     panel
 }
 
-/// Returns values below `end`; if that is small, there are many ties.
+/// Returns random values below `end`. If `end` is small, many distances are equal.
 fn random_values(random: &mut Random, rows: usize, dimensions: usize, end: u64) -> Values {
     (0..rows).map(|_| (0..dimensions).map(|_| random.below(end) as u8).collect()).collect()
 }
@@ -131,7 +131,8 @@ fn naive_prune(values: &Values, vertex: u32, candidates: &[u32], degree: usize, 
     kept
 }
 
-/// Implements both rounds: the paper's with an alpha of 1, then the remaining candidates that no nearer one removes.
+/// Implements both rounds: the algorithm of the paper with an alpha of 1, then the remaining candidates that no nearer
+/// candidate excludes.
 fn naive_rounds(values: &Values, vertex: u32, candidates: &[u32], degree: usize, alpha: f64) -> Vec<u32> {
     let distance = |a: u32, b: u32| squared(&values[a as usize], &values[b as usize]);
     let key = |candidate: u32| (distance(vertex, candidate) as u64, candidate);
@@ -388,7 +389,7 @@ fn graphs_round_trip_and_damaged_bytes_do_not_panic() {
     for at in 0..bytes.len() {
         let mut other = bytes.clone();
         other[at] ^= 0x80;
-        // If the bytes still are a graph, its neighbors exist.
+        // If the bytes are still a valid graph, its neighbors exist.
         if let Ok(other) = Graph::from_bytes(&context, &other) {
             assert!((0..60).all(|vertex| other.neighbors(vertex).iter().all(|&neighbor| neighbor < 60)));
         }

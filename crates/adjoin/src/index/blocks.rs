@@ -1,4 +1,4 @@
-//! A file of blocks, each with a checksum, so that any part of it can be read and verified.
+//! Reads and writes files of blocks. Each block has a checksum, so that any part of a file can be read and verified.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::base::error::Result;
 /// Bytes of a block.
 pub(super) const BLOCK_BYTES: usize = 4_096;
 const CHECKSUM_BYTES: usize = size_of::<u64>();
-/// Bytes of contents in a block.
+/// Bytes of contents per block.
 const HELD_BYTES: usize = BLOCK_BYTES - CHECKSUM_BYTES;
 
 /// Splits contents into blocks and writes them.
@@ -42,7 +42,7 @@ impl BlockWriter {
         Ok(())
     }
 
-    /// Pads the last block with zeros and completes the file.
+    /// Pads the last block with zeros, and makes the file durable.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -55,7 +55,7 @@ impl BlockWriter {
 
     fn write(&mut self) -> Result<()> {
         self.block.resize(BLOCK_BYTES, 0);
-        // The number is the seed, so a block at another place does not match its checksum.
+        // The number of the block is the seed, so the checksum of a block at a wrong place does not match.
         let checksum = xxh3_64_with_seed(&self.block[CHECKSUM_BYTES..], self.number);
         self.block[..CHECKSUM_BYTES].copy_from_slice(&checksum.to_le_bytes());
         self.draft.append(&self.block)?;
@@ -65,12 +65,12 @@ impl BlockWriter {
     }
 }
 
-/// Returns the bytes of a file with `contents` bytes of contents.
+/// Returns the length of a file that has `contents` bytes of contents.
 pub(super) fn file_bytes(contents: u64) -> u64 {
     contents.div_ceil(HELD_BYTES as u64) * BLOCK_BYTES as u64
 }
 
-/// Reads contents from blocks. Caches the last block.
+/// Reader of contents from blocks. It caches the last block.
 pub(super) struct BlockReader<'a> {
     file: &'a dyn ReadFile,
     block: Vec<u8>,
@@ -83,7 +83,7 @@ pub(super) enum Unreadable {
     Device(crate::base::error::Error),
     /// The block with this number is damaged or missing.
     Damaged(u64),
-    /// The contents describe an impossible entry, the one with this number.
+    /// The contents give an impossible location for the id of the entry with this number.
     Impossible(u64),
 }
 
@@ -92,12 +92,12 @@ impl<'a> BlockReader<'a> {
         Self { file, block: vec![0; BLOCK_BYTES], number: None }
     }
 
-    /// Returns the number of blocks, including one that is cut off.
+    /// Returns the number of blocks, including a last block that is cut off.
     pub(super) fn count(&self) -> u64 {
         self.file.len().div_ceil(BLOCK_BYTES as u64)
     }
 
-    /// Returns the bytes of contents that the file has room for.
+    /// Returns the largest number of bytes of contents that the file can have.
     pub(super) fn held_bytes(&self) -> u64 {
         self.count() * HELD_BYTES as u64
     }

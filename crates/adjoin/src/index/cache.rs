@@ -1,7 +1,7 @@
-//! Caches pages that a search may need again, in memory that the search does not need otherwise.
+//! Caches pages in memory that a search does not need for anything else.
 //!
-//! Replacement is a clock (Corbató 1968) in each part of the cache: the hand passes over pages requested since its last
-//! visit, and evicts the first other page. The contents of the cache do not affect the hits of a walk.
+//! Each part of the cache replaces its pages by a clock (Corbató 1968). The hand skips pages that were requested since
+//! its last visit, and evicts the first page that was not. The contents of the cache do not affect the hits of a walk.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -16,28 +16,32 @@ use crate::base::workers::map_items;
 
 /// Number of parts, each with its own lock.
 const PARTS: usize = 16;
-/// Number of pages allocated at once. Single aligned pages would take up to twice their bytes.
+/// Number of pages allocated at once. If aligned pages were allocated one by one, each could take up to twice its
+/// bytes.
 const SLAB_PAGES: usize = 64;
-/// Bytes of one read when all pages are read.
+/// Bytes of each read in [`PageCache::fill`].
 const PIECE_BYTES: usize = 1 << 20;
-/// Bytes of a page in addition to its contents: its entry in a hash table that doubles.
+/// Bytes that a cached page takes in addition to its contents. This is its entry in a hash table, which doubles its
+/// size when it is full.
 const BESIDE: u64 = 64;
 
 /// Cached pages, by number.
 pub(super) struct PageCache {
     parts: Vec<Mutex<Part>>,
     page_bytes: usize,
-    /// Largest number of pages of a part.
+    /// Largest number of pages in a part.
     pages_max: usize,
     memory: Reservation,
 }
 
 #[derive(Default)]
 struct Part {
+    /// Position in `held` of each cached page, by page number.
     places: HashMap<u32, usize>,
+    /// Contents of the pages, [`SLAB_PAGES`] per buffer, in the order of `held`.
     slabs: Vec<AlignedBuffer>,
     held: Vec<Held>,
-    /// Place that the clock visits next.
+    /// Position in `held` that the clock visits next.
     hand: usize,
 }
 
@@ -48,7 +52,7 @@ struct Held {
 }
 
 impl PageCache {
-    /// Creates a cache in all free memory but `left_bytes`.
+    /// Creates a cache that takes all free memory except `left_bytes` bytes, but no more than all pages need.
     ///
     /// # Errors
     /// If other threads take the memory first.
@@ -66,27 +70,28 @@ impl PageCache {
         (bytes / slabs_bytes).min(slabs_max) * slabs_bytes
     }
 
-    /// Creates a cache within a reservation, for pages of `page_bytes` bytes.
+    /// Creates a cache of pages of `page_bytes` bytes within the reservation `memory`.
     fn new(memory: Reservation, page_bytes: usize) -> Self {
         let slabs = (memory.bytes() / Self::bytes_of(page_bytes)) as usize / PARTS / SLAB_PAGES;
         let parts = (0..PARTS).map(|_| Mutex::default()).collect();
         Self { parts, page_bytes, pages_max: slabs * SLAB_PAGES, memory }
     }
 
-    /// Returns the bytes of a cached page.
+    /// Returns the bytes that a cached page takes.
     fn bytes_of(page_bytes: usize) -> u64 {
         page_bytes as u64 + BESIDE
     }
 
-    /// Reads all pages of an index in long reads. Does nothing if the cache lacks room for all, or if `reads`, the
-    /// number of single reads that the search would need, is smaller than the number of pages.
+    /// Reads all pages of an index by few long reads. `reads` is the number of single pages that the search would read
+    /// otherwise. Does nothing if this number is smaller than the number of pages, or if the pages do not all fit in
+    /// the cache.
     ///
     /// # Errors
     /// If pages cannot be read, or if the work is cancelled.
     pub(super) fn fill(&self, context: &Context, index: &Index, reads: u64) -> Result<()> {
         let shape = index.facts().shape();
         let (pages, together) = (shape.pages(index.facts().vertices), (PIECE_BYTES / self.page_bytes).max(1));
-        // Pages are spread evenly over the parts, so each part needs room for the same number, rounded up.
+        // Pages are spread evenly over the parts, so each part needs room for its fraction of the pages, rounded up.
         if reads < pages || ((self.pages_max * PARTS) as u64) < pages.next_multiple_of(PARTS as u64) {
             return Ok(());
         }
@@ -107,16 +112,16 @@ impl PageCache {
         &self.parts[number as usize % PARTS]
     }
 
-    /// Copies a verified page into `page` if it is cached. Returns whether it is.
+    /// Copies a cached page, which is already verified, into `page`. Returns `false` if the page is not cached.
     pub(super) fn get(&self, number: u32, page: &mut [u8]) -> bool {
-        // Without room for pages, no thread takes a lock without need.
+        // A cache without room for pages is empty, so no thread needs to wait for a lock.
         if self.pages_max == 0 {
             return false;
         }
         let part = &mut *lock(self.part(number));
         let Some(&place) = part.places.get(&number) else { return false };
         part.held[place].requested = true;
-        // Copied under the lock, since the place may be given to another page afterward.
+        // The page is copied under the lock, since another page may replace it as soon as the lock is released.
         page.copy_from_slice(part.page(place, self.page_bytes));
         true
     }
@@ -125,18 +130,19 @@ impl PageCache {
         self.pages_max > 0 && lock(self.part(number)).places.contains_key(&number)
     }
 
-    /// Caches a page that was read and verified. Evicts another one if the cache is full.
+    /// Caches a page that was read and verified. If the cache is full, evicts another page.
     pub(super) fn put(&self, number: u32, page: &[u8]) {
         if self.pages_max == 0 {
             return;
         }
         let part = &mut *lock(self.part(number));
         if part.places.contains_key(&number) {
-            return; // another thread has read it in the meantime
+            return; // another thread cached it in the meantime
         }
         let place = part.place(self.pages_max, self.page_bytes);
         part.places.insert(number, place);
-        // Not marked as requested: a page that is needed only once is evicted at the next visit of the hand.
+        // The page is not marked as requested, so a page that is needed only once is evicted at the next visit of the
+        // hand.
         part.held[place] = Held { number, requested: false };
         part.page(place, self.page_bytes).copy_from_slice(page);
     }
@@ -175,7 +181,7 @@ impl Reclaimable for KeptPages {
 }
 
 impl Part {
-    /// Returns a place for a page: a new one while there is room, or the place of an evicted page.
+    /// Returns a place for a new page. If the part is full, evicts a page and returns its place.
     fn place(&mut self, pages_max: usize, page_bytes: usize) -> usize {
         if self.held.len() < pages_max {
             let place = self.held.len();
@@ -185,7 +191,7 @@ impl Part {
             self.held.push(Held { number: 0, requested: false });
             return place;
         }
-        // Each visit clears a mark, so this ends after one round at most.
+        // Each visit clears a mark, so the loop ends after at most one round.
         while std::mem::take(&mut self.held[self.hand].requested) {
             self.hand = (self.hand + 1) % pages_max;
         }
@@ -220,7 +226,7 @@ mod tests {
             let page = vec![7; page_bytes];
             let (cache, held) = allocated(|| {
                 let cache = PageCache::new(memory, page_bytes);
-                // Twice as many as fit, so that each part is full.
+                // Twice as many pages as fit are cached, so that each part is full.
                 (0..2 * pages).for_each(|number| cache.put(number, &page));
                 cache
             });

@@ -1,8 +1,8 @@
-//! Measures how long the lists of walks must be for a recall.
+//! Measures the recall of walks with lists of different lengths.
 //!
-//! For drawn queries with known true hits, walks are run with a ladder of list lengths. Each hit records the shortest
-//! list from which on every list of the ladder finds it. The shortest list that reaches a recall for any K is then
-//! looked up.
+//! Walks are run for sampled queries with known true hits, with a ladder of list lengths. For each hit, the calibration
+//! records the shortest list such that it and all longer lists of the ladder find the hit. From these records, the
+//! shortest list that reaches a recall can be looked up for any K.
 
 use std::ops::Range;
 
@@ -13,43 +13,45 @@ use crate::truth::NeighborSample;
 
 /// Shortest list of a ladder.
 const SHORTEST: usize = 4;
-/// Number of hits recorded per query. If there are more, this many of them are drawn.
+/// Number of hits recorded per query. If a query has more hits, a random sample of this size is recorded.
 pub(super) const NOTED: usize = 100;
 const NUMBER_BYTES: usize = size_of::<u32>();
 const HEAD_NUMBERS: usize = 5;
-/// Divisor: at most this part of the queries may have lost hits with unknown replacements.
+/// Divisor of the number of queries. After deletes, at most this part of the queries may lack recorded hits.
 const LOST_SHARE: usize = 100;
-/// Numbers before the entries of inserted rows: their count, and whether they are all inserted rows.
+/// Count of numbers that precede the entries of inserted rows: the count of these entries, and the flag
+/// [`Inserted::whole`].
 const INSERTED_NUMBERS: usize = 2;
 
-/// Results of walks for drawn queries.
+/// Hits that walks find for sampled queries, by list length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Calibration {
     /// Version of the walks ([`super::walk::WALKS`]).
     walks: u32,
-    /// Number of true hits per query: its nearest among all other rows.
+    /// Number of true hits per query, which are the nearest of all other rows.
     hits_of_query: u32,
-    /// Lists of the ladder so far, ascending.
+    /// Lengths of the lists that were tried, ascending.
     lists: Vec<u32>,
-    /// Entries of the recorded hits of each query, nearest first if all hits are recorded. For each of these hits,
-    /// `from` has the first position in the ladder from which on all lists find the hit, or the length of the ladder if
-    /// the last list misses the hit.
+    /// Entries of the recorded hits, query by query. If all hits of a query are recorded, they are sorted nearest
+    /// first.
     noted: Vec<u32>,
+    /// Position in `lists` for each recorded hit. The list at this position and all longer lists find the hit. If the
+    /// longest list misses the hit, this is the number of lists.
     from: Vec<u8>,
     queries: usize,
-    /// Inserted rows, which are the last queries.
+    /// Rows that the last merge inserted. They are the last queries.
     inserted: Inserted,
 }
 
 /// Rows that the last merge inserted and that are queries of a calibration.
 ///
-/// If there are few of them in a new region, they hardly count in a sample of all rows. Their recall is therefore
-/// measured separately.
+/// A few rows in a new region would hardly affect the recall of a sample of all rows. Therefore the recall of inserted
+/// rows is measured separately.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Inserted {
     /// Entries of the rows, ascending.
     pub(super) entries: Vec<u32>,
-    /// Whether these are all inserted rows, so that their recall has no sampling error.
+    /// Whether these are all rows that were inserted, so that their recall has no sampling error.
     pub(super) whole: bool,
 }
 
@@ -60,13 +62,15 @@ pub(super) struct Reached {
     pub(super) at_k: Interval,
     /// Recall that 95 % of the queries reach.
     pub(super) p5: f64,
-    /// Number of drawn queries.
+    /// Number of sampled queries.
     pub(super) queries: u64,
-    /// Whether this is the recall of the rows that the last merge inserted, which is reported if it is the lower one.
+    /// Whether this is the recall of the rows that the last merge inserted. It is reported if it is lower than the
+    /// recall of all rows.
     pub(super) of_inserted: bool,
 }
 
-/// Returns the list after `before` in a ladder. The lists are the powers of two, and these times one and a half.
+/// Returns the list length that follows `before` in the ladder. The ladder has the powers of two, and 1.5 times each of
+/// them.
 pub(super) fn next_list(before: Option<usize>) -> usize {
     match before {
         None => SHORTEST,
@@ -75,7 +79,7 @@ pub(super) fn next_list(before: Option<usize>) -> usize {
     }
 }
 
-/// Returns the recorded ones of a query's true hits, nearest first.
+/// Selects the true hits of a query to record: all of them or, if there are too many, a sample. Keeps their order.
 pub(super) fn noted(mut hits: Vec<u32>, seed: u64) -> Vec<u32> {
     if hits.len() <= NOTED {
         return hits;
@@ -88,21 +92,21 @@ pub(super) fn noted(mut hits: Vec<u32>, seed: u64) -> Vec<u32> {
 }
 
 impl Calibration {
-    /// Creates a calibration of queries with `hits_of_query` true hits each, of which `noted` are recorded. No list has
-    /// been tried. The last queries are inserted rows.
+    /// Creates a calibration without lists. Each query has `hits_of_query` true hits; `noted` has the recorded hits of
+    /// each query. The last queries are the rows in `inserted`.
     pub(super) fn new(walks: u32, hits_of_query: u32, noted: &[Vec<u32>], inserted: Inserted) -> Self {
         let queries = noted.len();
         let noted = noted.concat();
         Self { walks, hits_of_query, lists: Vec::new(), from: vec![0; noted.len()], noted, queries, inserted }
     }
 
-    /// Returns a calibration of unknown recall, which only records the rows that the last merge inserted. A search then
-    /// measures the recall with these and the drawn rows.
+    /// Creates a calibration without recorded hits. It only stores the rows that the last merge inserted. A search
+    /// later measures the recall with these rows and with `drawn` sampled rows.
     pub(super) fn unmeasured(walks: u32, drawn: usize, inserted: Inserted) -> Self {
         Self::new(walks, 0, &vec![Vec::new(); drawn + inserted.entries.len()], inserted)
     }
 
-    /// Returns the queries that are rows inserted by the last merge.
+    /// Returns the queries that are rows which the last merge inserted.
     pub(super) fn inserted(&self) -> &Inserted {
         &self.inserted
     }
@@ -111,16 +115,16 @@ impl Calibration {
         self.queries
     }
 
-    /// Returns the number of queries drawn from all rows.
+    /// Returns the number of queries that were sampled from all rows.
     fn drawn(&self) -> usize {
         self.queries - self.inserted.entries.len()
     }
 
-    /// Returns the calibration restricted to the queries and hits that remain after deletes. `own` has the entry of
-    /// each drawn query.
+    /// Returns the calibration restricted to the queries and hits that remain after deletes, with up to `k` hits per
+    /// query. `own` has the entry of each query that was sampled from all rows.
     ///
-    /// A query that lost more hits than were recorded beyond `k` has hits that nothing is known about. Returns `None`
-    /// if many queries have such hits, or if no query remains.
+    /// If a query has fewer than `k` recorded hits left, it has other hits now, and it is unknown which lists find
+    /// them. Returns `None` if many queries have such hits, or if no sampled query remains.
     pub(super) fn of_left(&self, k: u64, own: &[u32], is_left: impl Fn(u32) -> bool) -> Option<Self> {
         let (of_query, hits) = (self.noted_of_query(), k.min(self.hits_of_query.into()) as usize);
         let entries = own.iter().chain(&self.inserted.entries);
@@ -132,8 +136,7 @@ impl Calibration {
                 from.push(self.from[at]);
             }
             queries += 1;
-            // Hits that nothing is known about count as missed by every list. The entry of the query stands in for
-            // theirs.
+            // Unknown hits count as missed by every list. The entry of the query is a placeholder for their entries.
             if noted.len() < queries * hits {
                 lost += 1;
                 noted.resize(queries * hits, entry);
@@ -142,7 +145,7 @@ impl Calibration {
         }
         let mut inserted = self.inserted.clone();
         inserted.entries.retain(|&entry| is_left(entry));
-        // A few unknown hits lower the measured recall a little. With many, it would not describe the index.
+        // A few unknown hits lower the measured recall a little. Many would make it meaningless.
         let is_enough = queries > inserted.entries.len() && lost * LOST_SHARE <= queries;
         let (walks, hits_of_query, lists) = (self.walks, hits as u32, self.lists.clone());
         is_enough.then_some(Self { walks, hits_of_query, lists, noted, from, queries, inserted })
@@ -152,8 +155,8 @@ impl Calibration {
         self.walks
     }
 
-    /// Returns whether the calibration covers `k` hits per query: all of them are recorded, or `k` is the number that
-    /// it was measured with.
+    /// Returns whether the calibration covers searches for the `k` nearest. It does if `k` is the number of true hits
+    /// per query, or if `k` is smaller and all true hits are recorded.
     pub(super) fn serves(&self, k: u64) -> bool {
         let known = u64::from(self.hits_of_query);
         k == known || (k < known && self.noted_of_query() == self.hits_of_query as usize)
@@ -178,22 +181,24 @@ impl Calibration {
         &self.noted[query * self.noted_of_query()..][..self.noted_of_query()]
     }
 
-    /// Adds a longer list. `found` states for all recorded hits, query by query, whether the list finds them.
+    /// Adds a list that is longer than all lists before. `found` has a flag for each recorded hit, query by query:
+    /// whether the list finds the hit.
     pub(super) fn add(&mut self, list: usize, found: &[bool]) {
         assert_eq!(found.len(), self.noted.len(), "one flag per recorded hit");
         assert!(self.longest().is_none_or(|longest| longest < list), "a ladder ascends");
         self.lists.push(list as u32);
-        // A hit counts from the list after the last one that misses it.
+        // A hit counts as found by the lists after the last one that misses it.
         let lists = self.lists.len() as u8;
         self.from.iter_mut().zip(found).filter(|(_, found)| !**found).for_each(|(from, _)| *from = lists);
     }
 
-    /// Returns the sample of some queries: for `k` hits of each, the list that finds them.
+    /// Returns the sample of some queries: for up to `k` hits of each, the shortest list that counts as finding the
+    /// hit.
     fn sample(&self, k: u64, queries: Range<usize>, whole: bool) -> NeighborSample {
         let mut sample = NeighborSample { whole, ..NeighborSample::default() };
         let of_query = self.noted_of_query();
         let hits = k.min(self.hits_of_query.into());
-        // If more hits are wanted than are recorded, the recorded ones represent all.
+        // If `k` is larger than the number of recorded hits, these represent all hits.
         let counted = of_query.min(hits as usize);
         for query in queries {
             sample.vectors += 1;
@@ -207,8 +212,7 @@ impl Calibration {
         sample
     }
 
-    /// Returns the sample of queries drawn from all rows, and the sample of inserted rows, if any. A promise must hold
-    /// for both.
+    /// Returns the sample of all rows and, if rows were inserted, the sample of these. A promise must hold for both.
     fn samples(&self, k: u64) -> impl Iterator<Item = NeighborSample> {
         let inserted =
             (self.drawn() < self.queries).then(|| self.sample(k, self.drawn()..self.queries, self.inserted.whole));
@@ -217,16 +221,17 @@ impl Calibration {
 
     /// Returns the shortest list of the ladder that supports the promise, or `None` if no list does.
     ///
-    /// A list has at least as many candidates as there are hits to find, so that walks proceed as measured. Two
-    /// conditions must hold: the bootstrap accepts the list, and the reported lower bound reaches the recall. One
-    /// sample both decides and reports. This is sound because a longer list finds at least as many of the counted hits:
-    /// a hit counts from where all longer lists find it. A list that is too short therefore passes no more often than
-    /// the longest of the lists that are too short.
+    /// The list has at least as many candidates as there are hits to find, since walks never have a shorter list. Two
+    /// conditions must hold: the bootstrap accepts the list, and the reported lower bound reaches the recall.
+    ///
+    /// One sample both chooses the list and reports its recall. This is sound because a longer list finds at least as
+    /// many counted hits as a shorter one: a hit counts only for lists from which on all longer lists find it.
+    /// Therefore all lists that are too short together pass no more often than the longest of them.
     pub(super) fn choose(&self, promise: Promise) -> Option<usize> {
         let Promise { k, recall, seed } = promise;
         let least = k.min(self.hits_of_query.into()).max(SHORTEST as u64) as usize;
         self.samples(k).try_fold(least, |longest, sample| {
-            // The threshold is negative infinity if any list finds everything.
+            // The threshold is negative infinity if every list finds all hits.
             let first = sample.calibrate(recall, seed)?.max(longest as f64);
             let supports = |&list: &f64| sample.recalls(list, seed).per_vector.low >= recall;
             let lists = self.lists.iter().map(|&list| f64::from(list)).filter(|&list| list >= first);
@@ -234,13 +239,13 @@ impl Calibration {
         })
     }
 
-    /// Returns whether longer lists may come to support the promise, which they would if they found everything.
+    /// Returns whether a longer list may support the promise: whether a list that finds all hits would.
     pub(super) fn may_support(&self, promise: Promise) -> bool {
         let found = Self { lists: vec![1 << 30], from: vec![0; self.from.len()], ..self.clone() };
         found.choose(promise).is_some()
     }
 
-    /// Returns what a list of the ladder reaches: the lower of the recalls of all rows and of inserted rows.
+    /// Returns the recall that a list reaches for all rows, or its recall for inserted rows if this is lower.
     pub(super) fn reached(&self, k: u64, list: usize, seed: u64) -> Reached {
         let reached = self.samples(k).enumerate().map(|(number, sample)| {
             let at_k = sample.recalls(list as f64, seed).per_vector;
@@ -250,8 +255,10 @@ impl Calibration {
         reached.min_by(|a, b| a.at_k.low.total_cmp(&b.at_k.low)).expect("a calibration has a sample")
     }
 
-    /// Encodes the calibration: version of the walks, number of hits, lists, queries and recorded hits per query; then
-    /// the lists, the recorded hits, and the position from which on each is found; then the inserted rows, if any.
+    /// Encodes the calibration. It starts with five numbers: version of the walks, hits per query, number of lists,
+    /// number of queries, and recorded hits per query. Then follow the lists, the recorded hits, and a position in
+    /// `lists` for each recorded hit. If rows were inserted, their number, the flag [`Inserted::whole`] and their
+    /// entries follow.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let noted = self.noted_of_query() as u32;
         let head = [self.walks, self.hits_of_query, self.lists.len() as u32, self.queries as u32, noted];
@@ -260,12 +267,12 @@ impl Calibration {
         let Inserted { entries, whole } = &self.inserted;
         let inserted = [entries.len() as u32, u32::from(*whole)];
         let inserted = inserted.iter().chain(entries).flat_map(|number| number.to_le_bytes());
-        // Nothing is appended without inserted rows; the decoder takes an empty rest as none.
+        // If no rows were inserted, nothing is appended. The decoder expects that.
         bytes.chain(inserted.take_while(|_| !entries.is_empty())).collect()
     }
 
     /// Decodes a calibration that [`Self::to_bytes`] encoded, for an index of `entries` entries. Returns `None` if the
-    /// bytes are not valid.
+    /// bytes are invalid.
     pub(super) fn from_bytes(bytes: &[u8], entries: u64) -> Option<Self> {
         let take = |bytes: &mut &[u8], count: usize| -> Option<Vec<u32>> {
             let (taken, rest) = bytes.split_at_checked(count.checked_mul(NUMBER_BYTES)?)?;
@@ -288,7 +295,7 @@ impl Calibration {
         let holds = [
             rest.is_empty() && inserted.entries.is_sorted_by(|a, b| a < b) && inserted.entries.len() < queries,
             inserted.entries.iter().all(|&entry| u64::from(entry) < entries),
-            // A position in the ladder is a byte; the length of the ladder means that no list finds the hit.
+            // A position in `lists`, which may also be the number of lists, is stored as a byte.
             lists.len() < usize::from(u8::MAX),
             lists.is_sorted_by(|a, b| a < b),
             lists.first().is_none_or(|&first| first > 0) && queries as u64 <= 2 * entries,
@@ -308,8 +315,9 @@ mod tests {
         Promise { k, recall, seed: 1 }
     }
 
-    /// Returns a calibration of queries with `hits` hits each. The list of 40 finds all but the last hit of every
-    /// second query. Longer lists find all hits, except that the list of 80 finds none of the last query.
+    /// Returns a calibration of queries with `hits` hits each. The list of 40 finds all hits of every second query, and
+    /// all but the last hit of the others. Longer lists find all hits, except that the list of 80 finds no hit of the
+    /// last query.
     fn sample(queries: u32, hits: u32) -> Calibration {
         let noted: Vec<Vec<u32>> = (0..queries).map(|query| (query..query + hits).collect()).collect();
         let mut calibration = Calibration::new(7, hits, &noted, Inserted::default());
@@ -338,8 +346,7 @@ mod tests {
 
     #[test]
     fn the_recall_of_inserted_rows_must_also_be_reached() {
-        // Of 2,000 drawn rows and 100 inserted ones, a list of 40 finds all hits of the former and half of the hits of
-        // the latter.
+        // A list of 40 finds all hits of the 2,000 sampled rows, and half of the hits of the 100 inserted rows.
         let noted: Vec<Vec<u32>> = (0..2_100).map(|query| (query..query + 10).collect()).collect();
         let inserted = Inserted { entries: (500..600).collect(), whole: true };
         let mut calibration = Calibration::new(7, 10, &noted, inserted);

@@ -1,4 +1,4 @@
-//! Decides how a search of an index runs: with the given list, or as far as a promised recall requires.
+//! Chooses the method of a search of an index: a walk with a given list, or the method that keeps a promised recall.
 
 use super::calibration::NOTED;
 use super::filtered_vertices::FilteredVertices;
@@ -14,7 +14,8 @@ use crate::base::geometry::Coordinate;
 use crate::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
 use crate::source::VectorSource;
 
-/// Returns a method that takes no more memory than the one that will be chosen, as far as the options allow to predict.
+/// Returns a method that needs at most the memory of the method that [`decide`] will choose, as far as the options
+/// allow a prediction.
 pub(super) fn least_way(facts: &IndexManifest, options: &SearchOptions) -> SearchMethod {
     match (options.target, options.effort) {
         (_, effort) if effort.compares_all() => SearchMethod::PageScan,
@@ -30,8 +31,8 @@ pub(super) fn least_way(facts: &IndexManifest, options: &SearchOptions) -> Searc
     }
 }
 
-/// Returns methods of which one takes as much memory as the one that will be chosen, as far as the options allow to
-/// predict.
+/// Returns the methods that [`decide`] may choose, each with the longest list that is possible. One of them needs at
+/// least the memory of the chosen method, as far as the options allow a prediction.
 pub(super) fn longest_ways(facts: &IndexManifest, options: &SearchOptions) -> Vec<SearchMethod> {
     match (options.target, options.effort) {
         (_, SearchEffort::List(_)) => vec![least_way(facts, options)],
@@ -45,7 +46,7 @@ pub(super) fn longest_ways(facts: &IndexManifest, options: &SearchOptions) -> Ve
     }
 }
 
-/// Returns the largest number of bytes that [`decide`] needs.
+/// Returns an upper bound on the bytes that [`decide`] needs.
 pub(super) fn deciding_bytes<T: Coordinate>(
     context: &Context,
     facts: &IndexManifest,
@@ -60,11 +61,13 @@ pub(super) fn deciding_bytes<T: Coordinate>(
     promise::learning_bytes::<T>(context, facts, calibrate_with, k, longest)
 }
 
-/// Decides how a search runs. A promised recall holds for queries with the distribution of the calibration queries or, if
-/// there are none, of the rows of the index. `running` returns the least bytes of a search with a method.
+/// Chooses the method of a search. A promised recall holds for queries that are distributed like the calibration
+/// queries or, if there are none, like the rows of the index. `running` returns the least bytes that a search by a
+/// method needs.
 ///
 /// # Errors
-/// If the calibration queries or the index cannot be read, or if the budget is too small for deciding or for the search.
+/// If the calibration queries or the index cannot be read, or if the budget is too small for the calibration or the
+/// search.
 pub(super) fn decide<T: Coordinate>(
     context: &Context,
     index: &Index,
@@ -75,7 +78,7 @@ pub(super) fn decide<T: Coordinate>(
 ) -> Result<SearchPlan> {
     let unpromised = |aim| Ok(SearchPlan { method: SearchMethod::Walk(aim), recall: None, reads: None });
     let apart = admitted.filter(|admitted| admitted.is_apart(index));
-    // A calibration with all rows may be wrong for the remaining ones.
+    // A calibration with all rows may be wrong for the rows that can be hits.
     let thinned = admitted.filter(|admitted| apart.is_some() || admitted.is_thinned(index));
     let mut decided = match (options.target, options.effort) {
         (QueryTarget::Nearest(k), SearchEffort::List(list)) => {
@@ -101,7 +104,7 @@ pub(super) fn decide<T: Coordinate>(
             within::decide::<T>(context, index, queries, target, options, thinned, running)
         }
     }?;
-    // The list of a walk also keeps vertices that cannot be hits, since these are expanded too.
+    // The list of a walk also holds vertices that cannot be hits, since walks expand these too.
     if let (SearchMethod::Walk(aim), Some(admitted)) = (&mut decided.method, admitted)
         && !aim.by_codes
     {

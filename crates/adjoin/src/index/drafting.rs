@@ -8,10 +8,10 @@ use crate::base::error::Result;
 use crate::store::format::checksum;
 use crate::store::{Drafts, FileFacts, Files, Role};
 
-/// Files that are written once all of their bytes are in memory.
+/// Files with contents that are in memory, by role.
 pub(super) type Contents = Vec<(Role, Vec<u8>)>;
 
-/// File being written, with the checksum of its bytes so far.
+/// File that is being written, with the checksum of the bytes that it has so far.
 pub(super) struct Draft {
     role: Role,
     file: Box<dyn WriteFile>,
@@ -45,7 +45,7 @@ impl Draft {
         Ok(self.file.append(bytes)?)
     }
 
-    /// Makes the file durable.
+    /// Makes the file durable. Returns the facts about it.
     ///
     /// # Errors
     /// If the file cannot be synced.
@@ -55,8 +55,8 @@ impl Draft {
     }
 }
 
-/// Writes the remaining files of an index, in addition to those in `drafted`. Returns the manifest's facts about all
-/// files but the calibration.
+/// Writes the files in `contents`. Returns the facts for the manifest about these files and the files in `drafted`,
+/// which are written already. Together these are all files except the calibration and the columns.
 ///
 /// # Errors
 /// If a file cannot be written.
@@ -65,8 +65,8 @@ pub(super) fn write_rest(drafts: &Drafts<'_>, contents: &Contents, drafted: &[Dr
     Ok(files(contents, drafted))
 }
 
-/// Returns the manifest's facts about all files but the calibration. All names share a tag, which depends on the
-/// contents of every file.
+/// Returns the facts for the manifest about all files. All file names have a common tag, which depends on the contents
+/// of all files.
 fn files(contents: &Contents, drafted: &[Drafted]) -> Files {
     let in_memory = contents.iter().map(|(role, bytes)| (*role, bytes.len() as u64, checksum(bytes)));
     let written = drafted.iter().map(|drafted| (drafted.role, drafted.bytes, drafted.checksum));
@@ -74,11 +74,11 @@ fn files(contents: &Contents, drafted: &[Drafted]) -> Files {
     let of = |role: Role| all.iter().find(|(with, ..)| *with == role).expect("every role has a file");
     let roles: Vec<Role> = Role::INDEX.into_iter().filter(|role| !role.is_optional()).collect();
     let checksums: Vec<u8> = roles.iter().flat_map(|&role| of(role).2.to_le_bytes()).collect();
-    // Names change with contents, so a new index never overwrites a file that the manifest in force names.
+    // File names change with the contents, so a new index never overwrites a file that the current manifest names.
     let tag = checksum(&checksums);
     Files::new(&roles, |role| {
         let &(_, bytes, checksum) = of(role);
-        // Pages and blocks have checksums of their own, so that parts can be read without the rest.
+        // Each page and each block has its own checksum, so that parts of these files can be read.
         let whole = !matches!(role, Role::Pages | Role::Ids);
         FileFacts::new(&role.file_of(tag), bytes, whole.then_some(checksum))
     })

@@ -1,5 +1,5 @@
-//! Rows and vertices that a search may return, if a filter or deletes exclude others, and the choice of method for
-//! finding them.
+//! Finds the rows and vertices that can be hits if a filter or deletes exclude others. Helps to choose the search
+//! method.
 
 use adjoin_device::Reservation;
 
@@ -10,17 +10,20 @@ use crate::base::row_numbers::{RankedSet, RowSet};
 use crate::sql::Condition;
 use crate::store::FilterBitmap;
 
-/// Cost of a read and the work of a walk around it, in distances by codes: tens of microseconds to a few nanoseconds.
+/// Cost of a page read and of the steps of a walk that belong to it, in units of the cost of a distance by codes. A
+/// read takes tens of microseconds, a distance a few nanoseconds.
 const READ_COST: f64 = 2_500.0;
-/// Approximate reads of a walk per expanded candidate. Below 1, since a page has other vertices too.
+/// Approximate number of reads of a walk per expanded candidate. It is below 1, since a page may hold several
+/// candidates.
 const READS_OF_CANDIDATE: f64 = 0.6;
-/// Smallest fraction of the vertices that deletes may leave for a walk to be like one without deletes.
+/// If deletes leave a smaller fraction of the vertices than this, walks may have another recall than without deletes.
 const MOST_LEFT: f64 = 0.1;
-/// Largest fraction of deleted rows for which a calibration with all rows is still used. The misses of the remaining
-/// rows weigh more, at most by the factor by which there are fewer rows.
+/// If at least this fraction of the rows is deleted, a calibration with all rows is not used anymore. If less is
+/// deleted, each miss has a little more weight among the remaining rows. The weight grows at most by the factor by
+/// which the number of rows shrinks.
 const DELETED_MAX: f64 = 0.05;
 
-/// Rows that pass the filter and are not deleted, and the vertices that have such rows.
+/// Rows that pass the filter and are not deleted, and the vertices with at least one of these rows.
 pub(super) struct FilteredVertices {
     /// Rows, by entry.
     rows: FilterBitmap,
@@ -30,7 +33,7 @@ pub(super) struct FilteredVertices {
 }
 
 impl FilteredVertices {
-    /// Returns the bytes for finding the rows that pass a filter or are not deleted.
+    /// Returns the bytes for finding the rows that pass a filter and are not deleted.
     pub(super) fn least_bytes(
         facts: &IndexManifest,
         by_condition: bool,
@@ -75,7 +78,8 @@ impl FilteredVertices {
         let (entries, vertices) = (index.facts().rows, u64::from(index.facts().vertices));
         let rows = FilterBitmap::others(context, deleted, entries, PURPOSE_SEARCH)?;
         let memory = context.reserve_between_runs(RankedSet::memory_bytes(vertices), PURPOSE_SEARCH)?;
-        // The first rows of vertices have the numbers of the vertices, so the first bits are those of vertices.
+        // The entry of a vertex's first row is the number of the vertex, so the first bits are for the first rows of
+        // vertices.
         let mut admitted = deleted.others(vertices);
         // The first row of a vertex may be deleted while another of its rows remains.
         for vertex in index.duplicates.vertices().filter(|&vertex| deleted.contains(vertex.into())) {
@@ -86,9 +90,9 @@ impl FilteredVertices {
         Ok(Some(Self { rows, vertices: RankedSet::new(admitted), by_condition: false, _memory: memory }))
     }
 
-    /// Returns whether the recall of walks may differ between these rows and all rows. It may if a filter chose the
-    /// rows, since the filter may correlate with their location, or if few rows remain. Otherwise a walk that keeps as
-    /// many of these rows as it would keep of all rows has an equal recall.
+    /// Returns whether walks may have another recall for these rows than for all rows. They may if a filter selected
+    /// the rows, since a filter may correlate with their location, or if few rows remain after deletes. Otherwise a
+    /// walk whose list counts only these rows has the recall of a walk among all rows.
     pub(super) fn is_apart(&self, index: &Index) -> bool {
         self.by_condition || f64::from(self.vertices.len()) < MOST_LEFT * f64::from(index.facts().vertices)
     }
@@ -98,7 +102,7 @@ impl FilteredVertices {
         !self.by_condition && self.rows() as f64 <= (1.0 - DELETED_MAX) * index.facts().rows as f64
     }
 
-    /// Returns whether the other rows were deleted, rather than excluded by a filter.
+    /// Returns whether rows are excluded only because they are deleted, and not by a filter.
     pub(super) fn is_by_deletes(&self) -> bool {
         !self.by_condition
     }
@@ -108,25 +112,25 @@ impl FilteredVertices {
         self.rows.contains(entry)
     }
 
-    /// Returns the number of rows that pass the filter, if there is one.
+    /// Returns the number of rows that pass the filter, or `None` if there is no filter.
     pub(super) fn passing_rows(&self) -> Option<u64> {
         self.by_condition.then(|| self.rows())
     }
 
-    /// Returns the approximate number of candidates in a walk that keeps `list` candidates that can be hits.
+    /// Returns the approximate number of all candidates that a walk holds if `list` of them can be hits.
     pub(super) fn held(&self, index: &Index, list: usize) -> usize {
         let vertices = u64::from(index.facts().vertices);
-        // If one vertex in s can be a hit, a walk holds about s candidates for each that can.
+        // If one vertex in s can be a hit, a walk holds about s candidates for each candidate that can be a hit.
         (list as u64 * vertices).div_ceil(u64::from(self.vertices.len()).max(1)).min(vertices.max(list as u64)) as usize
     }
 
-    /// Returns the smallest row of a vertex that can be a hit. `first` is its first row, which is on its page; it is
-    /// returned if no row can be a hit.
+    /// Returns the number of the first row of a vertex that can be a hit. `first` is the number of its first row, as
+    /// stored on its page. Returns `first` if no row of the vertex can be a hit.
     pub(super) fn row_of(&self, index: &Index, vertex: u32, first: u64) -> u64 {
         if self.rows.contains(vertex) {
             return first;
         }
-        // Rows of a vertex ascend, so the first that can be a hit is the smallest.
+        // The row numbers of a vertex ascend, so the first row that can be a hit has the smallest number.
         let mut further = index.further_entries(vertex).zip(index.duplicates.of(vertex).1);
         further.find(|&(entry, _)| self.rows.contains(entry)).map_or(first, |(_, &row)| row)
     }
@@ -135,7 +139,7 @@ impl FilteredVertices {
         self.rows.count()
     }
 
-    /// Returns the vertices that have such rows.
+    /// Returns the vertices with at least one row that can be a hit.
     pub(super) fn vertices(&self) -> &RankedSet {
         &self.vertices
     }
@@ -145,13 +149,13 @@ impl FilteredVertices {
         self.rows.contains(entry)
     }
 
-    /// Returns whether a search compares all admitted vertices by their codes instead of walking among all vertices.
-    /// The rarer the admitted vertices are, the more other vertices a walk must visit, with reads of their pages,
-    /// before it has `list` admitted ones.
+    /// Returns whether a search estimates the distances of all admitted vertices by codes instead of walking among all
+    /// vertices. If admitted vertices are rare, a walk must visit many other vertices, and read their pages, before it
+    /// has `list` admitted ones.
     pub(super) fn is_by_codes(&self, index: &Index, list: usize) -> bool {
         let admitted = f64::from(self.vertices.len());
         let rarity = f64::from(index.facts().vertices) / admitted.max(1.0);
-        // By codes, the pages of the list are read too, so only the reads beyond these count.
+        // The comparison by codes also reads the pages of its list, so only the reads beyond these count.
         let reads_in_vain = READS_OF_CANDIDATE * list as f64 * (rarity - 1.0);
         admitted < READ_COST * reads_in_vain
     }

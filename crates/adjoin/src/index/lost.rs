@@ -1,12 +1,12 @@
-//! Adds vertices to the navigation graph for regions that walks do not reach.
+//! Adds vertices of regions that walks do not reach to the navigation graph.
 //!
-//! Each vertex is reachable over some edges (`build/reach.rs`), but a walk expands only vertices near its query: if the
-//! edges into a far region start elsewhere, no walk takes them. So drawn rows are searched for by their own vectors. A
-//! row is *lost* if its walk finds neither its vertex nor that vertex's nearest neighbor. Some of the lost vertices
-//! join the navigation graph.
+//! Each vertex is reachable from the entry (`build/reach.rs`), but a walk expands only vertices near its query. If all
+//! edges into a region start far from it, no walk takes them. Therefore walks search for sampled rows by their own
+//! vectors. A row is *lost* if its walk finds neither its vertex nor the nearest neighbor of this vertex. Some of the
+//! lost vertices are added to the navigation graph.
 //!
-//! The recall is then measured with rows drawn independently of these, since only the regions of drawn rows are
-//! repaired.
+//! The recall is measured later with an independent sample of rows, since this step repairs only the regions of its own
+//! sample.
 
 use super::cache::PageCache;
 use super::navigation::{self, Navigation, StoredVertices};
@@ -27,20 +27,22 @@ use crate::store::{Drafts, FileFacts, Role};
 
 /// Purpose of the memory in error messages.
 const PURPOSE: &str = "finding rows that walks do not find";
-/// Hits and candidates of a walk that searches for a row.
+/// Number of hits of a walk that searches for a row.
 const HITS: usize = 16;
+/// Number of candidates that such a walk keeps.
 const LIST: usize = 16;
 /// Number of rows searched for at once.
 const TOGETHER: usize = 256;
 /// Bytes of a hit while it is found and sorted.
 const HIT_BYTES: u64 = 64;
-/// Largest number of rounds of searches. Each round takes half of the remaining room in the navigation graph.
+/// Largest number of rounds of searches. In each round, vertices fill at most half of the remaining room in the
+/// navigation graph.
 const ROUNDS_MAX: usize = 4;
 
-/// Writes a new navigation graph if rows of an index in `drafts` are lost, and returns the manifest that names it.
-/// `inserted` has the entries of the rows that a merge inserted; some of these are searched for too.
+/// Writes a new navigation graph if rows of the index in `drafts` are lost. Returns the manifest, which names the new
+/// graph. `inserted` has the entries of the rows that a merge inserted. Some of these rows are searched for too.
 ///
-/// If memory does not suffice, nothing is done, and the recall that is measured later reflects that.
+/// If memory does not suffice, nothing is repaired. The recall that is measured later is then lower.
 ///
 /// # Errors
 /// If the index cannot be read, if a file cannot be written, or if the work is cancelled.
@@ -50,7 +52,8 @@ pub(super) fn lead_in<T: Coordinate>(
     mut manifest: IndexManifest,
     inserted: &[u32],
 ) -> Result<IndexManifest> {
-    // By inner product, the row with the largest score for a vector is usually another one.
+    // By inner product, the row with the largest score for a vector is usually another row, so a walk may miss a row
+    // for good reason.
     if manifest.metric == Metric::Ip {
         return Ok(manifest);
     }
@@ -77,13 +80,13 @@ fn least_bytes<T: Coordinate>(context: &Context, manifest: &IndexManifest) -> u6
     publishing_bytes::<T>(context, manifest) + building + 2 * looking_bytes::<T>(manifest)
 }
 
-/// Returns the bytes of the rows that are searched for at once.
+/// Returns the bytes for searching for [`TOGETHER`] rows.
 fn looking_bytes<T: Coordinate>(manifest: &IndexManifest) -> u64 {
     let of_row = 2 * manifest.vectors.bytes() as u64 + HITS as u64 * HIT_BYTES;
     TOGETHER as u64 * (Members::<T>::memory_bytes(1, manifest.space()) + of_row)
 }
 
-/// Returns the vertices of drawn rows that walks do not find, ascending.
+/// Returns the vertices of sampled rows that walks do not find, ascending.
 fn lost<T: Coordinate>(context: &Context, index: &Index, inserted: &[u32]) -> Result<Vec<u32>> {
     let facts = index.facts();
     let mut tried: Vec<u32> = tried_entries(facts, inserted).into_iter().map(|entry| index.vertex_of(entry)).collect();
@@ -119,15 +122,16 @@ fn lost<T: Coordinate>(context: &Context, index: &Index, inserted: &[u32]) -> Re
     Ok(lost)
 }
 
-/// Returns the navigation graph with some of the lost vertices added. Returns `None` if none is lost, or if there is no
-/// room.
+/// Returns the navigation graph with some of the lost vertices added. Returns `None` if no vertex is lost, or if the
+/// graph has no room for another vertex.
 fn with_some<T: Coordinate>(context: &Context, index: &Index, lost: &[u32]) -> Result<Option<Navigation>> {
     let (facts, options) = (index.facts(), index.facts().options());
     // Adding a vertex that is in the navigation graph already would not help.
     let lost: Vec<u32> = lost.iter().copied().filter(|&vertex| !index.navigation.has(vertex)).collect();
     let room = index.navigation.room(facts.vertices.into(), &options);
     let count = room.div_ceil(2).min(lost.len());
-    // Evenly spread: neighbors have numbers near each other, so each large region gets some.
+    // The vertices are evenly spread over the lost ones. Vertices near each other have numbers near each other, so each
+    // large region gets some.
     let some: Vec<u32> = (0..count).map(|number| lost[number * lost.len() / count]).collect();
     if some.is_empty() {
         return Ok(None);

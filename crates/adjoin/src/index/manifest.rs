@@ -27,7 +27,7 @@ pub(super) const NEAR: &str = "near";
 /// Longest file in bytes: more than any disk holds, and small enough that sums do not overflow.
 const FILE_BYTES_MAX: u64 = 1 << 50;
 
-/// Manifest of an index. It holds no time, path, thread count or budget.
+/// Manifest of an index. It has no time, path, thread count or budget, so that equal builds give equal bytes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct IndexManifest {
     /// Always `index`.
@@ -39,7 +39,7 @@ pub struct IndexManifest {
     pub vectors: VectorType,
     /// Number of vectors in the store that the index was built from.
     pub rows: u64,
-    /// Number of rows in the source of that store. Row numbers are below it.
+    /// Number of rows in the source of that store. All row numbers are smaller.
     pub source_rows: u64,
     /// Number of vertices, which are the distinct vectors.
     pub vertices: u32,
@@ -56,22 +56,23 @@ pub struct IndexManifest {
     pub degree: usize,
     /// Number of candidates kept by the search for a vertex's neighbors.
     pub build_list: usize,
-    /// Factor of distances in the pruning of edges.
+    /// Factor by which distances are multiplied when edges are pruned (Vamana's alpha).
     pub alpha: f64,
     /// Seed of the graph, the codes and the navigation graph.
     pub seed: u64,
     /// Bytes of a vector's code.
     pub code_bytes: usize,
-    /// Number of vertices of the navigation graph, if it was given.
+    /// Number of sampled vertices in the navigation graph, if the option was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub navigation: Option<u32>,
-    /// Bytes of a page. A record that is larger has a multiple of it.
+    /// Bytes of a page. If a record is larger, each page has a multiple of these bytes.
     pub page_bytes: u64,
     /// Order of the vertices on pages.
     pub layout: String,
-    /// Mean fraction of the other vertices on a vertex's page that are its neighbors.
+    /// Overlap ratio OR(G): the number of neighbors of a vertex on its page, divided by the number of other vertices on
+    /// this page, on average over all vertices.
     pub overlap_ratio: f64,
-    /// Vertex from which all others are reachable.
+    /// Vertex from which all other vertices are reachable.
     pub entry: u32,
     /// Files by role.
     pub files: Files,
@@ -88,12 +89,13 @@ pub(crate) fn file_names(context: &Context, folder: &Path) -> Result<Vec<String>
 }
 
 impl IndexManifest {
-    /// Returns the mean bytes of an id in the file of ids, with the end of its text.
+    /// Returns the mean bytes of an id in the file of ids. If ids are texts, this includes the stored end of the text.
     pub(crate) fn id_bytes(&self) -> u64 {
         self.files[Role::Ids].bytes.div_ceil(self.rows.max(1))
     }
 
-    /// Returns the bytes of the parts of a file that have checksums of their own: pages, and blocks of ids.
+    /// Returns the bytes of the parts of a file if each part has a checksum: pages, or blocks of ids. Returns `None`
+    /// for other roles.
     pub(crate) fn part_bytes(&self, role: &str) -> Option<usize> {
         match role {
             _ if role == Role::Pages.name() => Some(self.shape().bytes()),
@@ -102,7 +104,7 @@ impl IndexManifest {
         }
     }
 
-    /// Returns the names of its files, including the manifest.
+    /// Returns the names of all files of the index, including the manifest.
     pub(super) fn file_names(&self) -> Vec<String> {
         self.files.iter().map(|(_, facts)| facts.name.clone()).chain([MANIFEST_FILE.to_owned()]).collect()
     }
@@ -123,7 +125,7 @@ impl IndexManifest {
     /// Decodes the manifest of the index in a folder.
     ///
     /// # Errors
-    /// Those of [`Self::read`].
+    /// The errors of [`Self::read`].
     pub(crate) fn decode(folder: &std::path::Path, bytes: &[u8]) -> Result<Self> {
         let read = unsealed::<Self>(bytes, FolderKind::Index)
             .map_err(|unreadable| unreadable.in_folder(folder, FolderKind::Index));
@@ -137,11 +139,11 @@ impl IndexManifest {
         }
     }
 
-    /// Names the first impossible value, or values that contradict each other.
+    /// Returns the name of the first value that is impossible or contradicts another value.
     fn contradiction(&self) -> Option<&'static str> {
         let options = self.options();
         let vertices = u64::from(self.vertices);
-        // Checked first, since the shape of pages is computed from these values.
+        // These are checked first, since the shape of pages is computed from them.
         if options.check().is_err() || !(1..=DIMENSIONS_MAX).contains(&self.vectors.dimensions) {
             return Some("its options or its number of dimensions");
         }

@@ -1,13 +1,15 @@
 //! A graph index on disk: finds the nearest vectors of a query by a walk over pages.
 //!
-//! An index is a folder that [`Index::build`] creates from a store and [`search()`] reads. It has its own copy of the vectors.
-//! Each is on a page with its neighbors in a Vamana graph (`page.rs`). The page layouts in `layout/` put neighbors on
-//! the same page if they can (Starling: Wang et al., SIGMOD 2024). Memory holds a code of each vector
-//! (`crate::quantize`), which steers walks, and a graph over a sample, in which walks start (`navigation.rs`).
+//! An index is a folder that [`Index::build`] creates from a store and [`search()`] reads. It has its own copy of the
+//! vectors. Each vector is on a page, next to the numbers of its neighbors in a Vamana graph (`page.rs`). The page
+//! layouts in `layout/` put neighbors on the same page if they can (Starling: Wang et al., SIGMOD 2024). Memory holds a
+//! code of each vector (`crate::quantize`), which steers walks. It also holds a graph over a sample of the vectors,
+//! which finds the entry points of walks (`navigation.rs`).
 //!
 //! `walk.rs` is the walk of one query, and `run.rs` keeps many in flight. `decide.rs` chooses the method of a search.
-//! `promise.rs` chooses the length of the list that reaches a recall. It uses a `calibration.rs`: walks of queries with
-//! known true hits, which `sample.rs` draws and compares with all rows.
+//! `promise.rs` chooses the length of the list that reaches a recall. It uses a calibration (`calibration.rs`), which
+//! records how many true hits walks find with each list. `sample.rs` samples the calibration queries, and finds their
+//! true hits by comparing them with all rows.
 
 mod blocks;
 mod build;
@@ -81,7 +83,8 @@ use crate::store::{ColumnNeeds, Drafts, FolderKind, ResultColumns, Store, check_
 /// Purpose of the memory in error messages.
 const PURPOSE_BUILD: &str = "building the index";
 const PURPOSE_SEARCH: &str = "this search";
-/// Columns that hits carry get one part in this number of the free memory instead of the cache of pages.
+/// Divisor of the free memory. If hits carry columns, this part of it is left to the columns, and the page cache does
+/// not use it.
 const COLUMNS_PART: u64 = 4;
 /// Pages that are kept between searches leave at least one part in this number of the memory free.
 const LEFT_PART: u64 = 2;
@@ -117,8 +120,8 @@ pub struct BuildIo {
 }
 
 impl Index {
-    /// Builds an index of a store in `folder`. With `force`, an index that exists there is replaced. The same store and
-    /// options give the same bytes.
+    /// Builds an index of a store in `folder`. If `force` is set, an existing index in this folder is replaced. The
+    /// same store and options give the same bytes.
     ///
     /// # Errors
     /// If an option is out of range, if the budget is too small, if `folder` exists already, if the store cannot be read,
@@ -134,11 +137,11 @@ impl Index {
     }
 }
 
-/// Builds an index of a store as [`Index::build`] does, with a given graph of its vertices ([`vertex_vectors`]), which
-/// was built by `method`.
+/// Builds an index of a store from a given graph. The vertices of the graph are the vectors that [`vertex_vectors`]
+/// returns. `method` names the method that built the graph.
 ///
 /// # Errors
-/// As [`Index::build`], and if the graph has another number of vertices.
+/// The errors of [`Index::build`], and if the graph does not have one vertex per distinct vector.
 pub fn build_with_graph(
     context: &Context,
     store: &Store,
@@ -150,11 +153,11 @@ pub fn build_with_graph(
     build_of(context, store, folder, options, false, Some(GivenGraph { graph, method }), 0..0)
 }
 
-/// Builds an index of a store for a merge that inserts the rows `inserted`. Their recall is measured separately, as in
-/// a merge that changes an index. An index in `folder` is replaced.
+/// Builds an index of a store for a merge that inserts the rows `inserted`. The recall of these rows is measured
+/// separately, as after a merge that changes an existing index. An index in `folder` is replaced.
 ///
 /// # Errors
-/// Those of [`Index::build`].
+/// The errors of [`Index::build`].
 pub(crate) fn build_merged(
     context: &Context,
     store: &Store,
@@ -205,14 +208,14 @@ pub fn search(
     find(context, index, queries, options, None, sink)
 }
 
-/// Searches an index as [`search()`] does, with `changes`: some rows are deleted, and there are additional rows,
-/// numbered after the rows of the index's source.
+/// Searches an index together with the unmerged changes of a collection. Deleted rows are not hits. Unmerged rows can
+/// be hits. They are numbered after the rows of the source that the index was built from.
 ///
-/// The recall applies to hits in the index. Additional rows are found by their own search, and they must meet the
-/// filter already. This function evaluates the filter on rows of the index only.
+/// The promised recall applies to rows of the index only; unmerged rows are searched separately. The filter is
+/// evaluated on rows of the index only, so the caller must pass unmerged rows that meet it.
 ///
 /// # Errors
-/// Those of [`search()`].
+/// The errors of [`search()`].
 pub(crate) fn search_changed(
     context: &Context,
     index: &Index,
@@ -224,7 +227,7 @@ pub(crate) fn search_changed(
     find(context, index, queries, options, Some(changes), sink)
 }
 
-/// Searches an index, with changes if there are any.
+/// Searches an index, together with the changes of a collection if `changes` is set.
 fn find(
     context: &Context,
     index: &Index,
@@ -255,10 +258,11 @@ fn find(
         let needs = SearchNeeds { context, facts, source: queries.queries, sought, strategy, handing };
         let running = |way: SearchMethod| IndexSearch::<T>::least_bytes(&needs, way);
         let filter_bytes = FilteredVertices::least_bytes(facts, options.filter.is_some(), changes);
-        // The open index holds memory already, so a refusal names a budget for both.
+        // The open index holds memory already. If the budget is too small, the error names a budget for the index and
+        // the search together.
         let least = bytes_of_any::<T>(&needs, queries.calibrate_with, options, filter_bytes);
         let context = &context.naming_more(least + long_rows);
-        // A budget that is too small is refused before the filter is evaluated, which may take long.
+        // Evaluating the filter may take long, so a budget that is too small is refused before.
         if filter_bytes > 0 {
             drop(context.for_run(filter_bytes + running(decide::least_way(facts, options)), PURPOSE_SEARCH)?);
         }
@@ -275,7 +279,7 @@ fn find(
         let (outer, context) = (context, &context.for_run(running(plan.method), PURPOSE_SEARCH)?);
         let needs = SearchNeeds { context, ..needs };
         let enough = IndexSearch::<T>::enough_bytes(&needs, plan.method);
-        // The more columns fit into memory, the fewer times their file is read.
+        // The more columns fit in memory, the less often their file is read.
         let of_columns = if columns.is_some() { context.budget().free() / COLUMNS_PART } else { 0 };
         let cache = &page_cache(outer, context, index, strategy, enough.saturating_add(of_columns))?;
         let planning = watch.seconds();
@@ -291,11 +295,12 @@ fn find(
     })
 }
 
-/// Returns the cache of pages for a run that needs `needed` bytes. Memory that the run does not need caches pages, unless
-/// queries must not share them: for later searches if `outer`, the context of the run, keeps caches, or else for this run.
+/// Returns the cache of pages for a run that needs `needed` bytes. Memory that the run does not need is used to cache
+/// pages, unless queries must not share them. The cache serves later searches too if `outer`, the context of the run,
+/// keeps caches.
 ///
 /// # Errors
-/// If other threads take the memory first.
+/// Fails if other threads take the memory first.
 fn page_cache(
     outer: &Context,
     run: &Context,
@@ -315,8 +320,8 @@ fn page_cache(
     Ok(index.kept_pages.cache(outer, index, needed.max(all / LEFT_PART)))
 }
 
-/// Returns the bytes that suffice for a search of an open index, as far as its manifest and the options allow to
-/// predict. Hits carry `columns`, and the sink holds `sink_bytes`.
+/// Returns the bytes that suffice for a search of an open index. This is a prediction from the manifest and the
+/// options. `columns` describes the columns that hits carry, and `sink_bytes` is the memory of the sink.
 pub(crate) fn search_bytes(
     context: &Context,
     facts: &IndexManifest,
@@ -336,7 +341,7 @@ pub(crate) fn search_bytes(
     })
 }
 
-/// Returns the bytes that suffice for a search by whichever method is chosen.
+/// Returns the bytes that suffice for a search, no matter which method is chosen.
 fn bytes_of_any<T: Coordinate>(
     needs: &SearchNeeds<'_>,
     calibrate_with: Option<&dyn VectorSource>,
@@ -350,7 +355,7 @@ fn bytes_of_any<T: Coordinate>(
     filter_bytes.saturating_add(of_search.max(decide::deciding_bytes::<T>(context, facts, calibrate_with, options)))
 }
 
-/// Returns the schema of the hits of queries in an index, without columns.
+/// Returns the schema of hits in an index, without the columns that hits may carry.
 pub fn hit_schema(facts: &IndexManifest, queries: &dyn VectorSource) -> HitSchema {
     HitSchema::of(queries.info().ids, facts.ids, facts.metric)
 }

@@ -10,7 +10,7 @@ use crate::base::error::Result;
 use crate::source::{IdKind, Ids, Named};
 use crate::store::{AttributeRows, FetchingBytes, StoredColumns};
 
-/// Returns the bytes for fetching rows of the index in a folder by id, without their ids and vectors.
+/// Returns the bytes for fetching rows of the index in a folder by id. The ids and vectors themselves are not counted.
 ///
 /// # Errors
 /// If the file of the columns cannot be read.
@@ -26,11 +26,11 @@ fn finding_bytes(facts: &IndexManifest) -> u64 {
 
 /// Purpose of the memory in error messages.
 const PURPOSE: &str = "fetching rows by their ids";
-/// Pages are read in order, many at once, if at least one row in this number of pages is read.
+/// Many pages are read at once if, on average, at least one row is wanted per this number of pages.
 const DENSE: u64 = 8;
 
 impl Index {
-    /// Returns the bytes for fetching rows by id, without their ids and vectors.
+    /// Returns the bytes for fetching rows by id. The ids and vectors themselves are not counted.
     ///
     /// # Errors
     /// If the file of the columns cannot be read.
@@ -39,8 +39,8 @@ impl Index {
         Ok(of_columns.or(finding_bytes(self.facts())))
     }
 
-    /// Returns the entries of the rows with some ids, or with some row numbers if rows have no ids. The result is `None`
-    /// for a name that no row has. Reads all ids, or all pages if there are no ids.
+    /// Returns the entry of the row with each of the given ids, or `None` if no row has the id. If rows have no ids,
+    /// `names` are row numbers. Reads all ids or, if there are none, all pages.
     ///
     /// # Errors
     /// If the ids have another kind, if memory does not suffice, or if the index is damaged or cannot be read.
@@ -68,7 +68,7 @@ impl Index {
             }
             Err(no_page) => Err(self.no_page(number, no_page)),
         })?;
-        // Rows whose vector an earlier row has are not on pages. Their entries follow those of all vertices.
+        // Further rows of vertices are not on pages. Their entries follow those of all vertices.
         (vertices..).zip(self.duplicates.rows()).for_each(|(entry, &row)| take(entry, row));
         Ok(())
     }
@@ -79,7 +79,7 @@ impl Index {
     /// If a page cannot be read or is damaged, or if memory does not suffice.
     pub(crate) fn vectors_of(&self, context: &Context, entries: &[u32]) -> Result<Vec<u8>> {
         let mut order: Vec<(u32, usize)> = entries.iter().map(|&entry| self.vertex_of(entry)).zip(0..).collect();
-        // In the order of the pages. The vectors are put back into the order of the entries below.
+        // Vectors are read in the order of the pages, and stored in the order of `entries` below.
         order.sort_unstable();
         let pages = self.facts().shape().pages(self.facts().vertices);
         let is_dense = entries.len() as u64 * DENSE >= pages;

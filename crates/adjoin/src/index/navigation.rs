@@ -1,5 +1,5 @@
-//! The navigation graph: a graph in memory over a sample of the vertices. The search of the pages starts at the
-//! vertices of the sample that are nearest to the query (Starling, section 4.2).
+//! The navigation graph is a graph in memory over a sample of the vertices. It finds the vertices of the sample that
+//! are nearest to a query. At these, the search of the pages starts (Starling, section 4.2).
 
 use adjoin_kernels::{Kernel, Panel};
 
@@ -10,11 +10,11 @@ use crate::base::geometry::{Coordinate, Space};
 use crate::base::random::Random;
 use crate::graph::{Graph, GraphOptions, GreedySearch};
 
-/// Default size of the sample: this part of the vertices, at most `SAMPLE_MAX`.
+/// Divisor of the number of vertices. By default, the sample has this part of the vertices, at most `SAMPLE_MAX`.
 const SHARE: u64 = 100;
 const SAMPLE_MAX: u64 = 10_000;
-/// Largest number of islands with a vertex of their own in the sample. The sample may miss a small region, which walks
-/// from elsewhere rarely reach.
+/// Largest number of islands that add a vertex to the sample. A random sample may miss a small region, and walks from
+/// other regions rarely reach an island.
 pub(super) const ISLANDS_MAX: usize = 32;
 /// Number of candidates in a search of the navigation graph.
 const LIST: usize = 32;
@@ -22,23 +22,23 @@ const LIST: usize = 32;
 const ENTRIES: usize = 8;
 const NUMBER_BYTES: usize = size_of::<u32>();
 
-/// A navigation graph as it is stored.
+/// A navigation graph in its stored form.
 pub(super) struct Navigation {
-    /// Vertices of the index in the sample.
+    /// Vertices of the index that are in the sample.
     vertices: Vec<u32>,
-    /// Their vectors, concatenated.
+    /// Stored vectors of the sampled vertices, concatenated.
     stored: Vec<u8>,
     graph: Graph,
 }
 
-/// Returns the bytes of a navigation graph while it is built or read, for an index of `vertices` vertices.
+/// Returns the bytes that building or reading the navigation graph of an index of `vertices` vertices takes.
 pub(super) fn memory_bytes(vertices: u64, space: Space<'_>, options: &IndexOptions) -> u64 {
     let count = len_max(vertices, options);
     let panel = Panel::<f32>::bytes_for(count as usize, space.dimensions());
     2 * count * space.vectors.bytes() as u64 + panel + 3 * Graph::memory_bytes(count as usize, options.graph.degree)
 }
 
-/// Returns the part of [`memory_bytes`] that the construction of the graph reserves itself.
+/// Returns the part of [`memory_bytes`] that [`Graph::build`] reserves itself.
 pub(super) fn graph_bytes(vertices: u64, options: &IndexOptions) -> u64 {
     Graph::building_bytes(len_max(vertices, options) as usize, &options.graph)
 }
@@ -49,7 +49,7 @@ pub(super) fn held_bytes(vertices: u64, space: Space<'_>, options: &IndexOptions
     Navigation::stored_bytes(count, space) + Graph::memory_bytes(count as usize, options.graph.degree)
 }
 
-/// Returns the number of drawn vertices in a navigation graph.
+/// Returns the number of randomly sampled vertices in a navigation graph.
 fn sample_len(vertices: u64, options: &IndexOptions) -> u64 {
     let by_default = (vertices / SHARE).min(SAMPLE_MAX);
     options.navigation.map_or(by_default, u64::from).clamp(1, vertices)
@@ -67,19 +67,19 @@ pub(super) struct StoredVertices {
 }
 
 impl Navigation {
-    /// Returns the bytes of `count` vertices and their vectors.
+    /// Returns the bytes of the numbers and stored vectors of `count` vertices.
     pub(super) fn stored_bytes(count: u64, space: Space<'_>) -> u64 {
         count * (space.vectors.bytes() + NUMBER_BYTES) as u64
     }
 
-    /// Returns the vertices of the graph, ascending: drawn ones, and one for each island.
+    /// Returns the vertices of a navigation graph, ascending: a random sample, and the vertices in `islands`.
     pub(super) fn sample(vertices: u32, options: &IndexOptions, islands: &[u32]) -> Vec<u32> {
         let mut random = Random::new(options.graph.seed, "navigation graph");
         let sample = random.ascending_sample(sample_len(vertices.into(), options), vertices.into());
         let mut sample: Vec<u32> =
             sample.into_iter().map(|vertex| vertex as u32).chain(islands.iter().copied()).collect();
         sample.sort_unstable();
-        // The vertex of an island may have been drawn too.
+        // The vertex of an island may be in the random sample too.
         sample.dedup();
         sample
     }
@@ -100,16 +100,16 @@ impl Navigation {
 
     /// Returns whether a vertex is in the graph.
     pub(super) fn has(&self, vertex: u32) -> bool {
-        // Vertices that were added later follow the drawn ones, so the list is not sorted.
+        // Vertices that were added later are at the end, so the list is not sorted.
         self.vertices.contains(&vertex)
     }
 
-    /// Returns the number of vertices that may be added.
+    /// Returns the number of vertices that may still be added.
     pub(super) fn room(&self, vertices: u64, options: &IndexOptions) -> usize {
         (len_max(vertices, options) as usize).saturating_sub(self.vertices.len())
     }
 
-    /// Builds the graph again with additional vertices.
+    /// Builds a navigation graph that also has additional vertices.
     ///
     /// # Errors
     /// If memory does not suffice, or if the work is cancelled.
@@ -131,11 +131,11 @@ impl Navigation {
         self.vertices[self.graph.entry().expect("a navigation graph has a vertex") as usize]
     }
 
-    /// Encodes the number of vertices, the vertices, their vectors and the graph. `place_of` returns the place of a
-    /// vertex on the pages.
+    /// Encodes the number of vertices, the vertices, their vectors and the graph. `place_of` returns the number under
+    /// which a vertex is stored.
     pub(super) fn to_bytes(&self, place_of: impl Fn(u32) -> u32) -> Vec<u8> {
         let count = self.vertices.len() as u32;
-        // Vertices are numbered by buckets during the build, and by their places on pages in an index.
+        // During a build, vertices are numbered by buckets. In an index, they are numbered by their places on pages.
         let vertices = self.vertices.iter().map(|&vertex| place_of(vertex));
         let mut bytes: Vec<u8> = std::iter::once(count).chain(vertices).flat_map(u32::to_le_bytes).collect();
         bytes.extend_from_slice(&self.stored);
@@ -152,7 +152,7 @@ impl Navigation {
         let number = |bytes: &[u8; NUMBER_BYTES]| u32::from_le_bytes(*bytes);
         let (count, rest) = bytes.split_first_chunk::<NUMBER_BYTES>().ok_or_else(damaged)?;
         let count = number(count) as usize;
-        // Saturated, since the product for a damaged count might wrap to a length that fits.
+        // The product saturates, since for a damaged count it might wrap to a length that fits.
         let (numbers, rest) = rest.split_at_checked(count.saturating_mul(NUMBER_BYTES)).ok_or_else(damaged)?;
         let (stored, graph) = rest.split_at_checked(count.saturating_mul(space.vectors.bytes())).ok_or_else(damaged)?;
         let own: Vec<u32> = numbers.as_chunks::<NUMBER_BYTES>().0.iter().map(number).collect();
@@ -186,8 +186,8 @@ impl<'a, T: Coordinate> Navigator<'a, T> {
         GreedySearch::new(&self.navigation.graph)
     }
 
-    /// Appends the vertices at which the search for a query, a padded row, starts. Returns the number of distances
-    /// computed.
+    /// Appends the vertices at which the search for `query` starts to `entries`. `query` is a padded row of a panel.
+    /// Returns the number of distances that were computed.
     pub(super) fn enter(&self, search: &mut GreedySearch<T>, query: &[T], entries: &mut Vec<u32>) -> u64 {
         let Navigation { graph, vertices, .. } = self.navigation;
         search.run(self.kernel, graph, &self.panel, query, LIST);

@@ -12,12 +12,13 @@ const CODE_BYTES_MAX: usize = 1_024;
 /// Options of building an index.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct IndexOptions {
-    /// Options of the graph. Its seed also draws the samples for codes and for the navigation graph.
+    /// Options of the graph. Their seed is also used to sample vectors for the codes and for the navigation graph.
     pub graph: GraphOptions,
-    /// Bytes of a vector's code, 1 to 1,024. Vectors with fewer dimensions have one byte per dimension.
+    /// Bytes of the code of a vector, 1 to 1,024. If a vector has fewer dimensions than this, its code has one byte per
+    /// dimension.
     pub code_bytes: usize,
-    /// Number of vectors in the navigation graph, which a search holds in memory: 1 to all. By default one in a
-    /// hundred, at most 10,000.
+    /// Number of vectors in the navigation graph, which a search holds in memory. At least 1. The default is one in a
+    /// hundred vectors, at most 10,000.
     pub navigation: Option<u32>,
     /// Bytes of a page: 4, 8 or 16 KiB.
     pub page_bytes: u64,

@@ -1,9 +1,9 @@
-//! The bytes of a page: vectors, each with its neighbors, its row and its degree.
+//! Encodes and decodes pages. A page has records, each with a vector, its neighbors, its row number and its degree.
 //!
-//! A page starts with a checksum of the rest, seeded by the page's number, so that a misplaced page is detected. The
-//! vectors of all records follow, then their neighbors, their rows and their degrees. Each of these parts has room for
-//! all records of a page; the last page has zeros in unused ones. The number of a vertex gives its location: vertices
-//! are numbered in the order of the pages.
+//! A page starts with a checksum of its other bytes. The number of the page is the seed of the checksum, so a page at a
+//! wrong place is detected. The vectors of all records follow, then all neighbors, all row numbers and all degrees.
+//! Unused records of the last page are zeros. Vertices are numbered in the order of the pages, so the number of a
+//! vertex determines its page and record.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -19,14 +19,16 @@ const DEGREE_BYTES: usize = size_of::<u16>();
 pub(super) struct PageShape {
     vector_bytes: usize,
     degree: usize,
-    /// Bytes of a page. A multiple of the requested size if a record is larger than that.
+    /// Bytes of a page. If a record is larger than the requested page size, this is a multiple of the requested size.
     bytes: usize,
+    /// Number of records on a page.
     records: usize,
 }
 
 impl PageShape {
     pub(super) fn new(vectors: VectorType, degree: usize, page_bytes: u64) -> Self {
-        // Each record has room for `degree` neighbors, so that the number of a vertex gives its page and place.
+        // All records have room for `degree` neighbors, so that the page and the slot of a vertex follow from its
+        // number.
         let record = vectors.bytes() + degree * NEIGHBOR_BYTES + ROW_BYTES + DEGREE_BYTES;
         let bytes = (CHECKSUM_BYTES + record).next_multiple_of(page_bytes as usize);
         Self { vector_bytes: vectors.bytes(), degree, bytes, records: (bytes - CHECKSUM_BYTES) / record }
@@ -56,7 +58,7 @@ impl PageShape {
     }
 
     fn neighbors_at(&self, slot: usize) -> usize {
-        // The vectors of a page are end to end, so that one call of the kernel converts them all.
+        // The vectors of a page are stored end to end, so that one call of the kernel converts all of them.
         CHECKSUM_BYTES + self.records * self.vector_bytes + slot * self.degree * NEIGHBOR_BYTES
     }
 
@@ -92,7 +94,7 @@ pub(super) struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
-    /// Wraps bytes that were verified before.
+    /// Wraps the bytes of a page that was verified before.
     pub(super) fn of_checked(shape: PageShape, bytes: &'a [u8]) -> Self {
         Self { shape, bytes }
     }
@@ -113,7 +115,7 @@ impl<'a> Page<'a> {
         unpacked(&self.bytes[self.shape.row_at(slot)..][..ROW_BYTES])
     }
 
-    /// Returns the neighbors of a record, or `None` if its degree is larger than a record has room for.
+    /// Returns the neighbors of a record, or `None` if its degree is larger than the degree of the index.
     pub(super) fn neighbors(self, slot: usize) -> Option<impl Iterator<Item = u32> + 'a> {
         let degree = &self.bytes[self.shape.degree_at(slot)..][..DEGREE_BYTES];
         let degree = usize::from(u16::from_le_bytes([degree[0], degree[1]]));

@@ -1,4 +1,4 @@
-//! Compares queries with all vectors on all pages, which finds their true hits.
+//! Finds the true hits of queries by comparing them with all vectors on all pages.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,8 +27,9 @@ pub(super) struct PageScan<'a, T: Coordinate> {
     pub(super) wanted: QueryTarget,
     /// Vertices that can be hits; `None` if all can.
     pub(super) admitted: Option<&'a FilteredVertices>,
-    /// Purpose of the memory in error messages, and name of the phase in progress reports.
+    /// Purpose of the memory in error messages.
     pub(super) purpose: &'static str,
+    /// Name of the phase in progress reports.
     pub(super) phase: &'static str,
 }
 
@@ -37,7 +38,7 @@ fn piece_pages(page_bytes: usize) -> usize {
     (PIECE_BYTES / page_bytes).max(1)
 }
 
-/// Returns the approximate bytes of all threads, in addition to the hits.
+/// Returns the approximate bytes that all threads need for a scan, in addition to the hits.
 pub(super) fn working_bytes<T: Coordinate>(context: &Context, index: &IndexManifest) -> u64 {
     let (shape, space) = (index.shape(), index.space());
     let rows = piece_pages(shape.bytes()) * shape.records();
@@ -49,8 +50,9 @@ pub(super) fn working_bytes<T: Coordinate>(context: &Context, index: &IndexManif
 }
 
 impl<T: Coordinate> PageScan<'_, T> {
-    /// Finds the hits of some queries, nearest first, and returns the reads. `hidden` returns a vertex that is not a
-    /// hit of a query. Returns `None` if memory does not hold the hits of queries without a limit on hits.
+    /// Finds the hits of the queries in `range`. Returns the hits of each query, nearest first, and the reads. `hidden`
+    /// returns a vertex that must not be a hit of a query, if any. Returns `None` if memory does not hold the hits,
+    /// which can happen only if the number of hits has no limit.
     ///
     /// # Errors
     /// If pages cannot be read, if memory does not suffice, or if the work is cancelled.
@@ -64,7 +66,8 @@ impl<T: Coordinate> PageScan<'_, T> {
         let (shape, space) = (facts.shape(), facts.space());
         let together = piece_pages(shape.bytes());
         let (pages, of_piece) = (shape.pages(facts.vertices) as usize, (together * shape.records()) as u32);
-        // A piece of consecutive pages takes the role of a bucket: a place is a piece and a number within it.
+        // A piece of consecutive pages is treated like a bucket, so the place of a vertex is a piece and a number
+        // within it.
         let place = |vertex: u32| (vertex / of_piece, vertex % of_piece);
         let found = range.clone().map(|query| wanted.nearest(space.metric, hidden(query).map(place)));
         let nearest = AllNearest::new(found);
@@ -83,7 +86,7 @@ impl<T: Coordinate> PageScan<'_, T> {
         context.progress.begin(self.phase, "pages", pages as u64);
         let read = map_items(context.threads, pieces, &context.cancel, state, |(search, buffer), piece| {
             let is_left_out = subset.is_some_and(|subset| subset.rows(piece as u32) == 0);
-            // Once memory is full, the other pieces are skipped, and the caller divides the queries.
+            // Once memory is full, the remaining pieces are skipped, and the caller searches for fewer queries at once.
             if is_left_out || full.load(Ordering::Relaxed) {
                 return Ok(0);
             }
@@ -107,7 +110,7 @@ impl<T: Coordinate> PageScan<'_, T> {
         let (mut left, mut found) = (room, Vec::with_capacity(range.len()));
         for hits in nearest.into_sorted(context)? {
             let hits: Vec<Hit> = hits.into_iter().map(vertex).collect();
-            // A vertex may have many rows, which take memory as hits of their own.
+            // A vertex may have many rows, and each of them takes memory as a hit.
             let further = index.duplicates.further(hits.iter().map(|hit| hit.place.0));
             let Some(rest) = left.checked_sub(further) else { return Ok(None) };
             left = rest;

@@ -1,8 +1,8 @@
-//! Chooses the length of the list with which walks reach a recall for K hits.
+//! Chooses the length of the list that walks need to reach a recall for K hits.
 //!
-//! Queries with known true hits walk with longer and longer lists, until the bootstrap accepts one. A build of an index
-//! does this once for every K up to 100, with rows of the index as queries. A search does it for a recall that the
-//! index has no calibration for.
+//! For queries with known true hits, walks are run with longer and longer lists until the bootstrap accepts one. A
+//! build of an index does this once for every K up to 100, with rows of the index as queries. A search does it if it
+//! needs a recall that the calibration of the index does not cover.
 
 use super::cache::PageCache;
 use super::calibration::{Calibration, Inserted, NOTED, Reached, next_list};
@@ -25,29 +25,31 @@ use crate::source::VectorSource;
 use crate::store::format::checksum;
 use crate::store::{Drafts, FileFacts, Role};
 
-/// Numbers of hits and recalls for which an index is published with a list, if one reaches them.
+/// Values of K, with the recalls for which a build looks for a list.
 const AT_BUILD: [(u64, &[f64]); 5] = [
     (1, &[0.8, 0.9, 0.95, 0.99]),
     (10, &[0.8, 0.9, 0.95, 0.99]),
-    // No list is shorter than the number of hits: these entries add steps to the ladder between 10 and 100.
+    // No list is shorter than K, so these entries add lists between 10 and 100.
     (50, &[0.8]),
     (75, &[0.8]),
     (NOTED as u64, &[0.8, 0.9]),
 ];
 /// Longest list tried during a build.
 const LONGEST_AT_BUILD: usize = 256;
-/// Longest list tried by a search. If no list suffices and the index has fewer vertices, the search uses a list of all
-/// vertices.
+/// Longest list tried by a search. If no list suffices and the index has no more vertices than this, the search uses a
+/// list of all vertices.
 const LONGEST: usize = 4_096;
-/// Factor for a large K: the longest list has this many candidates per hit.
+/// If K is large, the longest list tried by a search has this many candidates per hit.
 const LISTS_OF_HITS: u64 = 4;
 /// Purpose of the memory in error messages.
 const PURPOSE: &str = "learning the recall of the index";
 
-/// Publishes an index from drafts of its other files, with the calibration of its recall. Returns the manifest, and the
-/// bytes of the index. The recall of `inserted` rows, which a merge has inserted, is measured separately.
+/// Calibrates the recall of an index and publishes the index. `drafts` holds all of its files except the manifest and
+/// the calibration. Returns the manifest and the size of the index in bytes. The recall of `inserted`, the rows that a
+/// merge has inserted, is measured separately.
 ///
-/// A calibration may need more memory than a build. If the budget is too small for it, searches calibrate instead.
+/// A calibration may need more memory than the build. If the budget is too small for it, the index is published without
+/// a measured recall, and each search that promises a recall calibrates itself.
 ///
 /// # Errors
 /// If a file cannot be written, or if the work is cancelled.
@@ -81,7 +83,7 @@ pub(super) fn publish<T: Coordinate>(
     Ok((manifest, bytes))
 }
 
-/// Returns the bytes for publishing an index with a calibration.
+/// Returns the bytes for calibrating and publishing an index.
 pub(super) fn publishing_bytes<T: Coordinate>(context: &Context, manifest: &IndexManifest) -> u64 {
     Index::memory_bytes(manifest) + least_bytes_at_build::<T>(context, manifest)
 }
@@ -100,7 +102,7 @@ fn calibration_of<T: Coordinate>(context: &Context, index: &Index, inserted: &In
     Ok(calibration.to_bytes())
 }
 
-/// Returns the least bytes for a calibration, in addition to the open index.
+/// Returns the least bytes for a calibration with lists of up to `longest` candidates, in addition to the open index.
 pub(super) fn least_bytes<T: Coordinate>(
     context: &Context,
     index: &IndexManifest,
@@ -108,7 +110,7 @@ pub(super) fn least_bytes<T: Coordinate>(
     k: u64,
     longest: usize,
 ) -> u64 {
-    // One more hit, since a drawn row may find itself.
+    // One more hit is counted, since a sampled row may find itself.
     let aim = WalkAim::nearest(k.min(index.rows) as usize + 1, longest);
     let walks = 2 * context.threads as u64 * Walks::<T>::walk_bytes(index, aim, WalkStrategy::default());
     sample::least_bytes::<T>(context, index, vectors, k) + walks
@@ -119,29 +121,31 @@ fn least_bytes_at_build<T: Coordinate>(context: &Context, index: &IndexManifest)
     least_bytes::<T>(context, index, index.vectors, NOTED as u64, LONGEST_AT_BUILD)
 }
 
-/// Returns the aim of a search for `hits` hits with a list. It walks, or compares by codes if few vertices can be hits.
+/// Returns the aim of a search for `hits` hits with a list of `list` candidates. If few vertices can be hits, the
+/// candidates are chosen by codes.
 pub(super) fn aim_at(index: &Index, admitted: Option<&FilteredVertices>, hits: usize, list: usize) -> WalkAim {
     let by_codes = admitted.is_some_and(|admitted| admitted.is_by_codes(index, list));
     WalkAim { by_codes, ..WalkAim::nearest(hits, list) }
 }
 
-/// Request for the recall of a search for the K nearest.
+/// A search for the K nearest that promises a recall.
 #[derive(Clone, Copy)]
 pub(super) struct RecallQuestion<'a> {
     pub(super) promise: Promise,
     pub(super) queries: QuerySources<'a>,
-    /// Vertices that can be hits, if walks may find another fraction of them than of all vertices.
+    /// Vertices that can be hits. Set only if walks may find a different fraction of these than of all vertices.
     pub(super) admitted: Option<&'a FilteredVertices>,
-    /// Vertices that can be hits, if a calibration with all rows may be wrong for them. It is set whenever `admitted` is.
+    /// Vertices that can be hits. Set only if a calibration with all rows may be wrong for them. Set whenever
+    /// `admitted` is.
     pub(super) thinned: Option<&'a FilteredVertices>,
     pub(super) strategy: WalkStrategy,
 }
 
-/// Decides how a search for the K nearest reaches a recall. The recall holds for queries with the distribution of the
-/// calibration queries or, if there are none, of the rows of the index.
+/// Chooses the method by which a search for the K nearest reaches a recall. The recall holds for queries that are
+/// distributed like the calibration queries or, if there are none, like the rows of the index.
 ///
-/// The calibration of the index applies to walks among all rows. For walks among some rows, the search calibrates
-/// itself, unless comparing its few queries with everything costs less.
+/// The calibration of the index applies only if all rows can be hits. Otherwise the search calibrates itself, unless it
+/// costs less to compare its queries with all pages.
 ///
 /// # Errors
 /// If the calibration queries or the index cannot be read, or if the budget is too small for the calibration or the
@@ -156,12 +160,13 @@ pub(super) fn decide<T: Coordinate>(
     let QuerySources { queries, calibrate_with } = queries;
     if let Some(admitted) = admitted {
         let drawn = sample::drawn(index, calibrate_with);
-        // A calibration would compare at least as many queries with all rows. Comparing these queries is also exact.
+        // A calibration compares `drawn` queries with all pages. If the search has no more queries than that, or if few
+        // rows can be hits, comparing the queries of the search costs less. It is also exact.
         if queries.info().rows <= drawn || admitted.rows() <= promise.k.max(drawn) {
             return Ok(SearchPlan::whole(promise.recall, None));
         }
     }
-    // Only these promises are remembered: others depend on more than K, recall and seed.
+    // Only promises that depend on nothing except K, recall and seed are remembered.
     let by_default = strategy.finds_the_same(&WalkStrategy::default());
     let is_usual = calibrate_with.is_none() && admitted.is_none() && thinned.is_none() && by_default;
     if !is_usual {
@@ -181,7 +186,7 @@ pub(super) fn decide<T: Coordinate>(
     Ok(decided)
 }
 
-/// Looks up the list that keeps the promise, or calibrates it.
+/// Looks up a list that keeps the promise in the calibration of the index. Calibrates if there is none.
 fn learn<T: Coordinate>(
     context: &Context,
     index: &Index,
@@ -192,14 +197,14 @@ fn learn<T: Coordinate>(
     let QuerySources { queries, calibrate_with } = queries;
     let Promise { k, recall, seed } = promise;
     let longest = longest(k);
-    // A row of the index that is a query does not find itself.
+    // A calibration query that is a row of the index does not count itself as a hit.
     let rows_max = k.min(index.facts().rows - 1);
     let known = index.calibration.as_ref();
     let is_usual = calibrate_with.is_none() && apart.is_none() && strategy.finds_the_same(&WalkStrategy::default());
-    // A calibration of walks that worked in another way does not apply to these.
+    // A calibration by another version of the walks does not apply.
     let mut known = known.filter(|known| is_usual && known.walks() == WALKS && known.serves(rows_max));
     if let Some(admitted) = thinned {
-        // After deletes, the calibration uses the remaining rows that were queries or hits before.
+        // After deletes, the calibration is restricted to the queries and hits that remain.
         let own = || sample::drawn_entries(index.facts());
         let left = known.and_then(|known| known.of_left(k, &own(), |entry| admitted.admits(entry)));
         if let Some((left, list)) = left.and_then(|left| left.choose(promise).map(|list| (left, list))) {
@@ -213,13 +218,13 @@ fn learn<T: Coordinate>(
             return Ok(question.plan(index, known, list, None));
         }
     } else if is_usual && queries.info().rows < sample::drawn(index, calibrate_with) {
-        // A calibration compares as many rows with all pages, and then does more.
+        // A calibration would compare more rows with all pages than the search has queries, and then run walks.
         return Ok(SearchPlan::whole(recall, None));
     }
     let calibration_queries = calibrate_with.map(|source| SourceQueries { source, space: index.facts().space() });
     let admitted = question.admitted;
     let least = learning_bytes::<T>(context, index.facts(), calibrate_with, k, longest);
-    // The search itself must fit too: a budget that is too small for it is refused before the calibration.
+    // The search must fit in the budget too. Otherwise it is refused before the calibration, not after it.
     let after = running(SearchMethod::Walk(longest_walk(index.facts(), k)))
         .max(admitted.map_or(0, |_| running(SearchMethod::PageScan)));
     let context = &context.for_run(least.max(after), PURPOSE)?;
@@ -230,10 +235,10 @@ fn learn<T: Coordinate>(
     }
     let sample = Sample::draw(context, index, admitted, calibration_queries, seed, &inserted.entries)?;
     if sample.len() == inserted.entries.len() {
-        return Ok(SearchPlan::whole(recall, None)); // no drawn row remains
+        return Ok(SearchPlan::whole(recall, None)); // all drawn rows are deleted
     }
     let mut climb = ListSearch::new(context, index, sample, admitted, strategy);
-    // A calibration that was written with other queries does not apply to these.
+    // The calibration of the index can be continued if it was made with the same queries.
     let mut calibration = match known.filter(|known| known.queries() == climb.sample.len()) {
         Some(known) => known.clone(),
         None => climb.begin::<T>(k, seed, &inserted)?,
@@ -242,7 +247,7 @@ fn learn<T: Coordinate>(
     Ok(question.plan(index, &calibration, list, Some(climb.reads)))
 }
 
-/// Approximate number of pages that a query of the sample requests until its list is long enough.
+/// Approximate number of pages that the walks of a calibration query request, summed over all lists that are tried.
 const LISTS_TRIED: usize = 64;
 
 /// Returns the longest list worth trying for `k` hits.
@@ -256,7 +261,8 @@ pub(super) fn longest_walk(facts: &IndexManifest, k: u64) -> WalkAim {
     WalkAim::nearest(hits, longest(k).min(facts.vertices as usize).max(hits))
 }
 
-/// Returns the bytes for calibrating the list, with vectors of `calibrate_with` or rows of the index as queries.
+/// Returns the bytes for calibrating a search for `k` hits with lists of up to `longest` candidates. The queries are
+/// vectors of `calibrate_with` or, if it is not set, rows of the index.
 pub(super) fn learning_bytes<T: Coordinate>(
     context: &Context,
     facts: &IndexManifest,
@@ -271,8 +277,8 @@ pub(super) fn learning_bytes<T: Coordinate>(
     reading + least_bytes::<T>(context, facts, vectors, k, longest.min(facts.vertices as usize))
 }
 
-/// Returns the next list to try for a calibration that does not support the promise yet, or `None` if no longer list
-/// makes sense.
+/// Returns the next list to try if the calibration does not support the promise yet. Returns `None` if a longer list is
+/// not worth a trial.
 fn list_to_try(index: &Index, calibration: &Calibration, promise: Promise, longest: usize) -> Option<usize> {
     let ladder = std::iter::successors(Some(next_list(calibration.longest())), |&list| Some(next_list(Some(list))));
     let list = ladder.into_iter().find(|&list| list as u64 >= promise.k)?;
@@ -283,6 +289,7 @@ fn list_to_try(index: &Index, calibration: &Calibration, promise: Promise, longe
 
 impl RecallQuestion<'_> {
     /// Returns the plan that follows from a calibration. `list` is the list that supports the promise, if there is one.
+    /// `reads` are the reads of a new calibration.
     fn plan(
         &self,
         index: &Index,
@@ -292,7 +299,7 @@ impl RecallQuestion<'_> {
     ) -> SearchPlan {
         let Promise { k, recall: target, seed } = self.promise;
         let vertices = index.facts().vertices as usize;
-        // No list suffices for the rows that can be hits. Comparing all of them is exact.
+        // If no list suffices for the rows that can be hits, all of them are compared, which is exact.
         if list.is_none() && self.admitted.is_some() {
             return SearchPlan::whole(target, reads);
         }
@@ -317,8 +324,8 @@ impl RecallQuestion<'_> {
     }
 }
 
-/// Returns the statistics of a promised recall. `kept` is whether it is reached, and `has_calibration_queries` whether
-/// calibration queries were given.
+/// Returns the statistics of a promised recall. `kept` states whether the promise is kept, and
+/// `has_calibration_queries` whether the user gave calibration queries.
 pub(super) fn recall_of(reached: Reached, target: f64, kept: bool, has_calibration_queries: bool) -> RecallStatistics {
     let Reached { at_k, p5, queries, of_inserted } = reached;
     let drawn_from = match (has_calibration_queries, of_inserted) {
@@ -343,7 +350,7 @@ struct ListSearch<'a> {
     sample: Sample<'a>,
     admitted: Option<&'a FilteredVertices>,
     strategy: WalkStrategy,
-    /// Pages shared by consecutive walks.
+    /// Cache of pages for all trials.
     cache: Option<PageCache>,
     reads: ReadCounts,
 }
@@ -359,14 +366,16 @@ impl<'a> ListSearch<'a> {
         Self { context, index, sample, admitted, strategy, cache: None, reads: ReadCounts::default() }
     }
 
-    /// Finds the true hits of all queries. The last queries are inserted rows.
+    /// Creates a calibration without lists: finds the true hits of all queries of the sample. The last queries of the
+    /// sample are `inserted`.
     fn begin<T: Coordinate>(&mut self, k: u64, seed: u64, inserted: &Inserted) -> Result<Calibration> {
         let (hits, reads) = self.sample.true_hits::<T>(k, seed)?;
         self.reads += reads;
         Ok(Calibration::new(WALKS, self.sample.hits_of_query(k), &hits, inserted.clone()))
     }
 
-    /// Tries longer lists until one supports the promise. Returns `None` if no list that makes sense does.
+    /// Tries longer lists until one supports the promise, and returns this list. Returns `None` if no list does that is
+    /// worth a trial.
     fn until<T: Coordinate>(
         &mut self,
         calibration: &mut Calibration,
@@ -382,16 +391,16 @@ impl<'a> ListSearch<'a> {
         }
     }
 
-    /// Runs the walks of all queries with a list.
+    /// Runs the walks of all queries with a list of `list` candidates. Adds the hits that they find to the calibration.
     fn try_list<T: Coordinate>(&mut self, calibration: &mut Calibration, list: usize) -> Result<()> {
         let Self { context, index, sample, admitted, strategy, cache, reads } = self;
-        // One more than is recorded: a row may find itself.
+        // Each walk finds one hit more than is recorded, since a row may find itself.
         let k = u64::from(calibration.hits_of_query()) + 1;
         let aim = aim_at(index, *admitted, k as usize, list);
         let cache = match cache {
             Some(cache) => cache,
             None => {
-                // The same queries walk with one list after another, so a cached page is used many times.
+                // The queries are run again with each list, so a cached page is used many times.
                 let of_walk = Walks::<T>::walk_bytes(index.facts(), aim, *strategy);
                 let walks = (context.threads * strategy.walks) as u64 * of_walk;
                 let held = PageCache::leaving(context, index, 4 * (walks + sample.finding_bytes::<T>(k)))?;

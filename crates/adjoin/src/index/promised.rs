@@ -1,6 +1,6 @@
-//! Remembers how searches of an open index keep a promised recall for queries like its rows. Deriving that from the
-//! calibration takes longer than most searches, and calibrating takes longer still, so it is done once for each K and
-//! recall.
+//! Remembers, while an index is open, the methods by which searches keep a promised recall. Choosing a method from the
+//! calibration of the index takes longer than most searches, and a new calibration takes even longer. Therefore a
+//! method is chosen only once for each K, recall and seed.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -19,7 +19,7 @@ pub(super) struct Promise {
     pub(super) seed: u64,
 }
 
-/// How a promise is kept.
+/// Method that keeps a promise, and the recall that it reaches.
 #[derive(Debug, Clone)]
 pub(super) struct Keeping {
     /// Length of the list of walks, or `None` for a comparison with all pages.
@@ -32,7 +32,8 @@ pub(super) struct Keeping {
 pub(super) struct Promises(Mutex<Vec<(Promise, Keeping)>>);
 
 impl Promises {
-    /// Returns how a promise is kept, unless it is unknown or another thread holds the lock.
+    /// Returns the method that keeps a promise. Returns `None` if the method is unknown or if another thread holds the
+    /// lock.
     pub(super) fn get(&self, promise: Promise) -> Option<Keeping> {
         let mut known = self.try_lock()?;
         let position = known.iter().position(|(known, _)| *known == promise)?;
@@ -42,8 +43,8 @@ impl Promises {
         known.last().map(|(_, keeping)| keeping.clone())
     }
 
-    /// Remembers how a promise is kept, unless another thread holds the lock. Forgets the least recently used promise
-    /// if there are too many.
+    /// Remembers the method that keeps a promise. Does nothing if another thread holds the lock. If there are too many
+    /// promises, forgets the least recently used one.
     pub(super) fn put(&self, promise: Promise, keeping: Keeping) {
         let Some(mut known) = self.try_lock() else { return };
         known.retain(|(known, _)| *known != promise);
@@ -53,13 +54,14 @@ impl Promises {
         known.push((promise, keeping));
     }
 
-    /// Returns whether it is known how a promise is kept.
+    /// Returns whether a method for the promise is known.
     pub(super) fn contains(&self, promise: Promise) -> bool {
         lock(&self.0).iter().any(|(known, _)| *known == promise)
     }
 
-    /// Never waits. If a thread held the lock when its process was forked, the lock stays held in the child, where that
-    /// thread does not exist. A promise that is not looked up is derived again.
+    /// Takes the lock if it is free, and never waits for it. If a process is forked while one of its threads holds the
+    /// lock, the lock stays held in the child process, where this thread does not exist. Without the lock, a promise is
+    /// derived again.
     fn try_lock(&self) -> Option<MutexGuard<'_, Vec<(Promise, Keeping)>>> {
         match self.0.try_lock() {
             Ok(known) => Some(known),

@@ -1,4 +1,4 @@
-//! An open index: codes and the navigation graph in memory, pages and ids on disk.
+//! An open index has its codes and the navigation graph in memory. Pages and ids are read from disk.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -33,16 +33,18 @@ use crate::store::{
 };
 
 const PURPOSE: &str = "opening the index";
-/// Assumed bytes of a calibration that is still to be written.
+/// Assumed bytes of the calibration of an index that is not built yet.
 const CALIBRATION_BYTES: u64 = 256 << 10;
 const PURPOSE_IDS: &str = "reading the ids of the index";
-/// Limits on the ids read at once when all are read: their number, and their approximate bytes.
+/// Largest number of ids that are read at once when all ids are read.
 const IDS_AT_ONCE: u64 = 4_096;
+/// Approximate limit on the bytes of these ids.
 const ID_BYTES_AT_ONCE: u64 = 1 << 20;
-/// Bytes of looking up an id, in addition to the id: its entry, its position, and its rank in the order.
+/// Bytes for looking up an id, in addition to the id itself. They hold its entry, its position, and its rank in the
+/// order.
 const BYTES_OF_LOOK_UP: u64 = 48;
 
-/// Returns the number of ids read at once when all are read, and the bytes that this takes.
+/// Returns how many ids are read at once when all ids are read, and the bytes that this takes.
 pub(super) fn ids_at_once(manifest: &IndexManifest) -> (usize, u64) {
     let of_id = manifest.id_bytes();
     let at_once = (ID_BYTES_AT_ONCE / of_id.max(1)).clamp(1, IDS_AT_ONCE);
@@ -57,7 +59,8 @@ pub(crate) fn columns_reading_bytes(context: &Context, folder: &Path, manifest: 
     bytes_of_columns(context, folder, manifest, |columns| columns.reading_bytes())
 }
 
-/// Returns what `bytes` computes of the columns of the index in a folder; the default if it has none.
+/// Applies `bytes` to the columns of the index in a folder and returns the result. Returns the default if there are
+/// none.
 pub(super) fn bytes_of_columns<B: Default>(
     context: &Context,
     folder: &Path,
@@ -69,10 +72,10 @@ pub(super) fn bytes_of_columns<B: Default>(
     file.map_or_else(|| Ok(B::default()), |file| bytes(file.columns(files, manifest.rows)))
 }
 
-/// Returns the schema and the memory of columns of the index in a folder; `None` if there are no names.
+/// Returns the schema and memory of the columns `names` of the index in a folder. Returns `None` if there are no names.
 ///
 /// # Errors
-/// If the index does not keep one of them, a name is given twice, or their file cannot be read.
+/// If the index does not have one of the columns, if a name is given twice, or if their file cannot be read.
 pub(crate) fn column_needs(
     context: &Context,
     folder: &Path,
@@ -99,21 +102,21 @@ pub struct Index {
     pub(super) quantizer: Quantizer,
     pub(super) navigation: Navigation,
     pub(super) duplicates: Duplicates,
-    /// Calibration of its walks, if it was published with one.
+    /// Calibration of the walks, if the index was published with one.
     pub(super) calibration: Option<Calibration>,
     /// Pages that searches have read.
     pub(super) kept_pages: Arc<KeptPages>,
-    /// How promises are kept, derived from the calibration since the index was opened.
+    /// Methods that keep promised recalls, as chosen since the index was opened.
     pub(super) promises: Promises,
-    /// How searches walk it.
+    /// Parameters of the walks of searches.
     pub(super) strategy: WalkStrategy,
     /// Memory of the index.
     _memory: Reservation,
 }
 
 impl Index {
-    /// Opens the index in a folder and verifies everything but pages and ids, which are verified when they are read.
-    /// The open index does not change if another one replaces it in the folder.
+    /// Opens the index in a folder. Verifies all files except pages, ids and columns, which are verified when they are
+    /// read. The open index does not change if another index replaces it in the folder.
     ///
     /// # Errors
     /// If there is no index, if it is damaged or has a newer version, or if the budget does not hold its codes.
@@ -121,15 +124,16 @@ impl Index {
         Self::open_read(context, folder, Self::manifest(context, folder)?)
     }
 
-    /// Opens the index in a folder like [`Self::open`], by a manifest that was just read.
+    /// Opens the index in a folder, given its manifest, which the caller has just read.
     ///
     /// # Errors
-    /// Those of [`Self::open`].
+    /// The errors of [`Self::open`].
     pub(crate) fn open_read(context: &Context, folder: &Path, mut manifest: IndexManifest) -> Result<Self> {
         refuse_remote(FolderKind::Index, folder)?;
         loop {
             let opened = Self::of_manifest(context, folder, &manifest);
-            // If a build replaced the index between two reads, some files are missing. Then the new index is opened.
+            // If another process replaced the index between two reads, some files are missing. In this case the new
+            // index is opened.
             if opened.is_ok() || !is_replaced(context, folder, &manifest.manifest_xxh3) {
                 return opened;
             }
@@ -148,7 +152,7 @@ impl Index {
     /// Reads the manifest of the index in a folder.
     ///
     /// # Errors
-    /// If there is none, or if it is damaged or has a newer version.
+    /// If there is no index, or if the manifest is damaged or has a newer version.
     pub fn manifest(context: &Context, folder: &Path) -> Result<IndexManifest> {
         if !has_manifest(context, folder)? {
             let at = folder.display();
@@ -167,7 +171,7 @@ impl Index {
             + navigation::memory_bytes(manifest.vertices.into(), space, &options)
     }
 
-    /// Returns the approximate bytes of an open index of `rows` rows that is still to be built.
+    /// Predicts the bytes of an open index of `rows` rows that is not built yet.
     pub(crate) fn foreseen_memory_bytes(rows: u64, space: Space<'_>, options: &IndexOptions) -> u64 {
         let vectors = rows.max(1);
         let codes = rows * options.code_bytes.min(space.vectors.dimensions) as u64;
@@ -176,8 +180,8 @@ impl Index {
         codes + codebook + 4 * navigation::held_bytes(vectors, space, options) + navigation + CALIBRATION_BYTES
     }
 
-    /// Opens an index that a build has written into `drafts`, before others can open it. Its manifest has no file names
-    /// yet.
+    /// Opens an index that a build has written into `drafts` but not published. File names in its manifest are replaced
+    /// by those of the drafts.
     ///
     /// # Errors
     /// If it cannot be read, or if the budget does not hold it.
@@ -192,13 +196,13 @@ impl Index {
     fn of_manifest(context: &Context, folder: &Path, manifest: &IndexManifest) -> Result<Self> {
         let files = FolderFiles { folder, kind: FolderKind::Index, files: &manifest.files };
         let vertices = manifest.vertices;
-        // The graph reserves its own memory. Reserving everything first gives one error for the whole if it does not
-        // fit.
+        // The navigation graph reserves its own memory. First everything is reserved at once, so that an error names
+        // all of the memory that is needed.
         let all = context.reserve_between_runs(Self::memory_bytes(manifest), PURPOSE)?.bytes();
         let of_graph = navigation::graph_bytes(vertices.into(), &manifest.options());
         let memory = context.reserve_between_runs(all - of_graph, PURPOSE)?;
         let damaged = |role| {
-            // A lack of memory is not damage.
+            // If memory does not suffice, the file is not damaged.
             move |error: Error| match error.kind() {
                 ErrorKind::Budget => error,
                 _ => files.damaged(role, &error.to_string()),
@@ -223,7 +227,7 @@ impl Index {
             }
         };
         let ids = files.open(context, Role::Ids)?;
-        // Blocks are verified when they are read, but a file that is too short is found at once.
+        // Blocks are verified when they are read. A file that is too short is reported now.
         if ids.len() < least_id_bytes(manifest.ids, manifest.rows) {
             return Err(files.damaged(Role::Ids, "it has fewer ids than there are rows"));
         }
@@ -252,8 +256,8 @@ impl Index {
         })
     }
 
-    /// Returns whether the length of walks is known for a search for the `k` nearest rows with a recall. Otherwise the
-    /// first such search derives it, or calibrates, which takes longer.
+    /// Returns whether the method is known by which a search for the `k` nearest rows keeps a recall. If it is not, the
+    /// first such search takes longer, since it chooses the method and may have to calibrate.
     pub fn is_calibrated(&self, k: u64, recall: f64, seed: u64) -> bool {
         self.promises.contains(Promise { k, recall, seed })
     }
@@ -268,7 +272,7 @@ impl Index {
         &self.folder
     }
 
-    /// Returns the names and types of its columns, in the order in which they were given.
+    /// Returns the names and types of the columns, in the order in which they were given.
     ///
     /// # Errors
     /// If their file cannot be read.
@@ -276,20 +280,21 @@ impl Index {
         self.columns().map_or(Ok(Vec::new()), StoredColumns::names)
     }
 
-    /// Returns the rows that pass a filter, by entry. First rows of vertices have the numbers of their vertices; other
-    /// rows follow.
+    /// Returns the rows that pass a filter, by entry. The entry of a vertex's first row is the number of the vertex.
+    /// The entries of further rows follow.
     ///
     /// # Errors
-    /// If the index lacks a column of the filter, if types do not match, if the file is damaged, or if memory does not
-    /// suffice.
+    /// If the index lacks a column of the filter, if types do not match, if the file of columns is damaged, or if
+    /// memory does not suffice.
     pub fn passing(&self, context: &Context, condition: &Condition) -> Result<FilterBitmap> {
         self.passing_without(context, condition, None)
     }
 
-    /// Returns the rows that pass a filter, by entry, without evaluating it for deleted entries, which do not pass.
+    /// Returns the rows that pass a filter and are not deleted, by entry. The filter is not evaluated for deleted
+    /// entries.
     ///
     /// # Errors
-    /// Those of [`Self::passing`].
+    /// The errors of [`Self::passing`].
     pub(crate) fn passing_without(
         &self,
         context: &Context,
@@ -300,7 +305,7 @@ impl Index {
         columns.passing(context, condition, deleted)
     }
 
-    /// Returns the schema of its columns, in the order in which they were given.
+    /// Returns the schema of the columns, in the order in which they were given.
     ///
     /// # Errors
     /// If their file cannot be read.
@@ -308,10 +313,10 @@ impl Index {
         self.columns().map_or_else(|| Ok(Arc::new(Schema::empty())), StoredColumns::schema)
     }
 
-    /// Returns the columns of these names for a result; `None` if there are no names.
+    /// Returns the columns `names` for results, or `None` if there are no names.
     ///
     /// # Errors
-    /// If the index does not keep one of them, a name is given twice, or their file cannot be read.
+    /// If the index does not have one of the columns, if a name is given twice, or if their file cannot be read.
     pub(crate) fn result_columns(&self, names: &[String]) -> Result<Option<ResultColumns<'_>>> {
         ResultColumns::of(self.columns(), &self.folder, self.manifest.rows, names)
     }
@@ -337,20 +342,20 @@ impl Index {
         &*self.ids
     }
 
-    /// Returns the vertex of an entry: the entry itself, or the vertex with the same vector.
+    /// Returns the vertex of an entry. The entry of a first row is its vertex.
     pub(super) fn vertex_of(&self, entry: u32) -> u32 {
         let further = entry.checked_sub(self.manifest.vertices);
         further.map_or(entry, |further| self.duplicates.vertex_of(further as usize))
     }
 
-    /// Returns the entries of a vertex beyond its first.
+    /// Returns the entries of the further rows of a vertex.
     pub(super) fn further_entries(&self, vertex: u32) -> Range<u32> {
         let (first, rows) = self.duplicates.of(vertex);
         let start = self.manifest.vertices + first as u32;
         start..start + rows.len() as u32
     }
 
-    /// Reads consecutive pages into `buffer`, starting at `first`, and verifies them.
+    /// Reads and verifies consecutive pages, starting at page `first`, until `buffer` is full.
     ///
     /// # Errors
     /// If they cannot be read, or are damaged.
@@ -363,12 +368,12 @@ impl Index {
         Ok(buffer)
     }
 
-    /// Returns the error of a damaged page.
+    /// Returns the error for a damaged page.
     pub(super) fn damaged_page(&self, page: u32, why: &str) -> Error {
         self.files().damaged(Role::Pages, &format!("page {page}: {why}"))
     }
 
-    /// Returns the error of a page that a scan could not read.
+    /// Returns the error for a page that a scan could not read.
     pub(super) fn no_page(&self, page: u32, why: NoPage) -> Error {
         match why {
             NoPage::Device(error) => error.into(),
@@ -376,10 +381,10 @@ impl Index {
         }
     }
 
-    /// Appends the neighbors of a vertex in a slot of a page, nearest first.
+    /// Appends the neighbors of `vertex`, which is at `slot` of `page`, nearest first.
     ///
     /// # Errors
-    /// If they are impossible.
+    /// If the page has impossible neighbors.
     pub(super) fn add_neighbors(
         &self,
         vertex: u32,
@@ -401,7 +406,7 @@ impl Index {
         &self.codes[vertex as usize * self.manifest.code_bytes..][..self.manifest.code_bytes]
     }
 
-    /// Returns the number of ids read at once when all are read, and the bytes that this takes.
+    /// Returns how many ids are read at once when all ids are read, and the bytes that this takes.
     pub(super) fn ids_at_once(&self) -> (usize, u64) {
         ids_at_once(&self.manifest)
     }
@@ -419,7 +424,7 @@ impl Index {
     /// ids.
     ///
     /// # Errors
-    /// Those of [`Self::each_id`].
+    /// The errors of [`Self::each_id`].
     pub(crate) fn each_id_of(
         &self,
         context: &Context,
@@ -434,7 +439,7 @@ impl Index {
         let mut id = Vec::new();
         loop {
             context.cancel.check()?;
-            // Some ids at a time, so that memory does not grow with the index.
+            // Some ids are read at a time, so that memory does not grow with the index.
             let entries: Vec<u32> = entries.take(at_once).collect();
             if entries.is_empty() {
                 return Ok(());
@@ -461,7 +466,7 @@ impl Index {
         IdReader::new(kind, self.manifest.rows, &*self.ids)
     }
 
-    /// Returns the error of an id that cannot be read.
+    /// Returns the error for an id that cannot be read.
     pub(super) fn unreadable_id(&self, why: Unreadable) -> Error {
         match why {
             Unreadable::Device(error) => error,

@@ -1,7 +1,8 @@
-//! Writes the pages of an existing index in another order: the same vectors, edges and codes under new numbers.
+//! Writes an existing index with its vertices in another order. Vectors, edges and codes do not change, but vertices
+//! get new numbers.
 //!
-//! The pages are read twice, window by window (`layout/mod.rs`): for the edges that determine the order of a window,
-//! and, once all orders are known, to be written under the new numbers.
+//! The pages are read twice, window by window (`layout/mod.rs`). The first pass reads the edges, which determine the
+//! order of each window. The second pass writes the pages with the new numbers.
 
 use std::ops::Range;
 use std::path::Path;
@@ -35,8 +36,8 @@ const PURPOSE: &str = "changing the layout of the index";
 pub struct RelayoutReport {
     /// Manifest that was published. It states the overlap ratio OR(G).
     pub manifest: IndexManifest,
-    /// Bandwidth of the order: the mean distance, in places, from a vertex to its farthest out-neighbor (NDSearch,
-    /// section VI-A, equation 1).
+    /// Bandwidth of the order: the mean distance from a vertex to its farthest out-neighbor, as a difference of vertex
+    /// numbers (NDSearch, section VI-A, equation 1).
     pub bandwidth: f64,
     /// Bytes written to the index.
     pub bytes_written: u64,
@@ -51,25 +52,25 @@ pub struct RelayoutReport {
 /// An order of pages for [`relayout_in_order`].
 #[derive(Debug, Clone, Copy)]
 pub struct GivenOrder<'a> {
-    /// What the manifest names it.
+    /// Name of the order in the manifest.
     pub name: &'a str,
     /// The vertex at each place.
     pub order: &'a [u32],
 }
 
-/// What an order of pages can go by.
+/// Graph and vectors of an index, from which an order of pages can be computed.
 pub struct PageGraph {
-    /// Vertices of a page.
+    /// Number of vertices on a page.
     pub records: usize,
-    /// The row of each vertex.
+    /// Row number of each vertex.
     pub rows: Vec<u64>,
-    /// The vector of each vertex as floats, under cosine of length 1.
+    /// Vector of each vertex as floats. Scaled to length 1 if the metric is cosine.
     pub vectors: Panel<f32>,
     lists: Lists,
 }
 
 impl PageGraph {
-    /// Reads all pages of an index, which are then in memory.
+    /// Reads all pages of an index into memory.
     ///
     /// # Errors
     /// If the index cannot be read.
@@ -85,16 +86,16 @@ impl PageGraph {
         Ok(Self { records: relayout.shape.records(), rows, vectors, lists })
     }
 
-    /// The out-neighbors of a vertex, nearest first.
+    /// Returns the out-neighbors of a vertex, nearest first.
     pub fn neighbors(&self, vertex: u32) -> &[u32] {
         self.lists.of(vertex)
     }
 }
 
 impl Index {
-    /// Writes the index in a folder with another layout: to `output`, where `force` replaces an existing index, or in place
-    /// if `output` is `None`. Rows, ids, edges and the recall of searches do not change. The result depends only on the
-    /// index and the layout, byte for byte.
+    /// Writes the index in a folder with another layout, to the folder `output` or, if this is `None`, in place. An
+    /// existing index in `output` is replaced only if `force` is set. Rows, ids, edges and the recall of searches do
+    /// not change. The bytes of the result depend only on the index and the layout.
     ///
     /// # Errors
     /// If there is no index or it is damaged, if the output exists, or if the budget is too small. The folders are then
@@ -104,10 +105,11 @@ impl Index {
     }
 }
 
-/// Lays out an index in an order that was computed elsewhere, as [`Index::relayout`](crate::Index::relayout) does in its own; the whole graph is in memory.
+/// Writes the index in a folder with its vertices in a given order, as [`Index::relayout`](crate::Index::relayout) does
+/// in an order that it computes. The whole graph must fit in memory.
 ///
 /// # Errors
-/// As [`Index::relayout`](crate::Index::relayout).
+/// The errors of [`Index::relayout`](crate::Index::relayout).
 ///
 /// # Panics
 /// If the order does not hold each vertex of the index once.
@@ -139,10 +141,10 @@ fn lay_out(
     let window = largest_window(&facts, order);
     let context = &context.for_run(least_bytes(context, &facts, window) + of_attributes, PURPOSE)?;
     let drafts = Drafts::begin(context, target, FolderKind::Index)?;
-    // Opened after the drafts, whose lock keeps other writers from replacing the index.
+    // The index is opened after the drafts are created. Their lock keeps other writers from replacing the index.
     let index = Index::open(context, folder)?;
     let (mut relaid, inserted) = Relayout::new(context, &index, order).run(&drafts)?;
-    // The codes in memory make room for the codes of the new index.
+    // Frees the memory of the old codes before the new index is opened.
     drop(index);
     let mut watch = Stopwatch::start();
     with_coordinates!(facts.space(), T => {
@@ -153,7 +155,8 @@ fn lay_out(
     Ok(relaid)
 }
 
-/// Vertices of the largest window: an order that was computed elsewhere may put any vertex anywhere.
+/// Returns the number of vertices in the largest window. A given order may move any vertex anywhere, so it has one
+/// window.
 fn largest_window(facts: &IndexManifest, order: Option<GivenOrder<'_>>) -> usize {
     match order {
         Some(_) => facts.vertices as usize,
@@ -161,7 +164,7 @@ fn largest_window(facts: &IndexManifest, order: Option<GivenOrder<'_>>) -> usize
     }
 }
 
-/// Bytes that it takes at least.
+/// Returns the least bytes for writing an index in another order.
 fn least_bytes(context: &Context, facts: &IndexManifest, window: usize) -> u64 {
     let shape = facts.shape();
     let writing = Scan::memory_bytes(shape) + shape.bytes() as u64;
@@ -172,19 +175,20 @@ fn least_bytes(context: &Context, facts: &IndexManifest, window: usize) -> u64 {
     laying.max(with_coordinates!(facts.space(), T => publishing_bytes::<T>(context, facts)))
 }
 
-/// Returns the bytes with which a thread finds the order of `window` vertices.
+/// Returns the bytes that a thread needs to find the order of a window of `window` vertices.
 fn worker_bytes(facts: &IndexManifest, window: usize) -> u64 {
     let slots = window * (facts.degree + 1) * size_of::<u32>();
     window_bytes(window, facts.degree) + slots as u64 + Scan::memory_bytes(facts.shape())
 }
 
-/// Returns the bytes of all files but the pages while they are written, window by window.
+/// Returns the bytes for writing all files except the pages, in windows of `window` vertices.
 fn contents_bytes(facts: &IndexManifest, window: usize) -> u64 {
     let bytes = |role| facts.files[role].bytes;
     let window = window as u64;
     let of_window = |role| bytes(role).div_ceil(facts.vertices.into()) * window;
     let small = bytes(Role::Codebook) + bytes(Role::Navigation) + 3 * bytes(Role::Duplicates);
-    // Entries, positions of their ids, and their order; texts pass through a block and a write buffer.
+    // The 52 bytes per vertex are for entries, positions of their ids, and their order. The constant is for a block and
+    // a write buffer of texts.
     of_window(Role::Codes) + small + 5 * of_window(Role::Ids) + 52 * window + (2 << 20)
 }
 
@@ -192,7 +196,7 @@ struct Relayout<'a> {
     context: &'a Context,
     index: &'a Index,
     shape: PageShape,
-    /// The order, unless the edges of each window are to decide it.
+    /// Given order; `None` if the edges of each window decide the order.
     order: Option<GivenOrder<'a>>,
 }
 
@@ -200,7 +204,7 @@ struct Relayout<'a> {
 struct Lists {
     first: u32,
     degree: usize,
-    /// Each vertex has a slot: the number of its neighbors, the neighbors, and room up to the degree.
+    /// Each vertex has a slot of `degree + 1` numbers: the number of its neighbors, then the neighbors.
     slots: Vec<u32>,
 }
 
@@ -218,7 +222,8 @@ impl<'a> Relayout<'a> {
 }
 
 impl Relayout<'_> {
-    /// Writes all files but the calibration. Also returns the rows with which the recall of inserted rows is measured.
+    /// Writes all files except the calibration. Returns the report and the rows that measure the recall of inserted
+    /// rows.
     fn run(&self, drafts: &Drafts<'_>) -> Result<(RelayoutReport, Inserted)> {
         let (context, facts) = (self.context, self.index.facts());
         let mut watch = Stopwatch::start();
@@ -257,7 +262,7 @@ impl Relayout<'_> {
         Ok((relaid, inserted))
     }
 
-    /// Returns the calibration's rows that the last merge inserted, at their new places.
+    /// Returns the inserted rows of the calibration, with their new entries.
     fn inserted(&self, order: EntryOrder<'_>) -> Inserted {
         let known = self.index.calibration.as_ref().map(Calibration::inserted).cloned();
         let mut inserted = known.unwrap_or_default();
@@ -269,14 +274,15 @@ impl Relayout<'_> {
     /// Returns the new entry of a row.
     fn new_entry(&self, EntryOrder { places, duplicates }: EntryOrder<'_>, old: u32) -> u32 {
         let (index, vertices) = (self.index, self.index.facts().vertices);
-        // Further rows are numbered by vertex, in an order that does not change within a vertex. So an entry moves by
-        // as much as the first further row of its vertex.
+        // The further rows of a vertex have consecutive entries, and their order does not change. Therefore the entry
+        // of a further row changes by as much as the entry of the first further row of its vertex.
         let Some(further) = old.checked_sub(vertices) else { return places.by_vertex[old as usize] };
         let vertex = index.duplicates.vertex_of(further as usize);
         let (before, after) = (index.duplicates.of(vertex).0, duplicates.of(places.by_vertex[vertex as usize]).0);
         vertices + (after + further as usize - before) as u32
     }
 
+    /// Computes the new places of all vertices.
     fn arrange(&self) -> Result<Places> {
         let (context, facts, records) = (self.context, self.index.facts(), self.shape.records());
         let windows: Vec<Range<u32>> = self.windows().collect();
@@ -305,7 +311,7 @@ impl Relayout<'_> {
         Ok(Places::of_windows(facts.vertices, windows.iter().map(|window| window.start).zip(laid)))
     }
 
-    /// Reads the out-neighbors of the vertices of a window; `also` gets each record too.
+    /// Reads the out-neighbors of the vertices of a window. Also passes each record to `also`.
     fn lists(&self, scan: &mut Scan, window: Range<u32>, also: &mut dyn FnMut(u32, Page<'_>, usize)) -> Result<Lists> {
         let degree = self.index.facts().degree;
         let (mut slots, mut neighbors) = (vec![0; window.len() * (degree + 1)], Vec::new());
@@ -329,7 +335,7 @@ impl Relayout<'_> {
     /// Converts a stored vector to floats, scaled to length 1 under cosine.
     fn load(&self, stored: &[u8], to: &mut [f32]) {
         let (kernel, facts) = (self.context.kernel, self.index.facts());
-        // Vectors are stored with their lengths, but compared by direction.
+        // Stored vectors are not scaled, but cosine depends only on their direction.
         as_floats(kernel, facts.vectors.element, stored, to);
         if facts.metric == Metric::Cosine {
             let length = kernel.dot_wide(to, to).sqrt();
@@ -358,14 +364,14 @@ impl Relayout<'_> {
         self.index.add_neighbors(vertex, page, slot, neighbors)
     }
 
-    /// Writes all pages into a draft. Also returns the bandwidth.
+    /// Writes all pages into a draft. Returns the draft and the bandwidth.
     fn write_pages(&self, drafts: &Drafts<'_>, places: &[u32]) -> Result<(Drafted, f64)> {
         let Self { context, shape, .. } = *self;
         let vertices = places.len() as u32;
         let mut draft = Draft::new(context, drafts, Role::Pages)?;
         let _scan = context.reserve(Scan::memory_bytes(shape), PURPOSE)?;
         let largest = largest_window(self.index.facts(), self.order).div_ceil(shape.records());
-        // A window is read once for each part of it that fits into memory.
+        // If the pages of a window do not fit in memory, they are built in parts, and the window is read once per part.
         let together = ((context.budget().free() / shape.bytes() as u64) as usize).clamp(1, largest);
         let _buffer = context.reserve((together * shape.bytes()) as u64, PURPOSE)?;
         let (mut scan, mut buffer) = (Scan::new(shape), AlignedBuffer::zeroed(together * shape.bytes()));
@@ -384,8 +390,8 @@ impl Relayout<'_> {
         Ok((draft.finish()?, farthest as f64 / f64::from(vertices)))
     }
 
-    /// Builds the pages of a part of a window, given by the new numbers of its vertices. Returns the sum over these
-    /// vertices of the distance to the farthest neighbor.
+    /// Builds the pages of `part`, a range of new vertex numbers in a window. Returns the sum over these vertices of
+    /// the distance to the farthest neighbor.
     fn fill(
         &self,
         scan: &mut Scan,
@@ -416,7 +422,7 @@ impl Relayout<'_> {
         Ok(farthest)
     }
 
-    /// The windows of the vertices, which stay in them.
+    /// Returns the windows. A vertex gets a new number within its window.
     fn windows(&self) -> Box<dyn Iterator<Item = Range<u32>>> {
         let vertices = self.index.facts().vertices;
         match self.order {
@@ -436,7 +442,7 @@ impl Relayout<'_> {
         draft.finish()
     }
 
-    /// Writes ids by entry. Also returns the further rows of vertices in the new order.
+    /// Writes ids by entry. Returns the further rows of vertices in the new order, and the file of ids.
     fn write_ids(&self, drafts: &Drafts<'_>, places: &Places) -> Result<(Duplicates, Drafted)> {
         let Self { context, index, .. } = *self;
         let facts = index.facts();

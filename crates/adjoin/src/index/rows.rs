@@ -1,11 +1,12 @@
-//! Further rows of vertices, and the ids of all rows. The first row of a vertex is on its page.
+//! Stores the further rows of vertices, and the ids of all rows.
 //!
-//! An *entry* is a row of a vertex. Entries of first rows have the numbers of their vertices; entries of other rows
-//! follow, by vertex.
+//! Rows with equal vectors share a vertex. The number of the first row of a vertex is on its page; the other rows are
+//! its *further rows*. Each row has a number in the index, its *entry*. The entry of a first row is the number of its
+//! vertex. The entries of further rows follow, sorted by vertex.
 //!
-//! The file of duplicates has three parts: the number of vertices with several rows; each of these vertices with the
-//! end of its further rows among all (u32, u32); and the rows (u64). Ids are stored by entry: as i64, or as ends of
-//! texts (u64) followed by the texts.
+//! The file of duplicates has three parts. The first is the number of vertices with further rows (u64). The second has
+//! each of these vertices with the end of its rows in the third part (u32, u32). The third part has the row numbers of
+//! all further rows (u64). Ids are stored by entry, as i64, or as the ends of all texts (u64) followed by the texts.
 
 use std::collections::BinaryHeap;
 use std::path::Path;
@@ -23,10 +24,10 @@ use crate::store::{Drafts, PartitionSizes, Partitions, Role};
 
 const NUMBER_BYTES: usize = size_of::<u64>();
 
-/// Rows of vertices beyond their first.
+/// Further rows of all vertices.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Duplicates {
-    /// Vertices with several rows, ascending, and the end of the further rows of each.
+    /// Vertices with further rows, ascending, each with the end of its rows in `rows`.
     ends: Vec<(u32, u32)>,
     rows: Vec<u64>,
 }
@@ -41,7 +42,7 @@ pub(super) struct EntryOrder<'a> {
 }
 
 impl Duplicates {
-    /// Appends the further rows of a vertex, in ascending order. Vertices are appended in ascending order too.
+    /// Appends the further rows of a vertex. Both the rows and the vertices must be appended in ascending order.
     pub(super) fn push(&mut self, vertex: u32, rows: impl Iterator<Item = u64>) {
         let before = self.rows.len();
         self.rows.extend(rows);
@@ -64,12 +65,12 @@ impl Duplicates {
         self.ends.iter().map(|&(vertex, _)| vertex)
     }
 
-    /// Returns the vertex of a further row, given by its index among all.
+    /// Returns the vertex of a further row, given its position among all further rows.
     pub(super) fn vertex_of(&self, further: usize) -> u32 {
         self.ends[self.ends.partition_point(|&(_, end)| end as usize <= further)].0
     }
 
-    /// Returns the further rows of a vertex, and the index of the first one among all.
+    /// Returns the further rows of a vertex, and the position of the first of them among all further rows.
     pub(super) fn of(&self, vertex: u32) -> (usize, &[u64]) {
         match self.ends.binary_search_by_key(&vertex, |&(vertex, _)| vertex) {
             Ok(place) => {
@@ -92,8 +93,8 @@ impl Duplicates {
         bytes
     }
 
-    /// Decodes what [`Self::to_bytes`] encoded, for an index of `vertices` vertices. Returns `None` if the bytes are
-    /// not valid.
+    /// Decodes the bytes that [`Self::to_bytes`] encoded, for an index of `vertices` vertices. Returns `None` if the
+    /// bytes are invalid.
     pub(super) fn from_bytes(bytes: &[u8], vertices: u32) -> Option<Self> {
         let (numbers, rest) = bytes.as_chunks::<NUMBER_BYTES>();
         let (&count, numbers) = numbers.split_first()?;
@@ -108,13 +109,13 @@ impl Duplicates {
         (rest.is_empty() && ascends && last.0 < vertices && last.1 == rows.len()).then_some(Self { ends, rows })
     }
 
-    /// Returns the `k` nearest rows of some vertices. `hits` has a hit for each vertex, nearest first, with the vertex
-    /// as its place. The places of the result are entries. Only entries that `counts` admits are returned. At most `k`
-    /// hits are held, however many rows a vertex has.
+    /// Returns the `k` nearest rows of some vertices, as hits whose places are entries. `hits` has a hit for each
+    /// vertex, nearest first, with the vertex as its place. Only entries for which `counts` returns `true` are
+    /// returned. At most `k` hits are held in memory, no matter how many rows a vertex has.
     pub(super) fn expand(&self, vertices: u32, hits: Vec<Hit>, k: usize, counts: impl Fn(u32) -> bool) -> Vec<Hit> {
         let mut nearest: BinaryHeap<Hit> = BinaryHeap::with_capacity(hits.len().min(k));
         for hit in hits {
-            // Hits ascend, so nothing after a hit that is farther than the farthest of K held ones can be nearer.
+            // Hits are sorted by distance. If a hit is farther than all `k` held ones, so are all hits after it.
             let is_beyond = |farthest: &Hit| farthest.nearness < hit.nearness;
             if nearest.len() == k && nearest.peek().is_none_or(is_beyond) {
                 break;
@@ -130,7 +131,7 @@ impl Duplicates {
                 {
                     *farthest = hit;
                 } else {
-                    break; // rows of a vertex ascend
+                    break; // further rows have larger numbers
                 }
             }
         }
@@ -138,16 +139,16 @@ impl Duplicates {
     }
 }
 
-/// Writer of the file of ids, in the order of entries.
+/// Writer of the file of ids. Ids are written in the order of entries.
 pub(super) struct IdDraft {
     blocks: BlockWriter,
-    /// Texts, which follow the ends of all texts, and the end of the last one.
+    /// Texts so far, and the end of the last one. They are written after the ends of all texts.
     texts: Option<(Partitions, u64)>,
     _memory: Reservation,
 }
 
 impl IdDraft {
-    /// Creates the file. Only a small part of the texts is held in memory.
+    /// Creates the file. Most texts are held in a temporary file rather than in memory.
     ///
     /// # Errors
     /// If the file cannot be created, or if memory does not suffice.
@@ -158,7 +159,7 @@ impl IdDraft {
         kind: IdKind,
         purpose: &str,
     ) -> Result<Self> {
-        // A single partition keeps the texts in their order.
+        // There is a single partition, which keeps the texts in their order.
         let sizes = PartitionSizes::within(0, 1);
         let memory = context.reserve(if kind == IdKind::Utf8 { sizes.memory_bytes() } else { 0 }, purpose)?;
         let texts = (kind == IdKind::Utf8).then(|| (Partitions::new(context, temporary, "adjoin-ids", sizes), 0));
@@ -174,7 +175,7 @@ impl IdDraft {
             None => self.blocks.append(id),
             Some((texts, end)) => {
                 *end += id.len() as u64;
-                // The ends of all texts precede the texts in the file, so texts are held back until then.
+                // In the file, the ends of all texts precede the texts, so texts are held back until `finish`.
                 texts.push(0, &[id])?;
                 self.blocks.append(&end.to_le_bytes())
             }
@@ -193,7 +194,7 @@ impl IdDraft {
     }
 }
 
-/// Returns the least length of a file of ids of `entries` entries.
+/// Returns the least length of a file with the ids of `entries` entries.
 pub(super) fn least_id_bytes(kind: IdKind, entries: u64) -> u64 {
     match kind {
         IdKind::None => 0,
@@ -206,7 +207,8 @@ pub(super) struct IdReader<'a> {
     kind: IdKind,
     entries: u64,
     blocks: BlockReader<'a>,
-    /// Reader of the ends of texts, which are far from the texts in the file.
+    /// Second reader, for the ends of texts. They are far from the texts in the file, so each reader caches its own
+    /// block.
     ends: BlockReader<'a>,
 }
 
@@ -222,8 +224,8 @@ impl<'a> IdReader<'a> {
         if self.kind == IdKind::None {
             return Ok(ids);
         }
-        // Entries are read in ascending order, so that each block is read once, and then returned in the order of the
-        // caller.
+        // Ids are read in ascending order of entries, so that each block is read once. Then they are put into the order
+        // of `entries`.
         let mut order: Vec<u32> = (0..entries.len() as u32).collect();
         order.sort_unstable_by_key(|&hit| entries[hit as usize]);
         let mut found = Ids::empty(self.kind);
@@ -236,8 +238,8 @@ impl<'a> IdReader<'a> {
         Ok(ids)
     }
 
-    /// Appends the id of an entry if `has_room` grants its bytes. Returns whether it does. Reading is fastest if
-    /// entries ascend.
+    /// Appends the id of an entry if `has_room` returns `true` for the bytes of the id. Returns whether it does.
+    /// Reading is fastest if entries ascend.
     pub(super) fn append(
         &mut self,
         entry: u32,
@@ -252,7 +254,7 @@ impl<'a> IdReader<'a> {
         Ok(fits)
     }
 
-    /// Returns the range of the contents that has the id of an entry.
+    /// Returns the range of the contents in which the id of an entry is stored.
     fn span(&mut self, entry: u64) -> std::result::Result<(u64, u64), Unreadable> {
         let width = NUMBER_BYTES as u64;
         if self.kind == IdKind::Int64 {
@@ -262,7 +264,7 @@ impl<'a> IdReader<'a> {
         let end = self.number(width * entry)?;
         let start = if entry == 0 { 0 } else { self.number(width * (entry - 1))? };
         let (from, to) = (texts.saturating_add(start), texts.saturating_add(end));
-        // A text is shorter than its file. Checking this before reading bounds the memory of a damaged one.
+        // A text cannot be longer than its file. This check keeps a damaged end of a text from allocating much memory.
         if start > end || to > self.blocks.held_bytes() {
             return Err(Unreadable::Impossible(entry));
         }

@@ -23,18 +23,18 @@ use crate::query::{
 use crate::source::{IdKind, VectorSource};
 use crate::store::{GatheredColumns, ResultColumns};
 
-/// Largest number of queries accepted at once.
+/// Largest number of queries in a batch.
 const QUERIES_MAX: u64 = 4_096;
 /// Method of answering queries.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum SearchMethod {
-    /// By walks.
+    /// Walks through the graph.
     Walk(WalkAim),
-    /// By comparison with all pages.
+    /// Comparison with all vectors on all pages.
     PageScan,
 }
 
-/// Facts that determine the memory of a search, apart from its method.
+/// Everything except the method that determines the memory of a search.
 #[derive(Clone, Copy)]
 pub(super) struct SearchNeeds<'a> {
     pub(super) context: &'a Context,
@@ -42,21 +42,22 @@ pub(super) struct SearchNeeds<'a> {
     pub(super) source: &'a dyn VectorSource,
     pub(super) sought: ChangedTarget<'a>,
     pub(super) strategy: WalkStrategy,
-    /// Bytes of hits in delivery, of their ids, and of the sink.
+    /// Bytes for the delivery of hits: for the hits themselves, for their ids, and for the sink.
     pub(super) handing: u64,
 }
 
-/// Method of a search, and the recall that it promises.
+/// Method chosen for a search, and the recall that it promises.
 #[derive(Debug)]
 pub(super) struct SearchPlan {
     pub(super) method: SearchMethod,
     pub(super) recall: Option<RecallStatistics>,
-    /// Reads of a calibration; `None` if the method was known without one.
+    /// Reads of the calibration; `None` if the method was chosen without a new calibration.
     pub(super) reads: Option<ReadCounts>,
 }
 
 impl SearchPlan {
-    /// Returns the plan that compares queries with all rows, which reaches any recall.
+    /// Returns the plan that compares queries with all rows. It reaches any recall. `reads` are the reads of a
+    /// calibration that was tried before.
     pub(super) fn whole(target: f64, reads: Option<ReadCounts>) -> Self {
         Self { method: SearchMethod::PageScan, recall: Some(RecallStatistics::proved_at_k(target)), reads }
     }
@@ -66,7 +67,7 @@ impl SearchPlan {
 pub(super) struct IndexSearch<'a, T: Coordinate> {
     context: &'a Context,
     index: &'a Index,
-    /// `None` if queries are compared with all pages instead.
+    /// Walks of the search; `None` if queries are compared with all pages instead.
     walks: Option<Walks<'a, T>>,
     sought: ChangedTarget<'a>,
     /// Vertices that can be hits; `None` if all can.
@@ -74,7 +75,7 @@ pub(super) struct IndexSearch<'a, T: Coordinate> {
     /// Columns that hits carry, if any.
     carried: Option<&'a ResultColumns<'a>>,
     totals: Totals,
-    /// Bytes with which no query waits for memory.
+    /// Bytes that suffice for the largest batch with all its walks and hits at once.
     enough_bytes: u64,
 }
 
@@ -83,7 +84,7 @@ pub(super) struct IndexSearch<'a, T: Coordinate> {
 struct Totals {
     counts: WalkCounts,
     pages_read: u64,
-    /// Reads of whole passes over the pages.
+    /// Reads of comparisons with all pages.
     whole: ReadCounts,
     latencies_ms: Vec<f32>,
 }
@@ -98,7 +99,7 @@ impl AddAssign for Totals {
 }
 
 impl<'a, T: Coordinate> IndexSearch<'a, T> {
-    /// Prepares a search by `method`, with pages from `cache`.
+    /// Prepares a search by `method`. Pages in `cache` are not read again.
     pub(super) fn new(
         needs: &SearchNeeds<'a>,
         index: &'a Index,
@@ -115,12 +116,12 @@ impl<'a, T: Coordinate> IndexSearch<'a, T> {
         Self { context, index, walks, sought, admitted, carried: None, totals: Totals::default(), enough_bytes }
     }
 
-    /// Returns the search with columns that hits carry.
+    /// Returns the search with the columns that hits carry set to `carried`.
     pub(super) fn carrying(self, carried: Option<&'a ResultColumns<'a>>) -> Self {
         Self { carried, ..self }
     }
 
-    /// Returns the number of queries answered at once.
+    /// Returns the number of queries per batch that fit in memory.
     pub(super) fn queries_at_once(&self) -> usize {
         let Self { context, index, walks, sought, .. } = self;
         let scanning = || page_scan::working_bytes::<T>(context, index.facts());
@@ -129,19 +130,20 @@ impl<'a, T: Coordinate> IndexSearch<'a, T> {
         (room / Self::query_bytes(index.facts(), *sought)).clamp(1, QUERIES_MAX) as usize
     }
 
-    /// Returns the bytes for answering one query at a time.
+    /// Returns the bytes for answering one query at a time by the method `way`.
     pub(super) fn least_bytes(needs: &SearchNeeds<'_>, way: SearchMethod) -> u64 {
         Self::bytes_for(needs, way, 1, 1)
     }
 
-    /// Returns the bytes with which no query waits for memory. Memory beyond that may cache pages.
+    /// Returns the bytes that suffice for the largest batch with all its walks and hits at once. Memory beyond this is
+    /// useful only for caching pages.
     pub(super) fn enough_bytes(needs: &SearchNeeds<'_>, way: SearchMethod) -> u64 {
         let of_hits = needs.sought.all_hits_bytes(needs.facts);
         let queries = QUERIES_MAX.min(needs.source.info().rows);
         Self::bytes_for(needs, way, needs.strategy.walks, queries).saturating_add(of_hits)
     }
 
-    /// Returns the bytes for `walks` walks on each thread and `queries` accepted queries.
+    /// Returns the bytes for a batch of `queries` queries with `walks` walks at a time on each thread.
     fn bytes_for(needs: &SearchNeeds<'_>, way: SearchMethod, walks: usize, queries: u64) -> u64 {
         let SearchNeeds { context, facts, source, sought, strategy, handing } = *needs;
         let reading = SourceQueries { source, space: facts.space() }.reading_bytes();
@@ -156,7 +158,8 @@ impl<'a, T: Coordinate> IndexSearch<'a, T> {
         (reading + workers.max(sought.finding_bytes(context)) + handing).saturating_add(of_queries)
     }
 
-    /// Returns the bytes of a query while its batch is answered.
+    /// Returns the bytes that a query takes while its batch is answered: its vector, stored and converted, and its
+    /// hits.
     pub(super) fn query_bytes(facts: &IndexManifest, sought: ChangedTarget<'_>) -> u64 {
         Members::<T>::memory_bytes(1, facts.space())
             + 4 * facts.vectors.dimensions as u64
@@ -196,7 +199,8 @@ impl<'a, T: Coordinate> IndexSearch<'a, T> {
         SearchStatistics { common, search }
     }
 
-    /// Finds the hits of some queries by walks, and returns the work.
+    /// Finds the hits of the queries in `range` by walks. Returns the hits of each query and the work, or `None` if
+    /// memory does not hold the hits.
     fn walk(
         &self,
         walks: &Walks<'_, T>,
@@ -213,7 +217,8 @@ impl<'a, T: Coordinate> IndexSearch<'a, T> {
         Ok(Some((all, totals)))
     }
 
-    /// Finds the hits of some queries by comparison with all pages, and returns the work.
+    /// Finds the hits of the queries in `range` by comparison with all pages. Returns the hits of each query and the
+    /// work, or `None` if memory does not hold the hits.
     fn compare(&self, queries: &Members<T>, range: Range<u32>) -> Result<Option<(Vec<Vec<Hit>>, Totals)>> {
         let Self { context, index, sought, admitted, .. } = *self;
         let (facts, count) = (index.facts(), range.len() as u64);
@@ -226,7 +231,7 @@ impl<'a, T: Coordinate> IndexSearch<'a, T> {
     }
 }
 
-/// Queries of a batch: as stored, and in the form in which they are compared.
+/// Queries of a batch, as stored bytes and converted to kernel coordinates.
 pub(super) struct IndexQueries<T> {
     vectors: VectorType,
     stored: Vec<u8>,
@@ -264,7 +269,7 @@ impl<T: Coordinate> BatchSearch for IndexSearch<'_, T> {
         let stored = &stored[range.start as usize * vectors.bytes()..range.end as usize * vectors.bytes()];
         let own = QueryVectors { vectors: *vectors, stored };
         let hits = self.sought.add_unmerged(self.context, self.index, own, hits)?;
-        // A batch whose hits do not fit is repeated in halves. Counting it here would count its work twice.
+        // A batch whose hits do not fit in memory is repeated in halves, which count their own work.
         if hits.is_some() {
             self.totals += totals;
         }

@@ -1,4 +1,4 @@
-//! Draws calibration queries, from the rows of the index or from a source, and finds their true hits by comparing them
+//! Samples calibration queries from the rows of the index or from a source. Finds their true hits by comparing them
 //! with all vectors on all pages.
 
 use std::ops::Range;
@@ -33,7 +33,7 @@ const PURPOSE: &str = "learning the recall of the index";
 /// Largest number of queries compared at once.
 const QUERIES_MAX: u64 = 4_096;
 
-/// Drawn queries.
+/// Sample of calibration queries.
 pub(super) struct Sample<'a> {
     context: &'a Context,
     index: &'a Index,
@@ -42,7 +42,7 @@ pub(super) struct Sample<'a> {
     vectors: VectorType,
     /// Vectors of the queries, concatenated.
     stored: Vec<u8>,
-    /// Entry and vertex of each query, if queries are rows of the index.
+    /// Entry and vertex of each query. Empty if the queries are not rows of the index.
     own: Vec<RowQuery>,
     _memory: Reservation,
 }
@@ -52,34 +52,34 @@ pub(super) struct Sample<'a> {
 struct RowQuery {
     entry: u32,
     vertex: u32,
-    /// Whether no other row has its vector.
+    /// Whether no other row has an equal vector.
     alone: bool,
 }
 
-/// Number of rows drawn from an index. Each walks with a dozen lists, which costs the build of a large index a few
-/// seconds. From a small index only a part is drawn: if the sample cannot support a promise before lists are long,
-/// searches of a small index cost little. An index that is too large to be compared as a whole draws enough for a
-/// recall of 0.99.
+/// Number of rows that are sampled from an index. Walks are run for each of them with a dozen lists, which takes a few
+/// seconds when a large index is built. The upper end suffices to promise a recall of 0.99. From a small index only a
+/// part is sampled. A small sample may support a promise only with long lists, but long lists cost little if the index
+/// is small.
 const ROWS: std::ops::RangeInclusive<u64> = 250..=1_000;
+/// Divisor of the number of rows. At most this part of a small index is sampled, unless the index has very few rows.
 const ROWS_SHARE: u64 = 5;
 
-/// Least number of inserted rows for which the recall is measured separately. Fewer rows hardly form a region of their
-/// own.
+/// Least number of inserted rows for which the recall is measured separately. Fewer rows hardly form a new region.
 const INSERTED_MIN: usize = 50;
 
-/// Returns the number of rows to draw from `rows` rows.
+/// Returns the number of rows to sample from `rows` rows.
 fn rows_drawn(rows: u64) -> u64 {
     (rows / ROWS_SHARE).clamp(*ROWS.start(), *ROWS.end()).min(rows)
 }
 
-/// Returns the entries of the rows with which an index is calibrated, ascending.
+/// Returns the entries of the rows of an index that are its calibration queries, ascending.
 pub(super) fn drawn_entries(facts: &super::IndexManifest) -> Vec<u32> {
     let drawn = Random::new(facts.seed, "calibration").ascending_sample(rows_drawn(facts.rows), facts.rows);
     drawn.into_iter().map(|entry| entry as u32).collect()
 }
 
-/// Draws the entries of rows to search for before the recall is measured: from all rows, and from the inserted rows of
-/// a merge. They are drawn independently of the rows with which it is measured.
+/// Samples the entries of rows to search for before the recall is measured, from all rows and from the rows that a
+/// merge inserted. They are independent of the calibration queries.
 pub(super) fn tried_entries(facts: &super::IndexManifest, inserted: &[u32]) -> Vec<u32> {
     let mut lot = Random::new(facts.seed, "tried");
     let of_all = lot.ascending_sample(rows_drawn(facts.rows), facts.rows);
@@ -88,8 +88,8 @@ pub(super) fn tried_entries(facts: &super::IndexManifest, inserted: &[u32]) -> V
     of_all.into_iter().map(|entry| entry as u32).chain(of_inserted).collect()
 }
 
-/// Draws the rows with which the recall of inserted rows is measured. `entries` has the entries of all inserted rows,
-/// ascending. Returns no rows if there are few.
+/// Samples the rows with which the recall of inserted rows is measured. `entries` has the entries of all inserted rows,
+/// ascending. Returns no rows if few rows were inserted.
 pub(super) fn draw_inserted(seed: u64, entries: &[u32]) -> Inserted {
     if entries.len() < INSERTED_MIN {
         return Inserted::default();
@@ -100,14 +100,15 @@ pub(super) fn draw_inserted(seed: u64, entries: &[u32]) -> Inserted {
     Inserted { entries: drawn.into_iter().map(|number| entries[number as usize]).collect(), whole }
 }
 
-/// Returns the number of queries that a calibration draws: vectors of `calibrate_with`, or rows.
+/// Returns the number of queries in a calibration sample: vectors of `calibrate_with` or, if it is not set, rows.
 pub(super) fn drawn(index: &Index, calibrate_with: Option<&dyn VectorSource>) -> u64 {
     calibrate_with.map_or_else(|| rows_drawn(index.facts().rows), |source| CALIBRATION_VECTORS.min(source.info().rows))
 }
 
-/// Returns the bytes of a query that looks for `k` hits, in addition to its vector.
+/// Returns the bytes of a query for `k` hits, in addition to its stored vector.
 fn query_bytes<T: Coordinate>(index: &super::IndexManifest, vectors: VectorType, k: u64) -> u64 {
-    // Hits found by the scan, sorted hits, and hits of a walk with further rows.
+    // The factor 3 covers the hits of the scan, the sorted hits, and the hits of a walk with further rows of their
+    // vertices.
     Members::<T>::memory_bytes(1, index.space().of_queries(vectors)) + 3 * Nearest::memory_bytes(k.min(index.rows) + 1)
 }
 
@@ -124,8 +125,8 @@ pub(super) fn least_bytes<T: Coordinate>(
 }
 
 impl<'a> Sample<'a> {
-    /// Draws rows of the index at random: the same rows with which its published calibration was made, with the
-    /// inserted ones at the end. Deleted rows are not queries.
+    /// Samples rows of the index. These are the rows of its published calibration, followed by the rows in `inserted`.
+    /// Deleted rows are left out.
     ///
     /// # Errors
     /// If they cannot be read, or if memory does not suffice.
@@ -152,7 +153,7 @@ impl<'a> Sample<'a> {
         Ok(sample)
     }
 
-    /// Appends the vector of a vertex.
+    /// Appends the vector of a vertex to the queries.
     fn read(&mut self, vertex: u32, buffer: &mut AlignedBuffer) -> Result<()> {
         let (shape, vertices) = (self.index.facts().shape(), self.index.facts().vertices);
         let number = shape.page_of(vertex);
@@ -164,7 +165,7 @@ impl<'a> Sample<'a> {
         Ok(())
     }
 
-    /// Draws vectors of a source at random.
+    /// Samples vectors of a source.
     ///
     /// # Errors
     /// If vectors cannot be read or do not match the type of the index, or if memory does not suffice.
@@ -188,10 +189,10 @@ impl<'a> Sample<'a> {
         Ok(Self { context, index, admitted, vectors, stored, own: Vec::new(), _memory: memory })
     }
 
-    /// Draws some of the calibration queries or, if there are none, rows of the index.
+    /// Samples some of the calibration queries or, if there are none, rows of the index.
     ///
     /// # Errors
-    /// As [`Self::of_rows`] and [`Self::of_queries`].
+    /// The errors of [`Self::of_rows`] and [`Self::of_queries`].
     pub(super) fn draw(
         context: &'a Context,
         index: &'a Index,
@@ -210,7 +211,7 @@ impl<'a> Sample<'a> {
         self.stored.len() / self.vectors.bytes()
     }
 
-    /// Returns the number of hits of each query that looks for `k`. A row does not find itself.
+    /// Returns the number of true hits of each query for `k` hits. A row is not a hit of itself.
     pub(super) fn hits_of_query(&self, k: u64) -> u32 {
         let all = self.admitted.map_or(self.index.facts().rows, FilteredVertices::rows);
         k.min(all.saturating_sub((!self.own.is_empty()).into())) as u32
@@ -221,7 +222,7 @@ impl<'a> Sample<'a> {
         self.len() as u64 * query_bytes::<T>(self.index.facts(), self.vectors, k)
     }
 
-    /// Divides the queries into parts with hits that fit into memory.
+    /// Divides the queries into parts such that the hits of a part fit in memory.
     pub(super) fn parts<T: Coordinate>(&self, k: u64) -> impl Iterator<Item = Range<usize>> + use<T> {
         let of_query = query_bytes::<T>(self.index.facts(), self.vectors, k);
         let at_once = (self.context.budget().free() / 4 / of_query).clamp(1, QUERIES_MAX) as usize;
@@ -239,14 +240,14 @@ impl<'a> Sample<'a> {
         Ok((Members::new(self.context.kernel, space, stored), memory))
     }
 
-    /// Returns the vertex that the walk of a query ignores: its own, if no other row has its vector. A query that is a
-    /// row then behaves like one that is not in the index.
+    /// Returns the vertex that the walk of a query ignores. If the query is a row and no other row has an equal vector,
+    /// that is its own vertex. The query then behaves like one that is not in the index.
     pub(super) fn hidden(&self, query: usize) -> Option<u32> {
         self.own.get(query).filter(|own| own.alone).map(|own| own.vertex)
     }
 
-    /// Returns whether walks find each of the recorded hits of all queries, in the order of these. Each query takes the
-    /// memory of `k` hits. Adds the reads to `reads`.
+    /// Runs the walks of all queries. Returns a flag for each recorded hit, query by query: whether the walk finds the
+    /// hit. Memory for `k` hits is reserved per query. Adds the reads to `reads`.
     ///
     /// # Errors
     /// If pages cannot be read, if memory does not suffice, or if the work is cancelled.
@@ -291,7 +292,7 @@ impl<'a> Sample<'a> {
         hits
     }
 
-    /// Finds the rows within a threshold of each query, and returns the reads.
+    /// Finds the rows within a threshold of each query. Returns them with the reads.
     ///
     /// # Errors
     /// If pages cannot be read, if memory does not suffice, or if the work is cancelled.
@@ -314,7 +315,7 @@ impl<'a> Sample<'a> {
                         let query = part.start + member as usize;
                         let hits = self.without_own(query, hits);
                         truth.counts.push(hits.len() as u64);
-                        // Each query draws its recorded hits independently of the others.
+                        // Each query selects its recorded hits by a seed of its own.
                         let entries = noted(hits.iter().map(|hit| hit.place.0).collect(), seed ^ query as u64);
                         vertices.clear();
                         vertices.extend(entries.iter().map(|&entry| index.vertex_of(entry)));
@@ -338,7 +339,7 @@ impl<'a> Sample<'a> {
         PageScan { context, index, queries, wanted, admitted, purpose: PURPOSE, phase: "calibrate" }
     }
 
-    /// Returns the entries of the recorded true hits of each query, and the reads.
+    /// Finds the `k` true hits of each query. Returns the entries of the recorded ones with the reads.
     ///
     /// # Errors
     /// If pages cannot be read, if memory does not suffice, or if the work is cancelled.
@@ -347,7 +348,7 @@ impl<'a> Sample<'a> {
         let wanted = self.hits_of_query(k) as usize;
         for part in self.parts::<T>(k) {
             let (members, _memory) = self.members::<T>(part.clone(), k)?;
-            // One more, since the query may find its own row.
+            // One hit more is found, since a query may find its own row.
             let whole = self.whole(&members, QueryTarget::Nearest(wanted as u64 + 1));
             let found = whole.search(0..part.len() as u32, |query| self.hidden(part.start + query as usize))?;
             let (found, reads) = found.expect("the buffer has room for all hits");
@@ -366,14 +367,16 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// True hits within a threshold of drawn queries.
+/// True hits of sampled queries within a threshold.
 pub(super) struct Truth {
     /// Number of hits of each query.
     pub(super) counts: Vec<u64>,
-    /// End of each query's recorded hits: all of them, or [`NOTED`] drawn at random.
+    /// End of the recorded hits of each query in `entries`. If a query has more than [`NOTED`] hits, a sample is
+    /// recorded.
     ends: Vec<usize>,
-    /// Entries of the recorded hits, and their distances by codes.
+    /// Entries of the recorded hits, query by query.
     pub(super) entries: Vec<u32>,
+    /// Distance by codes of each recorded hit.
     codes: Vec<f32>,
 }
 
@@ -384,15 +387,16 @@ impl Truth {
         start..self.ends[query]
     }
 
-    /// Returns the smallest distance by codes within which at least the fraction `share` of the hits is: of all hits
-    /// together, and of the hits of a query on average. Returns `None` if no query has any hits.
+    /// Returns the smallest distance by codes that covers at least the fraction `share` of the hits. It must cover this
+    /// fraction of all hits together, and also the mean over queries of the fraction of their hits. Only queries that
+    /// `takes` accepts are used. Returns `None` if none of them has any hits.
     pub(super) fn reach(&self, share: f64, takes: impl Fn(usize) -> bool) -> Option<f32> {
         let mut hits: Vec<(f32, [f64; 2])> = Vec::new();
         for query in (0..self.counts.len()).filter(|&query| takes(query) && self.counts[query] > 0) {
             let noted = self.noted_of(query);
             let of_query = 1.0 / noted.len() as f64;
-            // The first weight counts each hit once among all, the second counts each query once, however many hits
-            // it has.
+            // With the first weight, all hits count equally. With the second, all queries count equally, no matter how
+            // many hits they have.
             let weights = [self.counts[query] as f64 * of_query, of_query];
             hits.extend(self.codes[noted].iter().map(|&code| (code, weights)));
         }
@@ -401,7 +405,7 @@ impl Truth {
         let mut within = [0.0; 2];
         let enough = hits.iter().find(|(_, of)| {
             within = [within[0] + of[0], within[1] + of[1]];
-            // Sums of fractions are rounded, so a fraction that is reached exactly may seem a little smaller.
+            // The sums are rounded, so a fraction that is reached exactly may seem a little too small.
             within.iter().zip(&all).all(|(within, all)| *within >= share * all * (1.0 - 1e-9))
         });
         enough.or(hits.last()).map(|&(code, _)| code)

@@ -12,9 +12,9 @@ use crate::base::report::Cancel;
 /// Approximate bytes of one read.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Reason why a page cannot be read.
+/// Reason for which a page cannot be used.
 pub(super) enum NoPage {
-    /// The device failed at this page, or at one that was read with it.
+    /// The device failed to read this page or a page that was read with it.
     Device(DeviceError),
     /// The page is damaged.
     Changed,
@@ -40,8 +40,8 @@ impl Scan {
         ((PIECE_BYTES / shape.bytes()).max(1) * shape.bytes()) as u64
     }
 
-    /// Passes pages of a file to `take` in order, each with its number. If pages cannot be read together, only the
-    /// first of them is passed on, as an error.
+    /// Passes pages of a file to `take` in order, each with its number. Several pages are read at once. If such a read
+    /// fails, only its first page is passed to `take`, with the error.
     ///
     /// # Errors
     /// If `take` fails, or if the work is cancelled.
@@ -58,7 +58,7 @@ impl Scan {
             cancel.check()?;
             let some = together.min((pages.end - first) as usize);
             let bytes = &mut buffer[..some * shape.bytes()];
-            // It is unknown which of the pages failed, so the first one is reported for all.
+            // It is unknown which page of the read failed, so the first one is reported for all of them.
             if let Err(error) = file.read_at(u64::from(first) * shape.bytes() as u64, bytes) {
                 take(first, Err(NoPage::Device(error)))?;
                 continue;
@@ -71,13 +71,14 @@ impl Scan {
     }
 }
 
-/// Reader of an index's pages by vertex. It reads several pages at once, since vertices are mostly requested in order.
+/// Reader of the pages of an index, by vertex. It reads several pages at once, since vertices are mostly requested in
+/// order.
 pub(super) struct Pieces<'a> {
     index: &'a Index,
     buffer: AlignedBuffer,
     /// Pages in the buffer.
     held: Range<u32>,
-    /// Exclusive bound on the pages to read.
+    /// End of the pages to read, exclusive.
     end: u32,
 }
 
@@ -97,7 +98,7 @@ impl<'a> Pieces<'a> {
         Self { index, buffer, held: 0..0, end: index.facts().shape().pages(index.facts().vertices) as u32 }
     }
 
-    /// Announces that no vertex after `last` will be requested next.
+    /// Announces that vertices after `last` will not be requested soon, so that their pages are not read in advance.
     pub(super) fn until(&mut self, last: u32) {
         self.end = self.index.facts().shape().page_of(last) + 1;
     }
@@ -109,7 +110,7 @@ impl<'a> Pieces<'a> {
         (bytes.min(PIECE_BYTES as u64) / of_page).clamp(1, shape.pages(facts.vertices)) * of_page
     }
 
-    /// Returns the page and slot of a vertex. If the page is not in the buffer, it is read, together with those after
+    /// Returns the page and slot of a vertex. If the page is not in the buffer, reads it and some of the pages after
     /// it.
     fn page(&mut self, vertex: u32) -> Result<(Page<'_>, usize)> {
         let (facts, shape) = (self.index.facts(), self.index.facts().shape());
@@ -117,7 +118,7 @@ impl<'a> Pieces<'a> {
         if !self.held.contains(&number) {
             self.held = 0..0; // a failed read may leave a part of a page in the buffer
             let at_once = self.buffer.len() / shape.bytes();
-            // Pages after the announced end would be read without need.
+            // Pages after the announced end are not needed soon.
             let some = at_once.min(self.end.saturating_sub(number).max(1) as usize);
             self.index.read_pages(number, &mut self.buffer[..some * shape.bytes()])?;
             self.held = number..number + some as u32;
@@ -140,7 +141,7 @@ impl<'a> Pieces<'a> {
     /// Appends the neighbors of a vertex, nearest first.
     ///
     /// # Errors
-    /// Those of [`Self::vector`].
+    /// The errors of [`Self::vector`].
     pub(super) fn neighbors(&mut self, vertex: u32, neighbors: &mut Vec<u32>) -> Result<()> {
         let index = self.index;
         let (page, slot) = self.page(vertex)?;

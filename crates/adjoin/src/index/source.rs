@@ -9,8 +9,8 @@ use crate::base::error::Result;
 use crate::base::row_numbers::RowSet;
 use crate::source::{AttributeTables, IdKind, Ids, SourceInfo, VectorBatch, VectorScan, VectorSource};
 
-/// Rows of an open index in the order of its entries: the first rows of all vertices in the order of the pages, then
-/// the others.
+/// Rows of an open index in the order of their entries: first the first rows of all vertices, in the order of the
+/// pages, then the further rows of vertices.
 #[derive(Clone)]
 pub(crate) struct IndexRows<'a> {
     index: &'a Index,
@@ -48,7 +48,7 @@ impl<'a> IndexRows<'a> {
         Ok(Box::new(columns.excluding(context, deleted)?))
     }
 
-    /// Returns the number of rows in a batch of `batch_bytes` bytes of vectors, and no more of ids.
+    /// Returns the number of rows in a batch. Their vectors have at most `batch_bytes` bytes, and so do their ids.
     fn batch_rows(&self, batch_bytes: u64) -> u64 {
         let of_row = (self.info.vectors.bytes() as u64).max(self.id_bytes().unwrap_or(0));
         // At least one row, since a scan would end at a batch without rows.
@@ -79,12 +79,12 @@ impl VectorSource for IndexRows<'_> {
     }
 }
 
-/// A scan of an index.
+/// A scan of the rows of an index.
 struct RowScan<'a> {
     rows: IndexRows<'a>,
     batch_rows: usize,
     pages: Pieces<'a>,
-    /// First entry that has not been considered.
+    /// First entry that was not yet visited.
     entry: u32,
     next_row: u64,
 }
@@ -99,7 +99,7 @@ impl RowScan<'_> {
         next
     }
 
-    /// Looks up the ids of entries, a part at a time.
+    /// Looks up the ids of entries. Reads some of them at a time to limit memory.
     fn ids_of(&self, entries: &[u32]) -> Result<Ids> {
         let index = self.rows.index;
         let kind = index.facts().ids;

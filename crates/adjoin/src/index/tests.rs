@@ -1,4 +1,4 @@
-//! Checks that a search of an index with changes finds the right rows among the remaining and the additional ones. Also
+//! Checks that a search of an index with changes finds the right rows among the remaining and the unmerged rows. Also
 //! checks that an index returns its rows.
 
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use crate::source::{IdKind, Ids, SourceInfo, TextIds, VectorBatch, VectorScan, V
 use crate::sql::Condition;
 use crate::store::{self, BuildOptions, Store};
 
-/// Vectors in memory, as numbers and as stored.
+/// Vectors in memory, as numbers and as stored bytes.
 pub(super) struct Set {
     info: SourceInfo,
     values: Vec<f64>,
@@ -41,7 +41,7 @@ impl Set {
         Self { info, stored: values.iter().flat_map(bytes).collect(), values, ids }
     }
 
-    /// Draws rows from a few vectors, so that many are equal, with numbers from `first_id` as ids.
+    /// Samples rows from a few vectors, so that many rows are equal. Ids are consecutive numbers from `first_id`.
     pub(super) fn drawn(vectors: VectorType, rows: usize, first_id: i64, seed: u64) -> Self {
         // A fixed seed for the vectors, so that sets with different seeds have equal vectors.
         let (mut few, mut random) = (Random::new(9, "vectors"), Random::new(seed, "rows"));
@@ -51,7 +51,7 @@ impl Set {
         Self::new(vectors, values, Ids::Int64((0..rows as i64).map(|row| first_id + 3 * row).collect()))
     }
 
-    /// Draws rows of which hardly any two are equal.
+    /// Creates random rows, of which hardly any two are equal.
     pub(super) fn spread(vectors: VectorType, rows: usize, seed: u64) -> Self {
         let mut random = Random::new(seed, "spread");
         Self::new(vectors, (0..rows * vectors.dimensions).map(|_| value(vectors, &mut random)).collect(), Ids::None)
@@ -136,7 +136,7 @@ impl VectorScan for Once {
     }
 }
 
-/// Additional rows that are compared one by one.
+/// Unmerged rows that are compared one by one.
 struct Compared<'a>(&'a Set, Metric);
 
 impl UnmergedRows for Compared<'_> {
@@ -219,7 +219,7 @@ impl Indexed {
         Self { folder, set, metric, index }
     }
 
-    /// Returns a path in its folder.
+    /// Returns a path in the folder of the index.
     pub(super) fn at(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -349,7 +349,7 @@ fn searches_equal_brute_force_with_deleted_and_additional_rows() {
     let cases = [(u8s(4), Metric::L2), (f32s, Metric::Cosine), (f32s, Metric::Ip)];
     for ((vectors, metric), within) in cases.into_iter().zip(within) {
         let indexed = Indexed::new(Set::drawn(vectors, 600, 1, 1), metric);
-        // Without vertices of several rows, the deletes below would show nothing.
+        // If no vertex had several rows, the deletes below would test nothing.
         assert!(indexed.index.facts().vertices < 250 && indexed.index.duplicates.len() > 350);
         let queries = Set::drawn(vectors, 17, 0, 2);
         let additions = [0, 3, 400].map(|rows| Set::drawn(vectors, rows, 1_000_000, 3));
@@ -400,7 +400,7 @@ fn the_calibrated_recall_holds_after_deletes() {
     for share in [0.0, 0.1, 0.5, 0.8] {
         let mut random = Random::new(5, "deletes");
         let gone: Vec<bool> = (0..6_000).map(|_| random.below(1_000) < (share * 1e3) as u64).collect();
-        // Half of it by location.
+        // This deletes half of the rows, by location.
         let is_deleted =
             |row: usize| gone[row] && (row.is_multiple_of(2) || share < 0.4 || indexed.set.vector(row)[0] > -0.5);
         let deleted = &indexed.deleted(&is_deleted);

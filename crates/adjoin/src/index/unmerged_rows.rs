@@ -1,6 +1,6 @@
-//! Searches an index together with changes that are not merged into it. An index on disk never changes: deleted rows
-//! are excluded from its hits (`filtered_vertices.rs`), and inserted rows are searched separately (FreshDiskANN: Singh
-//! et al., 2021).
+//! Searches an index together with changes that are not merged into it. The index on disk does not change until the
+//! merge. Until then, deleted rows are excluded from its hits (`filtered_vertices.rs`), and inserted rows are searched
+//! separately (FreshDiskANN: Singh et al., 2021).
 
 use arrow_array::RecordBatch;
 
@@ -16,26 +16,28 @@ use crate::store::{ColumnGathering, GatheredColumns, ResultColumns};
 /// Changes to an index that are not merged into it.
 #[derive(Clone, Copy)]
 pub(crate) struct CollectionChanges<'a> {
-    /// Deleted entries, out of all entries of the index. First rows of vertices have the numbers of their vertices;
-    /// other rows follow, by vertex.
+    /// Deleted rows of the index, by entry. The entry of a vertex's first row is the number of the vertex. The entries
+    /// of further rows follow, sorted by vertex.
     pub(crate) deleted: &'a RowSet,
     /// Rows that are not in the index.
     pub(crate) unmerged: &'a dyn UnmergedRows,
-    /// The columns of these rows that hits carry, if any.
+    /// The columns of the unmerged rows that hits carry, if any.
     pub(crate) columns: Option<UnmergedColumns<'a>>,
 }
 
 /// Columns of unmerged rows that hits carry.
 #[derive(Clone, Copy)]
 pub(crate) struct UnmergedColumns<'a> {
-    /// Returns the columns of some of the first rows of these numbers, at least of one.
+    /// Returns a table with the columns of the rows with the given numbers. The table may end early, but has at least
+    /// one row.
     pub(crate) first_of: &'a (dyn Fn(&[u32]) -> RecordBatch + Sync),
-    /// Most bytes of a row.
+    /// Largest number of bytes of a row.
     pub(crate) row_bytes_max: u64,
 }
 
 impl UnmergedColumns<'_> {
-    /// Adds rows, by number, to the columns of hits. Returns whether `room` holds them.
+    /// Adds the columns of the rows with the given numbers to `gathering`. Returns `false` if they do not fit in
+    /// `room`.
     pub(crate) fn add_to(self, gathering: &mut ColumnGathering, mut numbers: &[u32], room: &mut IdRoom<'_>) -> bool {
         while !numbers.is_empty() {
             let table = (self.first_of)(numbers);
@@ -53,11 +55,12 @@ pub(crate) trait UnmergedRows: Sync {
     /// Returns the number of rows.
     fn rows(&self) -> u64;
 
-    /// Returns the bytes that [`UnmergedRows::find`] takes on all threads, without its hits.
+    /// Returns the bytes that [`UnmergedRows::find`] needs on all threads, not counting hits.
     fn finding_bytes(&self, context: &Context) -> u64;
 
-    /// Finds the hits of some queries among these rows, each nearest first. `place.0` of a hit is its number among these rows, from 0; `row` is that number plus
-    /// `first_row`. Returns `None` if memory does not hold the hits of queries without a limit on hits.
+    /// Finds the hits of each query among these rows, nearest first. In a hit, `place.0` is the number of the row among
+    /// these rows, from 0, and `row` is this number plus `first_row`. Returns `None` if memory does not hold the hits,
+    /// which can happen only if the number of hits has no limit.
     ///
     /// # Errors
     /// If memory does not suffice, or if the work is cancelled.
@@ -69,11 +72,11 @@ pub(crate) trait UnmergedRows: Sync {
         first_row: u64,
     ) -> Result<Option<Vec<Vec<Hit>>>>;
 
-    /// Appends the id of a row to ids of the same kind if there is room for it. Returns whether there is.
+    /// Appends the id of a row to `ids`, which are of its kind. Returns `false` if the id does not fit in `room`.
     fn append_id(&self, number: u32, ids: &mut Ids, room: &mut IdRoom<'_>) -> bool;
 }
 
-/// Value of `place.1` in hits outside the index. Hits in the index have 0.
+/// Value of `place.1` in hits that are unmerged rows. It is 0 in hits that are rows of the index.
 const UNMERGED: u32 = 1;
 
 /// Target of a search, and the changes since the index was built.
@@ -89,12 +92,12 @@ impl ChangedTarget<'_> {
         facts.rows + self.changes.map_or(0, |changes| changes.unmerged.rows())
     }
 
-    /// Returns the memory, beyond that reserved with a query, with which it is answered even if it finds every row.
+    /// Returns the bytes that a query needs in addition to its own reservation if all rows are hits.
     pub(super) fn all_hits_bytes(self, facts: &IndexManifest) -> u64 {
         self.wanted.all_hits_bytes(self.rows(facts))
     }
 
-    /// Returns the bytes of a query's hits outside the index that are reserved with it.
+    /// Returns the bytes to reserve for the hits of a query among unmerged rows.
     pub(super) fn bytes_of_hits(self) -> u64 {
         let rows = self.changes.map_or(0, |changes| changes.unmerged.rows());
         match self.wanted.among(rows) {
@@ -103,16 +106,16 @@ impl ChangedTarget<'_> {
         }
     }
 
-    /// Returns the bytes for finding hits outside the index.
+    /// Returns the bytes for finding hits among unmerged rows.
     pub(super) fn finding_bytes(self, context: &Context) -> u64 {
         self.changes.map_or(0, |changes| changes.unmerged.finding_bytes(context))
     }
 
-    /// Adds the hits outside the index to those in it, and keeps the nearest of both. Returns `None` if memory does not
-    /// hold them.
+    /// Adds the hits among unmerged rows to `found`, the hits in the index, and keeps the nearest of both. Returns
+    /// `None` if memory does not hold the hits.
     ///
     /// # Errors
-    /// Those of [`UnmergedRows::find`].
+    /// The errors of [`UnmergedRows::find`].
     pub(super) fn add_unmerged(
         self,
         context: &Context,
@@ -124,12 +127,13 @@ impl ChangedTarget<'_> {
         else {
             return Ok(Some(found));
         };
-        // The hits in the index are held while the other rows are searched.
+        // The hits in the index are held while the unmerged rows are searched.
         let held = self.wanted.held_bytes(found.iter().map(|hits| hits.len() as u64).sum());
         let Ok(_held) = context.budget().reserve(held) else { return Ok(None) };
-        // Memory for hits is reserved by K, and there are no more hits than rows.
+        // Memory is reserved for K hits. There are no more hits than unmerged rows, so K is limited to their number.
         let wanted = self.wanted.among(unmerged.rows());
-        // Numbered after the rows of the index, so that of equally near hits those in the index are first.
+        // Unmerged rows are numbered after the rows of the index. If two hits are equally near, the one in the index is
+        // first.
         let Some(more) = unmerged.find(context, queries, wanted, index.facts().source_rows)? else { return Ok(None) };
         for (hits, more) in found.iter_mut().zip(more) {
             hits.extend(more.into_iter().map(|hit| Hit { place: (hit.place.0, UNMERGED), ..hit }));
@@ -139,7 +143,7 @@ impl ChangedTarget<'_> {
         Ok(Some(found))
     }
 
-    /// Reads the columns of the hits at some places. Returns `None` if they do not fit into `room`.
+    /// Reads the columns of hits by their places. Returns `None` if they do not fit in `room`.
     ///
     /// # Errors
     /// If the columns of the index cannot be read, or are damaged.
@@ -150,7 +154,7 @@ impl ChangedTarget<'_> {
         places: &[(u32, u32)],
         room: &mut IdRoom<'_>,
     ) -> Result<Option<GatheredColumns>> {
-        // Unmerged rows follow all entries, of which there are less than 2^32.
+        // The keys of unmerged rows follow those of all entries, which are less than 2^32.
         let key = |&(number, whose): &(u32, u32)| u64::from(whose) << 32 | u64::from(number);
         let mut gathering = ColumnGathering::new(places.iter().map(key).collect());
         let keys = gathering.distinct();
@@ -164,7 +168,7 @@ impl ChangedTarget<'_> {
         Ok(fits.then(|| gathering.finish()))
     }
 
-    /// Looks up the ids of the hits at some places. Returns `None` if they do not fit into `room`.
+    /// Looks up the ids of hits by their places. Returns `None` if they do not fit in `room`.
     ///
     /// # Errors
     /// If the ids of the index cannot be read, or are damaged.

@@ -1,4 +1,4 @@
-//! Verifies an index: that every byte is as written, and that every vertex of the graph is reachable.
+//! Verifies that every byte of an index is as it was written, and that every vertex of its graph is reachable.
 
 use std::fmt;
 use std::path::Path;
@@ -15,21 +15,21 @@ use crate::base::row_numbers::RowSet;
 use crate::store::{CHECKING_BYTES, Role, is_ours};
 
 const PURPOSE: &str = "verifying";
-/// Largest number of damages listed. Further ones are counted only.
+/// Largest number of damages that are listed. Further damages are only counted.
 const LISTED_MAX: usize = 1_000;
 
 /// A damaged part of an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexDamage {
-    /// Name of the file in the index's folder; `None` if opening the index failed.
+    /// Name of the damaged file. `None` if opening the index failed, or if the damage is not in a single file.
     pub file: Option<String>,
-    /// Page of the file.
+    /// Number of the damaged page, if the damage is in a page.
     pub page: Option<u32>,
     /// Description of the damage.
     pub fault: String,
 }
 
-/// Prints one line, since names come from the manifest.
+/// Prints a single line, even if a file name from the manifest has line breaks.
 impl fmt::Display for IndexDamage {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let file = self.file.as_ref().map_or(String::new(), |file| format!("{file}: "));
@@ -43,16 +43,16 @@ impl fmt::Display for IndexDamage {
 pub struct IndexVerifyReport {
     /// Number of pages checked.
     pub pages: u64,
-    /// Bytes read of pages and ids.
+    /// Bytes read of pages, ids and columns.
     pub bytes_read: u64,
     /// Damages, at most a thousand.
     pub damages: Vec<IndexDamage>,
     /// Total number of damages.
     pub damage_count: u64,
-    /// Files left in the folder by builds that did not finish, at most a thousand. They are harmless.
+    /// Files that builds which did not finish left in the folder, at most a thousand. They are harmless.
     pub leftovers: Vec<String>,
-    /// Other files and folders that the manifest does not name, at most a thousand. They were created by something
-    /// else.
+    /// Other files and folders that the manifest does not name, at most a thousand. Other programs or users created
+    /// them.
     pub strangers: Vec<String>,
 }
 
@@ -71,15 +71,15 @@ impl IndexVerifyReport {
 }
 
 impl Index {
-    /// Reads every file of an index and checks checksums, degrees, neighbors, that each row exists once, and that each
-    /// vertex is reachable. Needs a few bits per row, and reads the pages several times.
+    /// Reads every file of an index. Checks checksums, degrees and neighbors. Also checks that each row exists once and
+    /// that each vertex is reachable. Reads the pages several times, and needs a few bits of memory per row.
     ///
     /// # Errors
     /// If there is no index, if it has a newer version, if memory does not suffice, or if the caller cancels. Damage is not
     /// an error; it is in the report.
     pub fn verify(context: &Context, folder: &Path) -> Result<IndexVerifyReport> {
         let mut report = IndexVerifyReport::default();
-        // A manifest that cannot be read is what opening the index reports.
+        // If the manifest cannot be read, opening the index below reports that.
         let context = match IndexManifest::read(context, folder) {
             Ok(facts) => &context.naming_at_least(verifying_bytes(&facts)),
             Err(_) => context,
@@ -93,13 +93,13 @@ impl Index {
     }
 }
 
-/// Returns the bytes that verifying an index takes.
+/// Returns the bytes that verifying an index takes, including the open index.
 pub(crate) fn verifying_bytes(facts: &IndexManifest) -> u64 {
     let of_columns = if facts.files.get(Role::Attributes).is_some() { CHECKING_BYTES } else { 0 };
     Index::memory_bytes(facts) + working_bytes(facts) + of_columns
 }
 
-/// Bytes of the pages and the sets of rows.
+/// Returns the bytes of the page buffers and of the sets of rows and vertices.
 fn working_bytes(facts: &IndexManifest) -> u64 {
     let sets = RowSet::memory_bytes(facts.source_rows) + 2 * RowSet::memory_bytes(facts.vertices.into());
     2 * Scan::memory_bytes(facts.shape()) + sets
@@ -127,7 +127,7 @@ impl<'a> Check<'a> {
         self.ids();
         self.attributes()?;
         self.pages()?;
-        // With damaged pages, reachability is undefined.
+        // If pages are damaged, it is unknown which vertices are reachable.
         if self.report.is_sound() { self.reach() } else { Ok(()) }
     }
 
@@ -185,7 +185,7 @@ impl<'a> Check<'a> {
         let facts = self.index.facts();
         let mut rows = RowSet::new(facts.source_rows);
         self.context.progress.begin("verify", "pages", self.shape.pages(self.vertices));
-        // Further rows are inserted into the set first, so that a page that repeats one is reported.
+        // Further rows are inserted into the set first, so that a page with one of these rows is reported.
         for row in self.index.duplicates.rows() {
             if *row < facts.source_rows {
                 rows.insert(*row);
@@ -214,14 +214,14 @@ impl<'a> Check<'a> {
                 }
             }
         })?;
-        // A number of rows that differs is an error of its own only if no other damage explains it.
+        // A wrong number of rows is reported only if no other damage explains it.
         if rows.len() != facts.rows && self.report.is_sound() {
             self.report.add(None, None, format!("{} rows are there instead of {}", rows.len(), facts.rows));
         }
         Ok(())
     }
 
-    /// Follows edges from the entry point, in passes over the pages until one reaches no new vertex.
+    /// Follows edges from the entry point. Repeats passes over the pages until a pass reaches no new vertex.
     fn reach(&mut self) -> Result<()> {
         let all = u64::from(self.vertices);
         let (mut reached, mut followed) = (RowSet::new(all), RowSet::new(all));
@@ -248,7 +248,7 @@ impl<'a> Check<'a> {
         Ok(())
     }
 
-    /// Passes all valid pages to `take`, and reports the others as damages.
+    /// Passes all valid pages to `take`. Reports the other pages as damages.
     fn each_page(&mut self, take: &mut dyn FnMut(u32, Page<'_>, &mut IndexVerifyReport)) -> Result<()> {
         let (name, pages, bytes) = (self.name(Role::Pages), self.shape.pages(self.vertices) as u32, self.shape.bytes());
         let Self { context, index, report, scan, .. } = self;

@@ -1,8 +1,9 @@
 //! Block search (Starling, Algorithm 2): the walk of one query over the pages of an index.
 //!
-//! A walk keeps the nearest vertices that it has seen, by codes, and visits the page of the nearest one that is not
-//! expanded. All vertices of a page are compared exactly and become candidates. Those that are near enough to be kept
-//! are expanded at once, so that no page is needed twice. A walk depends on nothing but the index and the query.
+//! A walk keeps a list of the nearest vertices that it has seen, with distances that are estimated by codes. In each
+//! step it visits the page of the nearest vertex in the list that is not expanded. It compares all vertices of the page
+//! with the query exactly, and offers them to the list. All vertices of the page that the list keeps are expanded at
+//! once, so that no page is needed twice. The hits depend only on the index, the query and the parameters of the walk.
 
 use std::ops::{AddAssign, Range};
 
@@ -22,19 +23,20 @@ use crate::load::{Decider, Members};
 use crate::quantize::Table;
 use crate::query::QueryTarget;
 
-/// Version of the walks. A change of their hits needs a new number, so that a calibration of earlier walks is not used
-/// for them.
+/// Version of the walks. It must be increased if a change affects the hits, so that calibrations by older walks are not
+/// used.
 pub(super) const WALKS: u32 = 1;
 
 /// Number of vertices whose distances by codes are computed at once.
 const SEEN_TOGETHER: usize = 256;
 
-/// A vertex that was seen.
+/// A vertex that a walk has seen.
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
+    /// Distance to the query, estimated by codes.
     distance: f32,
     vertex: u32,
-    /// Whether its neighbors were seen.
+    /// Whether the neighbors of the vertex were offered to the list.
     expanded: bool,
 }
 
@@ -48,30 +50,30 @@ impl Candidate {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct WalkAim {
     pub(super) wanted: QueryTarget,
-    /// Number of candidates that a walk keeps.
+    /// Number of candidates that a walk keeps, not counting vertices that cannot be hits.
     pub(super) list: usize,
-    /// Distance by codes up to which vertices are visited, in addition to the list.
+    /// Vertices with a distance by codes of at most this are visited even if the list does not keep them.
     pub(super) reach: f32,
-    /// Approximate number of candidates held, including nearer ones that cannot be hits.
+    /// Approximate length of the list, including vertices that cannot be hits.
     pub(super) held: usize,
-    /// Whether the candidates are the nearest, by codes, of all vertices that can be hits. Otherwise they are the
-    /// vertices that a walk reaches.
+    /// If `true`, the candidates are the nearest of all vertices that can be hits, as estimated by codes. If `false`,
+    /// they are the nearest of the vertices that the walk reaches.
     pub(super) by_codes: bool,
 }
 
 impl WalkAim {
-    /// Returns the aim of finding the K nearest.
+    /// Returns the aim of walks that find the `k` nearest with a list of `list` candidates.
     pub(super) fn nearest(k: usize, list: usize) -> Self {
         Self { wanted: QueryTarget::Nearest(k as u64), list, reach: f32::NEG_INFINITY, held: list, by_codes: false }
     }
 
-    /// Returns the aim of finding all rows within a threshold.
+    /// Returns the aim of walks that find all rows within a threshold.
     pub(super) fn within(predicate: Predicate, list: usize, reach: f32) -> Self {
         Self { wanted: QueryTarget::Within(predicate), list, reach, held: list, by_codes: false }
     }
 }
 
-/// The index and parameters that walks share.
+/// The index, and the parameters that all walks share.
 pub(super) struct WalkedIndex<'a, T: Coordinate> {
     pub(super) kernel: Kernel,
     pub(super) index: &'a Index,
@@ -89,7 +91,7 @@ impl<T: Coordinate> WalkedIndex<'_, T> {
         self.admitted.is_none_or(|admitted| admitted.vertices().contains(vertex))
     }
 
-    /// Returns the smallest row of a vertex that can be a hit. `first` is its first row.
+    /// Returns the number of the first row of `vertex` that can be a hit. `first` is the number of its first row.
     fn row_of(&self, vertex: u32, first: u64) -> u64 {
         self.admitted.map_or(first, |admitted| admitted.row_of(self.index, vertex, first))
     }
@@ -100,8 +102,9 @@ impl<T: Coordinate> WalkedIndex<'_, T> {
 pub(super) struct WalkCounts {
     pub(super) reads: u64,
     pub(super) distances: u64,
-    /// Number of vertices on the pages that were needed, and how many of them were expanded.
+    /// Number of vertices on the pages that the walk needed.
     pub(super) on_pages: u64,
+    /// Number of these vertices that were expanded.
     pub(super) led_on: u64,
 }
 
@@ -114,29 +117,30 @@ impl AddAssign for WalkCounts {
     }
 }
 
-/// The walk of a query, with its memory. It is created once and reused for any number of queries.
+/// The walk of a query, with its buffers. It is created once and reused for any number of queries.
 pub(super) struct Walk<T: Coordinate> {
     query: u32,
     /// Vertex that the walk ignores.
     hidden: Option<u32>,
-    /// Candidates, nearest first. `aim.list` of them can be hits; the others cannot, but are nearer than the last of
-    /// these.
+    /// Candidates, nearest first. At most `aim.list` of them can be hits. The others cannot be hits, but are kept to be
+    /// expanded. Once the list is full, its last candidate can be a hit.
     list: Vec<Candidate>,
     /// Number of candidates in the list that can be hits.
     kept: usize,
-    /// Vertices within reach that are not in the list.
+    /// Vertices within `aim.reach` that the list does not keep.
     beyond: Vec<u32>,
     seen: SeenVertices,
-    /// Pages that were taken. Recorded only for a walk with a reach.
+    /// Pages that were processed. Recorded only if `aim.reach` is set.
     taken: SeenVertices,
     table: Table,
     nearest: Nearest,
     navigation: GreedySearch<T>,
-    /// New vertices, and their distances by codes.
+    /// Vertices to be offered to the list.
     new: Vec<u32>,
     distances: Vec<f32>,
-    /// Vertices of a page with their exact nearness, and the ones to expand.
+    /// Vertices of the current page with their exact nearness.
     on_page: Vec<(f64, u32)>,
+    /// Vertices of the current page to expand.
     leading: Vec<u32>,
     pub(super) counts: WalkCounts,
 }
@@ -181,7 +185,7 @@ impl<T: Coordinate> Walk<T> {
         let row = queries.panel.row(query as usize);
         searched.index.quantizer.fill_table(searched.kernel, row, &mut self.table);
         self.new.clear();
-        // A vertex that counts as seen is never added to the list.
+        // Vertices that were seen are never added to the list.
         if let Some(vertex) = hidden {
             self.seen.insert(vertex);
         }
@@ -191,12 +195,13 @@ impl<T: Coordinate> Walk<T> {
         if searched.strategy.entry == Entry::Navigation {
             self.counts.distances = searched.navigator.enter(&mut self.navigation, row, &mut self.new);
         }
-        // All vertices are reachable from this entry, unlike from a sample, so a list of all vertices misses none.
+        // All vertices are reachable from this entry, but not always from the vertices of the navigation graph. With
+        // this entry, a walk whose list has room for all vertices misses none.
         self.new.push(searched.index.facts().entry);
         self.see(searched);
     }
 
-    /// Adds the nearest of all vertices that can be hits to the list.
+    /// Offers all vertices that can be hits to the list.
     fn see_all(&mut self, searched: &WalkedIndex<'_, T>, admitted: &FilteredVertices) {
         let hidden = self.hidden;
         let mut vertices = admitted.vertices().iter().filter(|&vertex| hidden != Some(vertex)).peekable();
@@ -206,8 +211,9 @@ impl<T: Coordinate> Walk<T> {
         }
     }
 
-    /// Appends the pages that the walk needs next to `pages`, at most `most`. The first one is certain; the others are
-    /// needed unless an earlier page changes the course of the walk. Appends nothing if the walk has ended.
+    /// Appends the pages that the walk is likely to need next, until `pages` has `most` pages. The first appended page
+    /// is certainly needed. The others are needed unless an earlier page changes the course of the walk. Appends
+    /// nothing if the walk has ended.
     pub(super) fn likely(&mut self, searched: &WalkedIndex<'_, T>, most: usize, pages: &mut Vec<u32>) {
         let Self { list, beyond, taken, .. } = self;
         let page_of = |vertex: u32| searched.shape.page_of(vertex);
@@ -226,9 +232,12 @@ impl<T: Coordinate> Walk<T> {
         }
     }
 
-    /// Processes a page that was read: compares its vertices and adds them to the candidates. Then expands the nearest
-    /// vertices of the page, and all of the page that are in the list. A vertex that the list rejects now would be
-    /// rejected later too, since the farthest distance in the list never grows.
+    /// Processes a page that was read. Compares its vertices with the query and offers them to the list. Then expands
+    /// the nearest vertices of the page (a fraction of `strategy.expanded`), and all vertices of the page that the list
+    /// keeps.
+    ///
+    /// The page is not needed again: a vertex that the list rejects now would also be rejected later, since the
+    /// farthest distance in the list never grows.
     ///
     /// # Errors
     /// If the page has impossible values.
@@ -242,7 +251,7 @@ impl<T: Coordinate> Walk<T> {
         let vertices = searched.shape.vertices(number, searched.index.facts().vertices);
         self.compare(searched, queries, page, vertices.clone());
         self.new.clear();
-        // By codes, the list is complete before the first page is read.
+        // If candidates are chosen by codes, the list is complete before the first page is read.
         if !searched.aim.by_codes {
             self.new.extend(vertices.clone());
             self.see(searched);
@@ -273,7 +282,7 @@ impl<T: Coordinate> Walk<T> {
         Ok(())
     }
 
-    /// Marks all vertices of a page that are within reach for expansion.
+    /// Adds all vertices of a page that are within `aim.reach` to the vertices to expand.
     fn lead_within(&mut self, searched: &WalkedIndex<'_, T>, vertices: Range<u32>) {
         let WalkedIndex { kernel, index, aim, .. } = *searched;
         let Self { table, distances, leading, new, .. } = self;
@@ -287,7 +296,8 @@ impl<T: Coordinate> Walk<T> {
         new.clear();
     }
 
-    /// Compares the vertices of a page with the query.
+    /// Compares the vertices of a page with the query. Fills `on_page`, and offers vertices that can be hits to
+    /// `nearest`.
     fn compare(&mut self, searched: &WalkedIndex<'_, T>, queries: &Members<T>, page: Page<'_>, vertices: Range<u32>) {
         let (first, count) = (vertices.start, vertices.len());
         let WalkedIndex { kernel, space, aim, .. } = *searched;
@@ -308,8 +318,8 @@ impl<T: Coordinate> Walk<T> {
             }
             all
         });
-        // The first pass compared without a threshold, to order the vertices for expansion. Hits are decided by the
-        // exact rule of the threshold.
+        // The comparison above has no threshold, since it orders all vertices for expansion. This one decides by the
+        // exact rule of the threshold which vertices are hits.
         if let QueryTarget::Within(within) = aim.wanted {
             let found = (0..count as u32).filter(|member| searched.admits(first + member));
             let decider = Decider { kernel, predicate: within };
@@ -325,7 +335,7 @@ impl<T: Coordinate> Walk<T> {
         self.nearest.len() as u64
     }
 
-    /// Ends the walk and returns its hits, nearest first.
+    /// Ends the walk and returns its hits, nearest first. All rows with the vector of a hit are hits too.
     pub(super) fn end(&mut self, searched: &WalkedIndex<'_, T>) -> Vec<Hit> {
         let nearest = std::mem::replace(&mut self.nearest, Nearest::of(0, searched.space.metric, None));
         let vertices = searched.index.facts().vertices;
@@ -336,7 +346,7 @@ impl<T: Coordinate> Walk<T> {
         }
     }
 
-    /// Adds the neighbors of a vertex to the new vertices.
+    /// Adds the neighbors of the vertex at `slot` of a page to `new`.
     fn expand(&mut self, searched: &WalkedIndex<'_, T>, number: u32, page: Page<'_>, slot: usize) -> Result<()> {
         let WalkedIndex { index, .. } = *searched;
         let vertices = index.facts().vertices;
@@ -345,22 +355,22 @@ impl<T: Coordinate> Walk<T> {
             if neighbor >= vertices {
                 return Err(impossible());
             }
-            // Whether neighbors were seen is checked later, for all of them together. The prefetch hides the cache
-            // miss.
+            // [`Self::see`] checks later, for all neighbors together, which ones were seen. The prefetch hides the
+            // cache miss.
             self.seen.prefetch(neighbor);
             self.new.push(neighbor);
         }
         Ok(())
     }
 
-    /// Adds new vertices to the list if they were not seen before and are near enough. Clears the new vertices.
+    /// Offers the vertices in `new` that were not seen before to the list. Clears `new`.
     fn see(&mut self, searched: &WalkedIndex<'_, T>) {
         let seen = &mut self.seen;
         self.new.retain(|&vertex| seen.insert(vertex));
         self.keep_near(searched);
     }
 
-    /// Adds new vertices to the list if they are near enough. Clears the new vertices.
+    /// Adds the vertices in `new` to the list if they are near enough. Clears `new`.
     fn keep_near(&mut self, searched: &WalkedIndex<'_, T>) {
         let WalkedIndex { kernel, index, aim, .. } = *searched;
         let mut new = std::mem::take(&mut self.new);
@@ -374,7 +384,7 @@ impl<T: Coordinate> Walk<T> {
                 true => self.insert(searched, candidate),
                 false => Some(candidate),
             };
-            // Vertices within reach are visited even if the list has no room for them.
+            // Vertices within reach are visited even if the list does not keep them.
             let is_within = |dropped: &Candidate| !dropped.expanded && dropped.distance <= aim.reach;
             self.beyond.extend(dropped.filter(is_within).map(|dropped| dropped.vertex));
         }
@@ -382,7 +392,7 @@ impl<T: Coordinate> Walk<T> {
         (self.new, self.distances) = (new, distances);
     }
 
-    /// Inserts a candidate. Returns the candidate that is dropped if the list is full.
+    /// Inserts a candidate into the list. If the list is full, returns the candidate that is dropped.
     fn insert(&mut self, searched: &WalkedIndex<'_, T>, candidate: Candidate) -> Option<Candidate> {
         let is_full = self.kept == searched.aim.list;
         if is_full && self.list.last().is_none_or(|last| !candidate.is_before(last)) {
@@ -395,8 +405,8 @@ impl<T: Coordinate> Walk<T> {
             self.kept += usize::from(admitted);
             return None;
         }
-        // The last candidate can be a hit: whenever one is dropped, the ones before it that cannot be hits are dropped
-        // too.
+        // The last candidate of a full list can be a hit. To keep it so, the candidates before the dropped one are
+        // dropped too, up to one that can be a hit.
         let dropped = self.list.pop();
         while self.list.last().is_some_and(|last| !searched.admits(last.vertex)) {
             self.list.pop();
@@ -405,10 +415,10 @@ impl<T: Coordinate> Walk<T> {
     }
 }
 
-/// Set of vertices that a walk has seen: a hash table with open addressing.
+/// Set of vertices, as a hash table with open addressing.
 #[derive(Default)]
 struct SeenVertices {
-    /// One more than the vertex, or 0 for a free place. The length is a power of two.
+    /// Each slot is 0 if it is free, or the number of a vertex plus 1. The length is a power of two.
     table: Vec<u32>,
     count: usize,
 }
@@ -418,8 +428,8 @@ impl SeenVertices {
     /// Spreads numbers over the table (Knuth, TAOCP 3, 6.4).
     const MULTIPLIER: u32 = 0x9e37_79b1;
 
-    /// Removes all vertices and resizes the table for about as many again. It is kept small, so that it stays in the
-    /// processor's cache.
+    /// Removes all vertices. Resizes the table for as many vertices as it had, since the next query is likely to see
+    /// about as many. A small table stays in the processor's cache.
     fn clear(&mut self) {
         let len = Self::len_for(self.count);
         self.table.clear();
@@ -427,7 +437,7 @@ impl SeenVertices {
         self.count = 0;
     }
 
-    /// Returns the length of a table for `count` vertices, with at least a third more places.
+    /// Returns the length of a table for `count` vertices. It has at least a third more slots than vertices.
     fn len_for(count: usize) -> usize {
         (count + count / 3 + 1).next_power_of_two().max(Self::LEAST)
     }
@@ -448,21 +458,21 @@ impl SeenVertices {
         is_new
     }
 
-    /// Prefetches the place of a vertex that will be inserted soon.
+    /// Prefetches the slot of a vertex that will be inserted soon.
     fn prefetch(&self, vertex: u32) {
         if let Some(place) = self.table.get(self.first_place(vertex + 1)) {
             prefetch(std::slice::from_ref(place));
         }
     }
 
-    /// Returns the first place to try for a number. It uses the upper bits of the product, which depend on all bits of
-    /// the number.
+    /// Returns the first slot to try for `number`, a vertex plus 1. It uses the upper bits of the product, since these
+    /// depend on all bits of the number.
     fn first_place(&self, number: u32) -> usize {
         let bits = self.table.len().trailing_zeros();
         (number.wrapping_mul(Self::MULTIPLIER).unbounded_shr(u32::BITS - bits)) as usize
     }
 
-    /// Returns the place of a number, or the free place for it.
+    /// Returns the slot that has `number`, or the free slot in which it belongs.
     fn place(&self, number: u32) -> usize {
         let mask = self.table.len() - 1;
         let mut place = self.first_place(number);

@@ -1,9 +1,9 @@
-//! The numbers that walks go by. Searches use the default; the laboratory hands others to an open index.
+//! Parameters of walks. Searches use the default. The laboratory sets others in an open index.
 
-/// Largest number of queries in flight per thread. Enough to hide the latency of a read, and few enough that their
-/// visited vertices and distance tables stay in the processor's cache.
+/// Largest number of queries in flight per thread. It is large enough to hide the latency of reads, and so small that
+/// the sets of seen vertices and the distance tables of all queries stay in the processor's cache.
 const WALKS: usize = 16;
-/// Number of pages that a lone query requests at once, including the one that it needs.
+/// Number of pages that a query requests at once if few queries are in flight, including the page that it needs.
 const AHEAD: usize = 8;
 /// Fraction of the vertices of a page, nearest first, whose neighbors are examined even if the list has nearer vertices
 /// (Starling's sigma, appendix K).
@@ -17,22 +17,24 @@ pub enum Entry {
     Vertex,
 }
 
-/// How walks proceed. The hits depend on `expanded`, `entry` and `beam` only, the cost on all fields.
+/// Parameters of walks. The hits depend only on `expanded`, `entry` and `beam`. The cost depends on all fields.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct WalkStrategy {
     /// Fraction of the vertices of a page, nearest first, whose neighbors are always examined, 0 to 1.
     pub expanded: f64,
     /// Where walks start.
     pub entry: Entry,
-    /// Pages that are requested and waited for together, as in DiskANN's beam; 1 reads a page at a time.
+    /// Number of pages that a walk requests together and waits for, as in DiskANN's beam. A walk with a beam of 1 waits
+    /// for one page at a time.
     pub beam: usize,
-    /// Queries in flight per thread.
+    /// Largest number of queries in flight per thread.
     pub walks: usize,
-    /// Pages that a query requests at once if few queries are in flight, including the one that it needs.
+    /// Number of pages that a query requests at once if few queries are in flight, including the page that it needs.
     pub ahead: usize,
-    /// Runs queries together that start near each other (NDSearch's dynamic allocating, section VI-B).
+    /// Whether queries that start near each other run at about the same time (NDSearch's dynamic allocating, section
+    /// VI-B).
     pub near_together: bool,
-    /// Shares pages between queries. If `false`, each query reads every page that it needs, and nothing in advance.
+    /// Whether queries share pages. If not, each query reads every page that it needs, and prefetches no pages.
     pub shares: bool,
 }
 
@@ -44,7 +46,7 @@ impl Default for WalkStrategy {
 }
 
 impl WalkStrategy {
-    /// Returns the strategy with pages shared between queries only if `shares` is set too.
+    /// Returns the strategy for a search. Queries share pages only if both the strategy and `shares` allow it.
     pub(super) fn shared_if(self, shares: bool) -> Self {
         Self { shares: self.shares && shares, ..self }
     }

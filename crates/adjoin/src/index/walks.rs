@@ -1,4 +1,4 @@
-//! Walks of many queries: each thread has several in progress, each with a read in flight.
+//! Runs the walks of many queries. Each thread has several walks in progress, and each walk has a read in flight.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,18 +22,18 @@ use crate::execute::{Hit, Nearest};
 use crate::load::Members;
 use crate::query::QueryTarget;
 
-/// Number of reads that a thread keeps in flight if few queries are in progress, by prefetching for each of them.
+/// Number of reads that a thread keeps in flight. If it has fewer walks in progress, each walk also prefetches pages.
 const READS_AT_ONCE: usize = 16;
-/// Number of reads submitted together while a thread has other walks to continue. More would delay the first reads,
-/// fewer would cost more system calls.
+/// Number of reads that a thread submits together while it has other walks to continue. A larger number would delay the
+/// first of these reads; a smaller number would cost more system calls.
 const STARTED_AT_ONCE: u64 = 4;
-/// Number of hits for which a query without a limit on hits reserves memory.
+/// Number of hits for which a query reserves memory if its number of hits has no limit.
 const HITS_EXPECTED: u64 = 1_000;
-/// Number of queries that a thread compares with the navigation graph at once.
+/// Number of queries in a unit of work that finds their entry points in the navigation graph.
 const ENTERED_TOGETHER: usize = 64;
-/// Number of reads of a query that a trace can distinguish.
+/// Number of steps that a trace sets aside for each query. Each read of a query is a step.
 const STEPS_OF_QUERY: u64 = 1 << 20;
-/// Approximate number of pages that a walk reads beyond one per candidate.
+/// Approximate number of pages that a walk reads in addition to one page per candidate.
 const PAGES_BEYOND: u64 = 64;
 
 /// Parameters and resources of the walks of a search.
@@ -53,13 +53,14 @@ pub(super) struct WalkHits {
     pub(super) query: u32,
     pub(super) hits: Vec<Hit>,
     pub(super) counts: WalkCounts,
-    /// Number of pages read for the query, including prefetched ones that it did not need.
+    /// Number of pages read for the query, including prefetched pages that its walk did not need.
     pub(super) pages_read: u64,
     pub(super) latency_ms: f32,
 }
 
 impl<'a, T: Coordinate> Walks<'a, T> {
-    /// Prepares walks, with as many in progress as memory allows. Pages are taken from `cache` if it has them.
+    /// Prepares walks. As many walks are in progress at once as half of the free memory holds, up to the limit of
+    /// `strategy`. Pages in `cache` are not read again.
     pub(super) fn new(
         context: &'a Context,
         index: &'a Index,
@@ -75,8 +76,8 @@ impl<'a, T: Coordinate> Walks<'a, T> {
         Self { context, index, aim, admitted, strategy, at_once, cache, navigator }
     }
 
-    /// Returns the bytes of a walk: the pages that it waits for, its list, the vertices that it has seen, and a table
-    /// of distances.
+    /// Returns the bytes of a walk: the pages that it waits for, the vertices that it has seen, its list, a table of
+    /// distances, and its hits.
     pub(super) fn walk_bytes(facts: &IndexManifest, aim: WalkAim, strategy: WalkStrategy) -> u64 {
         let pages = (aim.held as u64 + PAGES_BEYOND).min(facts.shape().pages(facts.vertices));
         let seen = 4 * 4 * pages * facts.degree as u64;
@@ -84,7 +85,7 @@ impl<'a, T: Coordinate> Walks<'a, T> {
         awaited + seen + 16 * aim.held as u64 + 1_024 * facts.code_bytes as u64 + bytes_of_hits(facts, aim.wanted)
     }
 
-    /// Returns the bytes of a thread with `walks` walks in progress.
+    /// Returns the bytes of a thread that has `walks` walks of `of_walk` bytes each in progress.
     pub(super) fn worker_bytes(facts: &IndexManifest, of_walk: u64, walks: usize) -> u64 {
         walks as u64 * of_walk + (READS_AT_ONCE * facts.shape().bytes()) as u64
     }
@@ -95,9 +96,9 @@ impl<'a, T: Coordinate> Walks<'a, T> {
         self.context.threads as u64 * Self::worker_bytes(facts, of_walk, self.at_once)
     }
 
-    /// Finds the hits of some queries by walks, on all threads, and returns them in the order of the queries. The
-    /// `hidden` vertex of a query is ignored by its walk. Returns `None` if memory does not hold the hits of queries
-    /// without a limit on hits.
+    /// Finds the hits of the queries in `range` by walks on all threads. Returns the hits in the order of the queries,
+    /// or `None` if memory does not hold them, which can happen only if the number of hits has no limit. If `hidden`
+    /// has a vertex for a query, the walk of the query ignores this vertex.
     ///
     /// # Errors
     /// If pages cannot be read, if memory does not suffice, or if the work is cancelled.
@@ -120,7 +121,7 @@ impl<'a, T: Coordinate> Walks<'a, T> {
             full: AtomicBool::new(false),
         };
         let work = |(): &mut (), _: usize| Worker::new(self, queries, hidden, &shared)?.run();
-        // One item per thread: a worker takes queries from the shared order until none is left.
+        // There is one item per thread. The thread's worker takes queries from the shared order until none is left.
         let found = map_items(threads, threads, cancel, || (), work)?;
         if shared.full.into_inner() {
             return Ok(None);
@@ -131,12 +132,12 @@ impl<'a, T: Coordinate> Walks<'a, T> {
         Ok(Some(found))
     }
 
-    /// Returns the order in which queries start. If there are many, queries that start near each other are consecutive,
-    /// since they need the same pages.
+    /// Returns the order in which queries start. If there are many queries, they are sorted by their entry points,
+    /// since queries with nearby entry points need the same pages.
     fn order(&self, queries: &Members<T>, range: Range<u32>) -> Result<Vec<u32>> {
         let Self { context, navigator, strategy, at_once, .. } = self;
         let (first, mut order) = (range.start, range.collect::<Vec<u32>>());
-        // Few queries are all in progress at the same time, so their order does not matter.
+        // If all queries can be in progress at once, their order does not matter.
         if strategy.near_together && order.len() > at_once * context.threads {
             let chunks: Vec<&[u32]> = order.chunks(ENTERED_TOGETHER).collect();
             let state = || (navigator.search(), Vec::new());
@@ -155,7 +156,7 @@ impl<'a, T: Coordinate> Walks<'a, T> {
     }
 }
 
-/// Returns the bytes of the hits of a query that are reserved with it.
+/// Returns the bytes to reserve for the hits of a query.
 pub(super) fn bytes_of_hits(facts: &IndexManifest, wanted: QueryTarget) -> u64 {
     match wanted.among(facts.rows) {
         QueryTarget::Nearest(k) => Nearest::memory_bytes(k),
@@ -165,18 +166,21 @@ pub(super) fn bytes_of_hits(facts: &IndexManifest, wanted: QueryTarget) -> u64 {
 
 /// State shared by the threads of a search.
 struct Shared<'a> {
-    /// Order in which queries start, and the position of the first that has not started.
+    /// Order in which queries start.
     order: &'a [u32],
+    /// Position in `order` of the first query that has not started.
     next: AtomicUsize,
     /// Number of walks that each thread has in progress.
     at_once: usize,
-    /// Number of hits that memory has room for, number of hits held, and whether memory is full.
+    /// Number of hits that fit in memory.
     room: u64,
+    /// Number of hits that all walks hold.
     held: AtomicU64,
+    /// Whether more hits were found than fit in memory. All threads stop then.
     full: AtomicBool,
 }
 
-/// A search thread with walks in progress. Each has a read in flight, or several if there are few walks.
+/// A search thread with its walks in progress. Each walk has a read in flight, or several if there are few walks.
 struct Worker<'a, T: Coordinate> {
     run: &'a Walks<'a, T>,
     queries: &'a Members<T>,
@@ -188,23 +192,25 @@ struct Worker<'a, T: Coordinate> {
     handed: u64,
     in_flight: Vec<InFlight>,
     walks: Vec<UnderWay<T>>,
-    /// Number of walks that have not ended.
+    /// Number of walks in progress.
     under_way: usize,
-    /// Pages that a walk is likely to need. Scratch space.
+    /// Scratch space for the pages that a walk is likely to need.
     likely: Vec<u32>,
+    /// Page buffers to reuse.
     spare: Vec<AlignedBuffer>,
     found: Vec<WalkHits>,
     _memory: Reservation,
 }
 
-/// A page that several walks may use.
+/// Contents of a page, shared by the walks that use it.
 type SharedPage = Arc<AlignedBuffer>;
 
 /// A page being read, and the walks that requested it.
 struct InFlight {
-    /// Number of the read.
+    /// Number of the read, which identifies it in the queue.
     number: u64,
     page: u32,
+    /// Slots of the walks that requested the page.
     asked: Vec<usize>,
 }
 
@@ -214,13 +220,15 @@ struct UnderWay<T: Coordinate> {
     query: u32,
     /// Pages that the walk waits for.
     needed: Vec<u32>,
-    /// These and other pages that the walk is likely to need, with their contents once read.
+    /// Pages that the walk has requested: the needed ones and prefetched ones. Their contents are set once they are
+    /// read.
     asked: Vec<(u32, Option<SharedPage>)>,
     pages_read: u64,
     begun: Stopwatch,
 }
 
 impl<T: Coordinate> UnderWay<T> {
+    /// Returns the position of a page in `asked`, if the walk has requested the page.
     fn has_asked(&self, page: u32) -> Option<usize> {
         self.asked.iter().position(|&(asked, _)| asked == page)
     }
@@ -290,7 +298,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
         Ok(self.found)
     }
 
-    /// Starts the next query. Returns `false` if none is left.
+    /// Starts the next query in a slot. Returns `false` if no query is left.
     fn begin(&mut self, slot: usize) -> bool {
         let place = self.shared.next.fetch_add(1, Ordering::Relaxed);
         let Some(&query) = self.shared.order.get(place) else { return false };
@@ -302,7 +310,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
         true
     }
 
-    /// Continues a walk until it waits for a page. If the walk ends, starts the next query.
+    /// Continues the walk in a slot until it waits for a page. If the walk ends, starts the next query in the slot.
     fn go_on(&mut self, slot: usize) -> Result<()> {
         loop {
             let UnderWay { walk, needed, .. } = &mut self.walks[slot];
@@ -318,7 +326,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
             for k in 0..self.walks[slot].needed.len() {
                 self.ask(slot, self.walks[slot].needed[k])?;
             }
-            // After the requests for needed pages, so that those are read first.
+            // Prefetched pages are requested last, so that needed pages are read first.
             self.look_ahead(slot)?;
             if !self.walks[slot].may_go_on() {
                 return Ok(());
@@ -327,7 +335,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
         }
     }
 
-    /// Passes the arrived pages to the walk that waited for them.
+    /// Passes the needed pages to the walk in a slot, after all of them have arrived.
     fn take(&mut self, slot: usize) -> Result<()> {
         let UnderWay { walk, needed, asked, .. } = &mut self.walks[slot];
         for &number in &*needed {
@@ -349,7 +357,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
     fn end(&mut self, slot: usize) {
         let UnderWay { walk, query, asked, pages_read, begun, .. } = &mut self.walks[slot];
         let hits = walk.end(&self.searched);
-        // Pages that were prefetched and not needed.
+        // The remaining pages were prefetched but not needed.
         self.spare.extend(asked.drain(..).filter_map(|(_, page)| Arc::into_inner(page?)));
         let latency_ms = (begun.seconds() * 1e3) as f32;
         let (query, counts, pages_read) = (*query, walk.counts, *pages_read);
@@ -357,8 +365,8 @@ impl<'a, T: Coordinate> Worker<'a, T> {
         self.under_way -= 1;
     }
 
-    /// Requests a page, unless the walk has requested it already or the page is cached. Walks that need the same page
-    /// share one read.
+    /// Requests a page for the walk in a slot. A page that was already requested or that is cached is not read. If
+    /// several walks need a page, they share one read.
     fn ask(&mut self, slot: usize, page: u32) -> Result<()> {
         if self.walks[slot].has_asked(page).is_some() {
             return Ok(());
@@ -381,7 +389,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
         }
     }
 
-    /// Returns a page if it is cached.
+    /// Returns a copy of a page if it is cached.
     fn held(&mut self, page: u32) -> Option<SharedPage> {
         if !self.run.cache.has(page) {
             return None;
@@ -419,9 +427,10 @@ impl<'a, T: Coordinate> Worker<'a, T> {
         Ok(submit(&mut *self.queue, self.handed, cause, &self.run.index.pages, offset, buffer)?)
     }
 
-    /// Passes a page to the walks that requested it, and continues walks that waited for it. A page that is damaged or
-    /// cannot be read is an error if a walk needs it; walks that only prefetched it request it again if they come to
-    /// need it.
+    /// Passes a page to the walks that requested it, and continues the walks that waited for it.
+    ///
+    /// If the page is damaged or cannot be read, this is an error only if a walk needs the page. Walks that prefetched
+    /// it drop their request. They request the page again once they need it.
     fn arrive(&mut self, Completion { token, result, buffer }: Completion) -> Result<()> {
         let is_this = |in_flight: &InFlight| in_flight.number == token;
         let place = self.in_flight.iter().position(is_this).expect("the page was requested");
@@ -441,7 +450,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
                 self.walks[slot].asked[place].1 = Some(shared.clone());
             }
         }
-        self.spare.extend(Arc::into_inner(shared)); // if the walks that requested it have ended
+        self.spare.extend(Arc::into_inner(shared)); // reuse the buffer if no walk holds it
         for slot in asked {
             if self.walks[slot].needed.contains(&page) && self.walks[slot].may_go_on() {
                 self.take(slot)?;
@@ -457,7 +466,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
     }
 
     /// Prefetches pages that a walk is likely to need next, if too few walks are in progress to keep the device busy.
-    /// This is NDSearch's speculative searching (section VI-B), and does not affect the hits.
+    /// This is the speculative searching of NDSearch (section VI-B). It does not affect the hits.
     fn look_ahead(&mut self, slot: usize) -> Result<()> {
         let waiting = self.shared.order.len().saturating_sub(self.shared.next.load(Ordering::Relaxed));
         let walks = (self.under_way + waiting).clamp(1, self.run.at_once);

@@ -1,11 +1,13 @@
-//! Chooses how far walks must go to find the rows within a threshold with a promised recall.
+//! Chooses the reach and the list of walks that find the rows within a threshold with a promised recall.
 //!
-//! A walk for the K nearest ends with its list, but any number of rows may be within a threshold. So a walk also visits
-//! every vertex with a code within *reach*, wherever it is in the list. The codes of true hits determine the reach: a
-//! code is a rounded vector, and of the hits near the threshold, about half have codes beyond it. The length of the
-//! list, which walks need to arrive near the hits at all, is found by trial, as for the K nearest (`promise.rs`).
+//! A walk for the K nearest ends when its list is expanded, but any number of rows may be within a threshold. Therefore
+//! a walk also visits every vertex that it has seen with a distance by codes of at most *reach*, even if the list does
+//! not keep the vertex. The reach is chosen from the codes of true hits. It is usually larger than the threshold: a
+//! code is a rounded vector, so about half of the hits near the threshold have codes beyond the threshold. Walks also
+//! need a list to get near the hits at all. Its length is found by trial, as for the K nearest (`promise.rs`).
 //!
-//! A few queries are not worth a calibration. They are compared with all pages in one pass, which is exact.
+//! If a search has few queries, a calibration is not worth its cost. The queries are then compared with all pages in
+//! one pass, which is exact.
 
 use super::Index;
 use super::cache::PageCache;
@@ -26,8 +28,8 @@ use crate::truth::{NeighborSample, setting_half};
 /// Shortest and longest list that is tried.
 const SHORTEST: usize = 16;
 pub(super) const LONGEST: usize = 512;
-/// Fraction of the allowed misses that may be due to the reach. The others are due to walks that do not come near the
-/// hits.
+/// Fraction of the allowed misses that may be due to the reach. The other misses may be due to walks that do not get
+/// near the hits.
 const MISSES_OF_REACH: f64 = 0.5;
 /// Purpose of the memory in error messages.
 const PURPOSE: &str = "learning the recall of the index";
@@ -39,7 +41,7 @@ pub(super) struct ThresholdRecall {
     pub(super) recall: f64,
 }
 
-/// Decides how a search reaches a recall for the rows within a threshold.
+/// Chooses the method by which a search reaches a recall for the rows within a threshold.
 ///
 /// # Errors
 /// If the calibration queries or the index cannot be read, or if the budget is too small.
@@ -55,15 +57,15 @@ pub(super) fn decide<T: Coordinate>(
     let ThresholdRecall { predicate, recall } = target;
     let whole = |reads| SearchPlan::whole(recall, reads);
     let facts = index.facts();
-    // A calibration would compare at least as many queries with all pages. In a small index, the longest list would
-    // hold all vertices.
+    // A calibration would compare at least as many queries with all pages as the search has. In a small index, the
+    // longest list would hold all vertices.
     if queries.info().rows <= drawn(index, calibrate_with) || facts.vertices as usize <= LONGEST {
         return Ok(whole(None));
     }
     let calibration_queries = calibrate_with.map(|source| SourceQueries { source, space: facts.space() });
     let least = learning_bytes::<T>(context, facts, calibrate_with, NOTED as u64, LONGEST);
     let longest_walk = SearchMethod::Walk(WalkAim::within(predicate, LONGEST, 0.0));
-    // The search itself must fit too: a budget that is too small for it is refused before the calibration.
+    // The search must fit in the budget too. Otherwise it is refused before the calibration, not after it.
     let after = running(longest_walk).max(running(SearchMethod::PageScan));
     let context = &context.for_run(least.max(after), PURPOSE)?;
     let sample = Sample::draw(context, index, admitted, calibration_queries, options.seed, &[])?;
@@ -81,13 +83,13 @@ pub(super) fn decide<T: Coordinate>(
     ))
 }
 
-/// Queries with known true hits, and the results of trials with them.
+/// Search for a sufficient list, by walks of sampled queries with known true hits.
 struct Tried<'a> {
     context: &'a Context,
     index: &'a Index,
     sample: Sample<'a>,
     truth: Truth,
-    /// Which of the queries choose the list. The others measure the recall that it reaches.
+    /// Whether each query is used to choose the list. The other queries measure the recall that the list reaches.
     sets: Vec<bool>,
     target: ThresholdRecall,
     options: &'a SearchOptions,
@@ -95,12 +97,14 @@ struct Tried<'a> {
 }
 
 impl Tried<'_> {
-    /// Returns the shortest list that supports the promise, and the recall that it reaches.
+    /// Returns the aim with the shortest list that supports the promise, and the recall that it reaches. Returns `None`
+    /// if no list does.
     fn first_that_supports<T: Coordinate>(&mut self) -> Result<Option<(WalkAim, Reached)>> {
         let (ThresholdRecall { predicate, recall }, seed) = (self.target, self.options.seed);
         let reach = self.truth.reach(1.0 - (1.0 - recall) * MISSES_OF_REACH, |query| self.sets[query]);
         let Some(reach) = reach else { return Ok(None) };
-        // If even finding all hits would not support the promise, since too few queries have any, no walk is tried.
+        // If too few queries have any hits, even finding all of them does not support the promise. No walk is tried
+        // then.
         let all = vec![true; self.truth.entries.len()];
         if self.of(&all, |query| self.sets[query]).calibrate(recall, seed).is_none() {
             return Ok(None);
@@ -113,7 +117,7 @@ impl Tried<'_> {
             if self.of(&found, |query| self.sets[query]).calibrate(recall, seed).is_some() {
                 let aside = self.of(&found, |query| !self.sets[query]);
                 let (at_k, p5) = (aside.recalls(0.0, seed).per_vector, aside.fifth_percentile(0.0));
-                // The other half must confirm the recall: the printed bound is the one that was promised.
+                // The other half of the queries must confirm the recall, since the bound that they give is reported.
                 if at_k.low >= recall {
                     let queries = self.truth.counts.len() as u64;
                     return Ok(Some((aim, Reached { at_k, p5, queries, of_inserted: false })));
@@ -123,7 +127,7 @@ impl Tried<'_> {
         Ok(None)
     }
 
-    /// Returns the sample of some queries: a hit that walks found has threshold 0, any other has infinity.
+    /// Returns the sample of some queries. A recorded hit has threshold 0 if walks found it, and infinity if not.
     fn of(&self, found: &[bool], takes: impl Fn(usize) -> bool) -> NeighborSample {
         let mut sample = NeighborSample::default();
         for (query, &count) in self.truth.counts.iter().enumerate().filter(|&(query, _)| takes(query)) {
@@ -137,7 +141,7 @@ impl Tried<'_> {
         sample
     }
 
-    /// Returns whether walks find each of the recorded hits.
+    /// Returns a flag for each recorded hit: whether walks find it.
     fn walk<T: Coordinate>(&mut self, aim: WalkAim, cache: &mut Option<PageCache>) -> Result<Vec<bool>> {
         let Self { context, index, sample, truth, options, reads, .. } = self;
         let strategy = index.strategy.shared_if(options.shares_pages);

@@ -1,10 +1,10 @@
-//! Chunks of dimensions; each chunk has one byte of a code.
+//! Divides dimensions into chunks. Each chunk has one byte of a code.
 
 use std::ops::Range;
 
 use adjoin_kernels::Panel;
 
-/// Dimensions split as evenly as possible into ranges.
+/// Division of dimensions into ranges that are as equal as possible.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Chunks {
     pub(super) count: usize,
@@ -17,7 +17,7 @@ impl Chunks {
         chunk * self.dimensions / self.count..(chunk + 1) * self.dimensions / self.count
     }
 
-    /// Copies the dimensions of a chunk from the first rows.
+    /// Copies the dimensions of a chunk from the first `rows` rows of `vectors` to `part`.
     pub(super) fn cut(self, chunk: usize, vectors: &Panel<f32>, rows: usize, part: &mut Panel<f32>) {
         let range = self.range(chunk);
         part.reset(rows, range.len());

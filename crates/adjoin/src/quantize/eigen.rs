@@ -1,8 +1,8 @@
-//! Eigenvectors of symmetric matrices: Householder's tridiagonal form, then implicit QL steps (Bowdler, Martin,
-//! Reinsch, Wilkinson, "The QR and QL algorithms for symmetric matrices", Numerische Mathematik 11, 1968). It uses
-//! plain f64 in one order of operations, so results are the same on every machine.
+//! Computes eigenvectors of symmetric matrices, by Householder's tridiagonal form and implicit QL steps (Bowdler,
+//! Martin, Reinsch, Wilkinson, "The QR and QL algorithms for symmetric matrices", Numerische Mathematik 11, 1968). It
+//! uses f64 with a fixed order of operations, so results are equal on every machine.
 
-/// A square matrix, row by row.
+/// A square matrix, stored row by row.
 pub(super) struct Square {
     elements: Vec<f64>,
     side: usize,
@@ -33,10 +33,10 @@ impl Square {
     }
 }
 
-/// Most steps for one eigenvalue; two are usual.
+/// Largest number of steps for an eigenvalue. Two steps are usual.
 const STEPS_MAX: usize = 50;
 
-/// Returns the eigenvalues of a symmetric matrix, descending, and their eigenvectors of length 1 as rows.
+/// Returns the eigenvalues of a symmetric matrix, descending, and their eigenvectors, which are rows of length 1.
 pub(super) fn eigenvectors(matrix: Square) -> (Vec<f64>, Square) {
     let side = matrix.side;
     let (mut diagonal, mut beside, mut vectors) = tridiagonal(matrix);
@@ -56,20 +56,21 @@ fn add(to: &mut [f64], factor: f64, from: &[f64]) {
     to.iter_mut().zip(from).for_each(|(to, from)| *to += factor * from);
 }
 
-/// Returns the diagonal of `Q' A Q`, its off-diagonal, and the columns of Q as rows.
+/// Reduces a symmetric matrix A to the tridiagonal form `Q' A Q`. Returns its diagonal, its off-diagonal, and the
+/// columns of Q as rows.
 fn tridiagonal(mut matrix: Square) -> (Vec<f64>, Vec<f64>, Square) {
     let side = matrix.side;
     let (mut beside, mut mirrors) = (vec![0.0; side], Vec::new());
     for (k, beside) in beside.iter_mut().enumerate().take(side.saturating_sub(1)) {
-        // The mirror maps the rest of the row to a multiple of the first axis, so that only one element next to
-        // the diagonal is left.
+        // The reflection maps the rest of the row to a multiple of the first axis, so that only the element next to the
+        // diagonal is left.
         let mut mirror = matrix.row(k)[k + 1..].to_vec();
         let length = dot(&mirror, &mirror).sqrt();
-        // The sign that adds in the next line, so that no digits cancel.
+        // The sign is chosen such that the next line adds two numbers of equal sign, so that no digits cancel.
         *beside = if mirror[0] > 0.0 { -length } else { length };
         mirror[0] -= *beside;
         let squared = dot(&mirror, &mirror);
-        // A row that is zero already needs no reflection.
+        // A row of zeros needs no reflection.
         if squared > 0.0 {
             reflect(&mut matrix, k + 1, &mirror, 2.0 / squared);
         }
@@ -88,12 +89,12 @@ fn tridiagonal(mut matrix: Square) -> (Vec<f64>, Vec<f64>, Square) {
     (diagonal, beside, vectors)
 }
 
-/// Reflects the part of a symmetric matrix from row and column `from` on, on both sides.
+/// Applies a reflection to both sides of a symmetric matrix, to the part that starts at row and column `from`.
 fn reflect(matrix: &mut Square, from: usize, mirror: &[f64], factor: f64) {
     let mut along: Vec<f64> = (from..matrix.side).map(|row| factor * dot(&matrix.row(row)[from..], mirror)).collect();
     let half = factor / 2.0 * dot(&along, mirror);
     add(&mut along, -half, mirror);
-    // Both sides at once, as a symmetric update of rank two: half the work of two reflections.
+    // Both sides are updated at once, by a symmetric update of rank two. This takes half the work of two reflections.
     for (row, (&m, &a)) in (from..).zip(mirror.iter().zip(&along)) {
         let part = &mut matrix.row_mut(row)[from..];
         add(part, -m, &along);
@@ -101,13 +102,13 @@ fn reflect(matrix: &mut Square, from: usize, mirror: &[f64], factor: f64) {
     }
 }
 
-/// Reduces the off-diagonal `beside` to zero by rotations of adjacent rows of `vectors`.
+/// Reduces the off-diagonal `beside` to zero. Each rotation also rotates two adjacent rows of `vectors`.
 fn ql(diagonal: &mut [f64], beside: &mut [f64], vectors: &mut Square) {
     let side = diagonal.len();
     for first in 0..side {
         for _ in 0..STEPS_MAX {
             let negligible = |&k: &usize| beside[k].abs() <= f64::EPSILON * (diagonal[k].abs() + diagonal[k + 1].abs());
-            // A negligible element splits the matrix; only the part before it is reduced further.
+            // A negligible element splits the matrix. Only the part before it is reduced further.
             let last = (first..side - 1).find(negligible).unwrap_or(side - 1);
             if last == first {
                 break;
@@ -117,10 +118,10 @@ fn ql(diagonal: &mut [f64], beside: &mut [f64], vectors: &mut Square) {
     }
 }
 
-/// Performs one step on the rows from `first` to `last`.
+/// Performs a QL step on the rows from `first` to `last`.
 fn ql_step(diagonal: &mut [f64], beside: &mut [f64], vectors: &mut Square, first: usize, last: usize) {
-    // Wilkinson's shift, the eigenvalue of the first two rows nearer to the first element, makes the steps converge
-    // fast.
+    // This is Wilkinson's shift: of the two eigenvalues of the first two rows, the one nearer to the first element. It
+    // makes the steps converge fast.
     let slope = (diagonal[first + 1] - diagonal[first]) / (2.0 * beside[first]);
     let shift = beside[first] / (slope + (slope * slope + 1.0).sqrt().copysign(slope));
     let mut bulge = diagonal[last] - diagonal[first] + shift;
@@ -129,8 +130,7 @@ fn ql_step(diagonal: &mut [f64], beside: &mut [f64], vectors: &mut Square, first
         let (over, under) = (sine * beside[k], cosine * beside[k]);
         let length = (over * over + bulge * bulge).sqrt();
         beside[k + 1] = length;
-        // The rotation would divide by zero: the matrix has split here, and the next step continues with a smaller
-        // part.
+        // The rotation would divide by zero. The matrix has split here, so the next step continues with a smaller part.
         if length == 0.0 {
             diagonal[k + 1] -= moved;
             beside[last] = 0.0;

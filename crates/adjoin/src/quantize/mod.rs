@@ -1,11 +1,11 @@
-//! Quantizers: *which vectors are near, judged by a few bytes of each?* A [`Quantizer`] is trained on a sample. It
-//! encodes each vector in a code small enough that all codes fit in memory, and estimates the squared distance of a
-//! query to a vector from its code alone.
+//! Estimates distances from codes of a few bytes per vector. A [`Quantizer`] is trained on a sample. It encodes each
+//! vector as a code, which is so small that all codes fit in memory. It estimates the squared distance of a query to a
+//! vector from the code of the vector.
 //!
-//! Codes are product-quantized (`product.rs`). An estimate is a sum over the bytes of a code, each of which picks an
-//! entry of a [`Table`] that is filled once per query. At equal bytes this finds more than RaBitQ, which trains and
-//! encodes faster (decision 0012). `rotation.rs` finds axes that suit a set, with `eigen.rs`. `saved.rs` serializes
-//! quantizers.
+//! Codes are product-quantized (`product.rs`). Each byte of a code selects an entry of a [`Table`], which is filled
+//! once per query, and the estimate is the sum of these entries. With codes of equal size, searches have a higher
+//! recall than with RaBitQ, which trains and encodes faster (decision 0012). `rotation.rs` finds axes that suit a set,
+//! with the eigenvectors that `eigen.rs` computes. `saved.rs` serializes quantizers.
 
 mod chunks;
 mod eigen;
@@ -27,12 +27,12 @@ use crate::base::error::{Error, Result};
 use crate::base::geometry::Coordinate;
 use crate::base::workers::map_items;
 
-/// Most vectors used to measure the error of codes.
+/// Approximate limit on the number of vectors that measure the error of codes.
 const ERROR_ROWS: usize = 2_048;
-/// Vectors that a thread encodes together.
+/// Number of vectors that a thread encodes at once.
 const BLOCK_ROWS: usize = 1_024;
 
-/// Makes codes of vectors of one number of dimensions, and estimates distances to these.
+/// Encodes vectors of a fixed number of dimensions, and estimates distances to them from their codes.
 pub struct Quantizer(ProductQuantizer);
 
 /// Contribution of each byte value of a code to the estimated distance of a query.
@@ -42,12 +42,13 @@ pub struct Table {
 }
 
 impl Quantizer {
-    /// Trains on the rows of `sample`, which are finite vectors; ten thousand suffice. Codes have exactly `code_bytes`
-    /// bytes. The result depends only on the sample and the seed, not on threads or kernel.
+    /// Trains a quantizer on the rows of `sample`, which must be finite vectors. Ten thousand rows suffice. Codes have
+    /// `code_bytes` bytes. The result depends only on the sample, the size of codes and the seed, not on threads or
+    /// kernel.
     ///
     /// # Errors
-    /// If there is no sample, there are too few dimensions for this many bytes, memory does not suffice, or the work is
-    /// cancelled.
+    /// If the sample is empty, if codes would have more bytes than vectors have dimensions, if memory does not suffice,
+    /// or if the work is cancelled.
     pub fn train(context: &Context, sample: &Panel<f32>, code_bytes: usize, seed: u64) -> Result<Self> {
         let dimensions = sample.dimensions();
         if sample.rows() == 0 || dimensions == 0 {
@@ -61,7 +62,7 @@ impl Quantizer {
         Ok(Self(ProductQuantizer::train(context, sample, code_bytes, seed)?))
     }
 
-    /// Returns the dimensions of the vectors.
+    /// Returns the number of dimensions of the vectors.
     pub fn dimensions(&self) -> usize {
         self.0.dimensions()
     }
@@ -71,24 +72,24 @@ impl Quantizer {
         self.0.code_bytes()
     }
 
-    /// Returns the bytes of memory held.
+    /// Returns the bytes of the quantizer in memory.
     pub fn bytes(&self) -> u64 {
         self.0.bytes()
     }
 
-    /// Encodes the rows of a panel. Codes are consecutive, [`Quantizer::code_bytes`] each, and independent of threads
-    /// and kernel. The caller reserves memory for the result.
+    /// Encodes the rows of a panel. Returns the codes one after another, [`Quantizer::code_bytes`] bytes each. They do
+    /// not depend on threads or kernel. The caller must reserve memory for the result.
     ///
     /// # Errors
-    /// If memory does not suffice or the work is cancelled.
+    /// If memory does not suffice, or if the work is cancelled.
     ///
     /// # Panics
-    /// If the vectors have other dimensions.
+    /// If the number of dimensions of the vectors is not [`Quantizer::dimensions`].
     pub fn encode<T: Coordinate>(&self, context: &Context, vectors: &Panel<T>) -> Result<Vec<u8>> {
         let (rows, dimensions) = (vectors.rows(), self.dimensions());
         assert_eq!(vectors.dimensions(), dimensions, "dimensions of what is encoded");
         let of_thread = 3 * Panel::<f32>::bytes_for(BLOCK_ROWS, dimensions);
-        let codes = 2 * (rows * self.code_bytes()) as u64; // while they are assembled
+        let codes = 2 * (rows * self.code_bytes()) as u64; // twice, while they are concatenated
         let packed_bytes = Centroids::bytes_for(TABLE_ENTRIES, dimensions);
         let bytes = context.threads as u64 * of_thread + codes + packed_bytes;
         let _memory = context.reserve(bytes, "encoding vectors")?;
@@ -105,14 +106,14 @@ impl Quantizer {
         Ok(map_items(context.threads, blocks, &context.cancel, state, encode)?.concat())
     }
 
-    /// Returns the mean squared distance between vectors and the points that their codes stand for, over some rows of a
+    /// Returns the mean squared distance between vectors and the points that their codes represent, for some rows of a
     /// sample.
     ///
     /// # Errors
-    /// As [`Quantizer::encode`].
+    /// In the cases of [`Quantizer::encode`].
     ///
     /// # Panics
-    /// As [`Quantizer::encode`].
+    /// In the cases of [`Quantizer::encode`].
     pub(crate) fn error(&self, context: &Context, sample: &Panel<f32>) -> Result<f64> {
         let codes = self.encode(context, sample)?;
         let mut table = Table::default();
@@ -124,7 +125,7 @@ impl Quantizer {
         Ok(squared.sum::<f64>() / rows.len().max(1) as f64)
     }
 
-    /// Fills a table for a query, and reuses the table's memory if it suffices.
+    /// Fills a table for a query. Reuses the memory of the table.
     ///
     /// # Panics
     /// If the query has fewer coordinates than the quantizer has dimensions.
@@ -135,8 +136,8 @@ impl Quantizer {
         self.0.fill(kernel, &floats, table);
     }
 
-    /// Estimates the squared distance to a vector from its code, for the query of a table of this quantizer. The
-    /// estimate may be negative.
+    /// Estimates the squared distance of a query to a vector from the code of the vector. `table` must have been filled
+    /// for the query by this quantizer. The estimate may be negative.
     ///
     /// # Panics
     /// If the code is too short.
@@ -146,11 +147,11 @@ impl Quantizer {
         out[0]
     }
 
-    /// Estimates the squared distances to several vectors: `out[k]` is that to the vector `vertices[k]`, whose code has
-    /// that number in `codes`.
+    /// Estimates the squared distances of a query to several vectors. Sets `out[k]` to the distance to the vector whose
+    /// code has the number `vertices[k]` in `codes`.
     ///
     /// # Panics
-    /// If `out` is not as long as `vertices`, or the codes end before one of them.
+    /// If `out` and `vertices` differ in length, or if `codes` has no code for one of the vertices.
     pub fn distances(&self, kernel: Kernel, table: &Table, codes: &[u8], vertices: &[u32], out: &mut [f32]) {
         let codes = CodeRows { bytes: codes, stride: self.code_bytes() };
         kernel.sum_lookups(&table.entries, codes, vertices, out);
@@ -159,12 +160,12 @@ impl Quantizer {
     /// Serializes the quantizer for [`Quantizer::from_bytes`].
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        put_count(&mut bytes, 0); // their kind: there is one
+        put_count(&mut bytes, 0); // kind of the codes; there is only one
         self.0.write(&mut bytes);
         bytes
     }
 
-    /// Parses the bytes written by [`Quantizer::to_bytes`].
+    /// Parses the bytes that [`Quantizer::to_bytes`] returned.
     ///
     /// # Errors
     /// If the bytes are not a valid quantizer.

@@ -1,6 +1,6 @@
-//! Product quantization: each chunk of a vector becomes the number of its nearest centroid (Jégou, Douze, Schmid,
-//! "Product quantization for nearest neighbor search", TPAMI 2011). If it reduces the error, vectors are first rotated
-//! to axes along which the chunks vary alike (`rotation.rs`).
+//! Product quantization: each chunk of a vector is encoded as the number of its nearest centroid (Jégou, Douze, Schmid,
+//! "Product quantization for nearest neighbor search", TPAMI 2011). Before that, vectors are rotated to axes for which
+//! all chunks have about equal variance (`rotation.rs`), if this reduces the error.
 
 use adjoin_kernels::{Centroids, Kernel, Panel, TABLE_ENTRIES};
 
@@ -14,10 +14,11 @@ use crate::base::geometry::{copy_row, move_to_means};
 use crate::base::random::Random;
 use crate::base::workers::map_items;
 
-/// Rounds of k-means per chunk.
+/// Number of rounds of k-means per chunk.
 const ROUNDS: usize = 12;
-/// Rounds, and most rows, of the trial that decides about rotation.
+/// Number of rounds of k-means in the trial that decides whether to rotate.
 const TRIAL_ROUNDS: usize = 4;
+/// Largest number of rows in this trial.
 const TRIAL_ROWS: usize = 8_192;
 
 /// Codebooks of up to 256 centroids, one per chunk.
@@ -28,10 +29,10 @@ pub(super) struct ProductQuantizer {
 }
 
 impl ProductQuantizer {
-    /// Trains codebooks on the rows of a sample, which has at least one.
+    /// Trains codebooks of `count` chunks on the rows of a sample, which must have at least one row.
     ///
     /// # Errors
-    /// If memory does not suffice or the work is cancelled.
+    /// If memory does not suffice, or if the work is cancelled.
     pub(super) fn train(context: &Context, sample: &Panel<f32>, count: usize, seed: u64) -> Result<Self> {
         let chunks = Chunks { count, dimensions: sample.dimensions() };
         let learning = Learning { context, chunks, seed };
@@ -43,8 +44,8 @@ impl ProductQuantizer {
         if let Some(axes) = balanced {
             let mut turned = Panel::zeroed(0, 0);
             axes.turn(context.kernel, sample, &mut turned);
-            // Rotation pays only if it lowers the error on this sample; sets with few distinct values get worse by
-            // it.
+            // Vectors are rotated only if this lowers the error on the sample. It raises the error of sets with few
+            // distinct values.
             if learning.error(&turned)? < learning.error(sample)? {
                 return Ok(Self { chunks, axes: Some(axes), codebooks: learning.codebooks(&turned)? });
             }
@@ -52,12 +53,12 @@ impl ProductQuantizer {
         Ok(Self { chunks, axes: None, codebooks: learning.codebooks(sample)? })
     }
 
-    /// Returns whether axes are rotated.
+    /// Returns whether vectors are rotated.
     pub(super) fn is_rotated(&self) -> bool {
         self.axes.is_some()
     }
 
-    /// Returns the bytes of memory held.
+    /// Returns the bytes of the codebooks and axes in memory.
     pub(super) fn bytes(&self) -> u64 {
         self.codebooks.iter().chain(self.axes.iter().map(|axes| &axes.0)).map(Panel::bytes).sum()
     }
@@ -94,7 +95,7 @@ impl ProductQuantizer {
         let mut turned = Panel::zeroed(0, 0);
         let query = self.turned(kernel, query, &mut turned);
         let mut part = Panel::zeroed(0, 0);
-        // Byte values without a centroid are infinitely far, so a damaged code does no harm.
+        // Byte values that have no centroid get an infinite distance, so a damaged code does no harm.
         table.entries.resize(self.chunks.count, [f32::INFINITY; TABLE_ENTRIES]);
         for (chunk, (codebook, entries)) in self.codebooks.iter().zip(&mut table.entries).enumerate() {
             self.chunks.cut(chunk, query, 1, &mut part);
@@ -124,7 +125,7 @@ impl ProductQuantizer {
     /// Reads a quantizer.
     ///
     /// # Errors
-    /// If the bytes were not written by [`ProductQuantizer::write`].
+    /// If the bytes are not valid.
     pub(super) fn read(fields: &mut Fields<'_>) -> Result<Self> {
         let dimensions = fields.dimensions()?;
         let chunks = Chunks { count: fields.count(1..=dimensions, "chunks")?, dimensions };
@@ -138,7 +139,7 @@ impl ProductQuantizer {
     }
 }
 
-/// Returns the bytes that training holds in addition to the sample.
+/// Returns the bytes that training needs in addition to the sample.
 fn training_bytes(threads: usize, sample: &Panel<f32>, chunks: Chunks) -> u64 {
     let (rows, widest) = (sample.rows(), chunks.dimensions.div_ceil(chunks.count));
     let codebook = Centroids::bytes_for(TABLE_ENTRIES, widest);
@@ -160,14 +161,14 @@ impl Learning<'_> {
         self.of_chunks(sample, sample.rows(), |points, first| centroids(self.context.kernel, points, first, ROUNDS).0)
     }
 
-    /// Estimates the squared error that codebooks leave on some vectors of a sample.
+    /// Estimates the sum of squared errors with trained codebooks, for some rows of a sample.
     fn error(&self, sample: &Panel<f32>) -> Result<f64> {
         let of_chunk = |points: &_, first: &_| centroids(self.context.kernel, points, first, TRIAL_ROUNDS).1;
         Ok(self.of_chunks(sample, sample.rows().min(TRIAL_ROWS), of_chunk)?.iter().sum())
     }
 
-    /// Calls `learn` with the points of each chunk of the first rows, and the numbers of the points that become the
-    /// first centroids.
+    /// Calls `learn` for each chunk, with the chunk of the first `rows` rows as points, and with the numbers of the
+    /// points that are the initial centroids. Returns the results by chunk.
     fn of_chunks<R: Send>(
         &self,
         sample: &Panel<f32>,
@@ -185,8 +186,8 @@ impl Learning<'_> {
     }
 }
 
-/// Returns centroids of the points of a chunk, starting at the points `first`, and the sum of squared distances before
-/// the last round moved them.
+/// Runs k-means on the points of a chunk. The points `first` are the initial centroids. Returns the final centroids,
+/// and the sum of squared distances to the centroids before the last round moved them.
 fn centroids(kernel: Kernel, points: &Panel<f32>, first: &[u64], rounds: usize) -> (Panel<f32>, f64) {
     let mut centroids = Panel::zeroed(first.len(), points.dimensions());
     first.iter().enumerate().for_each(|(at, &row)| copy_row(points, row as usize, &mut centroids, at));
@@ -195,7 +196,7 @@ fn centroids(kernel: Kernel, points: &Panel<f32>, first: &[u64], rounds: usize) 
         kernel.nearest_centroids(points, 0, &Centroids::new(&centroids), &mut nearest);
         let of: Vec<u32> = nearest.iter().map(|&(centroid, _)| centroid).collect();
         move_to_means(points, &of, &mut centroids);
-        // Not after the last round: a centroid that has just been moved would have no points of its own yet.
+        // Idle centroids are not moved after the last round, since they would not be improved by another round.
         if round < rounds {
             move_idle(points, &mut nearest, &mut centroids);
         }
@@ -203,7 +204,8 @@ fn centroids(kernel: Kernel, points: &Panel<f32>, first: &[u64], rounds: usize) 
     (centroids, nearest.iter().map(|&(_, distance)| f64::from(distance)).sum())
 }
 
-/// Moves each centroid without points into the cluster with the largest error, to the point farthest from its centroid.
+/// Moves each centroid without points to another point: in the cluster with the largest error, the point that is
+/// farthest from its centroid.
 fn move_idle(points: &Panel<f32>, nearest: &mut [(u32, f32)], centroids: &mut Panel<f32>) {
     let mut errors = vec![0.0_f64; centroids.rows()];
     let mut idle = vec![true; centroids.rows()];
@@ -216,13 +218,13 @@ fn move_idle(points: &Panel<f32>, nearest: &mut [(u32, f32)], centroids: &mut Pa
         let of_largest = |&(own, distance): &(u32, f32)| if own as usize == largest { distance.into() } else { -1.0 };
         let farthest = last_largest(nearest.iter().map(of_largest));
         copy_row(points, farthest, centroids, centroid);
-        // The point now is a centroid itself, so the next idle one is moved elsewhere.
+        // The point is a centroid now, so the next idle centroid is moved to another point.
         nearest[farthest].1 = 0.0;
         errors[largest] /= 2.0; // about the error that a second centroid leaves
     }
 }
 
-/// Returns the position of the largest value, the last of equal ones.
+/// Returns the position of the largest value. If several are equal, returns the last position.
 fn last_largest(values: impl Iterator<Item = f64>) -> usize {
     values.enumerate().max_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |(at, _)| at)
 }

@@ -1,4 +1,4 @@
-//! Rotations to axes that suit a set better than its original ones.
+//! Rotates vectors to axes that suit a set better than its original axes.
 
 use adjoin_kernels::{Kernel, Panel};
 
@@ -8,14 +8,14 @@ use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::workers::map_items;
 
-/// Most dimensions for which principal axes are computed: eigenvectors take cubic time.
+/// Largest number of dimensions for which principal axes are computed, since eigenvectors take cubic time.
 pub(super) const PRINCIPAL_DIMENSIONS_MAX: usize = 2_048;
 
-/// Orthonormal axes, as rows: all of a space, or fewer.
+/// Orthonormal axes, one per row of the panel. There may be fewer axes than dimensions.
 pub struct Axes(pub Panel<f32>);
 
 impl Axes {
-    /// Creates axes with the elements of `rows`.
+    /// Creates axes from `rows`.
     pub fn of(rows: impl ExactSizeIterator<Item: Iterator<Item = f64>>, dimensions: usize) -> Self {
         let mut axes = Panel::zeroed(rows.len(), dimensions);
         for (at, row) in rows.enumerate() {
@@ -24,7 +24,7 @@ impl Axes {
         Self(axes)
     }
 
-    /// Projects the rows of `vectors` onto the axes.
+    /// Projects the rows of `vectors` onto the axes, into `turned`.
     pub fn turn(&self, kernel: Kernel, vectors: &Panel<f32>, turned: &mut Panel<f32>) {
         turned.reset(vectors.rows(), self.0.rows());
         for row in 0..vectors.rows() {
@@ -46,14 +46,15 @@ pub struct Principal {
 impl Principal {
     /// Returns the bytes that [`Principal::of`] holds.
     fn bytes(rows: usize, dimensions: usize) -> u64 {
-        // The centered sample; the matrix twice, its reflections and vectors.
+        // The centered sample, and four matrices: two copies of the covariance matrix, its reflections, and its
+        // eigenvectors.
         (rows * dimensions * size_of::<f32>() + 4 * dimensions * dimensions * size_of::<f64>()) as u64
     }
 
-    /// Computes mean and principal axes of the rows of a sample.
+    /// Computes the mean and the principal axes of the rows of a sample.
     ///
     /// # Errors
-    /// If memory does not suffice or the work is cancelled.
+    /// If memory does not suffice, or if the work is cancelled.
     pub fn of(context: &Context, sample: &Panel<f32>) -> Result<Self> {
         let (rows, dimensions) = (sample.rows(), sample.dimensions());
         let _memory = context.reserve(Self::bytes(rows, dimensions), "training codes")?;
@@ -67,7 +68,7 @@ impl Principal {
         }
         let column = |k: usize| &centered[k * rows..][..rows];
         let line = |(): &mut (), k: usize| {
-            // The matrix is symmetric, so half of it is computed.
+            // The matrix is symmetric, so only half of it is computed.
             Ok((0..=k).map(|j| context.kernel.dot_wide(column(k), column(j)) / rows as f64).collect::<Vec<_>>())
         };
         let half = map_items(context.threads, dimensions, &context.cancel, || (), line)?;
@@ -77,16 +78,16 @@ impl Principal {
         Ok(Self { mean, variances, axes })
     }
 
-    /// An axis, by its number.
+    /// Returns the axis with this number.
     pub fn axis(&self, axis: usize) -> &[f64] {
         self.axes.row(axis)
     }
 
-    /// Returns all axes, grouped by chunk so that the chunks vary about alike. Each axis is assigned to the chunk that
-    /// still has space and has the least product of variances so far (Ge, He, Ke, Sun, "Optimized product
-    /// quantization", 2013, section 3.2.3, eigenvalue allocation).
+    /// Returns all axes, grouped by chunk such that all chunks have about equal products of variances. Each axis is
+    /// assigned to the chunk that has the least product so far, out of those that are not full (Ge, He, Ke, Sun,
+    /// "Optimized product quantization", 2013, section 3.2.3, eigenvalue allocation).
     pub(super) fn balanced(&self, chunks: Chunks) -> Axes {
-        // A common factor of variances must not favor long or short chunks, so all are relative to the least.
+        // Variances are divided by a lower bound on them. Otherwise their scale would favor long or short chunks.
         let least = (self.variances[0] * 1e-9).max(f64::MIN_POSITIVE);
         let mut parts = vec![(0.0_f64, Vec::new()); chunks.count];
         for (axis, variance) in self.variances.iter().enumerate() {
@@ -102,8 +103,8 @@ impl Principal {
     }
 }
 
-/// Returns a binary logarithm that is linear between powers of two. It does not depend on any library's `ln`, and
-/// compares products just as well.
+/// Returns an approximate binary logarithm, which is linear between powers of two. It is precise enough to compare
+/// products. In contrast to `ln`, it does not depend on a library.
 fn log2(x: f64) -> f64 {
     let bits = x.to_bits();
     (bits >> 52) as f64 - 1023.0 + (bits & ((1 << 52) - 1)) as f64 / (1u64 << 52) as f64

@@ -1,4 +1,4 @@
-//! Serialization of quantizers: counts as u32, floats as f32, little-endian.
+//! Serializes quantizers. Counts are stored as u32 and floats as f32, little-endian.
 
 use std::ops::RangeInclusive;
 
@@ -10,7 +10,7 @@ use crate::base::geometry::COORDINATES_MAX;
 /// Appends a count.
 ///
 /// # Panics
-/// If it does not fit 32 bits.
+/// If it does not fit in 32 bits.
 pub(super) fn put_count(bytes: &mut Vec<u8>, count: usize) {
     bytes.extend(u32::try_from(count).expect("a count of 32 bits").to_le_bytes());
 }
@@ -44,7 +44,7 @@ impl<'a> Fields<'a> {
     /// Reads a count.
     ///
     /// # Errors
-    /// If the bytes end or the count is outside `range`.
+    /// If the bytes end, or if the count is outside `range`.
     pub(super) fn count(&mut self, range: RangeInclusive<usize>, what: &str) -> Result<usize> {
         let at = self.at;
         let bytes = self.take(size_of::<u32>())?;
@@ -59,7 +59,7 @@ impl<'a> Fields<'a> {
     /// Reads a number of dimensions.
     ///
     /// # Errors
-    /// As [`Fields::count`].
+    /// The errors of [`Fields::count`].
     pub(super) fn dimensions(&mut self) -> Result<usize> {
         self.count(1..=COORDINATES_MAX, "dimensions")
     }
@@ -67,16 +67,15 @@ impl<'a> Fields<'a> {
     /// Reads rows of finite floats.
     ///
     /// # Errors
-    /// If the bytes end or a float is not finite.
+    /// If the bytes end, or if a float is not finite.
     pub(super) fn rows(&mut self, rows: usize, dimensions: usize) -> Result<Panel<f32>> {
         let at = self.at;
-        // Checked before memory is allocated.
+        // The length is checked before memory is allocated.
         let floats = self.take(rows * dimensions * size_of::<f32>())?.as_chunks().0;
         let mut panel = Panel::zeroed(rows, dimensions);
         for (row, floats) in floats.chunks_exact(dimensions).enumerate() {
             panel.row_mut(row).iter_mut().zip(floats).for_each(|(to, &x)| *to = f32::from_le_bytes(x));
-            // A value that is not finite would make every estimate of its chunk useless, and sums would compare as
-            // NaN.
+            // A value that is not finite would make every estimate of its chunk useless, and sums may become NaN.
             if let Some(bad) = panel.row(row).iter().find(|x| !x.is_finite()) {
                 return Err(Error::corrupt(format!("codebooks hold {bad} in row {row} of those at byte {at}")));
             }

@@ -25,11 +25,13 @@ use crate::store::ColumnNeeds;
 
 /// Purpose of the memory in error messages.
 const PURPOSE: &str = "handing over what was found";
-/// Limits of one batch: hits, queries, and approximate bytes of text ids and columns.
+/// Largest number of hits in a batch.
 const BATCH_HITS: usize = 4 << 10;
+/// Largest number of queries in a batch.
 const BATCH_QUERIES: usize = 1 << 10;
+/// Approximate limit on the bytes of text ids and columns in a batch.
 const BATCH_ID_BYTES: u64 = 96 << 10;
-/// Bytes of all batches in flight: one is filled, one waits, one is consumed by the sink.
+/// Bytes of all batches in flight: one is being filled, one waits, and the sink consumes one.
 const BATCHES_BYTES: u64 = 1 << 20;
 
 /// Number of queries up to which the searching thread itself passes hits to the sink. Starting a thread would take longer
@@ -46,9 +48,9 @@ pub(crate) struct Delivered {
 /// Delivery of hits to a sink, with the memory reserved for both.
 pub(crate) struct HitDelivery<'a> {
     context: &'a Context,
-    /// Bytes of a row of columns that are reserved.
+    /// Bytes per row of columns that are part of the reservation.
     row_bytes: u64,
-    /// Reserved for a longer row.
+    /// Reservation for rows that are longer.
     long_rows: Mutex<Reservation>,
     _memory: Reservation,
 }
@@ -57,7 +59,8 @@ pub(crate) struct HitDelivery<'a> {
 pub(crate) type DeliverHits<'a> = dyn Fn(HitBatch) -> Result<()> + 'a;
 
 impl<'a> HitDelivery<'a> {
-    /// Reserves the memory of a sink that holds `sink_bytes` and of the batches in flight, which have `columns`.
+    /// Reserves the memory of a sink that needs `sink_bytes` bytes, and of the batches in flight, whose hits have
+    /// `columns`.
     ///
     /// # Errors
     /// If the budget is too small.
@@ -67,13 +70,13 @@ impl<'a> HitDelivery<'a> {
         Ok(Self { context, row_bytes: columns.map_or(0, |columns| columns.row_bytes), long_rows, _memory: memory })
     }
 
-    /// Returns the bytes reserved for a sink that holds `sink_bytes`, and for batches with `columns`.
+    /// Returns the bytes that [`HitDelivery::new`] reserves.
     pub(crate) fn bytes_with(sink_bytes: u64, columns: Option<&ColumnNeeds>) -> u64 {
         sink_bytes + BATCHES_BYTES + columns.map_or(0, |columns| SENT_COPIES * columns.row_bytes)
     }
 
-    /// Runs `work`, which searches for `queries` queries, on its own thread, while this thread passes the resulting batches
-    /// to `sink`. If there are few queries, this thread does both.
+    /// Runs `work`, which searches for `queries` queries, on a thread of its own. Meanwhile this thread passes the batches
+    /// that it delivers to `sink`. If there are few queries, this thread does both.
     ///
     /// # Errors
     /// The first error of `work` or the sink.
@@ -103,13 +106,14 @@ impl<'a> HitDelivery<'a> {
         }
         let context = self.context;
         std::thread::scope(|scope| {
-            // Only this thread owns the receiver: when it stops, sending fails and the search thread ends.
+            // Only this thread owns the receiver. If this thread stops, sending fails and the search thread ends.
             let (sender, batches) = bounded(1);
             let searching = spawn_scoped(scope, "adjoin search", move || {
                 work(&|batch| {
                     let memory = memory_beyond(context, &batch)?;
                     self.reserve_long_row(&batch)?;
-                    // If the receiver was dropped, the sink has failed, and its error is the one to report.
+                    // The receiver is dropped only if the sink has failed. The error of the sink is reported then, not
+                    // this one.
                     sender.send((batch, memory)).map_err(|_| Error::cancelled())
                 })
             })?;
@@ -124,9 +128,10 @@ impl<'a> HitDelivery<'a> {
 }
 
 impl HitDelivery<'_> {
-    /// Reserves memory for the longest row of columns so far. The sink may hold its texts until the end.
+    /// Reserves memory for the longest row of columns so far. It is held until the end, since the sink may hold texts
+    /// of the row.
     fn reserve_long_row(&self, HitBatch { columns, .. }: &HitBatch) -> Result<()> {
-        // A batch is full once it has as many bytes as batches allow for, so only its last row can be long.
+        // A batch is full once it has `BATCH_ID_BYTES` bytes, so only its last row can exceed them.
         let row_bytes = columns.as_ref().map_or(0, slice_bytes).saturating_sub(BATCH_ID_BYTES);
         let bytes = SENT_COPIES * row_bytes.saturating_sub(self.row_bytes);
         let mut long_rows = lock(&self.long_rows);
@@ -134,7 +139,7 @@ impl HitDelivery<'_> {
     }
 }
 
-/// Reserves memory for ids longer than the reserved batches allow for.
+/// Reserves memory for the ids of a batch if they are longer than the reservation of batches allows for.
 fn memory_beyond(context: &Context, HitBatch { query_ids, ids, .. }: &HitBatch) -> Result<Option<Reservation>> {
     let beyond = (query_ids.bytes_of_texts() + ids.bytes_of_texts()).saturating_sub(2 * BATCH_ID_BYTES);
     (beyond > 0).then(|| context.reserve(2 * beyond, PURPOSE)).transpose()
@@ -145,8 +150,9 @@ fn memory_beyond(context: &Context, HitBatch { query_ids, ids, .. }: &HitBatch) 
 pub(crate) struct AnsweredQueries<'a> {
     /// Row of each query in its source.
     pub(crate) rows: &'a [u64],
-    /// Ids of the whole batch, and the position of the first query's id among them.
+    /// Ids of all queries of the batch.
     pub(crate) ids: &'a Ids,
+    /// Position of the id of the first of these queries in `ids`.
     pub(crate) first_id: usize,
     /// Hits of each query, nearest first.
     pub(crate) hits: &'a [Vec<Hit>],
@@ -154,10 +160,10 @@ pub(crate) struct AnsweredQueries<'a> {
 
 /// Delivers the hits of some queries with the ids that `name` looks up.
 ///
-/// Batches are bounded by bytes, so a query with many hits or long ids is split over several.
+/// Batches have limits, so the hits of a query with many hits or long ids are split over several batches.
 ///
 /// # Errors
-/// If an id does not fit into memory, or if `name` or `give` fails.
+/// If an id does not fit in memory, or if `name` or `give` fails.
 pub(crate) fn deliver_hits(
     metric: Metric,
     queries: AnsweredQueries<'_>,
@@ -193,9 +199,11 @@ struct Filling<'a> {
     give: &'a DeliverHits<'a>,
     /// Columns that hits carry, if any.
     schema: Option<&'a SchemaRef>,
-    /// Position of the next hit: its query and its rank there. `begun` tells whether the batch has the query already.
+    /// Query of the next hit.
     query: usize,
+    /// Rank of the next hit among the hits of its query.
     hit: usize,
+    /// Whether the batch already has the query of the next hit.
     begun: bool,
     batch: HitBatch,
     /// Bytes of the text ids and the columns in the batch.
@@ -224,7 +232,7 @@ impl Filling<'_> {
             self.bytes += named.columns.as_ref().map_or(0, |columns| columns.bytes_of(k));
             self.hit += 1;
         }
-        // The columns are only in memory now.
+        // The batch must be delivered now, since the columns of its hits are in memory only during this call.
         if named.columns.is_some() { self.give_batch_with(named, first..count) } else { Ok(()) }
     }
 
@@ -243,7 +251,7 @@ impl Filling<'_> {
         if self.is_full() {
             self.give_batch()?;
         }
-        // Only the first query of a batch can continue from the previous one.
+        // Only the first query of a batch can continue from the previous batch.
         if self.batch.query_rows.is_empty() {
             self.batch.hits_before = self.hit as u64;
         }
@@ -263,13 +271,13 @@ impl Filling<'_> {
     }
 
     fn is_full(&self) -> bool {
-        // A query that has begun may fill the batch with its hits, but adds no other query.
+        // If a query has begun, its hits may still fill the batch, but it adds no further query.
         let HitBatch { rows, query_rows, .. } = &self.batch;
         rows.len() >= BATCH_HITS || self.bytes >= BATCH_ID_BYTES || (!self.begun && query_rows.len() >= BATCH_QUERIES)
     }
 
-    /// Delivers the batch if it is full: its hits are those from `first` on, before `next`, which becomes the first of
-    /// the next batch.
+    /// Delivers the batch if it is full. Its columns are those of the hits `first..next` of `named`. Then `next`
+    /// becomes the first hit of the next batch.
     fn give_full(&mut self, named: &NamedHits, first: &mut usize, next: usize) -> Result<()> {
         if !self.is_full() {
             return Ok(());
@@ -277,7 +285,7 @@ impl Filling<'_> {
         self.give_batch_with(named, std::mem::replace(first, next)..next)
     }
 
-    /// Delivers the batch, whose hits have the columns of `hits`.
+    /// Delivers the batch, with the columns of the hits `hits` of `named`.
     fn give_batch_with(&mut self, named: &NamedHits, hits: Range<usize>) -> Result<()> {
         if let (Some(columns), Some(schema)) = (&named.columns, self.schema) {
             self.batch.columns = Some(columns.table(schema, hits)?);
@@ -285,7 +293,7 @@ impl Filling<'_> {
         self.give_batch()
     }
 
-    /// Delivers the batch. A query that has hits left continues in the next one.
+    /// Delivers the batch. If a query has more hits, it continues in the next batch.
     fn give_batch(&mut self) -> Result<()> {
         if self.begun {
             self.batch.ends.push(self.batch.rows.len());
@@ -322,7 +330,7 @@ mod tests {
         "0".repeat(id_bytes - digits.len()) + &digits
     }
 
-    /// Names rows by texts of `id_bytes` bytes while `room` lasts.
+    /// Looks up ids, which are texts of `id_bytes` bytes. Returns `None` if they do not fit in `room`.
     fn name(places: &[(u32, u32)], room: &mut IdRoom<'_>, id_bytes: usize) -> Result<Option<NamedHits>> {
         let mut naming = Naming::new(IdKind::Utf8, places);
         while let Some((_, row)) = naming.place() {
@@ -372,7 +380,8 @@ mod tests {
         assert!(refused.to_string().contains("the ids of what was found needs at least"), "{refused}");
     }
 
-    /// Returns the columns of the hits at some places, a table of `rows_at_once` rows each, while `room` lasts.
+    /// Returns the columns of the hits at some places, from tables of `rows_at_once` rows. Returns `None` if they do
+    /// not fit in `room`.
     fn columns(
         places: &[(u32, u32)],
         room: &mut IdRoom<'_>,
@@ -399,7 +408,7 @@ mod tests {
 
     #[test]
     fn each_hit_has_the_columns_of_its_row_however_few_fit_at_once() {
-        // Queries without hits fill batches too, between hits of which only the columns are pending.
+        // Queries without hits fill batches too, in between hits whose columns are pending.
         let counts: Vec<usize> = [vec![0, 3, 5_000, 0], vec![0; 2_500], vec![7; 40], vec![0; 1_100], vec![1]].concat();
         let hit = |k: usize| {
             let row = k * 7 % 901;

@@ -1,5 +1,4 @@
-//! Splits queries into the largest ranges whose hits fit into memory. The size of the hits is known only once they are
-//! found.
+//! Splits queries into ranges whose hits fit in memory. The size of the hits is not known before they are found.
 
 use std::ops::Range;
 
@@ -7,13 +6,15 @@ use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
 
-/// Answers `queries` with `find` and passes the answers of each range to `take`, in order. If `find` returns `None`,
-/// the hits of the range do not fit into memory, and each half is tried instead.
+/// Answers queries 0 to `queries` by ranges with `find`. Passes the answer of each range to `take`, in order. If `find`
+/// returns `None`, the hits of the range do not fit in memory, and both halves of the range are tried one after the
+/// other.
 ///
-/// `more` is the memory, beyond what is in use, with which the hits of any one query fit.
+/// `more` is the number of bytes, in addition to the memory in use, with which the hits of any query fit. An error
+/// message recommends it.
 ///
 /// # Errors
-/// If the hits of one query do not fit into memory, or if `find` or `take` fails.
+/// If the hits of a single query do not fit in memory, or if `find` or `take` fails.
 pub(crate) fn in_halves<R>(
     context: &Context,
     more: u64,
@@ -28,7 +29,7 @@ pub(crate) fn in_halves<R>(
             None if range.len() == 1 => return Err(too_many_hits(context, more)),
             None => {
                 let middle = range.start + (range.end - range.start) / 2;
-                // The first half is on top, so ranges are answered in the order of the queries.
+                // The first half is on top of the stack, so ranges are answered in the order of the queries.
                 ranges.extend([middle..range.end, range.start..middle]);
             }
         }
@@ -36,7 +37,8 @@ pub(crate) fn in_halves<R>(
     Ok(())
 }
 
-/// Returns the error of a query whose hits do not fit into memory. It recommends `more` bytes than are in use.
+/// Returns the error for a query whose hits do not fit in memory. It recommends a budget with `more` bytes in addition
+/// to the memory in use.
 pub(crate) fn too_many_hits(context: &Context, more: u64) -> Error {
     let least = context.budget().reserved().saturating_add(more);
     Error::budget(message![

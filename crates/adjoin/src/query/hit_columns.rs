@@ -1,4 +1,4 @@
-//! Columns of hits, read for as many hits at a time as memory holds.
+//! Reads the columns of hits, for as many hits at a time as memory holds.
 
 use std::ops::ControlFlow;
 
@@ -10,7 +10,7 @@ use crate::base::error::Result;
 use crate::store::{ColumnGathering, ResultColumns};
 
 impl ColumnGathering {
-    /// Adds a table of the rows with the next distinct keys. Returns whether `room` holds it.
+    /// Adds a table that has the rows of the next distinct keys. Returns `false` if the table does not fit in `room`.
     pub(crate) fn add(&mut self, table: RecordBatch, room: &mut IdRoom<'_>) -> bool {
         let fits = room.take(table.get_array_memory_size() as u64);
         if fits {
@@ -19,8 +19,8 @@ impl ColumnGathering {
         fits
     }
 
-    /// Adds the rows that are stored in `columns`, whose keys are their numbers: the next `rows`. Returns whether `room`
-    /// holds them.
+    /// Adds rows that are stored in `columns`. `rows` has their numbers, which are the next distinct keys. Returns
+    /// `false` if the rows do not fit in `room`.
     ///
     /// # Errors
     /// If the columns cannot be read.

@@ -1,12 +1,12 @@
 //! Code shared by all searches: the target and effort of a query, and the delivery of its hits to a sink.
 //!
 //! Stores (`crate::buckets`), graph indexes (`crate::index`) and collections (`crate::collection`) differ in how they
-//! find the hits of a batch of queries. The rest exists once, here:
+//! find the hits of a batch of queries. This module has the other parts of a search:
 //!
 //! - `options.rs` defines the options of a search.
 //! - `source_queries.rs` reads queries.
 //! - `run.rs` answers them batch by batch.
-//! - `halves.rs` splits a batch if its hits do not fit into memory.
+//! - `halves.rs` splits a batch if its hits do not fit in memory.
 //! - `delivery.rs` passes hits to a sink, with the ids that `naming.rs` looks up and the columns that `hit_columns.rs`
 //!   gathers.
 

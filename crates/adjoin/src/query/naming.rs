@@ -18,14 +18,15 @@ const PURPOSE: &str = "the ids of what was found";
 const PURPOSE_COLUMNS: &str = "the columns of what was found";
 /// Bytes set aside for ids during a whole search, so that some hits can always be named.
 const SET_ASIDE_BYTES: u64 = 1 << 20;
-/// Copies of a row of columns: as gathered, and next to it the piece of the file that it is in.
+/// Number of copies of a row of columns while it is read: the row itself, and the piece of the file that has it.
 const GATHERED_COPIES: u64 = 2;
-/// Copies of a row on its way to the sink: batches that wait, and a text in the buffers of a table.
+/// Number of copies of a row while it is delivered: in batches that wait, and in the buffers of a table.
 pub(super) const SENT_COPIES: u64 = 8;
-/// Bytes of a hit during the lookup: its place, its rank in the order of places, the number of its id, and its bucket.
+/// Bytes of a hit during the lookup: its place, its rank in the order of places, the position of its id, and its
+/// bucket.
 const BYTES_OF_HIT: u64 = (size_of::<(u32, u32)>() + 3 * size_of::<u32>()) as u64;
 
-/// What is looked up for hits: ids of a kind, and columns.
+/// Kind of the ids and the columns to look up for hits.
 #[derive(Debug, Clone)]
 pub(crate) struct HitLookup {
     pub(crate) ids: IdKind,
@@ -36,7 +37,8 @@ pub(crate) struct HitLookup {
 }
 
 impl HitLookup {
-    /// Returns the bytes that a refusal names for the longest row, in addition to those set aside for a mean one.
+    /// Returns the bytes that an error message adds to the budget that it recommends, so that the longest row fits. The
+    /// bytes for a row of mean length are set aside already.
     pub(crate) fn long_row_bytes(&self) -> u64 {
         let beyond_mean = |columns: &ColumnNeeds| columns.row_bytes_max.saturating_sub(columns.row_bytes);
         (GATHERED_COPIES + SENT_COPIES) * self.columns.as_ref().map_or(0, beyond_mean)
@@ -49,7 +51,7 @@ pub(crate) struct IdMemory<'a> {
     kind: IdKind,
     columns: Option<ColumnMemory>,
     _set_aside: Reservation,
-    /// Largest number of hits named at once. Halved when memory does not suffice.
+    /// Largest number of hits that are looked up at once. Halved when memory does not suffice.
     at_once: AtomicUsize,
 }
 
@@ -59,7 +61,7 @@ pub(super) struct ColumnMemory {
     pub(super) reading: Context,
 }
 
-/// Ids and columns of some hits. Hits of one row share an id.
+/// Ids and columns of some hits. Hits that are one row share an id.
 pub(crate) struct NamedHits {
     pub(super) ids: Ids,
     /// Position in `ids` of the id of each hit.
@@ -68,7 +70,7 @@ pub(crate) struct NamedHits {
     pub(super) columns: Option<GatheredColumns>,
 }
 
-/// Lookup in progress: assigns ids to hits in the order of their places.
+/// Lookup in progress. It assigns ids to hits in the order of their places.
 pub(crate) struct Naming<'a> {
     places: &'a [(u32, u32)],
     order: Vec<u32>,
@@ -76,7 +78,8 @@ pub(crate) struct Naming<'a> {
     named: NamedHits,
 }
 
-/// Looks up the ids and columns of the hits at some places. Returns `None` if they do not fit into the given memory.
+/// Callback that looks up the ids and columns of hits by their places. Returns `None` if they do not fit in the given
+/// memory.
 pub(crate) type NameHits<'a> = dyn FnMut(&[(u32, u32)], &mut IdRoom<'_>) -> Result<Option<NamedHits>> + 'a;
 
 impl<'a> IdMemory<'a> {
@@ -112,11 +115,11 @@ impl<'a> IdMemory<'a> {
         self.columns.as_ref()
     }
 
-    /// Looks up ids and columns with `name`, for as many hits at once as memory holds. Passes them to `take` with the
-    /// number of hits, until all hits have been passed on in order.
+    /// Looks up ids and columns with `name`, for as many hits at once as memory holds. Passes them to `take`, with the
+    /// number of hits, in the order of the hits.
     ///
     /// # Errors
-    /// If the id and the columns of one hit do not fit into memory, or if `name` or `take` fails.
+    /// If the id and the columns of a single hit do not fit in memory, or if `name` or `take` fails.
     pub(super) fn each(
         &self,
         found: &[Vec<Hit>],
@@ -131,7 +134,7 @@ impl<'a> IdMemory<'a> {
         while done < total {
             let count = self.at_once.load(Ordering::Relaxed).min(total - done);
             let mut room = self.room();
-            // The lookup takes memory for each hit too, before any id is read.
+            // The lookup itself takes memory for each hit.
             let named = if room.take(count as u64 * self.hit_bytes()) {
                 let mut places = Vec::with_capacity(count);
                 places.extend(found.iter().flatten().skip(done).take(count).map(|hit| hit.place));
@@ -145,14 +148,14 @@ impl<'a> IdMemory<'a> {
                     done += count;
                 }
                 None if count == 1 => return Err(room.refused()),
-                // Halved for the rest of the search, since the ids of other hits are probably as long.
+                // The number stays halved for the rest of the search, since the ids of other hits are probably as long.
                 None => self.at_once.store(count / 2, Ordering::Relaxed),
             }
         }
         Ok(())
     }
 
-    /// Returns the memory that is set aside, for a group of hits.
+    /// Returns the memory for the ids and columns of a group of hits. At first it has the bytes that are set aside.
     fn room(&self) -> IdRoom<'a> {
         let of_ids = if self.kind == IdKind::None { 0 } else { SET_ASIDE_BYTES };
         let columns = self.columns.as_ref().map(|columns| &columns.needs);
@@ -171,7 +174,7 @@ impl<'a> IdMemory<'a> {
     }
 }
 
-/// Returns the bytes set aside for the columns of hits: some can always be read.
+/// Returns the bytes to set aside for the columns of hits, so that some rows can always be read.
 fn columns_set_aside(ColumnNeeds { row_bytes, .. }: &ColumnNeeds) -> u64 {
     SET_ASIDE_BYTES + GATHERED_COPIES * row_bytes
 }
@@ -197,7 +200,8 @@ impl<'a> Naming<'a> {
         self.order.get(self.next).map(|&hit| self.places[hit as usize])
     }
 
-    /// Returns the ids so far. The caller appends the id of the current place, then calls [`Naming::advance`].
+    /// Returns the ids that are known so far. The caller appends the id of the current place and then calls
+    /// [`Naming::advance`].
     pub(crate) fn ids(&mut self) -> &mut Ids {
         &mut self.named.ids
     }
@@ -221,7 +225,7 @@ impl<'a> Naming<'a> {
     }
 }
 
-/// Returns the bytes that [`name_places`] needs to read a bucket and to decode the rows and ids of its members.
+/// Returns the bytes that [`name_places`] needs for reading a bucket and for decoding the rows and ids of its members.
 pub(crate) fn naming_bytes(buckets: &Buckets<'_>) -> u64 {
     // All ids of a part of a bucket are decoded before some are copied.
     let decoded = buckets
@@ -231,8 +235,8 @@ pub(crate) fn naming_bytes(buckets: &Buckets<'_>) -> u64 {
     least_read_ahead(buckets.extents(), true) + decoded.max().unwrap_or(0)
 }
 
-/// Reads the ids of members, given by bucket and position in the bucket. Returns `None` if they do not fit into `room`.
-/// The caller has reserved [`naming_bytes`].
+/// Reads the ids of members, which are given by bucket and position in the bucket. Returns `None` if the ids do not fit
+/// in `room`. The caller must have reserved [`naming_bytes`].
 ///
 /// # Errors
 /// If a bucket is damaged.
@@ -268,7 +272,7 @@ pub(crate) fn name_places(
 /// Reads the ids of members, in the order of `places`.
 ///
 /// # Errors
-/// If a bucket is damaged, or if the ids do not fit into memory.
+/// If a bucket is damaged, or if the ids do not fit in memory.
 pub(crate) fn ids_of(context: &Context, buckets: &Buckets<'_>, kind: IdKind, places: &[(u32, u32)]) -> Result<Ids> {
     let mut ids = Ids::empty(kind);
     if kind == IdKind::None {
@@ -279,7 +283,7 @@ pub(crate) fn ids_of(context: &Context, buckets: &Buckets<'_>, kind: IdKind, pla
     let fits = room.take(places.len() as u64 * BYTES_OF_HIT);
     let named = if fits { name_places(context, buckets, kind, places, &mut room)? } else { None };
     let Some(named) = named else { return Err(room.refused()) };
-    // Hits of one row share an id, but the result has an id for each of them.
+    // Hits that are one row share an id, but the result has an id for each hit.
     for &position in &named.positions {
         if !room.take_id(named.ids.bytes_of(position as usize)) {
             return Err(room.refused());

@@ -1,4 +1,4 @@
-//! Options of a search: the target of each query, and the effort of the search.
+//! Options of a search, such as the target of each query and the effort of the search.
 
 use std::path::Path;
 
@@ -14,11 +14,11 @@ use crate::store::FolderKind;
 /// Default recall of a search.
 pub(crate) const RECALL_DEFAULT: f64 = 0.95;
 
-/// Longest candidate list of a walk.
+/// Longest list of candidates of a walk.
 const LIST_MAX: usize = 1 << 20;
 
-/// Bytes of a hit of a query without a limit on hits: its copies in a heap that doubles, in sorted order, and in
-/// delivery.
+/// Bytes of a hit if the number of hits has no limit. They cover the copies of the hit in a heap that may have twice
+/// the capacity that it needs, in the sorted hits, and in delivery.
 pub(super) const BYTES_OF_HIT: u64 = 4 * size_of::<Hit>() as u64;
 
 /// Target of a query.
@@ -30,8 +30,8 @@ pub enum QueryTarget {
     Within(Predicate),
 }
 
-/// Returns the memory with which the hits of any one query fit, if half of it is for queries that wait. The number of
-/// hits is not known in advance, so it suffices for all `rows` rows.
+/// Returns the bytes with which the hits of any query fit in memory. Half of them are for queries that wait. The number
+/// of hits is not known in advance, so the bytes suffice for `rows` hits.
 pub(crate) fn bytes_for_all_hits(rows: u64) -> u64 {
     rows.saturating_mul(2 * BYTES_OF_HIT)
 }
@@ -40,7 +40,7 @@ impl QueryTarget {
     /// Returns the target given by a number of neighbors, a radius, or a least similarity.
     ///
     /// # Errors
-    /// If none or several of them are given, or if the value is out of range.
+    /// If not exactly one of them is given, or if its value is out of range.
     pub fn of(k: Option<u64>, radius: Option<f64>, min_similarity: Option<f64>) -> Result<Self> {
         match (k, radius, min_similarity) {
             (Some(0), None, None) => {
@@ -66,7 +66,7 @@ impl QueryTarget {
         }
     }
 
-    /// Returns the empty result of a query. The member at `but` is never a hit.
+    /// Returns an empty set of hits for a query. The member at the place `but` is never a hit.
     pub(crate) fn nearest(self, metric: Metric, but: Option<(u32, u32)>) -> Nearest {
         match self {
             Self::Nearest(k) => Nearest::of(k as usize, metric, but),
@@ -82,8 +82,8 @@ impl QueryTarget {
         }
     }
 
-    /// Returns the number of hits that memory has room for. It is unlimited for K nearest, since their memory is
-    /// reserved with the query.
+    /// Returns the number of hits that fit in the free memory. For K nearest it is unlimited, since the memory of their
+    /// hits is part of the reservation of a query.
     pub(crate) fn room(self, context: &Context) -> u64 {
         match self {
             Self::Nearest(_) => u64::MAX,
@@ -91,7 +91,7 @@ impl QueryTarget {
         }
     }
 
-    /// Returns the bytes of `hits` hits, if they are not part of the memory reserved with the query.
+    /// Returns the bytes of `hits` hits. Returns 0 if they are part of the reservation of a query.
     pub(crate) fn held_bytes(self, hits: u64) -> u64 {
         match self {
             Self::Nearest(_) => 0,
@@ -99,17 +99,17 @@ impl QueryTarget {
         }
     }
 
-    /// Returns the memory, beyond that reserved with a query, with which it is answered even if it finds all `rows` rows.
+    /// Returns the bytes that a query needs in addition to its own reservation if all `rows` rows are hits.
     pub(crate) fn all_hits_bytes(self, rows: u64) -> u64 {
         match self {
             Self::Nearest(_) => 0,
-            // They are held once more while their ids are looked up.
+            // The hits are held once more while their ids are looked up.
             Self::Within(_) => bytes_for_all_hits(rows).saturating_mul(2),
         }
     }
 
-    /// Returns the bytes of sorted hits, if they are not part of the memory reserved with the query. This is a quarter
-    /// of what [`QueryTarget::room`] allows for, since the heap is gone.
+    /// Returns the bytes of sorted hits. Returns 0 if they are part of the reservation of a query. Sorted hits need a
+    /// quarter of the bytes that [`QueryTarget::room`] allows for, since the heap no longer exists.
     pub(crate) fn found_bytes(self, found: &[Vec<Hit>]) -> u64 {
         self.held_bytes(found.iter().map(|hits| hits.capacity() as u64).sum()) / 4
     }
@@ -117,16 +117,16 @@ impl QueryTarget {
     /// Limits K to the number of rows.
     pub(crate) fn among(self, rows: u64) -> Self {
         match self {
-            // Memory is reserved for K hits, and a query has no more hits than there are rows.
+            // Memory is reserved for K hits, so K should not exceed the number of rows.
             Self::Nearest(k) => Self::Nearest(k.min(rows)),
             Self::Within(_) => self,
         }
     }
 
-    /// Checks that a threshold has the metric of the folder, and that none is used with inner products.
+    /// Checks that a threshold matches the metric of the folder, and that no threshold is used with inner products.
     ///
     /// # Errors
-    /// If it does not: names the option to use instead.
+    /// If the check fails. The error names the option to use instead.
     pub(crate) fn check(self, metric: Metric, folder: &Path) -> Result<()> {
         let Self::Within(predicate) = self else { return Ok(()) };
         let instead = match metric {
@@ -150,16 +150,17 @@ pub(crate) fn check_recall(recall: f64) -> Result<()> {
     Err(Error::option(format!("the recall is {recall}; give a share above 0, at most 1")))
 }
 
-/// How hard a search works.
+/// Effort of a search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum SearchEffort {
-    /// Until at least this fraction of the hits is found, on average over queries: above 0, at most 1.
+    /// Reaches this recall, the fraction of the hits that a search finds, on average over queries. Above 0, at most 1.
     Recall(f64),
-    /// Until every hit is found.
+    /// Finds every hit.
     Exact,
-    /// Probes this many nearest buckets of each query, whatever that finds. Stores only.
+    /// Probes this number of nearest buckets of each query, and promises no recall. For stores only.
     Probes(u32),
-    /// Walks with a list of this many candidates (L), 1 to 2^20, whatever that finds; at least K. Graph indexes only.
+    /// Walks with a list of this number of candidates (L), 1 to 2^20, and promises no recall. If the number is smaller
+    /// than K, the list has K candidates. For graph indexes and collections only.
     List(usize),
 }
 
@@ -169,7 +170,7 @@ impl Default for SearchEffort {
     }
 }
 
-/// Effort as the caller specifies it: at most one field is set.
+/// Effort as the caller gives it. At most one field may be set.
 #[derive(Debug, Clone, Copy, Default)]
 #[allow(missing_docs)]
 pub struct EffortOptions {
@@ -209,7 +210,7 @@ impl TryFrom<EffortOptions> for SearchEffort {
 }
 
 impl SearchEffort {
-    /// Returns the recall to reach, or `None` if none is promised.
+    /// Returns the recall to reach, or `None` if no recall is promised.
     pub(crate) fn recall(self) -> Option<f64> {
         match self {
             Self::Exact => Some(1.0),
@@ -218,15 +219,15 @@ impl SearchEffort {
         }
     }
 
-    /// Returns whether each query is compared with all rows. This is so for a recall of 1, which no sample supports.
+    /// Returns whether each query is compared with all rows. This includes a recall of 1, which no sample can support.
     pub fn compares_all(self) -> bool {
         self.recall().is_some_and(|recall| recall >= 1.0)
     }
 
-    /// Checks that a folder of a kind can be searched with this effort.
+    /// Checks that a folder of the given kind can be searched with this effort.
     ///
     /// # Errors
-    /// If it cannot: names efforts to use instead.
+    /// If it cannot. The error names efforts to use instead.
     pub fn check_for(self, kind: FolderKind) -> Result<()> {
         let (given, for_kinds, instead) = match (self, kind) {
             (Self::List(list), FolderKind::Store) => {
@@ -262,33 +263,34 @@ impl SearchEffort {
     }
 }
 
-/// What a query asks for, and how hard the search works for it.
+/// Target and effort of a search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct SearchGoal {
     pub(crate) target: QueryTarget,
     pub(crate) effort: SearchEffort,
 }
 
-/// Options of a search, for every kind of folder.
+/// Options of a search of any kind of folder.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SearchOptions {
     /// Target of each query.
     pub target: QueryTarget,
-    /// How hard the search works to reach it.
+    /// Effort of the search.
     pub effort: SearchEffort,
     /// Filter on rows. If `None`, every row can be a hit.
     pub filter: Option<Condition>,
-    /// Names of columns that hits carry, of those that the folder keeps.
+    /// Names of the columns that hits carry. The folder must have these columns.
     pub columns: Vec<String>,
     /// Seed of the calibration sample.
     pub seed: u64,
-    /// Shares pages of a graph index between queries. If `false`, each query reads every page that it needs, and nothing
-    /// in advance, as a trace of its reads must show. Stores ignore it.
+    /// Whether queries share the pages of a graph index. If not, each query reads every page that it needs, and
+    /// prefetches no pages. A trace of the reads then shows the reads of each query. Searches of stores ignore this
+    /// option.
     pub shares_pages: bool,
 }
 
 impl SearchOptions {
-    /// Options without a filter and columns.
+    /// Creates options without a filter and without columns.
     pub fn new(target: QueryTarget, effort: SearchEffort, seed: u64) -> Self {
         Self { target, effort, filter: None, columns: Vec::new(), seed, shares_pages: true }
     }
@@ -300,9 +302,9 @@ impl SearchOptions {
     /// Checks the ranges of all options.
     ///
     /// # Errors
-    /// Names the first option that is out of range, and its range.
+    /// If an option is out of range. The error names the first such option and its range.
     pub fn check(&self) -> Result<()> {
-        // The fields are public, so a target need not be from `QueryTarget::of`.
+        // The fields are public, so the target may not have been checked by `QueryTarget::of`.
         if self.target == QueryTarget::Nearest(0) {
             return Err(Error::option(message![Argument::K.with(0), " asks for nothing; give at least 1"]));
         }

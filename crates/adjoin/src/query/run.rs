@@ -1,7 +1,7 @@
 //! Runs a search: reads queries in batches, answers them, and delivers their hits to a sink.
 //!
-//! This loop exists once. A store, an index and a collection each implement [`BatchSearch`]: how to find the hits of a
-//! batch, how to look up their ids, and what that cost.
+//! All folders share this loop. A store, an index and a collection each implement [`BatchSearch`], which finds the hits
+//! of a batch and looks up their ids and columns.
 
 use std::ops::Range;
 
@@ -23,7 +23,7 @@ use crate::store::GatheredColumns;
 /// Purpose of memory in error messages.
 const PURPOSE: &str = "this search";
 
-/// Stored queries of a batch, concatenated, with one type.
+/// Stored vectors of the queries of a batch, concatenated, with their type.
 pub(crate) struct StoredQueries {
     pub(crate) vectors: VectorType,
     pub(crate) stored: Vec<u8>,
@@ -40,37 +40,38 @@ pub(crate) struct QueryVectors<'a> {
 
 /// A planned search that answers batches of queries. Its memory is reserved.
 pub(crate) trait BatchSearch {
-    /// Queries of a batch in the form in which they are compared.
+    /// Queries of a batch, converted for comparison.
     type Batch;
 
     /// Returns the metric of the searched vectors.
     fn metric(&self) -> Metric;
 
-    /// Returns the largest number of rows that a query may find.
+    /// Returns the number of searched rows, which is the largest number of hits of a query.
     fn rows(&self) -> u64;
 
-    /// Returns the memory, beyond what is in use, with which a query that finds every row is answered.
+    /// Returns the bytes that a query needs, in addition to the memory in use, if all rows are hits.
     fn bytes_for_all_hits(&self) -> u64 {
         bytes_for_all_hits(self.rows())
     }
 
-    /// Converts queries into the form in which they are compared.
+    /// Converts queries for comparison.
     fn prepare(&self, queries: StoredQueries) -> Self::Batch;
 
-    /// Returns the hits of a range of queries, each nearest first, or `None` if they do not fit into memory.
+    /// Returns the hits of each query in a range of the batch, nearest first. Returns `None` if the hits do not fit in
+    /// memory.
     ///
     /// # Errors
-    /// If the searched folder cannot be read, or the work is cancelled.
+    /// If the searched folder cannot be read, or if the work is cancelled.
     fn find(&mut self, batch: &Self::Batch, range: Range<u32>) -> Result<Option<Vec<Vec<Hit>>>>;
 
-    /// Looks up the ids of hits by their places, or returns `None` if the ids do not fit into `room`.
+    /// Looks up the ids of hits by their places. Returns `None` if the ids do not fit in `room`.
     ///
     /// # Errors
     /// If the ids cannot be read.
     fn name(&self, kind: IdKind, places: &[(u32, u32)], room: &mut IdRoom<'_>) -> Result<Option<NamedHits>>;
 
-    /// Reads the columns that hits carry, by the places of the hits, or returns `None` if they do not fit into `room`.
-    /// `context` has the memory for reading them.
+    /// Reads the columns that hits carry, by the places of the hits. Returns `None` if the columns do not fit in
+    /// `room`. `context` has the memory for reading them.
     ///
     /// # Errors
     /// If the columns cannot be read.
@@ -82,21 +83,22 @@ pub(crate) trait BatchSearch {
     ) -> Result<Option<GatheredColumns>>;
 }
 
-/// Work done for all queries of a search, without the calibration.
+/// Work of all queries of a search. The calibration is not included.
 #[derive(Default)]
 pub(crate) struct SearchWork {
     pub(crate) distances: u64,
     pub(crate) center_distances: Option<u64>,
-    /// Buckets that were probed, over all queries.
+    /// Number of probed buckets, summed over all queries.
     pub(crate) probes: Option<u64>,
-    /// Reads that queries needed, and their bytes.
+    /// Number of reads that queries needed, summed over all queries.
     pub(crate) reads: u64,
+    /// Bytes of these reads.
     pub(crate) bytes: u64,
-    /// Milliseconds of each query, if queries are answered one by one.
+    /// Latency of each query in milliseconds. Empty if queries are answered together.
     pub(crate) latencies_ms: Vec<f32>,
 }
 
-/// A search that is ready to run: the memory of its hits on their way to the sink is reserved.
+/// A search that is ready to run. The memory for delivering hits to the sink is reserved.
 pub(crate) struct SearchRun<'a> {
     context: &'a Context,
     target: QueryTarget,
@@ -104,18 +106,18 @@ pub(crate) struct SearchRun<'a> {
     delivery: HitDelivery<'a>,
 }
 
-/// Result of a run in addition to its hits.
+/// Counts and times of a run.
 pub(crate) struct RanSearch {
     pub(crate) delivered: Delivered,
     pub(crate) written: Written,
-    /// Seconds of the run, without planning.
+    /// Seconds of the run. Planning is not included.
     seconds: f64,
     execute: f64,
     write: f64,
 }
 
 impl<'a> SearchRun<'a> {
-    /// Reserves the memory of hits on their way to `sink`.
+    /// Reserves the memory for delivering hits to `sink`.
     ///
     /// # Errors
     /// If the budget is too small.
@@ -135,13 +137,13 @@ impl<'a> SearchRun<'a> {
         Self::bytes_with(&delivered(lookup.clone(), sink), sink.memory_bytes())
     }
 
-    /// Returns the bytes that [`SearchRun::new`] reserves with a sink that holds `sink_bytes` and wants ids.
+    /// Returns the bytes that [`SearchRun::new`] reserves for a sink that needs `sink_bytes` bytes and wants ids.
     pub(crate) fn bytes_with(lookup: &HitLookup, sink_bytes: u64) -> u64 {
         HitDelivery::bytes_with(sink_bytes, lookup.columns.as_ref()) + IdMemory::least_bytes(lookup)
     }
 
-    /// Answers all `queries` queries that `read` passes on, batch by batch, and delivers their hits to `sink`. Each query
-    /// takes `query_bytes` while its batch is answered.
+    /// Answers all `queries` queries that `read` passes to its argument, batch by batch. Delivers their hits to `sink`.
+    /// Each query takes `query_bytes` bytes while its batch is answered.
     ///
     /// # Errors
     /// The first error of `read`, `searched` or `sink`, or if the budget is too small.
@@ -171,12 +173,12 @@ impl<'a> SearchRun<'a> {
     ) -> Result<()> {
         let Self { context, target, ids: id_memory, .. } = self;
         let _memory = context.reserve(rows.len() as u64 * query_bytes, PURPOSE)?;
-        // Converted once, even if the batch is answered in several ranges.
+        // The queries are converted once, even if the batch is answered in several ranges.
         let batch = searched.prepare(StoredQueries { vectors, stored, places });
         let (metric, kind, more) = (searched.metric(), id_memory.kind(), searched.bytes_for_all_hits());
         let answer_some = |range: Range<u32>| {
             let Some(hits) = searched.find(&batch, range.clone())? else { return Ok(None) };
-            // The number of hits within a threshold is known only now.
+            // Memory for hits within a threshold is reserved only now, since their number was not known before.
             let _found = context.reserve(target.found_bytes(&hits), PURPOSE)?;
             let own_rows = &rows[range.start as usize..range.end as usize];
             let queries = AnsweredQueries { rows: own_rows, ids: &ids, first_id: range.start as usize, hits: &hits };
@@ -194,13 +196,14 @@ impl<'a> SearchRun<'a> {
     }
 }
 
-/// Returns what is looked up for a sink.
+/// Returns the lookup for a sink: without ids if the sink does not want any.
 fn delivered(lookup: HitLookup, sink: &(dyn HitSink + '_)) -> HitLookup {
     if sink.wants_ids() { lookup } else { HitLookup { ids: IdKind::None, ..lookup } }
 }
 
 impl RanSearch {
-    /// Returns the seconds of the whole search. If planning `calibrated`, its seconds are those of the calibration.
+    /// Returns the seconds of the search, including its planning. If `calibrated` is set, the seconds of planning are
+    /// reported as the seconds of the calibration.
     pub(crate) fn seconds(&self, planning_seconds: f64, calibrated: bool) -> SecondsStatistics {
         SecondsStatistics {
             total: planning_seconds + self.seconds,
@@ -214,7 +217,7 @@ impl RanSearch {
     /// Returns the counts of the search, as means per query.
     pub(crate) fn counts(&self, target: QueryTarget, work: SearchWork) -> SearchCounts {
         let Delivered { queries, hits } = self.delivered;
-        // A search without queries has means of 0.
+        // If there are no queries, all means are 0.
         let per_query = |count: u64| count as f64 / queries.max(1) as f64;
         SearchCounts {
             queries,

@@ -1,4 +1,5 @@
-//! Reads the queries of a source, checks and converts them, and passes them on in batches that fit into memory.
+//! Reads the queries of a source, checks and converts them, and passes them to a callback in batches that fit in
+//! memory.
 
 use std::path::Path;
 
@@ -12,9 +13,9 @@ use crate::base::options::{Element, VectorType};
 use crate::source::{IdKind, Ids, VectorSource};
 use crate::store::{Intake, OnBad, batch_bytes, fix, scan_bytes, tell};
 
-/// Approximate limit on the text ids of waiting queries, in bytes. A larger limit applies if this part of the free
-/// memory is larger.
+/// Approximate limit on the bytes of the text ids of waiting queries, if little memory is free.
 const ID_BYTES: u64 = 256 << 10;
+/// Divisor of the free memory. If this part of it is larger than [`ID_BYTES`], it is the limit.
 const ID_BYTES_PART: u64 = 16;
 
 /// Queries of a search as sources of vectors.
@@ -22,13 +23,13 @@ const ID_BYTES_PART: u64 = 16;
 pub struct QuerySources<'a> {
     /// The queries.
     pub queries: &'a dyn VectorSource,
-    /// Vectors with the same distribution as the queries, to calibrate the recall with. If `None`, rows of the searched
-    /// folder are drawn.
+    /// Calibration queries, which must be distributed like the queries. If `None`, the recall is calibrated with a
+    /// sample of the rows of the searched folder.
     pub calibrate_with: Option<&'a dyn VectorSource>,
 }
 
 impl<'a> QuerySources<'a> {
-    /// Queries whose recall is calibrated with rows of the searched folder.
+    /// Creates sources without calibration queries, so that rows of the searched folder are used instead.
     pub fn new(queries: &'a dyn VectorSource) -> Self {
         Self { queries, calibrate_with: None }
     }
@@ -45,7 +46,7 @@ pub(crate) struct QueryBatch {
 }
 
 impl QueryBatch {
-    /// Returns a batch without queries. Their places are kept if `has_places`.
+    /// Creates a batch without queries. It has room for places if `has_places` is set.
     pub(crate) fn empty(vectors: VectorType, ids: IdKind, has_places: bool) -> Self {
         let (stored, rows, ids) = (Vec::new(), Vec::new(), Ids::empty(ids));
         Self { vectors, stored, rows, ids, places: has_places.then(Vec::new) }
@@ -71,7 +72,7 @@ impl QueryBatch {
 /// A query to add to a batch, without its vector.
 pub(crate) struct QueryRow<'a> {
     pub(crate) row: u64,
-    /// Ids with that of the query, at position `id_at`.
+    /// Ids of several queries. The id of this query is at position `id_at`.
     pub(crate) ids: &'a Ids,
     pub(crate) id_at: usize,
     /// Bucket and position of the query, if it is a row of the store.
@@ -81,14 +82,14 @@ pub(crate) struct QueryRow<'a> {
 /// Collects queries until a batch is complete.
 pub(crate) struct Gathering<'a> {
     at_once: usize,
-    /// Bytes of text ids at which a batch is complete, however few queries it has.
+    /// Bytes of text ids at which a batch is complete, even if it has few queries.
     id_bytes: u64,
     _of_ids: Option<Reservation>,
     waiting: QueryBatch,
     take: &'a mut dyn FnMut(QueryBatch) -> Result<()>,
 }
 
-/// Queries of a source, for the vectors of a space.
+/// Queries of a source, to be compared with the vectors of a space.
 #[derive(Clone, Copy)]
 pub(crate) struct SourceQueries<'a> {
     pub(crate) source: &'a dyn VectorSource,
@@ -96,8 +97,8 @@ pub(crate) struct SourceQueries<'a> {
 }
 
 impl SourceQueries<'_> {
-    /// Returns the type in which the queries are compared: their own type if coordinates are floats, otherwise the type
-    /// of the space.
+    /// Returns the type to which the queries are converted. If coordinates are floats, this is their own type.
+    /// Otherwise it is the type of the space.
     pub(crate) fn vectors(self) -> VectorType {
         if self.space.is_of_floats() { self.source.info().vectors } else { self.space.vectors }
     }
@@ -108,10 +109,10 @@ impl SourceQueries<'_> {
         scan_bytes(self.source, batch_bytes(0)) + gathering_bytes(info.ids)
     }
 
-    /// Checks that queries and the vectors of a folder have the same dimension.
+    /// Checks that queries have as many dimensions as the vectors of a folder.
     ///
     /// # Errors
-    /// If the dimensions differ.
+    /// If they do not.
     pub(crate) fn check(self, folder: &Path) -> Result<()> {
         let (theirs, ours) = (self.source.info().vectors.dimensions, self.space.vectors.dimensions);
         if theirs == ours {
@@ -137,7 +138,7 @@ impl SourceQueries<'_> {
         let Self { source, space } = self;
         let empty = QueryBatch::empty(self.vectors(), source.info().ids, false);
         let mut all = Gathering::new(context, at_once, empty, take);
-        // Each query gets an answer, so an invalid one is an error, even if other commands skip bad rows.
+        // Each query must get an answer, so an invalid query is an error, even though other commands skip bad rows.
         let (metric, on_bad, left_out, batch_bytes) = (space.metric, OnBad::Error, None, batch_bytes(0));
         tell(context, source);
         let intake = Intake { context, source, metric, on_bad, left_out, remedy: fix, batch_bytes };
@@ -152,14 +153,14 @@ impl SourceQueries<'_> {
         all.finish()
     }
 
-    /// Converts the vector of a row to the type in which queries are compared, and appends it to `stored`.
+    /// Converts the vector of a row to the type [`Self::vectors`], and appends it to `stored`.
     fn convert(self, kernel: Kernel, row: u64, vector: &[u8], stored: &mut Vec<u8>) -> Result<()> {
         let (from, to) = (self.source.info().vectors, self.vectors().element);
         if from.element == to {
             stored.extend_from_slice(vector);
             return Ok(());
         }
-        // Converted by way of floats, so that no conversion between each two types is needed.
+        // Converting to floats first avoids a separate conversion for each pair of types.
         let mut floats = vec![0.0; from.dimensions];
         as_floats(kernel, from.element, vector, &mut floats);
         query_as_stored(&floats, to, stored).map_err(|unfit| {
@@ -169,14 +170,14 @@ impl SourceQueries<'_> {
     }
 }
 
-/// Returns the bytes of the ids of waiting queries. A growing vector may have twice the capacity that it needs.
+/// Returns the bytes for the ids of waiting queries. They include the spare capacity of a growing vector.
 pub(crate) fn gathering_bytes(ids: IdKind) -> u64 {
     if ids == IdKind::Utf8 { 2 * ID_BYTES } else { 0 }
 }
 
 impl<'a> Gathering<'a> {
-    /// Starts with an `empty` batch, and passes each batch of `at_once` queries to `take`. The caller has reserved
-    /// [`gathering_bytes`].
+    /// Creates a collector that starts with the batch `empty`, and passes each batch of `at_once` queries to `take`.
+    /// The caller must have reserved [`gathering_bytes`].
     pub(crate) fn new(
         context: &Context,
         at_once: usize,
@@ -184,7 +185,7 @@ impl<'a> Gathering<'a> {
         take: &'a mut dyn FnMut(QueryBatch) -> Result<()>,
     ) -> Self {
         let more = (context.budget().free() / ID_BYTES_PART).saturating_sub(ID_BYTES);
-        // If the memory for more ids is not free, batches with long ids have fewer queries.
+        // If this memory is not free, batches with long ids have fewer queries.
         let of_ids = if empty.ids.kind() == IdKind::Utf8 { context.budget().reserve(2 * more).ok() } else { None };
         let id_bytes = ID_BYTES + if of_ids.is_some() { more } else { 0 };
         Self { at_once, id_bytes, _of_ids: of_ids, waiting: empty, take }
@@ -214,7 +215,7 @@ impl<'a> Gathering<'a> {
     }
 }
 
-/// A query element that the stored type cannot represent.
+/// An element of a query that the stored type cannot represent.
 pub(crate) struct UnfitElement {
     place: usize,
     value: f32,
@@ -231,7 +232,7 @@ impl UnfitElement {
     }
 }
 
-/// Appends a query to `stored` as `to`, which is float or the integer type of the store.
+/// Appends a query to `stored`, with elements of type `to`, which is `f32` or the integer type of the store.
 ///
 /// # Errors
 /// The first element that the type cannot represent.
@@ -243,7 +244,7 @@ pub(crate) fn query_as_stored(
     for (place, &value) in query.iter().enumerate() {
         match to {
             Element::F32 => stored.extend(value.to_le_bytes()),
-            // Integers are not rounded to fit, since that would change distances.
+            // Values are not rounded to integers, since that would change distances.
             _ => stored.push(byte_of(value, to).ok_or(UnfitElement { place, value, stored: to })?),
         }
     }

@@ -1,4 +1,4 @@
-//! Answers batches of queries: chooses their probes, plans the reads, and collects the hits.
+//! Answers batches of queries. Chooses their probes, plans the reads, and collects the hits.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,15 +29,16 @@ use crate::query::{QueryTarget, SearchGoal, bytes_for_all_hits, ids_of, in_halve
 use crate::source::{IdKind, Ids};
 use crate::store::fault_of_vector;
 
-/// Number of different goals (target and effort) whose queries are answered together. Queries with other goals are
+/// Largest number of goals (target and effort) whose queries are answered together. Queries with further goals are
 /// answered after these.
 const GOALS_TOGETHER: usize = 8;
-/// Number of goals with remembered probe plans.
+/// Largest number of goals whose probe plans are remembered.
 const GOALS_KNOWN: usize = 64;
-/// Cost of a read before its first byte, in bytes that could be read in that time: about 0.1 ms on a disk with 1 GB/s.
+/// Cost of a read before its first byte, as the number of bytes that could be read in that time. It is about 0.1 ms on
+/// a disk with 1 GB/s.
 const READ_COST_BYTES: f64 = 100_000.0;
 
-/// State of an open store that is kept from one batch to the next.
+/// State that is kept from one batch to the next.
 pub(super) struct Kept<T: Coordinate> {
     centers: Arc<LoadedCenters<T>>,
     seed: u64,
@@ -48,10 +49,9 @@ pub(super) struct Kept<T: Coordinate> {
     buckets_memory: MemoryBudget,
     planner: Planner,
     cache: Cache<T>,
-    /// Whether a plan was begun but not executed to its end. The cache may then have buckets that are unknown to the
-    /// planner, or lack some that it assumes.
+    /// Whether a plan was begun but not finished. The cache may then have other buckets than the planner assumes.
     is_interrupted: bool,
-    /// Goals with known probe plans, the most recently used last.
+    /// Goals with their probe plans. The most recently used goal is last.
     known: Vec<PlannedGoal>,
     /// Samples from which probe rules are derived.
     samples: CalibrationSamples,
@@ -75,43 +75,44 @@ struct PlannedGoal {
     plan: ProbePlan,
 }
 
-/// A query of a batch that can be answered.
+/// A valid query of a batch.
 struct AskedQuery {
-    /// Its number in the batch.
+    /// Number of the query in the batch.
     number: usize,
-    /// Its vector in the type of queries during comparisons.
+    /// Vector of the query, of the type [`query_type`].
     stored: Vec<u8>,
-    /// Position of its goal among those of the batch.
+    /// Position of the goal of the query in the list of goals.
     goal: usize,
 }
 
-/// Groups of queries. Then for each query of a batch: the buckets that it probes, and its group and number in it.
+/// Groups of queries, the buckets that each query probes, and the group of each query with its number in the group.
 type Grouped<'t, T> = (Vec<Group<'t, T>>, Vec<Vec<u32>>, Vec<(usize, u32)>);
 
 /// Queries of a batch with one goal.
 struct Together<T> {
     goal: usize,
     queries: Queries<T>,
-    /// Their numbers among the queries that are answered together.
+    /// Number of each query among the queries that are answered together.
     numbers: Vec<usize>,
 }
 
 impl<T: Coordinate> Kept<T> {
-    /// Returns the least memory with which a store can be served.
+    /// Returns the least bytes with which a store can be served.
     pub(super) fn least_bytes(buckets: &Buckets<'_>, threads: usize, options: &CacheOptions) -> u64 {
         let target = QueryTarget::Nearest(1);
         let of = Searcher::<T>::bytes_of_query(buckets, query_type(buckets), target);
         let cache = capacity::<T>(options, buckets, 0) + worked_on::<T>(buckets, threads);
         let divided = cache + least_calibration_bytes::<T>(buckets, target);
-        // Without an option, the cache and the memory of queries are halves of the rest.
+        // If the size of the cache is not given, the cache gets half of the remaining memory, and queries get the other
+        // half.
         let divided = if options.cache_bytes.is_some() { divided } else { 2 * divided };
         Searcher::<T>::least_bytes(buckets, threads, 2 * of) + tables_bytes::<T>(buckets) + divided
     }
 
-    /// Reserves the memory of the cache.
+    /// Creates the state, and reserves the memory of the cache.
     ///
     /// # Errors
-    /// If it is not free.
+    /// If memory does not suffice.
     pub(super) fn new(
         searcher: &Searcher<'_, T>,
         options: &CacheOptions,
@@ -161,12 +162,13 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         Self { searcher, kept, ids: searcher.buckets.ids(0), learning_bytes: 0 }
     }
 
-    /// Answers all queries of a batch, at most as many together as memory holds if each finds one vector.
+    /// Answers all queries of a batch. The number of queries that are answered together is limited by memory, under the
+    /// assumption that each query finds a single vector.
     pub(super) fn answer(&mut self, batch: &Batch<'_>) {
         let most = self.searcher.queries_at_once(self.bytes_of(QueryTarget::Nearest(1))) as usize;
         for together in batch.by_deadline().chunks(most) {
             let mut together = together.to_vec();
-            // In the order of arrival again, so that the plan does not depend on deadlines.
+            // Queries are put back into the order of arrival, so that the plan does not depend on deadlines.
             together.sort_unstable();
             self.answer_together(batch, together);
         }
@@ -184,7 +186,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         open.retain(|&number| batch.is_open(number));
         while !open.is_empty() {
             let (goals, asked) = self.choose(batch, &mut open);
-            // Queries without a rule read nearly the whole store, so they are answered after the others.
+            // Queries without a probe rule read nearly the whole store, so they are answered after the others.
             let is_everywhere = |asked: &&AskedQuery| goals[asked.goal].plan.probes == Probes::Bound;
             let (everywhere, by_rule): (Vec<&AskedQuery>, Vec<&AskedQuery>) = asked.iter().partition(is_everywhere);
             self.in_parts(batch, &by_rule, |answering, some| answering.find(batch, &goals, some));
@@ -192,7 +194,8 @@ impl<'a, T: Coordinate> Answering<'a, T> {
                 let with_goal: Vec<&AskedQuery> =
                     everywhere.iter().copied().filter(|asked| asked.goal == number).collect();
                 self.in_parts(batch, &with_goal, |answering, some| {
-                    // The longest kind of search, so it is cancelled once all of its deadlines have passed.
+                    // This kind of search takes longest, so it is cancelled once the deadlines of all of its queries
+                    // have passed.
                     let cancel = &answering.searcher.context.cancel;
                     cancel.set_deadline(batch.last_deadline(some.iter().map(|asked| asked.number)));
                     let answered = answering.probe_all(batch, goal, some).map(Some);
@@ -203,8 +206,8 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         }
     }
 
-    /// Calls `find` with queries; it may answer only some of them. If memory does not hold several, or an error occurs,
-    /// each half is tried, so that each query gets its own error.
+    /// Calls `find` with queries, all or some of which it answers. If memory does not hold all of them, or if an error
+    /// occurs, each half is tried separately. Thus each query gets its own error.
     fn in_parts(
         &mut self,
         batch: &Batch<'_>,
@@ -214,7 +217,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         let Searcher { context, buckets, .. } = *self.searcher;
         let answer_some = |range: Range<u32>| {
             let some = &asked[range.start as usize..range.end as usize];
-            // Checked before each attempt, since earlier attempts took time.
+            // Deadlines are checked before each attempt, since earlier attempts took time.
             some.iter().for_each(|asked| batch.refuse_late(asked.number));
             let open: Vec<&AskedQuery> = some.iter().copied().filter(|asked| batch.is_open(asked.number)).collect();
             if open.is_empty() {
@@ -236,15 +239,15 @@ impl<'a, T: Coordinate> Answering<'a, T> {
             .expect("a lone query gets its error as an answer");
     }
 
-    /// Removes from `open` the queries with the first few goals, and returns both. Answers invalid queries with an
-    /// error.
+    /// Removes queries from `open`: those with one of the first [`GOALS_TOGETHER`] different goals. Returns these
+    /// goals, with plans, and the queries. Answers invalid queries with an error.
     fn choose(&mut self, batch: &Batch<'_>, open: &mut Vec<usize>) -> (Vec<PlannedGoal>, Vec<AskedQuery>) {
         let (mut goals, mut asked): (Vec<PlannedGoal>, Vec<AskedQuery>) = (Vec::new(), Vec::new());
         open.retain(|&number| {
             let query = &batch.queries[number];
             let goal = SearchGoal { target: query.target, effort: query.effort };
             let known = goals.iter().position(|known| known.goal == goal);
-            // Goals beyond the limit are left for the next round.
+            // If there are too many goals, the query is left for the next round.
             if known.is_none() && goals.len() == GOALS_TOGETHER {
                 return true;
             }
@@ -264,7 +267,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         (goals, asked)
     }
 
-    /// Returns the vector of a query in the type of queries during comparisons.
+    /// Checks a query. Returns its vector, converted to the type [`query_type`].
     ///
     /// # Errors
     /// If it is not a valid query of this store.
@@ -290,17 +293,17 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         Ok(stored)
     }
 
-    /// Plans the probes of a goal, with a calibration if it is new.
+    /// Plans the probes of a goal. Calibrates if the goal is new.
     fn decide(&mut self, goal: SearchGoal) -> Result<PlannedGoal> {
         let Kept { known: known_goals, samples, seed, statistics, .. } = &mut *self.kept;
         if let Some(position) = known_goals.iter().position(|known| known.goal == goal) {
-            // The list is in the order of use, so the first goal is the one to forget.
+            // The list is in the order of use, so the first goal is forgotten first.
             let known = known_goals.remove(position);
             known_goals.push(known);
         } else if let Some(recall) = exact_recall(goal) {
             return Ok(PlannedGoal { goal, plan: ProbePlan::everywhere(recall) });
         } else {
-            // The number of later queries is unknown, and they may be like any row.
+            // The number of later queries is unknown, and they may be distributed like any rows.
             let before = self.searcher.buckets.read_counts().bytes_read;
             let plan = ProbePlan::of(self.searcher, u64::MAX, QuerySet::AllRows, goal, *seed, Some(samples))?;
             let learning_bytes = self.searcher.buckets.read_counts().bytes_read - before;
@@ -314,7 +317,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         Ok(known_goals.last().expect("the goal was just pushed").clone())
     }
 
-    /// Answers queries with one goal for which no probe rule exists, by a search with exact bounds.
+    /// Answers queries with a goal for which no probe rule exists, by a search with exact bounds.
     fn probe_all(&self, batch: &Batch<'_>, planned: &PlannedGoal, asked: &[&AskedQuery]) -> Result<()> {
         let target = planned.goal.target;
         let Searcher { buckets, context, .. } = *self.searcher;
@@ -347,7 +350,8 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         })
     }
 
-    /// Answers queries by their probe rules. Returns `None` if memory does not hold the hits of several queries.
+    /// Answers queries by their probe rules. Returns `None` if there are several queries and memory does not hold their
+    /// hits.
     fn find(&mut self, batch: &Batch<'_>, goals: &[PlannedGoal], asked: &[&AskedQuery]) -> Result<Option<()>> {
         let Searcher { buckets, .. } = *self.searcher;
         let bytes = asked.iter().map(|asked| self.bytes_of(goals[asked.goal].goal.target)).sum();
@@ -368,7 +372,8 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         let done = |number: usize| {
             let ((group, own), asked) = (places[number], asked[number]);
             let looking = &groups[group].looking;
-            // Otherwise some hits were dropped, and the query is answered again together with fewer others.
+            // If memory was full, hits were dropped. The query is then answered again, together with fewer other
+            // queries.
             if !looking.is_full() {
                 let hits = looking.take_found(own);
                 let held: Vec<(u32, u32)> = hits.iter().map(|hit| hit.place).collect();
@@ -401,7 +406,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         Ok(groups.iter().all(|group| !group.looking.is_full()).then_some(()))
     }
 
-    /// Returns the groups with the probes of their queries. `queries` is the number of queries.
+    /// Chooses the probes of `queries` queries, which are grouped by goal in `together`.
     fn groups<'t>(&self, together: &'t [Together<T>], goals: &[PlannedGoal], queries: usize) -> Result<Grouped<'t, T>>
     where
         'a: 't,
@@ -421,7 +426,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         Ok((groups, lists, places))
     }
 
-    /// Plans a batch, and counts the plan in the statistics.
+    /// Plans the reads of a batch, and adds the counts of the plan to the statistics.
     fn plan(&mut self, lists: &[Vec<u32>]) -> BatchPlan {
         let watch = Stopwatch::start();
         let seconds = self.kept.since_begin.seconds();
@@ -432,21 +437,23 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         plan
     }
 
-    /// Returns the bytes of the lists of buckets, of their plan, and of the workers' comparisons with `groups` groups.
+    /// Returns the bytes of the lists of buckets, of their plan, and of the comparisons of all workers with `groups`
+    /// groups.
     fn plan_bytes(&self, lists: &[Vec<u32>], groups: usize) -> u64 {
         let uses: u64 = lists.iter().map(|list| list.len() as u64).sum();
         3 * uses * size_of::<u32>() as u64 + BatchPlan::memory_bytes(uses) + self.comparing_bytes(groups)
     }
 
-    /// Returns the bytes of the workers' comparisons with `groups` groups, except the first one, which are reserved
-    /// already.
+    /// Returns the bytes of the comparisons of all workers with `groups` groups. The first group is not counted, since
+    /// its bytes are reserved already.
     fn comparing_bytes(&self, groups: usize) -> u64 {
         let Searcher { context, buckets, .. } = *self.searcher;
         let of = NearestSearch::<T>::memory_bytes(buckets.rows_max(), buckets.space().dimensions());
         (groups.saturating_sub(1) * context.threads.max(1)) as u64 * of
     }
 
-    /// Reserves memory for queries. Returns `None` if it is not free for several, an error if it is not free for one.
+    /// Reserves memory for queries. If memory does not suffice, returns `None` for several queries, but an error for a
+    /// single query.
     fn reserve(&self, bytes: u64, queries: usize) -> Result<Option<Reservation>> {
         match self.searcher.context.reserve(bytes, PURPOSE) {
             Ok(memory) => Ok(Some(memory)),
@@ -460,7 +467,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         let Searcher { buckets, .. } = *self.searcher;
         let hits = match target {
             QueryTarget::Nearest(k) => k.min(buckets.rows()),
-            // If there are more, they are counted as they are found.
+            // Hits within a threshold are counted when they are found.
             QueryTarget::Within(_) => 0,
         };
         let names = Names::memory_bytes(buckets, hits);
@@ -490,8 +497,8 @@ impl<'a, T: Coordinate> Answering<'a, T> {
     }
 }
 
-/// Returns the target recall of a goal that is reached by an exact search instead. For many hits, a probe rule saves little,
-/// and its sample would need as many hits per vector while all queries wait.
+/// Returns the recall of a goal if an exact search should reach it. That is so for many hits: a probe rule saves little
+/// then, and a calibration would have to find as many hits per sampled vector while all queries wait.
 fn exact_recall(SearchGoal { target, effort }: SearchGoal) -> Option<f64> {
     let is_large = match target {
         QueryTarget::Nearest(k) => k > CALIBRATED_K_MAX,
@@ -505,33 +512,34 @@ fn bucket_bytes<'b, T: Coordinate>(buckets: &'b Buckets<'_>) -> impl Iterator<It
     (0..buckets.count()).map(move |number| held_bytes::<T>(buckets, number))
 }
 
-/// Returns the most bytes of buckets that were evicted while workers still use them.
+/// Returns an upper bound on the bytes of evicted buckets that workers still use.
 fn worked_on<T: Coordinate>(buckets: &Buckets<'_>, threads: usize) -> u64 {
     bucket_bytes::<T>(buckets).max().unwrap_or(0) * streamed_items(threads) as u64
 }
 
-/// Returns the capacity of the cache: the option, or `unsaid` bytes without one, but at least one bucket and at most
-/// all.
+/// Returns the capacity of the cache in bytes. This is the option or, if it is not given, `unsaid`. It is at least the
+/// largest bucket and at most all buckets.
 fn capacity<T: Coordinate>(options: &CacheOptions, buckets: &Buckets<'_>, unsaid: u64) -> u64 {
     let largest = bucket_bytes::<T>(buckets).max().unwrap_or(0);
     options.cache_bytes.unwrap_or(unsaid).clamp(largest, bucket_bytes::<T>(buckets).sum::<u64>().max(largest))
 }
 
-/// Returns the bytes of the tables per bucket, and of reading ids along with vectors.
+/// Returns the bytes of the tables that have an entry per bucket, and the additional bytes for reading ids with the
+/// vectors.
 fn tables_bytes<T: Coordinate>(buckets: &Buckets<'_>) -> u64 {
     let count = buckets.count() as usize;
-    // Searches do not read the ids, which are stored after the vectors.
+    // Ids are stored after the vectors. Other searches do not read them, so their bytes are not part of other bounds.
     let of_ids = least_read_ahead(buckets.extents(), true) - least_read_ahead(buckets.extents(), false);
     Residency::memory_bytes(count) + Cache::<T>::table_bytes(count) + of_ids
 }
 
-/// Returns the memory that buckets take, as a plan counts it.
+/// Returns the memory and the cost of a read of each bucket, as plans use them.
 fn costs<T: Coordinate>(buckets: &Buckets<'_>) -> BucketCosts {
     let reads = buckets.extents().iter().map(|extent| READ_COST_BYTES + extent.bytes(true) as f64).collect();
     BucketCosts { sizes: bucket_bytes::<T>(buckets).collect(), reads }
 }
 
-/// Returns the type of queries during comparisons: floats if the coordinates are floats, else the type of the store.
+/// Returns the type to which queries are converted: f32 if the coordinates are floats, otherwise the type of the store.
 fn query_type(buckets: &Buckets<'_>) -> VectorType {
     let space = buckets.space();
     if space.is_of_floats() { VectorType { element: Element::F32, ..space.vectors } } else { space.vectors }

@@ -1,4 +1,4 @@
-//! Queries that are answered together, each delivered as soon as its hits are known.
+//! A batch of queries that are answered together. The hits of each query are delivered as soon as they are known.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,13 +8,13 @@ use super::options::{ServedHits, ServedQuery};
 use crate::base::error::{Error, Result};
 use crate::base::mutex::lock;
 
-/// Receives the number of a query and its hits, on any thread.
+/// Callback that receives the number of a query and its hits. It is called on any thread.
 pub(super) type Deliver<'a> = &'a mut (dyn FnMut(usize, Result<ServedHits>) + Send);
 
 /// A batch of queries, and the callback that receives their hits.
 pub(super) struct Batch<'a> {
     pub(super) queries: &'a [ServedQuery<'a>],
-    /// Whether each query still has to be delivered.
+    /// Whether each query is still without an answer.
     open: Vec<AtomicBool>,
     deliver: Mutex<Deliver<'a>>,
 }
@@ -30,7 +30,7 @@ impl<'a> Batch<'a> {
         self.open[number].load(Ordering::Acquire)
     }
 
-    /// Delivers an error to an open query if its deadline has passed.
+    /// Delivers an error for an open query if its deadline has passed.
     pub(super) fn refuse_late(&self, number: usize) {
         let is_late = self.queries[number].deadline.is_some_and(|deadline| deadline <= Instant::now());
         if is_late && self.is_open(number) {
@@ -38,7 +38,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Returns the numbers of all queries: the earliest deadline first, queries without one last.
+    /// Returns the numbers of all queries, sorted by deadline. Queries without a deadline are last.
     pub(super) fn by_deadline(&self) -> Vec<usize> {
         let mut numbers: Vec<usize> = (0..self.queries.len()).collect();
         // The sort is stable, so it keeps the order of arrival.
@@ -49,7 +49,7 @@ impl<'a> Batch<'a> {
         numbers
     }
 
-    /// Returns the latest deadline of some queries; `None` if one of them has none.
+    /// Returns the latest deadline of some queries, or `None` if one of them has no deadline.
     pub(super) fn last_deadline(&self, numbers: impl Iterator<Item = usize>) -> Option<Instant> {
         let deadlines: Option<Vec<Instant>> = numbers.map(|number| self.queries[number].deadline).collect();
         deadlines?.into_iter().max()
@@ -58,7 +58,7 @@ impl<'a> Batch<'a> {
     /// Delivers the hits of a query.
     ///
     /// # Panics
-    /// If the query was delivered already.
+    /// If the query has an answer already.
     pub(super) fn answer(&self, number: usize, hits: Result<ServedHits>) {
         assert!(self.open[number].swap(false, Ordering::AcqRel), "a query is answered once");
         lock(&self.deliver)(number, hits);

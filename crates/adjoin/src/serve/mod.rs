@@ -1,13 +1,14 @@
-//! Searches of a store for a continuous stream of queries, with low latency in little memory.
+//! Searches a store for a continuous stream of queries, with low latency and little memory.
 //!
-//! A [`CachedSearch`] answers one batch of queries at a time on the thread of its caller, and keeps buckets in memory for
-//! the next batch. It has no queue: the caller admits queries, and passes those that waited during a batch as the next
-//! one. Each query is delivered as soon as the last of its buckets was compared, even while the batch goes on.
+//! A [`CachedSearch`] answers one batch of queries at a time on the thread of its caller, and keeps buckets in memory
+//! for the next batch. It has no queue. The caller admits queries, and passes those that arrive during a batch as the
+//! next batch. The hits of a query are delivered as soon as the last of its buckets was compared, even if the batch is
+//! still in progress.
 //!
-//! `answering.rs` gets the probes of each query from [`crate::buckets`], and from [`crate::plan::batch`] the order in
-//! which buckets are read and compared and the buckets to keep. `pass.rs` executes that plan. `batch.rs` delivers the
-//! hits, with ids that `names.rs` noted on the way. The hits of a query depend neither on the others in its batch nor on
-//! the plan.
+//! `answering.rs` gets the probes of each query from [`crate::buckets`]. It gets a plan from [`crate::plan::batch`]:
+//! the order in which buckets are read and compared, and the buckets to keep. `pass.rs` executes the plan. `batch.rs`
+//! delivers the hits, with the ids that `names.rs` noted when buckets were compared. The hits of a query do not depend
+//! on the other queries of its batch or on the plan.
 
 mod answering;
 mod batch;

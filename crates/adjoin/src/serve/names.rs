@@ -1,5 +1,5 @@
-//! Ids of the hits that queries have found so far. They are noted when a bucket is compared, since it may be evicted
-//! before the query is done.
+//! Holds the ids of the hits that queries have found so far. Ids are noted when a bucket is compared, since the bucket
+//! may be evicted before the query is done.
 
 use std::sync::Mutex;
 
@@ -7,13 +7,13 @@ use crate::base::mutex::lock;
 use crate::load::Buckets;
 use crate::source::{IdKind, Ids};
 
-/// A position in a store: a bucket and a member of it.
+/// A place in a store: a bucket, and the position of a member in it.
 type Place = (u32, u32);
 
-/// Ids that a query may hold in excess of its hits.
+/// Number of ids that a query may hold in addition to those of its hits.
 const SPARE: usize = 64;
 
-/// Positions of members, and their ids.
+/// Places of members, and their ids.
 struct NotedIds {
     places: Vec<Place>,
     ids: Ids,
@@ -24,7 +24,7 @@ impl NotedIds {
         Self { places: Vec::new(), ids: Ids::empty(kind) }
     }
 
-    /// Returns the ids at some of the positions, in their order.
+    /// Returns the ids of the members at `places`, in this order.
     ///
     /// # Panics
     /// If an id was not noted.
@@ -40,7 +40,7 @@ impl NotedIds {
     }
 }
 
-/// The ids of the hits that each query of a batch holds, and of some hits that it no longer holds.
+/// Ids of the hits that each query of a batch holds. There may also be ids of hits that it no longer holds.
 pub(super) struct Names {
     kind: IdKind,
     by_query: Vec<Mutex<NotedIds>>,
@@ -57,14 +57,14 @@ impl Names {
         if buckets.ids(0) == IdKind::None {
             return 0;
         }
-        // The mean length of all ids; twice that, since vectors grow by doubling.
+        // Twice the mean length of all ids, since a growing vector may have twice the capacity that it needs.
         let ids: u64 = buckets.extents().iter().map(|extent| extent.id_bytes).sum();
         let of_name = size_of::<Place>() as u64 + 8 + ids / buckets.rows().max(1);
         hits.saturating_mul(2).saturating_add(SPARE as u64).saturating_mul(2 * of_name)
     }
 
-    /// Notes the ids of members of a bucket that a query holds. If there are too many ids, `held` returns the hits to
-    /// keep.
+    /// Notes the ids of those members of a bucket that are hits of a query. `held` returns all hits of the query. It is
+    /// called if the query has many ids, to remove the ids that are not needed.
     pub(super) fn note(&self, query: usize, bucket: u32, members: &[u32], ids: &Ids, held: impl Fn() -> Vec<Place>) {
         if self.kind == IdKind::None || members.is_empty() {
             return;
@@ -74,17 +74,17 @@ impl Names {
             own.places.push((bucket, member));
             own.ids.push_from(ids, member as usize);
         }
-        // Rarely, since looking up the hits locks and copies the query's list.
+        // This is done rarely, since `held` locks and copies the hits of the query.
         if own.places.len() > 2 * SPARE {
             let held = held();
-            // Ids of hits that nearer ones have displaced are removed once they are the majority.
+            // Ids that are not needed anymore are removed once they are the majority.
             if own.places.len() > 2 * held.len() + SPARE {
                 *own = own.select(&held);
             }
         }
     }
 
-    /// Removes and returns the ids of the hits that a query holds, in their order.
+    /// Removes the ids of a query. Returns the ids of its hits `held`, in this order.
     ///
     /// # Panics
     /// If the id of a hit was not noted.

@@ -16,13 +16,13 @@ use crate::source::Ids;
 pub struct ServedQuery<'a> {
     /// Type of the vector, with the dimensions of the store.
     pub vectors: VectorType,
-    /// The vector, in the layout of its type.
+    /// Bytes of the vector, in the layout of its type.
     pub stored: &'a [u8],
-    /// What to find.
+    /// Target of the query.
     pub target: QueryTarget,
-    /// How hard to search.
+    /// Effort of the search.
     pub effort: SearchEffort,
-    /// Time after which the answer is useless.
+    /// Time after which an error is delivered instead of hits.
     pub deadline: Option<Instant>,
 }
 
@@ -38,52 +38,53 @@ impl ServedQuery<'_> {
     }
 }
 
-/// Hits of a query, nearest first, ties by row number.
+/// Hits of a query, nearest first. Equally near hits are ordered by row number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServedHits {
     /// Row numbers of the hits.
     pub rows: Vec<u64>,
     /// Ids of the hits, if the store has ids.
     pub ids: Ids,
-    /// Distances (L2, true), similarities (cosine) or scores (inner product).
+    /// Values of the hits: distances (L2, not squared), similarities (cosine) or scores (inner product).
     pub values: Vec<f32>,
-    /// Buckets that the query probed.
+    /// Number of buckets that the query probed.
     pub probes: u64,
-    /// Vectors in these buckets.
+    /// Number of vectors in these buckets.
     pub looked_at: u64,
     /// Bytes read for all queries that were answered together, divided by their number.
     pub read_bytes: u64,
     /// Number of queries that were answered together.
     pub together: u32,
-    /// The promised recall.
+    /// Recall that is promised for the query, if any.
     pub recall: Option<RecallStatistics>,
 }
 
 impl ServedHits {
-    /// Returns hits without facts on how they were found.
+    /// Creates hits without statistics.
     pub(super) fn new(metric: Metric, hits: &[Hit], ids: Ids) -> Self {
         let rows = hits.iter().map(|hit| hit.row).collect();
         let values = hits.iter().map(|hit| Predicate::value_of(metric, hit.nearness)).collect();
         Self { rows, ids, values, probes: 0, looked_at: 0, read_bytes: 0, together: 0, recall: None }
     }
 
-    /// Returns the bytes of rows, values and ids.
+    /// Returns the bytes of the row numbers, values and ids.
     pub fn bytes(&self) -> u64 {
         (self.rows.len() * (size_of::<u64>() + size_of::<f32>())) as u64 + self.ids.bytes()
     }
 }
 
-/// Plans a batch of queries from the buckets that each probes, at a time in seconds since the store was opened. Tracks
-/// the cache with which its plans are executed.
+/// Function that plans a batch of queries. Its arguments are the buckets that each query probes, and the time in
+/// seconds since the store was opened. It keeps track of the cache with which its plans are executed.
 pub(crate) type Planner = Box<dyn FnMut(&[Vec<u32>], f64) -> BatchPlan + Send>;
 
-/// Makes planners for an empty cache of a capacity in bytes.
+/// Function that creates a planner for an empty cache, from the costs of buckets and the capacity of the cache in
+/// bytes.
 pub type NewPlanner = Arc<dyn Fn(BucketCosts, u64) -> Planner + Send + Sync>;
 
-/// Returns the planner of [`plan_batch`].
+/// Returns a function that creates planners which use [`plan_batch`].
 pub fn usual_planner() -> NewPlanner {
     Arc::new(|costs, capacity| {
-        // The planner tracks what the cache holds from one batch to the next.
+        // The planner keeps track of the buckets in the cache from one batch to the next.
         let mut cache = Residency::new(capacity, costs);
         Box::new(move |lists, _| plan_batch(lists, &mut cache))
     })
@@ -92,7 +93,7 @@ pub fn usual_planner() -> NewPlanner {
 /// Options of a [`super::CachedSearch`].
 #[derive(Debug, Clone)]
 pub struct CacheOptions {
-    /// Bytes of buckets to keep in memory; half of the free memory if `None`.
+    /// Bytes of buckets to keep in memory. If `None`, half of the free memory is used.
     pub cache_bytes: Option<u64>,
     /// Seed of the calibration sample.
     pub seed: u64,
@@ -110,11 +111,11 @@ pub(super) type SharedStatistics = Arc<Mutex<CacheStatistics>>;
 /// Work of a [`super::CachedSearch`] so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CacheStatistics {
-    /// Queries of all batches.
+    /// Number of queries in all batches.
     pub queries: u64,
-    /// Number of their batches.
+    /// Number of batches.
     pub batches: u64,
-    /// Cache counts of their plans.
+    /// Counts of the plans of all batches.
     pub counts: BatchCounts,
     /// Bytes read for queries.
     pub read_bytes: u64,
@@ -122,7 +123,7 @@ pub struct CacheStatistics {
     pub learning_bytes: u64,
     /// Seconds spent on planning.
     pub plan_seconds: f64,
-    /// Bytes of buckets that may be kept in memory.
+    /// Largest number of bytes of buckets that are kept in memory.
     pub cache_bytes: u64,
 }
 

@@ -18,28 +18,29 @@ use crate::source::IdKind;
 pub(super) struct Group<'a, T: Coordinate> {
     pub(super) looking: ProbePass<'a, T>,
     pub(super) visits: Visits,
-    /// Their numbers in the batch.
+    /// Number of each query in the batch.
     pub(super) numbers: Vec<usize>,
 }
 
-/// A plan, and everything that executing it needs.
+/// A plan, and everything that is needed to execute it.
 pub(super) struct Pass<'a, T: Coordinate> {
     pub(super) searcher: &'a Searcher<'a, T>,
     pub(super) plan: &'a BatchPlan,
-    /// Whether queries are answered one after the other, each by one thread once several have loaded its buckets.
+    /// Whether queries are answered one after the other. If so, several threads load the buckets of a query, and one
+    /// thread compares them.
     pub(super) is_by_query: bool,
     pub(super) groups: &'a [Group<'a, T>],
     /// Group of each query of the batch, and its number in the group.
     pub(super) places: &'a [(usize, u32)],
     pub(super) ids: IdKind,
     pub(super) names: &'a Names,
-    /// Number of buckets that each query has still to be compared with.
+    /// Number of buckets with which each query was not yet compared.
     pub(super) left: &'a [AtomicU32],
-    /// Called with each query once that number is 0.
+    /// Called with the number of a query once it was compared with all of its buckets.
     pub(super) done: &'a (dyn Fn(usize) + Sync),
 }
 
-/// One unit of work of a worker.
+/// Unit of work of a worker.
 enum Job<T: Coordinate> {
     Load(Arc<CachedBucket<T>>),
     Compare { number: u32, bucket: Arc<CachedBucket<T>>, query: Option<u32> },
@@ -49,15 +50,16 @@ enum Job<T: Coordinate> {
 struct Comparer<'a, T: Coordinate> {
     /// One comparison per group.
     comparisons: Vec<NearestSearch<'a, T>>,
-    /// Queries of a group that probe a bucket. Scratch space.
+    /// Scratch space for the queries of a group that probe a bucket.
     queries: Vec<u32>,
 }
 
 impl<T: Coordinate> Pass<'_, T> {
-    /// Executes the plan with a cache in the state that the plan assumes.
+    /// Executes the plan. The cache must be in the state that the plan assumes.
     ///
     /// # Errors
-    /// If the device fails, a bucket is damaged, or the run is cancelled. The cache must not be used after that.
+    /// If the device fails, if a bucket is damaged, or if the run is cancelled. The cache must not be used after an
+    /// error.
     pub(super) fn run(&self, cache: &mut Cache<T>) -> Result<()> {
         let Self { searcher, plan, is_by_query, .. } = *self;
         let Searcher { context, buckets, ref loaded, .. } = *searcher;
@@ -87,7 +89,7 @@ impl<T: Coordinate> Pass<'_, T> {
         }
         let mut own = state();
         while let Some(step) = steps.peek() {
-            // Buckets up to the next comparison are loaded on several threads; this thread compares.
+            // Several threads load the buckets up to the next comparison. This thread compares.
             if !matches!(step, BatchStep::Compare { .. }) {
                 let next = || match steps.peek() {
                     Some(BatchStep::Compare { .. }) => Ok(None),
@@ -101,7 +103,7 @@ impl<T: Coordinate> Pass<'_, T> {
         Ok(())
     }
 
-    /// Executes steps up to the next one that is work for a worker.
+    /// Executes evictions up to the next step that is work for a worker, and returns this work.
     fn next_job<'s>(
         &self,
         steps: &mut impl Iterator<Item = &'s BatchStep>,
@@ -116,7 +118,7 @@ impl<T: Coordinate> Pass<'_, T> {
                     if self.is_by_query {
                         ahead.hold_after(turn.into());
                     }
-                    // Evicted buckets may still be in use.
+                    // Waits for memory, since workers may still use evicted buckets.
                     let memory = cache.reserve_when_free(held_bytes::<T>(self.searcher.buckets, bucket));
                     let stored = ahead.next_bucket()?.expect("reader and plan follow one list of steps");
                     assert_eq!(stored.number(), bucket, "reader and plan follow one list of steps");
@@ -135,7 +137,7 @@ impl<T: Coordinate> Pass<'_, T> {
             Job::Load(bucket) => return bucket.load_ahead(|stored| self.load(stored)),
             Job::Compare { number, bucket, query } => (number, bucket, query),
         };
-        // If loading failed, the worker that tried reports the error.
+        // If loading failed, the worker that tried to load the bucket reports the error.
         let Some(loaded) = bucket.loaded(|stored| self.load(stored))? else { return Ok(()) };
         if let Some(query) = query {
             let (group, own) = self.places[query as usize];
@@ -151,7 +153,8 @@ impl<T: Coordinate> Pass<'_, T> {
         Ok(())
     }
 
-    /// Compares queries of a group with a bucket.
+    /// Compares queries of a group with a bucket, and notes the ids of their hits. Calls `done` with each query that
+    /// was compared with all of its buckets.
     fn compare(
         &self,
         comparison: &mut NearestSearch<'_, T>,
@@ -169,7 +172,7 @@ impl<T: Coordinate> Pass<'_, T> {
                 let members: Vec<u32> = held.map(|(_, member)| member).collect();
                 self.names.note(query, number, &members, bucket.ids(), || looking.places(own));
             }
-            // Acquire and release: the last comparison of a query sees the hits of all others.
+            // Acquire and release ensure that the last comparison of a query sees the hits of all other comparisons.
             if self.left[query].fetch_sub(1, Ordering::AcqRel) == 1 {
                 (self.done)(query);
             }
@@ -182,7 +185,7 @@ impl<T: Coordinate> Pass<'_, T> {
     }
 }
 
-/// Bytes of a bucket in memory.
+/// Returns the bytes of a bucket in memory.
 pub(super) fn held_bytes<T: Coordinate>(buckets: &Buckets<'_>, bucket: u32) -> u64 {
     LoadedBucket::<T>::memory_bytes(buckets, bucket, buckets.ids(0) != IdKind::None)
 }

@@ -1,4 +1,4 @@
-//! Searches of a store that keep buckets in memory from one batch of queries to the next.
+//! Searches a store, and keeps buckets in memory from one batch of queries to the next.
 
 use std::sync::{Arc, Mutex};
 
@@ -36,19 +36,19 @@ struct OpenSearch<T: Coordinate> {
 }
 
 impl CachedSearch {
-    /// Opens a store for searches with all the free memory in the context's budget, half of it for buckets. Give it its
-    /// own budget. `seed` draws the calibration sample.
+    /// Opens a store for searches. The search uses all of the free memory in the budget of the context, half of it for
+    /// buckets, so the context should have a budget of its own. `seed` is the seed of the calibration sample.
     ///
     /// # Errors
-    /// If the budget is too small, or the store cannot be read.
+    /// If the budget is too small, or if the store cannot be read.
     pub fn open(context: &Context, store: Arc<Store>, seed: u64) -> Result<Self> {
         Self::open_planned(context, store, &CacheOptions { cache_bytes: None, seed }, usual_planner())
     }
 
-    /// Opens a store for searches by plans that were computed elsewhere, such as in the laboratory.
+    /// Opens a store for searches whose batches are planned by `new_planner`, for example in the laboratory.
     ///
     /// # Errors
-    /// As [`CachedSearch::open`].
+    /// The errors of [`CachedSearch::open`].
     #[doc(hidden)]
     pub fn open_planned(
         context: &Context,
@@ -64,8 +64,8 @@ impl CachedSearch {
         Ok(Self { statistics, search: Mutex::new(search) })
     }
 
-    /// Answers a batch of queries. Calls `deliver` with the number and hits of each query as soon as they are known, on
-    /// any thread, and returns after the last. Waits while another thread answers a batch.
+    /// Answers a batch of queries. Calls `deliver` with the number and the hits of each query as soon as they are
+    /// known, on any thread. Returns after the last query. If another thread is answering a batch, waits for it first.
     pub fn answer(&self, queries: &[ServedQuery<'_>], deliver: &mut (dyn FnMut(usize, Result<ServedHits>) + Send)) {
         lock(&self.search).answer(&Batch::new(queries, deliver));
     }
@@ -97,8 +97,8 @@ impl<T: Coordinate> AnswerBatch for OpenSearch<T> {
     fn answer(&mut self, batch: &Batch<'_>) {
         let buckets = Buckets::of(&self.store);
         let mut context = self.context.clone();
-        // Neither the deadline of the caller's work applies to queries, nor one that was set for an earlier batch and
-        // left by a panic.
+        // Queries have deadlines of their own. The deadline of the context does not apply to them, and a deadline that
+        // a panic left from an earlier batch must not either.
         context.cancel = context.cancel.with_deadline(None);
         let searcher = Searcher::with_centers(&context, &buckets, self.kept.centers());
         Answering::new(&searcher, &mut self.kept).answer(batch);

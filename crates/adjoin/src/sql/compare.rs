@@ -1,6 +1,6 @@
-//! Compares columns of the most common types, and widens numbers for that.
+//! Compares columns of the most common types, and converts numbers to wider types for the comparison.
 //!
-//! Arrow's crates for this take long to compile and are built without optimization. Other types use them.
+//! Other types use Arrow's crates. These take long to compile, so they are built without optimization and are slower.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use arrow_schema::DataType;
 use super::expression::Operator;
 use super::values::Values;
 
-/// Compares values row by row, with the results and nulls of [`arrow_ord::cmp`]. Returns `None` if the types are not
-/// among the common ones, or the operator does not compare.
+/// Compares values row by row. The results, including nulls, are those of [`arrow_ord::cmp`]. Returns `None` if a type
+/// is not one of the common types, if the types differ, or if the operator is not a comparison.
 pub(super) fn compare(operator: Operator, left: &Values, right: &Values) -> Option<BooleanArray> {
     if left.array.data_type() != right.array.data_type() {
         return None;
@@ -30,8 +30,8 @@ pub(super) fn compare(operator: Operator, left: &Values, right: &Values) -> Opti
     }
 }
 
-/// Converts numbers to a wider type: exactly, or from integers to rounded floats. Returns `None` for any other
-/// conversion, or if a number might not fit.
+/// Converts numbers to a wider type. The conversion is exact, except that large integers are rounded if they are
+/// converted to floats. Returns `None` if this function does not implement the conversion.
 pub(super) fn widen(array: &ArrayRef, to: &DataType) -> Option<ArrayRef> {
     match (array.data_type(), to) {
         (DataType::Int8, DataType::Int64) => Some(converted::<Int8Type, Int64Type>(array, i64::from)),
@@ -40,7 +40,7 @@ pub(super) fn widen(array: &ArrayRef, to: &DataType) -> Option<ArrayRef> {
         (DataType::UInt8, DataType::Int64) => Some(converted::<UInt8Type, Int64Type>(array, i64::from)),
         (DataType::UInt16, DataType::Int64) => Some(converted::<UInt16Type, Int64Type>(array, i64::from)),
         (DataType::UInt32, DataType::Int64) => Some(converted::<UInt32Type, Int64Type>(array, i64::from)),
-        // Exact in f64. Larger integers round, as in the cast that this replaces.
+        // An i32 is exact in f64. Large i64 values are rounded, as in the cast that this function replaces.
         (DataType::Int32, DataType::Float64) => Some(converted::<Int32Type, Float64Type>(array, f64::from)),
         (DataType::Int64, DataType::Float64) => Some(converted::<Int64Type, Float64Type>(array, |value| value as f64)),
         (DataType::Float32, DataType::Float64) => Some(converted::<Float32Type, Float64Type>(array, f64::from)),
@@ -89,7 +89,7 @@ fn texts<O: arrow_array::OffsetSizeTrait>(operator: Operator, left: &Values, rig
     })
 }
 
-/// Two arrays of one type to compare. A scalar is compared with every row of the other array.
+/// Two arrays of one type that are compared. A scalar is compared with every row of the other array.
 struct Pair<A> {
     left: A,
     right: A,
@@ -100,7 +100,7 @@ impl<A: ArrayAccessor + Copy> Pair<A> {
     fn compare(self, test: impl Fn(A::Item, A::Item) -> bool) -> BooleanArray {
         let Self { left, right, is_scalar } = self;
         match is_scalar {
-            // Comparing with null gives null for every row, so no value is looked at.
+            // Comparing with null gives null for every row, so values need not be compared.
             [false, true] if right.is_null(0) => BooleanArray::new_null(left.len()),
             [true, false] if left.is_null(0) => BooleanArray::new_null(right.len()),
             [false, true] => BooleanArray::from_unary(left, |value| test(value, right.value(0))),

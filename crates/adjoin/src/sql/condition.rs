@@ -22,7 +22,7 @@ impl Condition {
     /// Parses a condition such as `lang = 'en' AND year >= 2020`.
     ///
     /// # Errors
-    /// Fails if the text is not SQL, or uses unsupported features.
+    /// If the text is not SQL, or if it uses unsupported features.
     pub fn parse(text: &str) -> Result<Self> {
         let kind = "a condition, such as \"lang = 'en' AND year >= 2020\"";
         let expression = parse(text, kind, |parser| Expression::of(&parser.parse_expr().map_err(refused)?))?;
@@ -41,32 +41,32 @@ impl Condition {
         names.into_iter().map(|name| name.text.clone()).collect()
     }
 
-    /// Returns the indices of the columns that the condition reads, ascending, in tables of one schema.
+    /// Returns the indices of the columns that the condition reads in tables of `schema`, ascending.
     ///
     /// # Errors
-    /// Fails if a column is missing, types do not match, or the expression is not boolean.
+    /// If a column is missing, if types do not match, or if the expression is not boolean.
     pub(crate) fn bind(&self, schema: &Schema) -> Result<Vec<usize>> {
         let mut names = BTreeSet::new();
         self.expression.add_columns(&mut names);
-        // Two spellings of one name lead to one column, hence a set of indices.
+        // Two spellings of one name are one column, so the indices are a set.
         let places = names.into_iter().map(|name| place_of(name, schema)).collect::<Result<BTreeSet<usize>>>();
         let places: Vec<usize> = places.map_err(|error| self.failed(&error))?.into_iter().collect();
         let read = schema.project(&places).map_err(|error| self.failed(&error))?;
-        // Evaluates on no rows, so that wrong types are reported before any file is read.
+        // The condition is evaluated on a table without rows, so that wrong types are reported before any file is read.
         self.values(&RecordBatch::new_empty(read.into()))?;
         Ok(places)
     }
 
-    /// Returns whether the condition is true for each row of a table with the columns at the indices from
-    /// [`Self::bind`]. Null counts as false.
+    /// Returns, for each row of a table, whether the condition is true. The table must have the columns at the indices
+    /// that [`Self::bind`] returned. Null counts as false.
     ///
     /// # Errors
-    /// Fails if a value cannot be computed.
+    /// If a value cannot be computed.
     pub(crate) fn is_true(&self, table: &RecordBatch) -> Result<BooleanArray> {
         let truth = self.values(table)?;
         Ok(match truth.nulls() {
             None => truth,
-            // Values under a null are arbitrary, so they are masked instead of read.
+            // The value of a null is arbitrary, so it is masked.
             Some(nulls) => BooleanArray::new(truth.values() & nulls.inner(), None),
         })
     }

@@ -22,7 +22,7 @@ impl Expression {
     /// Computes a value for each row.
     ///
     /// # Errors
-    /// Fails if types do not match, or a value cannot be computed, e.g. in a division by zero.
+    /// If types do not match, or if a value cannot be computed, for example in a division by zero.
     pub(super) fn evaluate(&self, table: &RecordBatch) -> Result<ArrayRef> {
         let values = self.values(table)?;
         if !values.is_scalar {
@@ -43,7 +43,7 @@ impl Expression {
             Self::Boolean(value) => one(Arc::new(BooleanArray::from(vec![*value]))),
             Self::Null => one(Arc::new(NullArray::new(1))),
             Self::Binary(operator @ (Operator::And | Operator::Or), both) => {
-                // Evaluate each side once: evaluating it twice would take time exponential in the depth of the
+                // Each side is evaluated only once. Evaluating it twice would take time exponential in the depth of the
                 // condition.
                 let array = self.logic(*operator, [&both[0], &both[1]], table)?;
                 Ok(Values { array, is_scalar: false })
@@ -82,7 +82,7 @@ impl Expression {
 
     fn operate(&self, operator: Operator, left: &Values, right: &Values) -> std::result::Result<ArrayRef, ArrowError> {
         let truth = |array: BooleanArray| Arc::new(array) as ArrayRef;
-        // The fast path; Arrow's kernels handle all other types.
+        // This is the fast path for common types. Arrow's kernels handle all other types.
         if let Some(found) = compare(operator, left, right) {
             return Ok(truth(found));
         }
@@ -163,12 +163,13 @@ impl Expression {
         zip(&there, &found, &other).map_err(|error| self.failed(&error))
     }
 
-    /// Converts both to one type: numbers to i64 or f64, and text to the type of the other side.
+    /// Converts two sets of values to one type. Numbers are converted to i64 or f64, and a text to the type of the
+    /// other side.
     fn alike(&self, left: Values, right: Values) -> Result<(Values, Values)> {
         let (of_left, of_right) = (left.array.data_type(), right.array.data_type());
         let common = match (of_left, of_right) {
             (left, right) if let Some(common) = common(left, right) => common,
-            // A text next to another type is usually a constant, such as a date in quotes.
+            // If only one side is text, it is usually a constant, such as a date in quotes.
             (text, other) | (other, text) if text.is_string() => other.clone(),
             (left, right) if left.is_temporal() && right.is_temporal() => left.clone(),
             (left, right) => {
@@ -184,8 +185,8 @@ impl Expression {
     }
 }
 
-/// Returns a column of a table. Dictionaries are replaced by their values, and a path into structs by the field at its
-/// end.
+/// Returns a column of a table. If the path leads into structs, returns the field at its end. Dictionaries are replaced
+/// by their values.
 fn column(table: &RecordBatch, path: &[super::expression::Name]) -> Result<ArrayRef> {
     let (first, fields) = path.split_first().expect("a column has a name");
     let mut array = table.column(place_of(first, &table.schema())?).clone();
@@ -193,7 +194,7 @@ fn column(table: &RecordBatch, path: &[super::expression::Name]) -> Result<Array
         let place = field_of(name, array.data_type())?;
         let outer = array.as_struct().clone();
         array = outer.column(place).clone();
-        // A field of a null struct is null, whatever its own validity says.
+        // A field of a null struct is null, even if the field itself is not marked as null.
         if let Some(nulls) = outer.nulls() {
             let is_null = BooleanArray::new(!nulls.inner(), None);
             array = nullif(&array, &is_null).map_err(|error| Error::input(error.to_string()))?;
@@ -205,12 +206,12 @@ fn column(table: &RecordBatch, path: &[super::expression::Name]) -> Result<Array
     }
 }
 
-/// Returns the type in which values of two types can be sorted together, if any. It is i64 or f64 for numbers.
+/// Returns the type in which values of two types can be sorted together, if there is one. For numbers it is i64 or f64.
 pub(crate) fn common(left: &DataType, right: &DataType) -> Option<DataType> {
     Some(match (left, right) {
         (left, right) if left == right => left.clone(),
         (DataType::Null, other) | (other, DataType::Null) => other.clone(),
-        // Also u64: a value beyond i64 fails in the strict cast instead of wrapping.
+        // This includes u64. A value that does not fit in i64 fails in the strict cast instead of wrapping.
         (left, right) if left.is_integer() && right.is_integer() => DataType::Int64,
         (left, right) if left.is_numeric() && right.is_numeric() => DataType::Float64,
         (left, right) if left.is_string() && right.is_string() => DataType::LargeUtf8,
@@ -233,7 +234,7 @@ fn normalized(text: &str) -> String {
 /// Casts values to another type.
 ///
 /// # Errors
-/// Fails if a value cannot be cast.
+/// If a value cannot be cast.
 pub(crate) fn cast(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     if array.data_type() == to {
         return Ok(array.clone());
@@ -241,7 +242,7 @@ pub(crate) fn cast(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     if let Some(widened) = widen(array, to) {
         return Ok(widened);
     }
-    // The default would turn a value that cannot be cast into null, and rows would silently fail the filter.
+    // By default, a value that cannot be cast becomes null, and its row would silently fail the filter.
     let strict = CastOptions { safe: false, ..CastOptions::default() };
     let remedy = match array.data_type().is_string() && to.is_numeric() {
         true => "put the number in quotes to compare texts, such as '1'".to_owned(),

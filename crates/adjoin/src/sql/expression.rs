@@ -10,10 +10,10 @@ use sqlparser::ast::{
 use super::parse::{Bounds, quoted};
 use crate::base::error::{Error, Result};
 
-/// An expression of supported operations.
+/// A supported expression.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Expression {
-    /// A column, or a field of nested structs.
+    /// A column, or a path to a field of nested structs.
     Column(Vec<Name>),
     Text(String),
     Integer(i64),
@@ -32,7 +32,7 @@ pub(super) enum Expression {
     Call(Function, Vec<Expression>),
 }
 
-/// A name as typed. With quotes, only the exact name matches.
+/// A name as typed. If it is in quotes, only an equal name matches.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Name {
     pub(super) text: String,
@@ -58,17 +58,17 @@ pub(super) enum Operator {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Function {
-    /// Characters of a text, bytes of a binary, elements of a list.
+    /// Number of characters of a text, of bytes of a binary value, or of elements of a list.
     Length,
-    /// Bytes of a text.
+    /// Number of bytes of a text.
     OctetLength,
     Lower,
     Upper,
     /// Removes white space at both ends.
     Trim,
-    /// Converts to lower case, with single spaces between words.
+    /// Converts a text to its words (runs of letters and digits) in lower case, separated by single spaces.
     Normalize,
-    /// The first value that is not null.
+    /// Returns the first value that is not null.
     Coalesce,
 }
 
@@ -86,13 +86,13 @@ impl Expression {
     /// Converts a parsed expression.
     ///
     /// # Errors
-    /// Fails if it contains something unsupported, or is nested too deeply.
+    /// If it contains unsupported operations, or if it is nested too deeply.
     pub(super) fn of(parsed: &Expr) -> Result<Self> {
         Self::build(parsed, &Bounds::default())
     }
 
     fn build(parsed: &Expr, bounds: &Bounds) -> Result<Self> {
-        // Every level of an expression passes here, so nothing escapes the bounds.
+        // Every level of an expression is built by this function, so the bounds apply to all levels.
         bounds.within(|| Self::build_within(parsed, bounds))
     }
 
@@ -104,7 +104,7 @@ impl Expression {
             Expr::CompoundIdentifier(names) => Self::Column(names.iter().map(Name::of).collect()),
             Expr::Nested(inner) => build(inner)?,
             Expr::Value(value) => Self::literal(&value.value).ok_or_else(|| unsupported(parsed))?,
-            // A long chain of AND or OR is left-deep in the parser's tree, so it is rebuilt as a balanced one.
+            // The parser builds a left-deep tree for a chain of AND or OR. It is rebuilt as a balanced tree.
             Expr::BinaryOp { op: BinaryOperator::And, .. } => Self::chain(parsed, Operator::And, build)?,
             Expr::BinaryOp { op: BinaryOperator::Or, .. } => Self::chain(parsed, Operator::Or, build)?,
             Expr::BinaryOp { left, op, right } => {
@@ -150,7 +150,7 @@ impl Expression {
 
     fn literal(value: &Value) -> Option<Self> {
         Some(match value {
-            // Integers stay exact; anything else that parses is a float.
+            // Integers stay exact. Any other number is a float.
             Value::Number(number, _) => match number.parse() {
                 Ok(integer) => Self::Integer(integer),
                 Err(_) => Self::Float(number.parse().ok()?),
@@ -174,7 +174,7 @@ impl Expression {
     /// Converts a chain of one logical operator, of any length.
     fn chain(parsed: &Expr, operator: Operator, build: impl Fn(&Expr) -> Result<Self>) -> Result<Self> {
         let (mut parts, mut first) = (Vec::new(), parsed);
-        // A loop instead of recursion: chains may have thousands of parts.
+        // This is a loop instead of a recursion, since chains may have thousands of parts.
         while let Expr::BinaryOp { left, op, right } = first
             && self::operator(op) == Some(operator)
         {
@@ -249,7 +249,7 @@ impl Operator {
         )
     }
 
-    /// Returns the comparison with swapped sides, e.g. `>` for `<`.
+    /// Returns the comparison for swapped sides, for example `>` for `<`.
     pub(super) fn mirrored(self) -> Self {
         match self {
             Self::Less => Self::Greater,
@@ -263,7 +263,7 @@ impl Operator {
     /// Returns whether a comparison is true for two values.
     ///
     /// # Panics
-    /// Panics if the operator is not a comparison.
+    /// If the operator is not a comparison.
     pub(super) fn holds<V: Ord>(self, left: V, right: V) -> bool {
         match self {
             Self::Equal => left == right,
@@ -282,10 +282,10 @@ impl Name {
         Self { text: name.value.clone(), is_quoted: name.quote_style.is_some() }
     }
 
-    /// Returns the index of the field with exactly this name, or else of the only field with a name that differs only
-    /// in case.
+    /// Returns the index of the field with this name. If there is none, returns the index of the field whose name
+    /// differs only in case, provided that there is only one such field and that the name is not in quotes.
     pub(super) fn find<'a>(&self, mut fields: impl Iterator<Item = &'a Field> + Clone) -> Option<usize> {
-        // An exact name is tried first, since a table may have two names that differ in case.
+        // An equal name is tried first, since a table may have two names that differ only in case.
         let exact = fields.clone().position(|field| *field.name() == self.text);
         exact.or_else(|| {
             if self.is_quoted {
@@ -302,7 +302,7 @@ impl Name {
 /// Returns the index of a column in a table.
 ///
 /// # Errors
-/// Fails if there is no column of that name.
+/// If there is no column of this name.
 pub(super) fn place_of(name: &Name, schema: &Schema) -> Result<usize> {
     let fields = schema.fields().iter().map(AsRef::as_ref);
     name.find(fields).ok_or_else(|| no_column(&name.text, schema.fields().iter().map(|field| field.name().as_str())))

@@ -1,7 +1,7 @@
-//! SQL expressions over columns, parsed by sqlparser and evaluated by Arrow's kernels.
+//! Parses SQL expressions over columns with sqlparser, and evaluates them with Arrow's kernels.
 //!
-//! Null behaves as in SQL: an operation on null returns null, and `AND` and `OR` use three-valued logic. Names without
-//! quotes may differ in case.
+//! Null behaves as in SQL: an operation on null returns null, and `AND` and `OR` use three-valued logic. The case of a
+//! name matters only if the name is in quotes.
 
 mod compare;
 mod condition;

@@ -23,7 +23,7 @@ impl OrderBy {
     /// Parses an order such as `length(text) DESC, date`.
     ///
     /// # Errors
-    /// Fails if the text is not SQL, or uses unsupported features.
+    /// If the text is not SQL, or if it uses unsupported features.
     pub fn parse(text: &str) -> Result<Self> {
         let kind = "columns to sort by, such as \"length(text) DESC, date\"";
         let key = |key: &OrderByExpr| {
@@ -50,20 +50,20 @@ impl OrderBy {
     /// Returns the types of the keys for tables of one schema.
     ///
     /// # Errors
-    /// Fails if a column is missing or types do not match.
+    /// If a column is missing, or if types do not match.
     pub(crate) fn kinds(&self, schema: &Schema) -> Result<Vec<DataType>> {
         let places = self.places(schema)?;
         let read = SchemaRef::new(schema.project(&places).map_err(|error| Error::option(error.to_string()))?);
-        // No rows: only the types are of interest.
+        // The table has no rows, since only the types of the keys are needed.
         let nothing = RecordBatch::new_empty(read);
         self.keys.iter().map(|(expression, _)| Ok(expression.evaluate(&nothing)?.data_type().clone())).collect()
     }
 
-    /// Binds the order to tables of one schema. `kinds` are the types of the keys, since the bytes of keys sort
-    /// correctly only among keys of one type.
+    /// Binds the order to tables of one schema. `kinds` are the types of the keys. They are given, since encoded keys
+    /// of several files compare correctly only if they have one type.
     ///
     /// # Errors
-    /// Fails as [`OrderBy::kinds`] does.
+    /// The errors of [`OrderBy::kinds`].
     pub(crate) fn bind(&self, schema: &Schema, kinds: &[DataType]) -> Result<BoundOrder> {
         let field = |(kind, (_, options)): (&DataType, &(Expression, SortOptions))| {
             SortField::new_with_options(kind.clone(), *options)
@@ -74,7 +74,7 @@ impl OrderBy {
         Ok(BoundOrder { order: self.clone(), places: self.places(schema)?, kinds: kinds.to_vec(), converter })
     }
 
-    /// Iterates over the columns that the order reads and tables of one schema lack.
+    /// Returns the names of the columns that the order reads and that tables of `schema` do not have.
     pub(crate) fn missing(&self, schema: &Schema) -> impl Iterator<Item = &str> {
         self.names().into_iter().filter(|name| place_of(name, schema).is_err()).map(|name| name.text.as_str())
     }
@@ -97,7 +97,7 @@ impl OrderBy {
 /// An order of the rows of tables of one schema.
 pub(crate) struct BoundOrder {
     order: OrderBy,
-    /// Indices of the columns that it reads, ascending.
+    /// Indices of the columns that the order reads, ascending.
     pub(crate) places: Vec<usize>,
     kinds: Vec<DataType>,
     converter: RowConverter,
@@ -110,7 +110,7 @@ pub(crate) struct SortKeys {
 }
 
 impl SortKeys {
-    /// Returns bytes that sort like the rows, and are equal if all values are.
+    /// Returns the key of a row as bytes. The bytes sort like the rows, and are equal if all values are equal.
     pub(crate) fn of(&self, row: usize) -> &[u8] {
         self.rows.row(row).data()
     }
@@ -125,10 +125,11 @@ impl BoundOrder {
     /// Returns the keys of the rows of a table with the columns at [`BoundOrder::places`].
     ///
     /// # Errors
-    /// Fails if a value cannot be computed.
+    /// If a value cannot be computed.
     pub(crate) fn keys(&self, table: &RecordBatch) -> Result<SortKeys> {
         let keys = self.order.keys.iter().zip(&self.kinds);
-        // Cast to the types of all files, since encoded keys compare correctly only within one type.
+        // Values are cast to the types that all files have in common, since encoded keys compare correctly only if they
+        // have one type.
         let columns = keys.map(|((expression, _), kind)| cast(&expression.evaluate(table)?, kind));
         let columns = columns.collect::<Result<Vec<_>>>()?;
         let rows = self.converter.convert_columns(&columns);
@@ -167,7 +168,7 @@ mod tests {
         RecordBatch::try_from_iter(columns).unwrap()
     }
 
-    /// Returns the rows in the order, ties by their numbers.
+    /// Returns the rows in the given order. Rows with equal keys are ordered by number.
     fn sorted(order: &str) -> Vec<usize> {
         let table = table();
         let order = OrderBy::parse(order).unwrap();

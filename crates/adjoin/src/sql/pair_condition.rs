@@ -1,4 +1,5 @@
-//! Conditions on pairs of rows: comparisons of an expression of the left row with an expression of the right row.
+//! Conditions on pairs of rows. They combine comparisons of an expression of the left row with an expression of the
+//! right row.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +22,7 @@ pub struct PairCondition {
     comparisons: Vec<[Expression; 2]>,
 }
 
-/// Boolean structure of a condition. Comparisons are referred to by number.
+/// Boolean structure of a condition. A comparison is given by its number.
 #[derive(Debug, Clone, PartialEq)]
 enum Tree {
     And(Box<[Tree; 2]>),
@@ -30,7 +31,7 @@ enum Tree {
     Comparison(usize, Operator),
 }
 
-/// Position of a value in the order of all values. Null is the largest number.
+/// Position of a value in the order of all values. The largest number is for null.
 pub(crate) type Rank = u32;
 /// Rank of null.
 pub(crate) const NULL: Rank = Rank::MAX;
@@ -39,7 +40,7 @@ impl PairCondition {
     /// Parses a condition such as `left.source <> right.source AND left.year <= right.year`.
     ///
     /// # Errors
-    /// Fails if the text is not SQL, uses unsupported features, or one side of a comparison uses both rows.
+    /// If the text is not SQL, if it uses unsupported features, or if one side of a comparison uses both rows.
     pub fn parse(text: &str) -> Result<Self> {
         let kind = "a condition on pairs, such as \"left.source <> right.source\"";
         let (tree, comparisons) = parse(text, kind, |parser| {
@@ -60,13 +61,14 @@ impl PairCondition {
         self.comparisons.len()
     }
 
-    /// Returns whether a comparison uses the same expression for both rows.
+    /// Returns whether both sides of a comparison are equal expressions, one of each row.
     pub(crate) fn is_alike(&self, comparison: usize) -> bool {
         let [left, right] = &self.comparisons[comparison];
         left == right
     }
 
-    /// Returns the names of the columns that the condition reads of the left row (0) or the right row (1).
+    /// Returns the names of the columns of one side that the condition reads. Side 0 is the left row, and side 1 the
+    /// right row.
     pub fn columns(&self, side: usize) -> Vec<String> {
         self.names(side).into_iter().map(|name| name.text.clone()).collect()
     }
@@ -77,10 +79,10 @@ impl PairCondition {
         names
     }
 
-    /// Binds the condition to rows with columns of these names and types.
+    /// Binds the condition to left and right rows of the given schemas.
     ///
     /// # Errors
-    /// Fails if a column is missing or types do not match.
+    /// If a column is missing, or if types do not match.
     pub(crate) fn bind(&self, schemas: [&Schema; 2]) -> Result<BoundPairs<'_>> {
         let places = |side: usize| -> Result<Vec<usize>> {
             let places = self.names(side).into_iter().map(|name| place_of(name, schemas[side]));
@@ -105,13 +107,13 @@ impl PairCondition {
         Ok(BoundPairs { condition: self, places, kinds })
     }
 
-    /// Unifies the types of conditions that were bound separately to several kinds of rows, so that each comparison has
-    /// a single type.
+    /// Unifies the types of this condition after it was bound to several kinds of rows, so that each comparison has a
+    /// single type.
     ///
     /// # Errors
-    /// Fails if types do not match.
+    /// If types do not match.
     pub(crate) fn together<'a>(&'a self, mut all: Vec<BoundPairs<'a>>) -> Result<Vec<BoundPairs<'a>>> {
-        // Ranks of all rows are compared with each other, so all must be of values of one type.
+        // Ranks of all rows are compared with each other, so they must be ranks of values of one type.
         for comparison in 0..self.comparisons.len() {
             let kinds = all.iter().map(|bound| bound.kinds[comparison].clone());
             let kind = kinds.map(Ok).reduce(|one, other| {
@@ -126,8 +128,8 @@ impl PairCondition {
         Ok(all)
     }
 
-    /// Returns whether the condition is true for a pair of rows. `ranks` returns the ranks of the left and right value
-    /// of a comparison.
+    /// Returns whether the condition is true for a pair of rows. `ranks` returns the ranks of the left value and of the
+    /// right value of a comparison, given its number.
     pub(crate) fn is_true(&self, ranks: impl Fn(usize) -> [Rank; 2]) -> bool {
         self.tree.truth(&ranks) == Some(true)
     }
@@ -140,18 +142,18 @@ impl PairCondition {
 /// A condition on pairs of rows of known types.
 pub(crate) struct BoundPairs<'a> {
     condition: &'a PairCondition,
-    /// Indices of the columns that it reads of the left and of the right row, ascending.
+    /// Indices of the columns of the left row and of the right row that the condition reads, ascending.
     pub(crate) places: [Vec<usize>; 2],
-    /// Type of each comparison.
+    /// Type in which the values of each comparison are compared.
     pub(crate) kinds: Vec<DataType>,
 }
 
 impl BoundPairs<'_> {
-    /// Computes the values of one side of a comparison for some rows, given a table of the columns at the side's
-    /// `places`.
+    /// Computes the values of one side of a comparison for the rows of a table. The table must have the columns at the
+    /// `places` of this side.
     ///
     /// # Errors
-    /// Fails if a value cannot be computed.
+    /// If a value cannot be computed.
     pub(crate) fn values(&self, comparison: usize, side: usize, table: &RecordBatch) -> Result<ArrayRef> {
         let values = self.condition.comparisons[comparison][side].evaluate(table);
         let values = values.and_then(|values| cast(&values, &self.kinds[comparison]));
@@ -159,7 +161,7 @@ impl BoundPairs<'_> {
     }
 }
 
-/// Returns the type in which values of two types are compared.
+/// Returns the type in which values of two types are compared, or `None` if they cannot be compared.
 fn shared(left: &DataType, right: &DataType) -> Option<DataType> {
     // Constants such as dates are written as text.
     let constant = |text: &DataType, other: &DataType| text.is_string() && other.is_temporal();
@@ -176,11 +178,11 @@ impl Tree {
             Expression::Binary(Operator::And, both) => Self::And(Self::of_both(*both, comparisons)?),
             Expression::Binary(Operator::Or, both) => Self::Or(Self::of_both(*both, comparisons)?),
             Expression::Not(inner) => Self::Not(Box::new(Self::of(*inner, comparisons)?)),
-            // If both sides read the same row, the comparison is an expression of that row.
+            // If both sides read only one row, the comparison is an expression of this row.
             Expression::Binary(operator, both) if operator.compares() && sides_of(&both[0])? != sides_of(&both[1])? => {
                 Self::between_rows(operator, *both, comparisons)?
             }
-            // An expression of a single row: compare it with true.
+            // An expression of a single row is compared with true.
             one => Self::between_rows(Operator::Equal, [one, Expression::Boolean(true)], comparisons)?,
         })
     }
@@ -189,7 +191,7 @@ impl Tree {
         Ok(Box::new([Self::of(one, comparisons)?, Self::of(other, comparisons)?]))
     }
 
-    /// Builds a comparison between two rows, or of one row with a constant.
+    /// Builds a comparison of two rows, or of a row with a constant.
     fn between_rows(
         operator: Operator,
         [one, other]: [Expression; 2],
@@ -197,18 +199,18 @@ impl Tree {
     ) -> Result<Self> {
         let is_of_one_row = |sides: [bool; 2]| sides != [true; 2];
         let [of_one, of_other] = [sides_of(&one)?, sides_of(&other)?];
-        // Ranks are computed once per row. An expression of two rows would have to be computed for each pair.
+        // Ranks are computed once per row. An expression of both rows would have to be computed for each pair.
         if !is_of_one_row(of_one) || !is_of_one_row(of_other) {
             return Err(Error::option(
                 "either side of a comparison says something of one row alone: write left.a < right.b + 1 for \
                  left.a - right.b < 1",
             ));
         }
-        // The left row's expression is first; a constant may be on either side.
+        // The expression of the left row is put first. A constant may be on either side.
         let swap = of_one[1] || of_other[0];
         let (operator, mut both) = if swap { (operator.mirrored(), [other, one]) } else { (operator, [one, other]) };
         both.iter_mut().try_for_each(strip)?;
-        // Equal comparisons share their ranks, which take four bytes per row each.
+        // Equal comparisons share their ranks, which take four bytes per row.
         let known = comparisons.iter().position(|there| *there == both).unwrap_or_else(|| {
             comparisons.push(both);
             comparisons.len() - 1
@@ -216,7 +218,7 @@ impl Tree {
         Ok(Self::Comparison(known, operator))
     }
 
-    /// Returns the truth value as in SQL: `None` (unknown) if it depends on null.
+    /// Returns the truth value as in SQL, which is `None` (unknown) if it depends on null.
     fn truth(&self, ranks: &impl Fn(usize) -> [Rank; 2]) -> Option<bool> {
         match self {
             Self::And(both) => match (both[0].truth(ranks), both[1].truth(ranks)) {
@@ -232,14 +234,15 @@ impl Tree {
             Self::Not(inner) => inner.truth(ranks).map(|truth| !truth),
             Self::Comparison(number, operator) => {
                 let [left, right] = ranks(*number);
-                // As in SQL, a comparison with null is unknown, and NOT of it as well.
+                // As in SQL, a comparison with null is unknown, and so is its negation.
                 (left != NULL && right != NULL).then(|| operator.holds(left, right))
             }
         }
     }
 }
 
-/// Returns whether an expression reads columns of the left row, and of the right row.
+/// Returns two flags: whether an expression reads columns of the left row, and whether it reads columns of the right
+/// row.
 fn sides_of(expression: &Expression) -> Result<[bool; 2]> {
     let mut names = BTreeSet::new();
     expression.add_columns(&mut names);
@@ -294,7 +297,7 @@ mod tests {
         let tables = [left(), right()];
         let bound = condition.bind([&tables[0].schema(), &tables[1].schema()]).unwrap();
         let read = [0, 1].map(|side| tables[side].project(&bound.places[side]).unwrap());
-        // Values, as texts, are ranked by their order.
+        // The rank of a value is its position in the order of all values as texts.
         let texts = |comparison: usize, side: usize| -> Vec<Option<String>> {
             let values = bound.values(comparison, side, &read[side]).unwrap();
             let text = |row| arrow_cast::display::array_value_to_string(&values, row).unwrap();

@@ -1,4 +1,4 @@
-//! Parses SQL text from a user, with limits on its length, its nesting and its stack usage.
+//! Parses SQL text from a user, with limits on its length, its nesting and the size of its expression.
 
 use std::cell::Cell;
 use std::fmt::Display;
@@ -10,25 +10,27 @@ use sqlparser::tokenizer::Token;
 
 use crate::base::error::{Error, Result};
 
-/// Longest text to parse.
+/// Largest number of bytes of a text.
 const TEXT_BYTES_MAX: usize = 4_096;
-/// Stack of the parser thread. The parser bounds nested parentheses, but builds a left-deep tree of a chain such as
-/// `1+1+1`, and displaying or dropping that tree recurses once per operator. `texts_of_any_shape_fit_the_stack` tests
-/// this size against the deepest trees. Only pages that are touched take memory.
+/// Bytes of the stack of the parser thread. The parser limits nested parentheses, but builds a left-deep tree for a
+/// chain such as `1+1+1`, and displaying or dropping this tree recurses once per operator.
+/// `texts_of_any_shape_fit_the_stack` tests this size with the deepest trees. Only pages of the stack that are touched
+/// take memory.
 const STACK_BYTES: usize = 16 << 20;
-/// Most levels of an expression. Code that walks an expression recurses, on threads of any stack size.
+/// Largest number of levels of an expression. Code that walks an expression recurses, on threads whose stack may be
+/// small.
 const DEPTH_MAX: usize = 100;
-/// Most parts of an expression. `BETWEEN` and `IN` repeat their left side, so the size grows exponentially with their
-/// nesting depth.
+/// Largest number of parts of an expression. `BETWEEN` and `IN` repeat their left side, so the size of an expression
+/// grows exponentially with their nesting depth.
 const PARTS_MAX: usize = 20_000;
-/// Most characters of SQL that an error message quotes.
+/// Largest number of characters of SQL that an error message quotes.
 const QUOTED_MAX: usize = 200;
 
-/// Parses all of `text` with `read`, on a thread with a stack large enough for any text. `kind` names the kind of text
-/// with an example, for messages.
+/// Parses all of `text` with `read`, on a thread whose stack is large enough for any text. `kind` names the kind of
+/// text and has an example. It is used in error messages.
 ///
 /// # Errors
-/// Fails if the text is too long or is not SQL, `read` fails, or no thread can be started.
+/// If the text is too long or is not SQL, if `read` fails, or if no thread can be started.
 pub(super) fn parse<R: Send>(
     text: &str,
     kind: &str,
@@ -41,7 +43,8 @@ pub(super) fn parse<R: Send>(
             text.len()
         )));
     }
-    // A thread of its own, since the caller's stack may be small, e.g. a thread of Python or of the server.
+    // The parser needs its own thread, since the stack of the caller may be small, for example on a thread of Python or
+    // of the server.
     thread::scope(|scope| {
         let work = || read_all(text, kind, read);
         let thread = thread::Builder::new().name("adjoin sql".into()).stack_size(STACK_BYTES);
@@ -54,14 +57,15 @@ fn read_all<R>(text: &str, kind: &str, read: impl FnOnce(&mut Parser<'_>) -> Res
     let failed = |why: &dyn Display| Error::option(format!("cannot read {:?} as {kind}: {why}", quoted(text)));
     let mut parser = Parser::new(&GenericDialect {}).try_with_sql(text).map_err(|error| failed(&error))?;
     let read = read(&mut parser).map_err(|error| failed(&error))?;
-    // The parser stops at the end of an expression, and would ignore what follows it.
+    // The parser stops at the end of an expression and would ignore the rest of the text.
     match parser.peek_token().token {
         Token::EOF => Ok(read),
         next => Err(failed(&format!("{next} is not expected"))),
     }
 }
 
-/// Converts an error of the parser to one that names a remedy.
+/// Converts an error of the parser to an error with a short message. If the text is nested too deeply, the message
+/// names a remedy.
 pub(super) fn refused(error: ParserError) -> Error {
     match error {
         ParserError::RecursionLimitExceeded => too_deep(),
@@ -69,9 +73,9 @@ pub(super) fn refused(error: ParserError) -> Error {
     }
 }
 
-/// Returns the start of a text, as much as a one-line message should quote.
+/// Returns the start of a text, cut to the length that an error message should quote.
 pub(super) fn quoted(text: &str) -> String {
-    // By characters, since cutting bytes could split one.
+    // The text is cut by characters, since a cut by bytes could split a character.
     let mut cut: String = text.chars().take(QUOTED_MAX).collect();
     if cut.len() < text.len() {
         cut.push_str(" ...");
@@ -96,14 +100,14 @@ impl Bounds {
     /// Runs `build` one level deeper.
     ///
     /// # Errors
-    /// Fails if there are too many levels or parts, or `build` fails.
+    /// If there are too many levels or parts, or if `build` fails.
     pub(super) fn within<R>(&self, build: impl FnOnce() -> Result<R>) -> Result<R> {
-        // Counted before building, so a text that expands exponentially is refused early.
+        // Parts are counted before building, so that a text that expands exponentially is refused early.
         self.parts.set(self.parts.get() + 1);
         if self.parts.get() > PARTS_MAX {
             return Err(Error::option(format!("it has more than {PARTS_MAX} parts; nest fewer of BETWEEN and IN")));
         }
-        // Checked before the recursion, so that the stack holds however deep the text is.
+        // The depth is checked before the recursion, so that the stack suffices for any text.
         if self.depth.get() == DEPTH_MAX {
             return Err(too_deep());
         }

@@ -1,4 +1,4 @@
-//! Verifies the bytes of a file while they pass.
+//! Verifies the bytes of a file while they are copied.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -7,18 +7,18 @@ use crate::store::format::hexadecimal;
 
 const CHECKSUM_BYTES: usize = size_of::<u64>();
 
-/// The fault of damaged bytes.
+/// Description of the damage.
 type Fault = String;
 
 /// A check in progress.
 pub(super) enum PassingCheck {
-    /// Compares one checksum of the whole file, in hexadecimal digits.
+    /// Compares the checksum of the whole file with this one, which is given in hexadecimal digits.
     Whole(String),
-    /// Verifies parts, each of which starts with its checksum.
+    /// Verifies parts of the file. Each part starts with its checksum.
     Parts(PartsCheck),
     /// Verifies buckets.
     Buckets(Box<BucketsCheck>),
-    /// Verifies nothing: the length was compared before.
+    /// Verifies nothing. The length of the file was verified before.
     Length,
 }
 
@@ -32,7 +32,7 @@ impl PassingCheck {
         }
     }
 
-    /// Ends the check of a file, all bytes of which have the checksum `hash`.
+    /// Ends the check of a file. `hash` is the checksum of all of its bytes.
     pub(super) fn finish(self, hash: u64) -> Result<(), Fault> {
         match self {
             Self::Whole(written) if written != hexadecimal(hash) => Err("checksum mismatch".to_owned()),
@@ -42,11 +42,12 @@ impl PassingCheck {
     }
 }
 
-/// Check of parts of equal length. The checksum of each depends on its number, so that none can be in another's place.
+/// Check of parts of equal length. The checksum of a part depends on its number, so a part at a wrong place is
+/// detected.
 pub(super) struct PartsCheck {
     part_bytes: usize,
     number: u64,
-    /// The incomplete part.
+    /// Bytes so far of a part that is not complete yet.
     part: Vec<u8>,
 }
 
@@ -57,7 +58,7 @@ impl PartsCheck {
 
     fn update(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
         while !bytes.is_empty() {
-            // Whole parts are checked where they are.
+            // Complete parts are checked without copying them.
             if self.part.is_empty() && bytes.len() >= self.part_bytes {
                 let (whole, rest) = bytes.split_at(self.part_bytes);
                 check_part(self.number, whole)?;

@@ -1,4 +1,4 @@
-//! Opens the files of a folder to copy, and chooses the check of each.
+//! Opens the files of a folder that is copied, and chooses how each file is verified.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use crate::store::{
     BucketsCheck, FileFacts, FolderKind, Role, StoreManifest, find_manifest, is_other_manifest, read_manifest_bytes,
 };
 
-/// How the bytes of a file are verified.
+/// Method of verifying the bytes of a file.
 pub(super) enum FileCheck {
-    /// The checksum of all of them, in hexadecimal digits.
+    /// Checksum of all bytes, in hexadecimal digits.
     Whole(String),
     /// Checksums of parts of this length.
     Parts(usize),
-    /// Checksums of buckets, of this store.
+    /// Checksums of the buckets of this store.
     Buckets(Box<StoreManifest>),
-    /// Nothing: they were verified before, or a later version knows how.
+    /// No checksum. The bytes were verified before, or only a later version can verify them.
     Length,
 }
 
@@ -42,9 +42,9 @@ pub(super) struct CopiedFiles {
     /// Bytes of the manifest.
     pub(super) manifest: Vec<u8>,
     pub(super) files: Vec<CopiedFile>,
-    /// The log of a collection, until it is verified.
+    /// Files of a collection. `None` after their log was verified.
     log: Option<CollectionFiles>,
-    /// Held while a collection on this machine is read, if it has a lock file.
+    /// Lock of a collection on this machine, if it has a lock file. It is held while the collection is read.
     _lock: Option<WriterLock>,
 }
 
@@ -52,7 +52,7 @@ impl CopiedFiles {
     /// Opens the files of a folder.
     ///
     /// # Errors
-    /// If there is no folder with a manifest, it is damaged, or it is a collection that is being written to.
+    /// If there is no folder with a manifest, if it is damaged, or if it is a collection that is open for writing.
     pub(super) fn open(context: &Context, folder: &Path) -> Result<Self> {
         loop {
             let (kind, manifest) = find_manifest(context, folder)?.ok_or_else(|| {
@@ -61,7 +61,7 @@ impl CopiedFiles {
             })?;
             let lock = if kind == FolderKind::Collection { lock(context, folder)? } else { None };
             let opened = Opening { context, folder }.files(kind, &manifest);
-            // Another generation may have been published in the meantime, and files of this one removed.
+            // If another generation was published in the meantime, files of this one may have been removed.
             if opened.is_err() && is_other_manifest(context, folder, &manifest) {
                 context.cancel.check()?;
                 continue;
@@ -71,11 +71,11 @@ impl CopiedFiles {
         }
     }
 
-    /// Verifies the log of a collection, which has no checksum of all. Also returns a context whose refusals name a budget
-    /// that suffices for that and for `bytes` afterwards.
+    /// Verifies the log of a collection, whose files have no checksums of all bytes. Returns a context for the copy: if
+    /// the budget is too small, the error names a budget that suffices for this check and for `bytes` bytes after it.
     ///
     /// # Errors
-    /// If the log is damaged, or memory does not suffice.
+    /// If the log is damaged, or if memory does not suffice.
     pub(super) fn check_log(&mut self, context: &Context, bytes: u64) -> Result<Context> {
         let Some(log) = self.log.take() else { return Ok(context.clone()) };
         let context = context.naming_at_least(bytes.max(log.log_bytes()?));
@@ -83,17 +83,17 @@ impl CopiedFiles {
         Ok(context)
     }
 
-    /// Returns the bytes of all files.
+    /// Returns the total length of all files except the manifest.
     pub(super) fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.file.len()).sum()
     }
 
-    /// Returns the bytes of the longest file.
+    /// Returns the length of the longest file, including the manifest.
     pub(super) fn len_max(&self) -> u64 {
         self.files.iter().map(|file| file.file.len()).max().unwrap_or(0).max(self.manifest.len() as u64)
     }
 
-    /// Returns the memory of the checks.
+    /// Returns the bytes of memory that the check of any file needs.
     pub(super) fn checking_bytes(&self) -> u64 {
         let of_file = |file: &CopiedFile| match &file.check {
             FileCheck::Whole(_) | FileCheck::Length => 0,
@@ -164,7 +164,7 @@ impl Opening<'_> {
         files.map(|(role, facts)| self.named(Path::new(""), facts, check(role, facts))).collect()
     }
 
-    /// Opens the files of an index in a folder within the copied one.
+    /// Opens the files of an index in the folder `within` the copied folder.
     fn index(&self, within: &Path, facts: &IndexManifest) -> Result<Vec<CopiedFile>> {
         let check = |role: &str, of_file: &FileFacts| match (&of_file.xxh3, facts.part_bytes(role)) {
             (Some(digits), _) => FileCheck::Whole(digits.clone()),
@@ -191,7 +191,7 @@ impl Opening<'_> {
         Ok(files)
     }
 
-    /// Opens a file that a manifest names, and compares its length.
+    /// Opens a file that a manifest names, and verifies its length.
     fn named(&self, within: &Path, facts: &FileFacts, check: FileCheck) -> Result<CopiedFile> {
         let opened = self.open(within.join(&facts.name), check)?;
         let len = opened.file.len();

@@ -1,8 +1,9 @@
 //! Copies a whole folder between disks and object stores.
 //!
-//! Every file is verified while its bytes pass, by the checksums that the folder has. The manifest is written last, so a
-//! copy that is interrupted is no folder that opens. On a disk, the copy is written into a folder of its own, read back,
-//! and renamed. In an object store, nothing can be renamed: the files get their names at once, and each appears whole.
+//! Every file is verified while it is copied, by the checksums that the folder has. The manifest is written last, so a
+//! copy that is interrupted cannot be opened. On a disk, the copy is written into a draft folder, read back, and
+//! renamed. In an object store, objects cannot be renamed. There, files are written under their final names, and each
+//! appears only once it is complete.
 
 mod check;
 mod files;
@@ -21,7 +22,7 @@ use super::Folder;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 
-/// Bytes of a file that are copied at once.
+/// Number of bytes that are copied at once.
 const PIECE_BYTES: usize = 1 << 20;
 /// Purpose of the memory, for error messages.
 const PURPOSE: &str = "copying a folder";
@@ -33,17 +34,19 @@ pub struct CopyReport {
     pub kind: &'static str,
     /// Number of files, including the manifest.
     pub files: u64,
-    /// Their bytes.
+    /// Total bytes of these files.
     pub bytes: u64,
 }
 
 impl Folder {
-    /// Copies a store, an index or a collection to `target`. Both may be folders of this machine or in object stores.
-    /// The copy appears whole or not at all. With `force` it replaces a folder of its kind.
+    /// Copies a store, an index or a collection from `source` to `target`. Both may be folders on this machine or in
+    /// object stores. The copy appears only once it is complete. If `force` is set, it may replace a folder of its
+    /// kind.
     ///
     /// # Errors
-    /// If there is no such folder, it is damaged, changes, or is a collection that another process writes to; if `target`
-    /// exists and must not be replaced; if a store refuses; or if memory or disk space does not suffice.
+    /// If there is no folder at `source`, if it is damaged, if it changes, or if it is a collection that another
+    /// process writes to. If `target` exists and must not be replaced, if an object store refuses a request, or if
+    /// memory or disk space does not suffice.
     pub fn copy(context: &Context, source: &Path, target: &Path, force: bool) -> Result<CopyReport> {
         let (source, target) = (&place_of(source), &place_of(target));
         if target.starts_with(source) {
@@ -61,7 +64,7 @@ impl Folder {
     }
 }
 
-/// Returns the path or URL that a name means, without a slash at the end of a URL.
+/// Returns the path or URL of a name. A slash at the end of a URL is removed.
 fn place_of(name: &Path) -> std::path::PathBuf {
     match Location::of(name) {
         Location::Local(path) => path.into_owned(),
@@ -69,7 +72,7 @@ fn place_of(name: &Path) -> std::path::PathBuf {
     }
 }
 
-/// Returns the least memory for copying files.
+/// Returns the least bytes of memory for copying files.
 fn least_bytes(files: &CopiedFiles, target: &CopyTarget<'_>) -> u64 {
     let ahead_bytes = files.files.iter().map(|file| file.file.read_ahead_bytes()).max().unwrap_or(0);
     PIECE_BYTES as u64 + files.checking_bytes() + ahead_bytes + target.writing_bytes(files.len_max())
@@ -79,7 +82,7 @@ fn least_bytes(files: &CopiedFiles, target: &CopyTarget<'_>) -> u64 {
 struct Written {
     /// Checksum of all bytes.
     hash: u64,
-    /// Version in an object store.
+    /// Version of the object, if the file is in an object store.
     stamp: Option<FileStamp>,
 }
 
@@ -94,7 +97,7 @@ impl Copying<'_> {
     fn run(self, least: u64) -> Result<CopyReport> {
         let Self { context, files, target, .. } = &self;
         let _memory = context.reserve(least, PURPOSE)?;
-        // More parts on their way make an upload faster.
+        // An upload is faster if more parts are in flight.
         let spare = target.spare_bytes(files.len_max()).min(context.budget().free() / 2);
         let _spare = context.reserve(spare, PURPOSE)?;
         let writing_bytes = target.writing_bytes(files.len_max()) + spare;
@@ -149,7 +152,8 @@ impl Copying<'_> {
         Ok(Written { hash, stamp })
     }
 
-    /// Reads the files of a disk back, and compares the versions of objects: nobody else may have written them.
+    /// Reads files on a disk back and verifies them. For objects, verifies that their versions are the written ones, so
+    /// that no other process has replaced them.
     fn check_written(&self, folder: &Path, written: &[Written], piece: &mut [u8]) -> Result<()> {
         let context = self.context;
         if !self.target.is_remote() {
@@ -193,7 +197,7 @@ impl Copying<'_> {
     }
 }
 
-/// Returns a view that reads ahead, if the file is remote.
+/// Returns a view of a file that reads ahead if the file is remote.
 fn ahead(file: &Arc<dyn ReadFile>) -> Arc<dyn ReadFile> {
     let starts = (0..file.len()).step_by(READ_AHEAD_PIECE_BYTES as usize);
     let ranges = starts.map(|start| start..(start + READ_AHEAD_PIECE_BYTES).min(file.len()));

@@ -1,4 +1,4 @@
-//! The place of a copy: on a disk, or in an object store.
+//! Writes a copy to its target, which is on a disk or in an object store.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -23,12 +23,12 @@ use crate::store::{
 
 /// Name of the copy in its draft folder.
 const COPY: &str = "copy";
-/// Name of the work, for draft folders and messages.
+/// Name of this operation in draft folders and messages.
 const BY: &str = "copy";
-/// Bytes beyond the least with which an upload is as fast as it gets.
+/// Bytes of memory beyond the least. More of them do not make an upload faster.
 const SPARE_BYTES: u64 = 64 << 20;
 
-/// Where a copy is to appear.
+/// Target of a copy.
 pub(super) struct CopyTarget<'a> {
     context: &'a Context,
     path: &'a Path,
@@ -39,14 +39,14 @@ pub(super) struct CopyTarget<'a> {
 
 /// A copy that is being written.
 pub(super) enum CopyDraft<'a> {
-    /// In a folder of its own, next to its place.
+    /// In a draft folder next to the target.
     Local(&'a CopyTarget<'a>, OwnFolder),
-    /// In its place, without a manifest, or next to the files of the folder that it replaces.
+    /// At the target, but without a manifest, or next to the files of the folder that it replaces.
     Remote {
         target: &'a CopyTarget<'a>,
         /// Files of the folder that is replaced.
         replaced: Vec<String>,
-        /// Names at the top of the folder.
+        /// Names of files and folders at the top level of the copy.
         names: BTreeSet<String>,
     },
 }
@@ -55,7 +55,7 @@ impl<'a> CopyTarget<'a> {
     pub(super) fn new(context: &'a Context, path: &'a Path, kind: FolderKind, force: bool) -> Result<Self> {
         let target = Self { context, path, kind, force, is_remote: Location::is_remote(path) };
         if !target.is_remote {
-            // A killed copy may have left the only old folder under its temporary name.
+            // If a copy was killed, the folder that it would have replaced may exist only under a temporary name.
             target.replaced().settle(context)?;
         }
         Ok(target)
@@ -65,25 +65,25 @@ impl<'a> CopyTarget<'a> {
         ReplacedFolder { target: self.path, kind: self.kind, by: BY }
     }
 
-    /// Returns whether it is in an object store.
+    /// Returns whether the target is in an object store.
     pub(super) fn is_remote(&self) -> bool {
         self.is_remote
     }
 
-    /// Returns the least memory for writing a file of `len` bytes.
+    /// Returns the least bytes of memory for writing a file of `len` bytes.
     pub(super) fn writing_bytes(&self, len: u64) -> u64 {
         if self.is_remote { self.context.device.object_writing_bytes(len) } else { WRITE_BUFFER_BYTES as u64 }
     }
 
-    /// Returns the memory beyond the least that makes writing faster.
+    /// Returns the bytes of memory, in addition to the least, that make writing a file of `len` bytes faster.
     pub(super) fn spare_bytes(&self, len: u64) -> u64 {
         if self.is_remote { SPARE_BYTES.min(len) } else { 0 }
     }
 
-    /// Refuses a place that is taken, or a disk that is too small.
+    /// Checks that nothing exists at the target that must not be replaced, and that a disk has enough space.
     ///
     /// # Errors
-    /// Then.
+    /// If one of these checks fails.
     pub(super) fn check(&self, files: &CopiedFiles) -> Result<()> {
         let (at, device) = (self.path.display(), &self.context.device);
         if self.is_remote {
@@ -103,7 +103,7 @@ impl<'a> CopyTarget<'a> {
         Ok(())
     }
 
-    /// Refuses a folder in an object store that is taken.
+    /// Checks that nothing exists at a target in an object store that must not be replaced.
     fn check_objects(&self) -> Result<()> {
         let (at, kind) = (self.path.display(), self.kind);
         let Location::Remote(name) = Location::of(self.path) else { return Ok(()) };
@@ -115,7 +115,7 @@ impl<'a> CopyTarget<'a> {
             Some(FileKind::Folder) if has_manifest(self.context, self.path)? => {
                 check_replaceable(self.context, self.path, kind, self.force)?;
                 if kind == FolderKind::Collection {
-                    // The files of both logs would be next to each other, and be read as one log.
+                    // Both logs would be in one folder, and would be read as one log.
                     return Err(Error::input(format!(
                         "{at} is a collection, and in an object store it cannot be replaced at once; remove it, or choose \
                          another name"
@@ -134,7 +134,8 @@ impl<'a> CopyTarget<'a> {
         }
     }
 
-    /// Returns whether only a folder of this kind has files of that name: without a manifest, leftovers of a copy.
+    /// Returns whether a name is one that only folders of this kind use. Without a manifest, such a file is a leftover
+    /// of a copy.
     fn is_of_kind(&self, name: &OsStr) -> bool {
         name.to_str().is_some_and(|name| match self.kind {
             FolderKind::Collection => is_of_collection(name),
@@ -142,10 +143,10 @@ impl<'a> CopyTarget<'a> {
         })
     }
 
-    /// Creates the folder of the copy, or prepares its place.
+    /// Creates the draft folder of a copy on a disk, or prepares the target in an object store.
     ///
     /// # Errors
-    /// If the disk or the store refuses.
+    /// If the disk or the object store fails.
     pub(super) fn begin(&'a self, files: &CopiedFiles) -> Result<CopyDraft<'a>> {
         let device = &self.context.device;
         let folders: BTreeSet<&Path> = files.files.iter().filter_map(|file| file.name.parent()).collect();
@@ -161,7 +162,7 @@ impl<'a> CopyTarget<'a> {
         let names: BTreeSet<String> = files.files.iter().filter_map(|file| top(&file.name)).collect();
         let replaced = match has_manifest(self.context, self.path)? {
             true => named_files(self.context, self.path).or_else(|error| match error.kind() {
-                // A damaged folder may be replaced too; its files are then left in place.
+                // A damaged folder may be replaced too. Its files are then not removed.
                 error::ErrorKind::Corrupt | error::ErrorKind::Input => Ok(Vec::new()),
                 _ => Err(error),
             })?,
@@ -173,7 +174,8 @@ impl<'a> CopyTarget<'a> {
         Ok(CopyDraft::Remote { target: self, replaced, names })
     }
 
-    /// Removes objects of earlier copies without a manifest. Files of another log would be read as part of this one.
+    /// Removes objects of earlier copies that have no manifest. Files of another log would be read as part of this
+    /// copy's log.
     fn remove_leftovers(&self, names: &BTreeSet<String>) -> Result<()> {
         let device = &self.context.device;
         if device.kind(self.path)?.is_none() {
@@ -193,10 +195,10 @@ impl<'a> CopyTarget<'a> {
         Ok(())
     }
 
-    /// Creates a file of the copy with `memory_bytes` of memory.
+    /// Creates a file of the copy. Writing it may use `memory_bytes` bytes of memory.
     ///
     /// # Errors
-    /// If the disk or the store refuses.
+    /// If the disk or the object store fails.
     pub(super) fn create(&self, path: &Path, len: u64, memory_bytes: u64) -> Result<Box<dyn WriteFile>> {
         let device = &self.context.device;
         Ok(match self.is_remote {
@@ -205,8 +207,8 @@ impl<'a> CopyTarget<'a> {
         })
     }
 
-    /// Reports objects without a manifest that a failed copy leaves. They are not removed, since another copy to this
-    /// place may rely on them.
+    /// Reports the objects that a failed copy leaves without a manifest. They are not removed, since another copy to
+    /// this target may need them.
     pub(super) fn note_leftovers(&self, bytes: u64) {
         if self.is_remote && bytes > 0 {
             let (at, bytes) = (self.path.display(), format_bytes(bytes));
@@ -216,7 +218,7 @@ impl<'a> CopyTarget<'a> {
         }
     }
 
-    /// Writes the manifest, with which the copy appears.
+    /// Writes the manifest, which publishes the copy.
     fn put_manifest(&self, manifest: &[u8]) -> Result<()> {
         let (len, path) = (manifest.len() as u64, self.path.join(MANIFEST_FILE));
         let memory_bytes = self.context.device.object_writing_bytes(len);
@@ -224,7 +226,7 @@ impl<'a> CopyTarget<'a> {
         let mut file = self.context.device.create_object(&path, object)?;
         file.append(manifest)?;
         match file.sync() {
-            // Another copy of the same folder was faster, or an answer was lost.
+            // Another copy of this folder was faster, or the answer to an earlier request was lost.
             Err(error) if error.source.kind() == ErrorKind::AlreadyExists => {
                 if read_manifest_bytes(self.context, self.path)? == manifest {
                     return Ok(());
@@ -246,10 +248,10 @@ impl CopyDraft<'_> {
         }
     }
 
-    /// Makes the copy appear, after all of its files are durable.
+    /// Publishes the copy, after all of its files are durable.
     ///
     /// # Errors
-    /// If its place was taken in the meantime, or the disk or the store refuses.
+    /// If another folder was written to the target in the meantime, or if the disk or the object store fails.
     pub(super) fn publish(self, manifest: &[u8]) -> Result<()> {
         let folder = self.folder();
         match self {

@@ -1,7 +1,7 @@
 //! Checks the invariants of a graph after deletions and reinsertions.
 
 use super::*;
-/// The lists of vertices that are left, without those that are removed.
+/// Returns the lists of the vertices that are not removed, without the removed out-neighbors.
 fn left(graph: &Graph, removed: &[u32]) -> Vec<(u32, Vec<u32>)> {
     let is_left = |vertex: &u32| !removed.contains(vertex);
     let all = (0..graph.vertices() as u32).filter(is_left);

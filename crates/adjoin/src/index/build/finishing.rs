@@ -1,5 +1,5 @@
-//! Steps that every build ends with, however the graph was built: codes, the navigation graph, and the order of
-//! vertices on pages.
+//! The last steps of every build and merge, which do not depend on how the graph was built: codes, the navigation
+//! graph, and the order of vertices on pages.
 
 use std::ops::Range;
 
@@ -47,7 +47,8 @@ pub(in crate::index) fn all<T: Coordinate>(
     Ok(Some((panel, memory)))
 }
 
-/// Builds the navigation graph over drawn vertices and `islands`. Also returns the reservation for its vectors.
+/// Builds the navigation graph over a random sample of the vertices and over `islands`. Returns the graph, and the
+/// memory reservation for its vectors.
 ///
 /// # Errors
 /// If vectors cannot be read, or if memory does not suffice.
@@ -68,7 +69,7 @@ pub(in crate::index) fn navigation<T: Coordinate>(
     Ok((Navigation::build::<T>(context, space, StoredVertices { vertices: sample, stored }, &options.graph)?, memory))
 }
 
-/// Trains the quantizer on drawn vectors. Also returns these vectors.
+/// Trains the quantizer on a random sample of the vectors. Returns the quantizer and the sample.
 ///
 /// # Errors
 /// If vectors cannot be read, or if memory does not suffice.
@@ -93,12 +94,12 @@ pub(in crate::index) fn quantizer<T: Coordinate>(
     Ok((learned, sample))
 }
 
-/// The windows of vertices that are laid out by themselves.
+/// Returns the windows of vertices that are laid out separately.
 pub(in crate::index) fn windows_of(vertices: u32, shape: PageShape) -> Vec<Range<u32>> {
     windows(vertices, shape.records()).collect()
 }
 
-/// Orders the vertices on pages, for a layout that is based on edges.
+/// Computes the order of all vertices on pages from the edges of the graph.
 ///
 /// # Errors
 /// If lists cannot be read, if memory does not suffice, or if the work is cancelled.
@@ -110,11 +111,12 @@ pub(in crate::index) fn arranged(
     shape: PageShape,
 ) -> Result<Places> {
     let windows = windows_of(vertices, shape);
-    // The lists of a window are reserved when they are read.
+    // The lists of a window are reserved when they are read, so they are not part of `bytes`.
     let largest = windows.iter().map(Range::len).max().unwrap_or(0);
     let bytes = window_bytes(largest, degree);
     let whole = bytes + graph.windows().range_bytes(largest as u64, degree);
-    // At least one window at a time. If memory does not hold it, a reservation below fails with its size.
+    // At least one window is processed at a time. If it does not fit in memory, a reservation below fails and names its
+    // size.
     let workers = ((context.budget().free() / whole.max(1)) as usize).clamp(1, context.threads.min(windows.len()));
     let _memory = context.reserve(bytes * workers as u64, PURPOSE)?;
     context.progress.begin("layout", "windows", windows.len() as u64);

@@ -1,6 +1,7 @@
-//! How much memory does an index of a source need, before anything of it is read?
+//! Bounds the memory that building an index of a source needs, before the source is read.
 //!
-//! The memory depends on clusters that are unknown before a build, so this is an upper bound, as close as a few facts allow.
+//! The memory depends on clusters, which are unknown before the build. Therefore this is an upper bound that uses only
+//! a few facts about the source.
 
 use adjoin_kernels::Panel;
 
@@ -10,46 +11,52 @@ use crate::index::IndexOptions;
 use crate::source::{IdKind, VectorSource};
 use crate::store::{BuildInput, BuildMemory, BuildOptions, columns_bytes, default_buckets};
 
-/// Bytes for each of the first rows, up to a maximum, and for each further row.
+/// Bytes for each of the first rows, up to [`FEW_ROWS_BYTES_MAX`] in total.
 const FEW_ROWS_BYTES: u64 = 2 << 10;
 const FEW_ROWS_BYTES_MAX: u64 = 4 << 20;
+/// Bytes for each row, in addition.
 const ROW_BYTES: u64 = 32;
-/// Rows whose lists of neighbors are laid out together, and bytes of a neighbor in a list.
+/// Number of rows whose lists of neighbors are laid out together.
 const WINDOW_ROWS: u64 = 1 << 16;
+/// Bytes of a neighbor in such a list.
 const NEIGHBOR_BYTES: u64 = 6;
-/// Rows in the training sample of codes, and rows that a thread encodes at once.
+/// Largest number of rows in the training sample of codes.
 const CODE_SAMPLE: u64 = 16 << 10;
+/// Number of rows that a thread encodes at once.
 const ENCODED_ROWS: u64 = 1 << 10;
-/// Extents in memory at the same time.
+/// Number of extents in memory at once while the index is built.
 const EXTENTS: u64 = 6;
-/// Extents of a store in memory at the same time while it is built.
+/// Number of extents in memory at once while the store is built.
 const STORE_EXTENTS: u64 = 3;
-/// A bound on the ids of an extent, in mean buckets, and a size below which skewed buckets do not matter.
+/// Bound on the bytes of ids in an extent, as a multiple of the ids of a mean bucket.
 const IDS_TIMES_MEAN: u64 = 16;
+/// Least value of this bound, since the ids of small stores may be concentrated in a few buckets.
 const EXTENT_IDS_MIN: u64 = 256 << 10;
-/// Bytes that a build holds whatever its rows are, and the least in all.
+/// Bytes that a build holds in addition, independent of its rows.
 const FIXED_BYTES: u64 = 15 << 20;
+/// Least value of the bound.
 const LEAST_BYTES: u64 = 17_300_000;
 
 impl IndexOptions {
-    /// Returns a bound on the memory that building a store of a source takes, and an index of that store.
+    /// Returns an upper bound on the bytes for building a store of a source, and for building an index of this store.
     pub fn building_bytes(&self, context: &Context, source: &dyn VectorSource, of_store: &BuildOptions) -> u64 {
         building_bytes_of(context, BuildInput::of(context, source, of_store), self, 0)
     }
 }
 
-/// Returns a bound on the memory that building a store of `input` takes, and an index of that store. `reading` is a bound on
-/// the bytes for reading the columns of such an index, 0 if none is known.
+/// Returns an upper bound on the bytes for building a store of `input`, and for building an index of this store.
+/// `reading` is a bound on the bytes for reading the columns of such an index, or 0 if none is known.
 pub(crate) fn building_bytes_of(context: &Context, input: BuildInput<'_>, options: &IndexOptions, reading: u64) -> u64 {
     let space = Space::plain(input.source.info().vectors, input.options.metric);
     with_coordinates!(space, T => bytes_of::<T>(context, input, options, reading, space.dimensions()))
 }
 
-/// Returns a bound on the bytes of the ids of text in the largest extent, unless one bucket has most of the rows.
+/// Returns an upper bound on the bytes of text ids in the largest extent. It may be too small if one bucket has most of
+/// the rows.
 fn extent_ids(source: &dyn VectorSource, of_store: &BuildOptions) -> u64 {
     let rows = source.info().rows;
     let id_bytes = match source.info().ids {
-        // Few bytes compared with the vectors, whose extents are bounded generously.
+        // These ids have few bytes compared with the vectors, and the bound on the vectors of an extent is generous.
         IdKind::None | IdKind::Int64 => 0,
         IdKind::Utf8 => source.id_bytes().unwrap_or(0) + size_of::<u64>() as u64,
     };
@@ -85,6 +92,6 @@ fn bytes_of<T: Coordinate>(
         }
     };
     let of_rows = (rows * FEW_ROWS_BYTES).min(FEW_ROWS_BYTES_MAX) + rows * (ROW_BYTES + degree / 2);
-    // The store is complete before the index is built, so the larger of both counts.
+    // The store is complete before the index is built, so the maximum of both counts.
     ((FIXED_BYTES + of_rows + coding + extents + lists).max(LEAST_BYTES) + columns).max(store + STORE_EXTENTS * ids)
 }

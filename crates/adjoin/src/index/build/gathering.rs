@@ -1,4 +1,4 @@
-//! Reads the vectors of some vertices from the store into memory.
+//! Reads the vectors of selected vertices from the store into memory.
 
 use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
@@ -14,12 +14,12 @@ use crate::load::{Buckets, ReadAhead, least_read_ahead, most_read_ahead, read_co
 use crate::plan::Load;
 use crate::source::IdKind;
 
-/// Approximate cost of reading a single vector, in bytes of long reads.
+/// Approximate cost of reading a single vector, as the number of bytes that a long read reads in that time.
 const SINGLE_READ_BYTES: u64 = 16 << 10;
-/// Approximate bytes of vectors that are read one by one and held at once.
+/// Approximate bytes of vectors that are read one by one before they are copied to the result.
 const SINGLES_BYTES: usize = 256 << 10;
 
-/// Reads vectors of vertices from a store, with memory for some of them.
+/// Reader of the vectors of vertices from a store. It reserves memory for the vectors of some vertices.
 pub(super) struct Gathering<'a> {
     pub(super) context: &'a Context,
     pub(super) buckets: &'a Buckets<'a>,
@@ -39,7 +39,7 @@ impl<'a> Gathering<'a> {
 
     /// Returns the bytes of one vector.
     pub(super) fn bytes_of_vector<T: Coordinate>(buckets: &Buckets<'_>) -> u64 {
-        // Averaged over many rows, so that the padding of a panel does not matter.
+        // The bytes are averaged over many rows, so that the padding of a panel does not matter.
         let of = |rows| Panel::<T>::bytes_for(rows, buckets.space().dimensions());
         (of(1 << 10) - of(0)).div_ceil(1 << 10)
     }
@@ -47,7 +47,7 @@ impl<'a> Gathering<'a> {
     /// Reserves memory for gathering vectors, and for work on them.
     ///
     /// # Errors
-    /// If the memory is not free.
+    /// If memory does not suffice.
     pub(super) fn new<T: Coordinate>(
         context: &'a Context,
         buckets: &'a Buckets<'a>,
@@ -59,10 +59,10 @@ impl<'a> Gathering<'a> {
         Ok(Self { context, buckets, map, room, read_ahead, _memory: memory })
     }
 
-    /// Adds memory for reading ahead, at most an eighth of `bytes`.
+    /// Adds memory for reading ahead: an eighth of `bytes`, but no more than is useful.
     ///
     /// # Errors
-    /// If the memory is not free.
+    /// If memory does not suffice.
     pub(super) fn reading_ahead(self, bytes: u64) -> Result<Self> {
         let extents = self.buckets.extents();
         let more = (bytes / 8).min(most_read_ahead(extents, true));
@@ -72,13 +72,14 @@ impl<'a> Gathering<'a> {
         Ok(Self { read_ahead: self.read_ahead + more, _memory: memory, ..self })
     }
 
-    /// Returns the number of wanted vertices that members of a bucket represent.
+    /// Returns how many vertices of a bucket are in `wanted`.
     fn count(&self, wanted: &RankedSet, bucket: u32) -> u64 {
         let vertices = self.map.of_bucket(bucket);
         u64::from(wanted.rank(vertices.end) - wanted.rank(vertices.start))
     }
 
-    /// Passes all rows of some buckets to `take`, with whether each represents its vertex.
+    /// Passes all rows of the buckets for which `takes` returns `true` to `take`. The flag states whether a row
+    /// represents its vertex.
     fn scan(
         &self,
         takes: impl Fn(u32) -> bool,
@@ -141,13 +142,13 @@ impl Origin for Gathering<'_> {
     }
 
     fn each_other(&self, with_ids: bool, take: &mut dyn FnMut(Gathered<'_>) -> Result<()>) -> Result<()> {
-        // If a bucket has as many vertices as rows, each row represents its own vertex.
+        // If a bucket has as many vertices as rows, all of its rows represent vertices.
         let has_other = |bucket| self.map.of_bucket(bucket).len() < self.buckets.extent(bucket).rows as usize;
         self.scan(has_other, with_ids, |stands, row| if stands { Ok(()) } else { take(row) })
     }
 
-    /// If few vectors of a bucket are wanted, reads them one by one. That skips the checksum of the bucket, which was
-    /// verified when the build read all buckets.
+    /// Reads the vectors of a bucket one by one if few of them are wanted. This skips the checksum of the bucket, which
+    /// was verified when the build read all buckets.
     fn vectors<T: Coordinate>(&self, wanted: VectorsToGather) -> Result<Vectors<T>> {
         let Self { context, buckets, map, .. } = *self;
         let dimensions = buckets.space().dimensions();
@@ -155,7 +156,7 @@ impl Origin for Gathering<'_> {
         let mut loading = self.loading();
         let ranks = wanted.ranked();
         let count = |bucket| self.count(&ranks, bucket);
-        // A bucket costs all of its bytes. A single read costs as much as some KiB of a long one.
+        // Reading a bucket costs all of its bytes. A single read costs as much as some KiB of a long read.
         let are_few = |bucket| count(bucket) * SINGLE_READ_BYTES < buckets.extent(bucket).body_bytes;
         self.scan(
             |bucket| count(bucket) > 0 && !are_few(bucket),

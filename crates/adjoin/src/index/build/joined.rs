@@ -1,12 +1,12 @@
-//! Builds a graph from the nearest rows of each row, which a search of the store finds for all rows at once.
+//! Builds a graph from the nearest rows of each row. One search of the store finds the nearest rows of all rows.
 //!
-//! RobustPrune chooses among the nearest rows, edges back are added, and RobustPrune shortens lists that become too
-//! long. All steps follow the order of buckets: the compared vectors are then in a few buckets near each other, and
-//! only these must be in memory.
+//! RobustPrune chooses the neighbors of a vertex from its nearest rows. Then edges back are added, and RobustPrune
+//! shortens lists that become too long. All steps process vertices in the order of buckets. The vectors that are
+//! compared at a time are then in a few buckets near each other, and only these buckets must be in memory.
 //!
-//! A vertex has more candidates than its nearest rows: the rows nearest to the centers of its own bucket and of the
-//! nearest buckets, one of each. If rows are so dense that nearest rows link only to each other, these edges lead to
-//! other regions.
+//! A vertex has more candidates than its nearest rows: for its own bucket and for each of the nearest buckets, the row
+//! nearest to the center. If rows are so dense that the nearest rows link only to each other, edges to these candidates
+//! lead to other regions.
 
 use std::path::Path;
 
@@ -21,11 +21,12 @@ use crate::buckets::NearRows;
 use crate::graph::GraphOptions;
 use crate::load::Buckets;
 
-/// Approximate fraction of the nearest rows to find. A larger one does not improve the graph.
+/// Approximate recall of the search for the nearest rows. A larger recall does not improve the graph.
 const RECALL: f64 = 0.8;
-/// Fraction of a vertex's candidates that are its nearest rows. Edges back are in addition.
+/// Number of nearest rows that are candidates of a vertex, as a fraction of the build list. Edges back are additional
+/// candidates.
 const NEAR_SHARE: f64 = 2.0 / 3.0;
-/// Number of buckets, including its own, that supply a candidate for a vertex.
+/// Number of buckets, including its own, from which a vertex gets a candidate near the center.
 const REPRESENTATIVES: usize = 8;
 
 /// Returns the number of nearest rows to find for each row.
@@ -33,10 +34,11 @@ pub(super) fn near_rows(options: &GraphOptions) -> u64 {
     (options.build_list as f64 * NEAR_SHARE).round() as u64
 }
 
-/// Returns the largest number of vectors compared to prune one vertex.
+/// Returns the largest number of vectors that are compared to prune a vertex.
 pub(super) fn candidates_max(options: &GraphOptions) -> u64 {
     let near = near_rows(options) + REPRESENTATIVES as u64;
-    // The vertex itself, and the longer list of the two rounds: its nearest rows, or its neighbors and edges back.
+    // The vertex itself, and the longer list of the two rounds. The first round compares the nearest rows, the second
+    // round compares the neighbors and the edges back.
     1 + near.max(((1 + BACK_MAX) * options.degree) as u64)
 }
 
@@ -47,7 +49,7 @@ pub(super) struct JoinBuild<'a, T: Coordinate> {
     pub(super) all: Option<&'a Panel<T>>,
     pub(super) options: &'a GraphOptions,
     pub(super) temporary: &'a Path,
-    /// Memory for the lists, and as much again for edges back.
+    /// Memory for the lists. The edges back get this amount of memory too.
     pub(super) memory: u64,
 }
 
@@ -62,7 +64,8 @@ pub(super) fn bytes_of_vertex(options: &GraphOptions) -> u64 {
 }
 
 impl<T: Coordinate> JoinBuild<'_, T> {
-    /// Builds the graph. Some vertices may be unreachable. Also returns the bytes written to temporary files.
+    /// Builds the graph, in which some vertices may be unreachable. Returns its lists, and the bytes written to
+    /// temporary files.
     ///
     /// # Errors
     /// If the store cannot be read, if a temporary file cannot be written, or if memory does not suffice.
@@ -80,7 +83,8 @@ impl<T: Coordinate> JoinBuild<'_, T> {
         Pruning { origin: gathering, all, options, candidates_max, candidates: candidates(options) }
     }
 
-    /// Returns the out-neighbors of each vertex among its nearest rows, and the edges by target.
+    /// Chooses the out-neighbors of each vertex from its nearest rows. Returns the lists, and the edges grouped by
+    /// target.
     fn near(&self, centers: &Panel<T>) -> Result<(Lists, Sources)> {
         let Gathering { context, buckets, map, .. } = *self.gathering;
         let windows = Windows::within(self.memory, map.len());
@@ -124,10 +128,10 @@ impl<T: Coordinate> JoinBuild<'_, T> {
             let mut near: Vec<(u32, u32)> =
                 distances.iter().map(|&distance| T::distance_key(distance)).zip(0..).collect();
             let count = REPRESENTATIVES.min(near.len());
-            // Not sorted, since pruning orders its candidates itself.
+            // The buckets are not sorted, since pruning sorts the candidates.
             near.select_nth_unstable(count - 1);
             near.truncate(count);
-            // A bucket may have no vertex: other buckets have equal vectors that represent all of its rows.
+            // A bucket has no vertex if rows in other buckets represent all of its rows.
             near.iter().filter_map(|&(_, bucket)| map.representatives[bucket as usize]).collect()
         };
         (0..buckets.count()).map(of_bucket).collect()
@@ -149,7 +153,8 @@ impl<T: Coordinate> JoinBuild<'_, T> {
                 let back = &sources[std::mem::replace(&mut start, end as usize)..end as usize];
                 let known = own.of(vertex);
                 all.extend_from_slice(known);
-                // Edges back are in the order of buckets, so the first ones would all be from the same region.
+                // Edges back are in the order of buckets, so the first of them are all from one region. A selection
+                // spread over all of them is used instead.
                 all.extend(spread(back, BACK_MAX * self.options.degree).filter(|source| !known.contains(source)));
                 Ok(Some(Next { vertex, is_kept: false }))
             };

@@ -1,5 +1,5 @@
-//! Stores the out-neighbors of all vertices by windows of vertices: in memory while a grant lasts, then in a temporary
-//! file.
+//! Stores the out-neighbors of all vertices by windows of vertices. Lists that do not fit in the given memory are
+//! stored in a temporary file.
 
 use std::ops::Range;
 use std::path::Path;
@@ -12,8 +12,9 @@ use crate::base::error::Result;
 use crate::graph::Graph;
 use crate::store::{BLOCK_BYTES_MAX, PartitionSizes, Partitions, Records};
 
-/// Smallest window, in vertices, and largest number of windows.
+/// Smallest number of vertices in a window, unless there are too many windows.
 const WINDOW_MIN: u64 = 1 << 14;
+/// Largest number of windows.
 const WINDOWS_MAX: u64 = 256;
 const NUMBER_BYTES: usize = size_of::<u32>();
 
@@ -26,9 +27,10 @@ pub(in crate::index) struct Windows {
 }
 
 impl Windows {
-    /// Divides vertices into windows, with `memory` bytes for their contents beyond the least.
+    /// Divides vertices into windows. Their contents may take `memory` bytes in addition to the least bytes.
     pub(in crate::index) fn within(memory: u64, vertices: u32) -> Self {
-        // More windows take less memory when one is read, but each has a buffer while lists are written.
+        // With more windows, reading a window takes less memory. But each window needs a buffer while lists are
+        // written.
         let windows = u64::from(vertices).div_ceil(WINDOW_MIN).min(WINDOWS_MAX);
         let sizes = PartitionSizes::within(memory + PartitionSizes::least_for(windows), windows);
         Self { vertices, of_window: vertices.div_ceil(sizes.partitions as u32).max(1), sizes }
@@ -42,13 +44,13 @@ impl Windows {
         Self { vertices, of_window, sizes }
     }
 
-    /// Returns the largest number of bytes held in memory.
+    /// Returns the largest number of bytes that the contents of the windows take in memory.
     pub(in crate::index) fn bytes(self) -> u64 {
         self.sizes.memory_bytes()
     }
 
-    /// Returns the approximate bytes of a window's lists and of the edges back to it, each with `degree` edges per
-    /// vertex.
+    /// Returns the approximate bytes of the lists of a window and of the edges back to its vertices, if both have
+    /// `degree` edges per vertex.
     pub(in crate::index) fn window_bytes(self, degree: usize) -> u64 {
         u64::from(self.of_window) * (4 * degree as u64 + 4) * NUMBER_BYTES as u64 + BLOCK_BYTES_MAX
     }
@@ -76,7 +78,7 @@ impl Windows {
     }
 }
 
-/// Writes lists. Those of a window are written in the order of its vertices.
+/// Writer of lists. The lists of a window must be written in the order of its vertices.
 pub(in crate::index) struct ListWriter {
     windows: Windows,
     partitions: Partitions,
@@ -84,10 +86,10 @@ pub(in crate::index) struct ListWriter {
 }
 
 impl ListWriter {
-    /// Creates a writer for lists in these windows.
+    /// Creates a writer for the lists of `windows`.
     ///
     /// # Errors
-    /// If the memory is not free.
+    /// If memory does not suffice.
     pub(in crate::index) fn new(context: &Context, temporary: &Path, windows: Windows) -> Result<Self> {
         let memory = context.reserve(windows.bytes(), PURPOSE)?;
         let partitions = Partitions::new(context, temporary, "adjoin-graph", windows.sizes);
@@ -121,10 +123,10 @@ pub(in crate::index) struct Lists {
 }
 
 impl Lists {
-    /// Stores the lists of a graph in memory.
+    /// Stores the lists of a graph that is in memory.
     ///
     /// # Errors
-    /// If the memory is not free, or if the temporary file cannot be written.
+    /// If memory does not suffice, or if the temporary file cannot be written.
     pub(in crate::index) fn of_graph(context: &Context, temporary: &Path, graph: &Graph, memory: u64) -> Result<Self> {
         let vertices = graph.vertices() as u32;
         let mut writer = ListWriter::new(context, temporary, Windows::within(memory, vertices))?;
@@ -149,14 +151,15 @@ impl Lists {
         let bytes = self.records.bytes(window as usize);
         let vertices = self.windows.vertices(window);
         let memory = context.reserve(list_bytes(vertices.len() as u64, bytes), PURPOSE)?;
-        // Needed only to read, so it is released at the end of this function.
+        // This memory is needed only for reading, so it is released at the end of this function.
         let _of_block = context.reserve(BLOCK_BYTES_MAX, PURPOSE)?;
         let mut numbers: Vec<u32> = Vec::with_capacity(bytes as usize / NUMBER_BYTES);
         self.records.read(window as usize, |block| {
             numbers.extend(block.as_chunks::<NUMBER_BYTES>().0.iter().map(|&number| u32::from_le_bytes(number)));
             Ok(())
         })?;
-        // Records are in the order of the vertices, so the lengths alone give the start of each.
+        // Records are in the order of the vertices, so the start of each follows from the lengths of the records before
+        // it.
         let mut starts = Vec::with_capacity(vertices.len());
         let mut at = 0;
         for _ in vertices.clone() {
@@ -167,12 +170,12 @@ impl Lists {
     }
 }
 
-/// Returns the bytes in memory of the lists of `vertices` vertices that take `records` bytes as records.
+/// Returns the bytes that the lists of `vertices` vertices take in memory, if their records have `records` bytes.
 fn list_bytes(vertices: u64, records: u64) -> u64 {
     records + vertices * NUMBER_BYTES as u64
 }
 
-/// Lists of a window, in memory.
+/// Lists of a window in memory.
 pub(in crate::index) struct WindowLists {
     first: u32,
     /// Start of each list in `numbers`. A list begins with its length.
@@ -189,7 +192,7 @@ impl WindowLists {
     }
 }
 
-/// Writes edges, by the window of their target.
+/// Writer of edges, grouped by the window of their target.
 pub(in crate::index) struct Edges {
     windows: Windows,
     partitions: Partitions,
@@ -197,17 +200,17 @@ pub(in crate::index) struct Edges {
 }
 
 impl Edges {
-    /// Creates a writer for edges in these windows.
+    /// Creates a writer for edges to the vertices of `windows`.
     ///
     /// # Errors
-    /// If the memory is not free.
+    /// If memory does not suffice.
     pub(in crate::index) fn new(context: &Context, temporary: &Path, windows: Windows) -> Result<Self> {
         let memory = context.reserve(windows.bytes(), PURPOSE)?;
         let partitions = Partitions::new(context, temporary, "adjoin-edges", windows.sizes);
         Ok(Self { windows, partitions, _memory: memory })
     }
 
-    /// Appends an edge to the window of `to`.
+    /// Appends the edge from `from` to `to`.
     ///
     /// # Errors
     /// If the temporary file cannot be written.
@@ -237,7 +240,8 @@ impl Sources {
         self.records.spilled()
     }
 
-    /// Returns the end of each vertex's sources in a window, and all sources. The sources of a vertex are in the order
+    /// Returns the sources of the edges to the vertices of a window, with the reservation of their memory. The first
+    /// list has, for each vertex, the end of its sources in the second list. The sources of a vertex are in the order
     /// in which its edges were pushed.
     ///
     /// # Errors
@@ -258,8 +262,8 @@ impl Sources {
                 Ok(())
             })
         };
-        // A counting sort by target in two passes over the records: the first counts, the second stores. It keeps the
-        // order in which edges were pushed, so the result does not depend on memory.
+        // This is a counting sort by target, in two passes over the records: the first counts, the second stores. It
+        // keeps the order in which edges were pushed, so the result does not depend on memory.
         each(&mut |to, _| ends[to] += 1)?;
         let mut end = 0;
         ends.iter_mut().for_each(|count| {

@@ -1,11 +1,12 @@
-//! Builds an index of a store within the memory budget. Vectors stay in the store until they are written to a page.
+//! Builds an index of a store within the memory budget.
 //!
-//! Rows become vertices (`vertices.rs`). Their graph is built from the nearest rows of each (`joined.rs`), unless one is
-//! given (`given.rs`). Then every vertex is made reachable (`reach.rs`). The lists of the graph are in temporary files, by
-//! windows of vertices (`lists.rs`). Vectors are read when they are compared (`gathering.rs`). Once the order on pages is known, window by window, vectors are written with their codes
-//! and ids (`writing.rs`).
+//! Rows with equal vectors become one vertex (`vertices.rs`). The graph of the vertices is built from the nearest rows
+//! of each row (`joined.rs`), unless the caller gives a graph (`given.rs`). Then every vertex is made reachable
+//! (`reach.rs`). The lists of the graph are stored by windows of vertices, in memory or in temporary files
+//! (`lists.rs`). Vectors are read from the store when they are compared (`gathering.rs`). After the order of the
+//! vertices on pages is computed, window by window, vectors are written with their codes and ids (`writing.rs`).
 //!
-//! Vertices, lists and pages do not depend on the budget.
+//! Vertices, lists and pages do not depend on the memory budget.
 
 pub(super) mod finishing;
 mod foreseen;
@@ -52,15 +53,17 @@ use crate::graph::VERTICES_MAX;
 use crate::load::Buckets;
 use crate::store::{Drafts, Files, NO_CHECKSUM, Role, Store};
 
-/// Approximate number of distinct vectors gathered per vertex, for a group of vertices near each other.
+/// Approximate number of distinct vectors that are gathered per vertex, if vertices near each other are processed
+/// together.
 const VECTORS_OF_VERTEX: u64 = 4;
-/// Least bytes for vectors gathered at once and the work on them.
+/// Least bytes for the vectors that are gathered at once, and for the work on them.
 const GATHERED_BYTES_MIN: u64 = 6 << 20;
-/// Bytes for small items that are not counted individually: positions of blocks in temporary files, growing lists.
+/// Bytes for small items that are not counted individually, such as positions of blocks in temporary files, and growing
+/// lists.
 const SMALL_BYTES: u64 = 4 << 20;
-/// Divisor: the vectors of all vertices may take this part of the spare memory.
+/// Divisor of the spare memory. The vectors of all vertices are held in memory if they need at most this part of it.
 const ALL_SHARE: u64 = 4;
-/// Divisor: the lists, the edges back, and the lists with edges back may each take this part of the spare memory.
+/// Divisor of the spare memory. The lists, the edges back, and the lists with edges back may each take this part of it.
 const LISTS_SHARE: u64 = 16;
 
 /// A build in progress.
@@ -68,7 +71,7 @@ pub(super) struct Build<'a> {
     pub(super) context: &'a Context,
     pub(super) store: &'a Store,
     pub(super) options: &'a IndexOptions,
-    /// The graph of the vertices, if it was computed elsewhere.
+    /// Graph of the vertices, if the caller gives one.
     pub(super) graph: Option<GivenGraph<'a>>,
     pub(super) drafts: Drafts<'a>,
     /// Bytes for entries of inserted rows, in addition to the least bytes of the build.
@@ -78,7 +81,7 @@ pub(super) struct Build<'a> {
     pub(super) inserted: Range<u64>,
 }
 
-/// Bytes with which an index of a store can be built: of all that is held at the same time, the most.
+/// Returns the least bytes for building an index of a store. This is the maximum over the steps of the build.
 pub(super) fn least_bytes<T: Coordinate>(
     context: &Context,
     store: &Store,
@@ -86,16 +89,17 @@ pub(super) fn least_bytes<T: Coordinate>(
     column_bytes: u64,
 ) -> u64 {
     let BuildNeeds { held, graph, rest } = BuildNeeds::of::<T>(context, store, options);
-    // Columns are written when the graph is complete.
+    // Columns are written after the graph is complete.
     held + graph.max(rest + column_bytes)
 }
 
-/// Least bytes that a build holds.
+/// Least bytes of the steps of a build.
 struct BuildNeeds {
     /// Held throughout the build.
     held: u64,
-    /// Held while the graph is built, and afterwards.
+    /// Held in addition while the graph is built.
     graph: u64,
+    /// Held in addition after the graph is built.
     rest: u64,
 }
 
@@ -116,7 +120,7 @@ impl BuildNeeds {
             centers + gathering + vertices::least_bytes(buckets, context.threads).max(leading_in).max(graph);
         let largest = window_vertices(rows as u32, shape.records()) as u64;
         let lists = windows.range_bytes(largest, degree);
-        // The size of the repaired lists is unknown here; usually nothing is repaired.
+        // The size of the changed lists is unknown here. Usually no list is changed.
         let reaching = reach::memory_bytes(rows) + lists;
         let laying_out = window_bytes(largest as usize, degree) + lists;
         let sample = 4 * Panel::<f32>::bytes_for(rows.min(CODE_SAMPLE) as usize, dimensions);
@@ -127,7 +131,7 @@ impl BuildNeeds {
     }
 }
 
-/// Returns how many vectors are gathered at once with `spare` bytes of spare memory.
+/// Returns how many vectors can be gathered at once with `spare` bytes of spare memory.
 fn gather_room<T: Coordinate>(buckets: &Buckets<'_>, options: &IndexOptions, spare: u64) -> GatherRoom {
     let shape = PageShape::new(buckets.vectors(), options.graph.degree, options.page_bytes);
     let records = shape.records() as u64;
@@ -135,7 +139,7 @@ fn gather_room<T: Coordinate>(buckets: &Buckets<'_>, options: &IndexOptions, spa
     let code_bytes = code_bytes(options, buckets.vectors());
     let written = writing::bytes_of_vertex(ids / buckets.rows(), shape, code_bytes);
     let pruned = joined::bytes_of_vertex(&options.graph);
-    // Most vectors that are compared with a vertex are also compared with others nearby.
+    // Most vectors that are compared with a vertex are also compared with other vertices nearby.
     let of_vertex = VECTORS_OF_VERTEX * Gathering::bytes_of_vector::<T>(buckets) + pruned.max(written);
     let vertices = ((GATHERED_BYTES_MIN + spare) / of_vertex).min(buckets.rows());
     let vectors = (VECTORS_OF_VERTEX * vertices).max(2 * joined::candidates_max(&options.graph));
@@ -160,7 +164,7 @@ impl Build<'_> {
         let (mut built, inserted) = self.lay::<T>(space)?;
         let mut watch = Stopwatch::start();
         let Self { context, drafts, force, .. } = self;
-        // `lay` has dropped everything but the drafts.
+        // `lay` has freed all memory except the memory of the drafts and of the inserted entries.
         let manifest = lost::lead_in::<T>(context, &drafts, built.manifest, &inserted.entries)?;
         let inserted = draw_inserted(manifest.seed, &inserted.entries);
         (built.manifest, built.io.bytes_written) = promise::publish::<T>(context, drafts, manifest, force, &inserted)?;
@@ -168,17 +172,17 @@ impl Build<'_> {
         Ok(built)
     }
 
-    /// Writes all files but the calibration. Also returns the entries of inserted rows.
+    /// Writes all files except the calibration. Returns the result so far, and the entries of inserted rows.
     fn lay<T: Coordinate>(&self, space: Space<'_>) -> Result<(BuiltIndex, InsertedEntries)> {
         let mut watch = Stopwatch::start();
         let Self { context, options, store, .. } = *self;
         let temporary = &context.temporary(Some(store.folder()));
-        // Free memory beyond the least is spent on the steps that it makes faster.
+        // Free memory beyond the least makes some steps faster.
         let needs = BuildNeeds::of::<T>(context, store, options);
         let free = context.budget().free().saturating_sub(needs.held);
         let (of_graph, spare) =
             (free.saturating_sub(needs.graph), free.saturating_sub(needs.rest + self.inserted_bytes));
-        // Neighbors in the graph are rows near each other, whatever the metric of searches.
+        // Neighbors in the graph are rows near each other, no matter which metric searches use.
         let buckets = &Buckets::of(store).between_rows();
         let _small = context.reserve(SMALL_BYTES, PURPOSE)?;
         let centers_bytes = Panel::<T>::bytes_for(buckets.count() as usize, space.dimensions());
@@ -199,7 +203,7 @@ impl Build<'_> {
             }
             Some(given) => given.lists(context, map.len(), temporary, memory)?,
         };
-        // Repair and layout need this memory.
+        // The repair and the layout need this memory.
         drop((gathering, centers, of_centers));
         let graph = reach::repair(context, lists, entry, options.graph.degree)?;
         let graph_seconds = watch.lap();
@@ -209,7 +213,7 @@ impl Build<'_> {
         let layout_seconds = watch.lap();
         let gathering = &self.gathering::<T>(buckets, map, spare)?;
         if !graph.islands().is_empty() {
-            // Dropped first, so that both graphs are not in memory at once.
+            // The old graph is dropped first, so that only one graph is in memory.
             drop((navigation, _of_navigation));
             (navigation, _of_navigation) = finishing::navigation::<T>(gathering, options, graph.islands())?;
         }
@@ -269,7 +273,7 @@ impl Build<'_> {
         }
     }
 
-    /// Creates the reader of vectors, with its part of `spare` bytes of spare memory.
+    /// Creates a reader of vectors. It gets a part of `spare` bytes of spare memory.
     fn gathering<'b, T: Coordinate>(
         &self,
         buckets: &'b Buckets<'b>,

@@ -1,5 +1,5 @@
-//! Where the vertices of an index and the rows that represent them are read from: a store (`gathering.rs`), or an index
-//! and newly inserted rows (`crate::index::merge`).
+//! Interface to the vertices of an index that is being built. They come from a store (`gathering.rs`), or from an index
+//! and inserted rows (`crate::index::merge`).
 
 use adjoin_kernels::{Kernel, Panel};
 
@@ -9,7 +9,7 @@ use crate::base::geometry::{Coordinate, Space, copy_row};
 use crate::base::row_numbers::{RankedSet, RowSet};
 use crate::source::{IdKind, Ids};
 
-/// Source of vertices. Vertices near each other have numbers near each other.
+/// Source of vertices. One row of a vertex *represents* it. Vertices near each other have numbers near each other.
 pub(in crate::index) trait Origin: Sync {
     /// Returns the context of the build.
     fn context(&self) -> &Context;
@@ -17,13 +17,13 @@ pub(in crate::index) trait Origin: Sync {
     /// Returns the number of vertices.
     fn vertices(&self) -> u32;
 
-    /// Returns the space in which their distances are measured.
+    /// Returns the space in which the distances of vertices are measured.
     fn space(&self) -> Space<'_>;
 
-    /// Returns the kind of their ids, and the approximate bytes of an id.
+    /// Returns the kind of the ids, and the approximate bytes of an id.
     fn ids(&self) -> (IdKind, u64);
 
-    /// Returns how many vectors are gathered at once.
+    /// Returns the memory for vectors that are gathered at once.
     fn room(&self) -> GatherRoom;
 
     /// Returns whether several rows share a vertex.
@@ -35,10 +35,10 @@ pub(in crate::index) trait Origin: Sync {
     /// If they cannot be read, or if `take` fails.
     fn each(&self, wanted: &RankedSet, with_ids: bool, take: &mut dyn FnMut(Gathered<'_>) -> Result<()>) -> Result<()>;
 
-    /// Passes the rows that do not represent their vertices to `take`. Their vectors may be empty.
+    /// Passes the further rows, which do not represent their vertices, to `take`. Their vectors may be empty.
     ///
     /// # Errors
-    /// Those of [`Self::each`].
+    /// The errors of [`Self::each`].
     fn each_other(&self, with_ids: bool, take: &mut dyn FnMut(Gathered<'_>) -> Result<()>) -> Result<()>;
 
     /// Returns the vectors of some vertices as coordinates.
@@ -47,12 +47,12 @@ pub(in crate::index) trait Origin: Sync {
     /// If they cannot be read.
     fn vectors<T: Coordinate>(&self, wanted: VectorsToGather) -> Result<Vectors<T>>;
 
-    /// Returns the code of a vertex, if it is known without encoding the vector.
+    /// Returns the code of a vertex if it is known, so that the vector need not be encoded.
     fn code(&self, _vertex: u32) -> Option<&[u8]> {
         None
     }
 
-    /// Returns a converter of single vectors to coordinates.
+    /// Returns a converter that converts single vectors to coordinates.
     fn loading<T: Coordinate>(&self) -> Loading<'_, T> {
         let space = self.space();
         Loading { space, kernel: self.context().kernel, one: Panel::zeroed(1, space.dimensions()) }
@@ -68,18 +68,19 @@ pub(in crate::index) struct GatherRoom {
     pub(in crate::index) work_bytes: u64,
 }
 
-/// A row that is passed on.
+/// A row that an origin passes to its caller.
 pub(in crate::index) struct Gathered<'a> {
     pub(in crate::index) vertex: u32,
     /// Stored bytes of the vector.
     pub(in crate::index) stored: &'a [u8],
     pub(in crate::index) row: u64,
-    /// Ids, and the position of this row's id among them.
+    /// Ids of several rows.
     pub(in crate::index) ids: &'a Ids,
+    /// Position of the id of this row in `ids`.
     pub(in crate::index) id_at: usize,
 }
 
-/// Set of wanted vertices, and its size.
+/// Set of vertices whose vectors are wanted, with its size.
 pub(in crate::index) struct VectorsToGather {
     set: RowSet,
     count: usize,
@@ -121,7 +122,7 @@ pub(in crate::index) struct Vectors<T> {
 }
 
 impl<T> Vectors<T> {
-    /// Creates the set from a panel that has each vertex's vector at its rank.
+    /// Creates the set from a panel. The vector of a vertex is the row of the panel with the rank of the vertex.
     pub(in crate::index) fn new(panel: Panel<T>, ranks: RankedSet) -> Self {
         Self { panel, ranks }
     }

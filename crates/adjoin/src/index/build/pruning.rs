@@ -1,4 +1,5 @@
-//! Runs RobustPrune on many vertices, in groups as large as memory for the vectors of vertices and candidates allows.
+//! Runs RobustPrune on many vertices, in groups. A group is as large as the memory for the vectors of its vertices and
+//! candidates allows.
 
 use adjoin_kernels::Panel;
 
@@ -9,8 +10,8 @@ use crate::base::geometry::Coordinate;
 use crate::base::workers::map_items;
 use crate::graph::{GraphOptions, Pruner, Vectors};
 
-/// Limit on the edges back considered for a vertex, in multiples of the degree. If there are more, an evenly spread
-/// selection is considered.
+/// Largest number of edges back that are candidates of a vertex, as a multiple of the degree. If there are more, an
+/// evenly spread selection of them is used.
 pub(in crate::index) const BACK_MAX: usize = 8;
 /// Number of vertices that a thread prunes at once.
 const PRUNED_TOGETHER: usize = 64;
@@ -21,12 +22,13 @@ pub(in crate::index) struct Pruning<'a, T: Coordinate, O> {
     /// Vectors of all vertices, if memory holds them. Otherwise vectors are gathered when they are compared.
     pub(in crate::index) all: Option<&'a Panel<T>>,
     pub(in crate::index) options: &'a GraphOptions,
-    /// Number of vectors compared to prune a vertex, including its own: the maximum, and a typical number.
+    /// Largest number of vectors that are compared to prune a vertex, including its own vector.
     pub(in crate::index) candidates_max: usize,
+    /// Typical number of candidates of a vertex.
     pub(in crate::index) candidates: usize,
 }
 
-/// A vertex to prune; its candidates are passed next to it.
+/// A vertex to prune. Its candidates are stored separately.
 #[derive(Clone, Copy)]
 pub(in crate::index) struct Next {
     pub(in crate::index) vertex: u32,
@@ -34,11 +36,13 @@ pub(in crate::index) struct Next {
     pub(in crate::index) is_kept: bool,
 }
 
-/// A group of vertices with the end of each list, and the lists.
+/// A group of vertices, each with a list.
 #[derive(Default)]
 struct PruneBatch {
     vertices: Vec<Next>,
+    /// End of each list in `all`.
     ends: Vec<usize>,
+    /// All lists, concatenated.
     all: Vec<u32>,
 }
 
@@ -54,15 +58,15 @@ impl PruneBatch {
     }
 }
 
-/// Returns the bytes of a vertex with `candidates` candidates: these and its chosen neighbors.
+/// Returns the bytes of a vertex with `candidates` candidates: the candidates and the chosen neighbors.
 pub(in crate::index) fn bytes_of_vertex(candidates: usize, degree: usize) -> u64 {
     // A growing list may have twice the capacity that it needs.
     ((2 * candidates + 2 * degree + 10) * size_of::<u32>()) as u64
 }
 
 impl<T: Coordinate, O: Origin> Pruning<'_, T, O> {
-    /// Prunes the candidates of each vertex and passes the vertex and its chosen neighbors, nearest first, to `take`.
-    /// `next` appends the candidates of the next vertex to a list.
+    /// Prunes the candidates of each vertex. Passes each vertex and its chosen neighbors, nearest first, to `take`.
+    /// `next` returns the next vertex, if any, and appends the candidates of this vertex to a list.
     ///
     /// # Errors
     /// If vectors cannot be read, if the work is cancelled, or if `next` or `take` fails.
@@ -76,7 +80,7 @@ impl<T: Coordinate, O: Origin> Pruning<'_, T, O> {
         loop {
             let mut wanted = VectorsToGather::none(if self.all.is_some() { 0 } else { self.origin.vertices() });
             let mut some = PruneBatch::default();
-            // Each vertex may need as many vectors as `candidates_max`, so a group ends while that many still fit.
+            // A vertex may need `candidates_max` vectors. A group ends if not that many more vectors fit.
             while wanted.len() + self.candidates_max <= vectors && some.ends.len() < vertices_max {
                 let start = some.all.len();
                 let Some(next) = next(&mut some.all)? else { break };
@@ -124,13 +128,13 @@ impl<T: Coordinate, O: Origin> Pruning<'_, T, O> {
                 }
                 sorted.clear();
                 sorted.extend_from_slice(of_vertex);
-                // Rows of the panel ascend with the vertices, so the vertex of a row is found by a binary search.
+                // Rows of the panel are in the order of the vertices, so a binary search finds the vertex of a row.
                 sorted.sort_unstable();
                 rows.clear();
                 rows.extend(sorted.iter().map(|&candidate| row_of(candidate)));
                 pruner.begin(row_of(next.vertex));
                 pruner.add_vertices(compared, rows);
-                // A list that fits needs no pruning; its neighbors are only sorted by distance.
+                // If the candidates do not exceed the degree, they are not pruned but only sorted by distance.
                 let chosen = match of_vertex.len() <= self.options.degree {
                     true => pruner.sorted(),
                     false => pruner.prune(compared),
@@ -149,7 +153,7 @@ impl<T: Coordinate, O: Origin> Pruning<'_, T, O> {
     }
 }
 
-/// Returns at most `most` elements, evenly spread.
+/// Returns at most `most` elements, evenly spread over `all`.
 pub(in crate::index) fn spread(all: &[u32], most: usize) -> impl Iterator<Item = u32> {
     let count = all.len().min(most);
     (0..count).map(move |number| all[number * all.len() / count])

@@ -1,6 +1,6 @@
 //! Makes every vertex reachable from the entry point.
 //!
-//! Pruning may remove the last edge to a vertex, and vertices that are near each other only may form an island.
+//! Pruning may remove the last edge to a vertex. Vertices that have edges only to each other may form an island.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -15,10 +15,10 @@ use crate::base::error::Result;
 use crate::base::row_numbers::RowSet;
 use crate::index::navigation::ISLANDS_MAX;
 
-/// Bytes of a changed list in a map, in addition to its vertices.
+/// Bytes of a changed list in the map, in addition to its vertices.
 const ENTRY_BYTES: u64 = 64;
 
-/// Smallest island, in vertices, that gets an entry of its own.
+/// Least number of vertices of an island that gets a vertex in the navigation graph.
 const ISLAND_MIN: u64 = 8;
 /// Largest number of steps from an outlier of an island toward its middle.
 const INWARD_MAX: usize = 64;
@@ -34,13 +34,13 @@ pub(in crate::index) struct Repaired {
 }
 
 impl Repaired {
-    /// Returns one vertex of each of the largest islands, ascending. An island is a part of the graph that had no edge
-    /// from elsewhere. It is now linked by a single edge, which walks from elsewhere rarely find.
+    /// Returns one vertex of each of the largest islands, ascending. An island is a part of the graph to which no edge
+    /// led from other parts. The repair links it by a single edge, which walks from other regions rarely find.
     pub(in crate::index) fn islands(&self) -> &[u32] {
         &self.islands
     }
 
-    /// Returns the out-neighbors of a vertex of a window.
+    /// Returns the out-neighbors of a vertex of a window, including changes.
     fn of<'a>(&'a self, window: &'a WindowLists, vertex: u32) -> &'a [u32] {
         self.changed.get(&vertex).map_or_else(|| window.of(vertex), Vec::as_slice)
     }
@@ -86,7 +86,7 @@ impl RangeLists<'_> {
     }
 }
 
-/// Flood fill of the graph: reached vertices, and the open ones among them, which are still to be expanded.
+/// Flood fill of the graph. It has the reached vertices, and the *open* ones among them, which are not yet expanded.
 struct Flood<'a> {
     context: &'a Context,
     graph: Repaired,
@@ -96,7 +96,7 @@ struct Flood<'a> {
     open_in: Vec<u32>,
     /// Number of reached vertices.
     count: u64,
-    /// Window that was read last.
+    /// Window that was read last, with its number.
     window: Option<(u32, WindowLists)>,
 }
 
@@ -105,9 +105,9 @@ pub(in crate::index) fn memory_bytes(vertices: u64) -> u64 {
     2 * RowSet::memory_bytes(vertices)
 }
 
-/// Links each vertex that is unreachable from the entry point. The link comes from the nearest of its out-neighbors
-/// that is reachable. If none is, it comes from the reachable vertex with the nearest number, which is in a bucket
-/// nearby.
+/// Links each vertex that is unreachable from the entry point. The new edge starts at the nearest of the vertex's
+/// out-neighbors that is reachable. If none is, it starts at the reachable vertex with the nearest number, which is in
+/// a bucket nearby.
 ///
 /// # Errors
 /// If the lists cannot be read, or if memory does not suffice.
@@ -124,8 +124,8 @@ pub(in crate::index) fn repair(context: &Context, lists: Lists, entry: u32, degr
     flood.take(entry);
     flood.run()?;
     for vertex in 0..vertices {
-        // The link may go to another vertex of the island, from which this one is not reachable. Then it is linked
-        // too.
+        // The link may lead to another vertex of the island, from which this vertex is not reachable. The loop then
+        // links this vertex too.
         while !flood.reached.contains(vertex.into()) {
             context.cancel.check()?;
             let (first, before) = (flood.innermost(vertex)?, flood.count);
@@ -134,7 +134,7 @@ pub(in crate::index) fn repair(context: &Context, lists: Lists, entry: u32, degr
             flood.run()?;
             if flood.count - before >= ISLAND_MIN {
                 islands.push((flood.count - before, first));
-                // Only the largest islands are held, however many there are.
+                // Only the largest islands are held in memory.
                 islands.sort_unstable_by_key(|&(size, vertex)| (Reverse(size), vertex));
                 islands.truncate(ISLANDS_MAX);
             }
@@ -146,6 +146,7 @@ pub(in crate::index) fn repair(context: &Context, lists: Lists, entry: u32, degr
 }
 
 impl Flood<'_> {
+    /// Marks a vertex as reached. If it was not reached before, it becomes open.
     fn take(&mut self, vertex: u32) {
         if !self.reached.contains(vertex.into()) {
             self.reached.insert(vertex.into());
@@ -159,7 +160,7 @@ impl Flood<'_> {
     fn neighbors(&mut self, vertex: u32) -> Result<Vec<u32>> {
         let number = self.graph.lists.windows().of(vertex);
         if self.window.as_ref().is_none_or(|(held, _)| *held != number) {
-            // Frees the memory of the previous window first.
+            // The memory of the previous window is freed before the next one is read.
             self.window = None;
             self.window = Some((number, self.graph.lists.window(self.context, number)?));
         }
@@ -167,7 +168,7 @@ impl Flood<'_> {
         Ok(self.graph.of(window, vertex).to_vec())
     }
 
-    /// Reaches all vertices that can be reached from the open ones, window by window.
+    /// Expands open vertices, window by window, until all vertices that can be reached from them are reached.
     fn run(&mut self) -> Result<()> {
         let windows = self.graph.lists.windows();
         while let Some(window) = self.open_in.iter().position(|&open| open > 0) {
@@ -190,9 +191,11 @@ impl Flood<'_> {
         Ok(())
     }
 
-    /// Moves from an unreached vertex to its nearest neighbor while that is unreached as well, and returns the last
-    /// one. An outlier of an island is thereby linked later, from its own nearest neighbor, at which walks to it
-    /// arrive.
+    /// Moves from an unreached vertex to its nearest neighbor as long as this neighbor is unreached too. Returns the
+    /// last vertex.
+    ///
+    /// If the first vertex is an outlier of an island, it is thus not the vertex by which the island is linked. It is
+    /// linked later, from its own nearest neighbor, which is where walks to the outlier arrive.
     fn innermost(&mut self, mut vertex: u32) -> Result<u32> {
         for _ in 0..INWARD_MAX {
             match self.neighbors(vertex)?.first() {
@@ -203,12 +206,13 @@ impl Flood<'_> {
         Ok(vertex)
     }
 
-    /// Adds an edge to an unreached vertex. If the source of the edge has no room, the new edge replaces another, and
-    /// `vertex` gets an edge to the end of the replaced one. Reached vertices thus stay reachable.
+    /// Adds an edge to an unreached vertex. If the list of the source is full, the new edge replaces another edge, and
+    /// `vertex` gets an edge to the target of the replaced edge. Thus reached vertices stay reachable.
     fn link(&mut self, vertex: u32, vertices: u32) -> Result<()> {
         let mut own = self.neighbors(vertex)?;
         let degree = self.graph.degree;
-        // The nearest one: a walk to the vertex visits it, and may not visit the others.
+        // The nearest reached neighbor is used, since a walk to the vertex visits it, but may not visit the other
+        // neighbors.
         let near = own.iter().copied().find(|&near| self.reached.contains(near.into()));
         let from = near.unwrap_or_else(|| self.nearest_number(vertex, vertices));
         let mut neighbors = self.neighbors(from)?;
@@ -221,7 +225,7 @@ impl Flood<'_> {
         if own.contains(&passed_on) {
             return Ok(());
         }
-        // The list has its nearest neighbors first, so the farthest one is replaced.
+        // The list is sorted nearest first, so its farthest neighbor is replaced.
         own.truncate(degree - 1);
         own.push(passed_on);
         self.graph.change(self.context, vertex, own)

@@ -19,7 +19,7 @@ use crate::source::{self, IdKind, Ids, SourceOptions};
 use crate::sql::Condition;
 use crate::store::{BuildOptions, Store};
 
-/// Returns lists of random vertices. Some vertices have no edge to them.
+/// Returns random lists. Some vertices have no incoming edge.
 fn some_lists(random: &mut Random, vertices: u32, degree: u64) -> Vec<Vec<u32>> {
     let list = |vertex: u32, random: &mut Random| {
         let mut list: Vec<u32> = Vec::new();

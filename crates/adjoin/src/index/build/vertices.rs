@@ -1,5 +1,5 @@
-//! Assigns the rows of a store to vertices. Equal vectors share a vertex: otherwise all but one of them would be pruned
-//! from every list, and searches would fill their lists with them.
+//! Assigns the rows of a store to vertices. Rows with equal vectors share a vertex. If they had vertices of their own,
+//! pruning would remove all but one of them from every list, and searches would fill their lists with equal candidates.
 
 use std::ops::Range;
 use std::path::Path;
@@ -18,18 +18,18 @@ use crate::load::{Buckets, ReadAhead, StoredBucket, Subset, least_read_ahead, re
 use crate::plan::Load;
 use crate::store::{PartitionSizes, Partitions, Records};
 
-/// Bytes of a hash, a row and a place.
+/// Bytes of a record, which has a hash, a row and a place.
 const RECORD_BYTES: usize = size_of::<u128>() + ROW_BYTES + size_of::<u32>();
-/// Approximate number of records of a partition, which is sorted at once.
+/// Approximate number of records in a partition. A partition is sorted in memory.
 const SORTED_AT_ONCE: u64 = 1 << 16;
 
-/// Vertices of an index before they are ordered on pages, numbered by the positions of their rows in the buckets.
+/// Vertices of an index before they are ordered on pages. They are numbered in the order of the buckets.
 ///
-/// A *place* is the number of a row in the order of buckets. Among equal vectors, the one with the smallest row number
-/// represents the vertex. Vectors count as equal if 128-bit hashes are equal: among 2^31 distinct vectors, two have the
-/// same hash with a probability below 2^-66.
+/// A *place* is the position of a row in the order of the buckets. Of all rows with equal vectors, the row with the
+/// smallest row number represents the vertex. Vectors count as equal if their 128-bit hashes are equal. The probability
+/// that any two of 2^31 distinct vectors have equal hashes is below 2^-66.
 pub(super) struct VertexMap {
-    /// Places of the rows that represent a vertex.
+    /// Places of the rows that represent vertices. The rank of a place is the number of the vertex.
     places: RankedSet,
     /// All other places, ascending, with the vertex of each.
     others: Vec<(u32, u32)>,
@@ -48,7 +48,7 @@ struct BucketVertices {
     nearest: Option<u32>,
 }
 
-/// Returns the least bytes for finding the vertices.
+/// Returns the least bytes that [`VertexMap::find`] needs, including the map.
 pub(super) fn least_bytes(buckets: &Buckets<'_>, threads: usize) -> u64 {
     let rows = buckets.rows();
     let largest = buckets.rows_max() as u64;
@@ -61,7 +61,7 @@ pub(super) fn least_bytes(buckets: &Buckets<'_>, threads: usize) -> u64 {
 }
 
 impl VertexMap {
-    /// Returns the bytes of a map if no vectors are equal.
+    /// Returns the bytes of a map of a store without equal vectors.
     pub(super) fn memory_bytes(buckets: &Buckets<'_>) -> u64 {
         let rows = buckets.rows();
         RankedSet::memory_bytes(rows) + 12 * u64::from(buckets.count() + 1)
@@ -98,7 +98,8 @@ impl VertexMap {
         for partition in 0..sizes.partitions {
             context.cancel.check()?;
             let (mut some, _of_some) = read(context, &records, partition)?;
-            // By hash, then by row: the smallest row of equal vectors represents the vertex.
+            // Records are sorted by hash and then by row. The first of several records with equal hashes represents the
+            // vertex.
             some.sort_unstable();
             for equal in some.chunk_by(|a, b| a.0 == b.0) {
                 let first = equal[0].2;
@@ -137,13 +138,13 @@ impl VertexMap {
         (self.vertex_at(place), self.places.contains(place))
     }
 
-    /// Returns the vertices that members of a bucket represent.
+    /// Returns the vertices of a bucket, which are the vertices that its members represent.
     pub(super) fn of_bucket(&self, bucket: u32) -> Range<u32> {
         let [start, end] = [bucket, bucket + 1].map(|bucket| self.places.rank(self.starts[bucket as usize]));
         start..end
     }
 
-    /// Returns the members of a bucket that represent a vertex, with the vertex.
+    /// Returns the members of a bucket that represent vertices, each with its vertex.
     pub(super) fn standing(&self, bucket: u32) -> impl Iterator<Item = (u32, u32)> {
         let [start, end] = [bucket, bucket + 1].map(|bucket| self.starts[bucket as usize]);
         (start..end)
@@ -152,7 +153,7 @@ impl VertexMap {
             .zip(self.of_bucket(bucket))
     }
 
-    /// Returns the index of a place in `others`, or `None` if its row represents a vertex.
+    /// Returns the position of a place in `others`, or `None` if the row at this place represents a vertex.
     pub(super) fn other_at(&self, place: u32) -> Option<usize> {
         self.others.binary_search_by_key(&place, |other| other.0).ok()
     }
@@ -162,7 +163,7 @@ impl VertexMap {
         !self.others.is_empty()
     }
 
-    /// Returns the members that represent a vertex.
+    /// Returns the subset of all members that represent vertices.
     pub(super) fn subset(&self) -> Subset<'_> {
         Subset { places: &self.places, starts: &self.starts }
     }
@@ -182,7 +183,7 @@ fn hash_all<T: Coordinate>(
     context.progress.begin("load", "buckets", buckets.count().into());
     let loads = Load::each(buckets.count());
     let mut ahead = ReadAhead::new(context, "index", buckets, false, memory, loads, &context.cancel)?;
-    // A few buckets at a time, so that results do not pile up.
+    // A few buckets are processed at a time, so that few results are in memory.
     let mut nearest = Vec::with_capacity(buckets.count() as usize);
     loop {
         let mut left = 4 * context.threads;

@@ -1,4 +1,4 @@
-//! Writes the files of an index from the first page to the last: vectors, codes and ids, a few pages at a time.
+//! Writes the vectors, codes and ids of an index, a few pages at a time from the first page to the last.
 
 use std::ops::Range;
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::quantize::Quantizer;
 use crate::source::Ids;
 use crate::store::{Drafts, FileFacts, Role, Store};
 
-/// Inputs of the pages.
+/// Inputs for writing the files of an index.
 pub(in crate::index) struct Writing<'a, O> {
     pub(in crate::index) origin: &'a O,
     pub(in crate::index) graph: &'a Repaired,
@@ -34,7 +34,7 @@ pub(in crate::index) struct Writing<'a, O> {
     pub(in crate::index) inserted: Range<u64>,
 }
 
-/// Files that are written together.
+/// Files under construction that are written together.
 struct OutputFiles {
     pages: Draft,
     codes: Draft,
@@ -56,7 +56,7 @@ pub(in crate::index) struct InsertedEntries {
     _memory: Reservation,
 }
 
-/// Returns the bytes of the entries of `rows` inserted rows.
+/// Returns the bytes for the entries of `rows` inserted rows.
 pub(in crate::index) fn inserted_bytes(rows: u64) -> u64 {
     rows * size_of::<u32>() as u64
 }
@@ -70,8 +70,8 @@ pub(in crate::index) fn bytes_of_vertex(id_bytes: u64, shape: PageShape, code_by
 /// Bytes for buffers of files.
 const FILES_BYTES: u64 = 6 << 20;
 
-/// Returns the least bytes for writing, in addition to vectors and vertices. The largest window takes
-/// `window_bytes` bytes.
+/// Returns the least bytes for writing, in addition to the vectors and vertices that are written at once. The largest
+/// window takes `window_bytes` bytes.
 pub(in crate::index) fn least_bytes(window_bytes: u64) -> u64 {
     FILES_BYTES + window_bytes.max(SORTER_BYTES_MIN)
 }
@@ -96,7 +96,7 @@ impl<O: Origin> Writing<'_, O> {
         let of_vertex = bytes_of_vertex(id_bytes, self.shape, self.quantizer.code_bytes());
         let GatherRoom { vectors, work_bytes } = self.origin.room();
         let together = vectors.min((work_bytes / of_vertex) as usize);
-        // Whole pages, so that no page is divided between two parts.
+        // Each part has whole pages.
         let together = (together / records).max(1) * records;
         context.progress.begin("write", "pages", self.shape.pages(self.origin.vertices()));
         for window in windows {
@@ -110,13 +110,14 @@ impl<O: Origin> Writing<'_, O> {
         }
         let duplicates = self.others(&mut out)?;
         let drafted = vec![out.pages.finish()?, out.codes.finish()?, out.ids.finish()?];
-        // Entries of further rows follow those of all vertices, and places within a part are not in order.
+        // Entries within a part are not in order. Entries of further rows follow those of all vertices.
         out.inserted.sort_unstable();
         let inserted = InsertedEntries { entries: out.inserted, _memory: of_inserted };
         Ok(Written { drafted, duplicates, inserted })
     }
 
-    /// Writes vertices in the order of their places. The first one begins a page.
+    /// Writes vertices, which are given in the order of their places. The first of them, at place `start`, begins a
+    /// page.
     fn write_some<T: Coordinate>(
         &self,
         start: u32,
@@ -128,7 +129,7 @@ impl<O: Origin> Writing<'_, O> {
         let wanted = VectorsToGather::of(origin.vertices(), vertices.iter().copied());
         let (ranks, mut loading) = (wanted.ranked(), origin.loading());
         let mut pages = AlignedBuffer::zeroed(vertices.len().div_ceil(shape.records()) * shape.bytes());
-        // For vertices without a known code: the row of their vector in a panel, by rank.
+        // Row of each vector in a panel, by the rank of its vertex, if the code of the vertex is not known.
         let mut rows = vec![None; vertices.len()];
         let unknown = ranks.iter().zip(&mut rows).filter(|(vertex, _)| origin.code(*vertex).is_none());
         let unknown = unknown.zip(0..).map(|((_, row), at)| *row = Some(at)).count();
@@ -170,7 +171,7 @@ impl<O: Origin> Writing<'_, O> {
         out.codes.append(&codes)
     }
 
-    /// Collects the further rows of vertices with several rows, by place. Their ids follow the ids of first rows.
+    /// Collects the further rows of vertices, by place. Writes their ids, which follow the ids of first rows.
     fn others(&self, out: &mut OutputFiles) -> Result<Duplicates> {
         let context = self.origin.context();
         let mut duplicates = Duplicates::default();
@@ -179,7 +180,7 @@ impl<O: Origin> Writing<'_, O> {
         }
         let memory = SORTER_BYTES_MIN.max(context.budget().free() / 2);
         let _memory = context.reserve(memory, PURPOSE)?;
-        // Sorted by place, then by row: the order in which entries of further rows are numbered.
+        // Further rows are sorted by place and then by row, which is the order of their entries.
         let mut sorter = Sorter::new(context, self.temporary, memory);
         let mut id = Vec::new();
         self.origin.each_other(true, &mut |row| {
@@ -189,7 +190,7 @@ impl<O: Origin> Writing<'_, O> {
         })?;
         let mut sorted = sorter.finish()?;
         let mut of_place: (u32, Vec<u64>) = (0, Vec::new());
-        // Further rows are numbered after all vertices.
+        // The entries of further rows follow those of all vertices.
         let mut entries = self.origin.vertices()..;
         while let Some((place, row)) = sorted.next(&mut id)? {
             if u64::from(of_place.0) != place {
@@ -209,8 +210,8 @@ impl<O: Origin> Writing<'_, O> {
 }
 
 impl Writing<'_, Gathering<'_>> {
-    /// Writes the columns of a store by entry, if it has any. Returns the manifest's facts about the file, and the
-    /// bytes that did not fit into memory.
+    /// Writes the columns of a store by entry, if it has any. Returns the facts for the manifest about the file, and
+    /// the bytes that were written to temporary files.
     ///
     /// # Errors
     /// If the store cannot be read, if a file cannot be written, or if memory does not suffice.

@@ -1,20 +1,22 @@
-//! Edges among consecutive vertices of a graph, in both directions.
+//! Collects the edges among consecutive vertices of a graph, such that a vertex has its incoming and its outgoing
+//! edges.
 
 use std::ops::Range;
 
-/// Largest number of vertices in a window, given by the bits that a tie has for a vertex.
+/// Largest number of vertices in a window. A tie has [`VERTEX_BITS`] bits for a vertex.
 pub(super) const WINDOW_MAX: usize = 1 << VERTEX_BITS;
 const VERTEX_BITS: u32 = 20;
-/// Bits of the rank of an edge.
+/// Number of bits that a tie has for the rank of an edge.
 const RANK_BITS: u32 = 6;
-/// Number of distinguished ranks, including the one for no edge.
+/// Number of distinct ranks, including 0 for no edge.
 pub(super) const RANKS: usize = 1 << RANK_BITS;
-/// Ranks from here on are considered equal.
+/// Largest rank. Edges with a larger rank get this one.
 const RANK_MAX: u32 = RANKS as u32 - 1;
 
-/// Connection between a vertex and another: an edge to it, one from it, or both.
+/// Connection from a vertex to another vertex: an edge to the other vertex, an edge from it, or both.
 ///
-/// Each edge has its rank among the out-neighbors of its source, nearest first: 1 for the first, 0 for no edge.
+/// The rank of an edge is its position among the out-neighbors of its source, nearest first. The first has rank 1. A
+/// rank of 0 means that there is no edge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tie(u32);
 
@@ -45,21 +47,23 @@ impl Tie {
     }
 }
 
-/// Ties among the vertices of a window, which are numbered from 0 here. Edges that leave the window are omitted.
+/// Ties among the vertices of a window. Vertices are numbered from 0 within the window. Edges that leave the window are
+/// omitted.
 pub struct Edges {
-    /// Start of the ties of each vertex, and the end of the last ones.
+    /// Start of the ties of each vertex in `ties`, followed by the end of the last ones.
     starts: Vec<u32>,
-    /// Ties of each vertex, ordered by the other vertex.
+    /// Ties of all vertices, sorted by vertex and then by the other vertex.
     ties: Vec<Tie>,
 }
 
 impl Edges {
-    /// Collects the ties among the vertices of a window. `neighbors` returns out-neighbors by their numbers in the
-    /// graph.
+    /// Collects the ties among the vertices of a window. `neighbors` returns the out-neighbors of a vertex. It takes
+    /// and returns numbers in the graph.
     pub fn of<'g>(window: Range<u32>, neighbors: impl Fn(u32) -> &'g [u32]) -> Self {
         let count = window.len();
         assert!(count <= WINDOW_MAX, "{count} vertices in a window");
-        // Visits (from, to, rank) of each edge. It runs twice: to count the ties of each vertex, then to store them.
+        // Passes the source, target and rank of each edge to `take`. It is called twice: first to count the ties of
+        // each vertex, then to store them.
         let each = |take: &mut dyn FnMut(u32, u32, u32)| {
             for vertex in window.clone() {
                 let inside = |neighbor: &u32| window.contains(neighbor) && *neighbor != vertex;
@@ -85,7 +89,7 @@ impl Edges {
         edges
     }
 
-    /// Merges the edges between two vertices into one tie.
+    /// Merges the two ties of vertices that have edges in both directions.
     fn join(&mut self) {
         let Self { starts, ties } = self;
         let mut joined = 0;
@@ -95,7 +99,7 @@ impl Edges {
             starts[vertex] = joined as u32;
             for at in range {
                 let tie = ties[at];
-                // The two directions between the same vertices are adjacent after the sort. Their ranks have
+                // After the sort, ties for both directions between two vertices are adjacent. Their ranks are in
                 // different bits.
                 if joined > starts[vertex] as usize && ties[joined - 1].other() == tie.other() {
                     ties[joined - 1].0 |= tie.0;
@@ -109,33 +113,33 @@ impl Edges {
         ties.truncate(joined);
     }
 
-    /// Returns the bytes of the edges of `vertices` vertices with at most `degree` edges each.
+    /// Returns the bytes of the ties among `vertices` vertices with at most `degree` out-neighbors each.
     pub(super) fn memory_bytes(vertices: usize, degree: usize) -> u64 {
         let (starts, ties) = (2 * (vertices as u64 + 1), 2 * vertices as u64 * degree as u64);
         starts * size_of::<u32>() as u64 + ties * size_of::<Tie>() as u64
     }
 
-    /// How many vertices there are.
+    /// Returns the number of vertices.
     pub fn vertices(&self) -> usize {
         self.starts.len() - 1
     }
 
-    /// The numbers of all vertices.
+    /// Returns the numbers of all vertices.
     pub fn numbers(&self) -> Range<u32> {
         0..self.vertices() as u32
     }
 
-    /// The ties of a vertex, by the numbers of the others.
+    /// Returns the ties of a vertex, sorted by the other vertex.
     pub fn ties(&self, vertex: u32) -> &[Tie] {
         &self.ties[self.starts[vertex as usize] as usize..self.starts[vertex as usize + 1] as usize]
     }
 
-    /// The out-neighbors of a vertex, by their numbers.
+    /// Returns the out-neighbors of a vertex, ascending.
     pub fn neighbors(&self, vertex: u32) -> impl Iterator<Item = u32> {
         self.ties(vertex).iter().filter(|tie| tie.leads_out()).map(|tie| tie.other())
     }
 
-    /// What ties a vertex to another.
+    /// Returns the tie from a vertex to another, if there is one.
     pub fn between(&self, vertex: u32, other: u32) -> Option<Tie> {
         let ties = self.ties(vertex);
         ties.binary_search_by_key(&other, |tie| tie.other()).ok().map(|at| ties[at])

@@ -1,9 +1,9 @@
-//! Assigns vertices to pages, one after another.
+//! Assigns vertices to pages one by one.
 
-/// Marks a vertex without a page.
+/// Page number of a vertex that has no page yet.
 const NO_PAGE: u32 = u32::MAX;
 
-/// Capacity of the pages: all but the last have `records` vertices.
+/// Capacity of the pages. Each page except the last has `records` vertices.
 #[derive(Debug, Clone, Copy)]
 pub struct Room {
     vertices: usize,
@@ -11,7 +11,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// Creates room for `vertices` on pages of `records` vertices each.
+    /// Creates the capacity for `vertices` vertices on pages of `records` vertices each.
     pub fn new(vertices: usize, records: usize) -> Self {
         Self { vertices, records }
     }
@@ -21,7 +21,7 @@ impl Room {
         self.records
     }
 
-    /// Number of pages.
+    /// Returns the number of pages.
     pub fn pages(self) -> usize {
         self.vertices.div_ceil(self.records)
     }
@@ -31,7 +31,7 @@ impl Room {
         self.records.min(self.vertices - page * self.records)
     }
 
-    /// Returns the page of each vertex if vertices are in this order.
+    /// Returns the page of each vertex if pages are filled in the order `order`.
     pub fn pages_of(self, order: &[u32]) -> Vec<u32> {
         let mut pages = vec![0; order.len()];
         for (page, on_page) in (0..).zip(order.chunks(self.records)) {
@@ -44,17 +44,19 @@ impl Room {
 /// Pages to which vertices are being assigned.
 pub struct Filling {
     room: Room,
+    /// Page of each vertex, or [`NO_PAGE`].
     of_vertex: Vec<u32>,
+    /// Number of vertices on each page.
     filled: Vec<u32>,
 }
 
 impl Filling {
-    /// No vertex has a page yet.
+    /// Creates pages without vertices.
     pub fn new(room: Room) -> Self {
         Self { room, of_vertex: vec![NO_PAGE; room.vertices], filled: vec![0; room.pages()] }
     }
 
-    /// Whether a page has room for another vertex.
+    /// Returns whether a page has room for another vertex.
     pub fn has_room(&self, page: u32) -> bool {
         self.free(page) > 0
     }
@@ -75,10 +77,10 @@ impl Filling {
         self.filled[page as usize] += 1;
     }
 
-    /// Assigns the remaining vertices to the free places, in `order`. Returns all vertices by page, and in `order`
-    /// within a page.
+    /// Assigns the remaining vertices to pages with room, in the order `order`. Returns all vertices sorted by page
+    /// and, within a page, in the order `order`.
     pub fn finish(mut self, order: &[u32]) -> Vec<u32> {
-        // Pages are never emptied, so the search for room need not start again at the first page.
+        // A page that is full stays full, so the search for room continues at the last page found.
         let mut free = 0;
         for &vertex in order {
             if self.page_of(vertex).is_none() {

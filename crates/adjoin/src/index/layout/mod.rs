@@ -1,10 +1,12 @@
-//! Page layouts: orders of vertices on pages that put neighbors on the same page.
+//! Computes page layouts, which are orders of the vertices that put neighbors on one page.
 //!
-//! Vertices are first numbered in the order of buckets, in which similar vectors have numbers near each other. The
-//! pages are divided into windows of about equal size. Each window is ordered separately, by the edges within it
-//! (`edges.rs`): windows are laid out on all threads, and only those in progress are in memory. The bounds of windows
-//! depend on the number of vertices and on the number per page. The layout of the engine is in `grown.rs`, improved by
-//! `swaps.rs`; layouts to compare it with are in the laboratory.
+//! Vertices are first numbered in the order of buckets, so similar vectors have numbers near each other. The vertices
+//! are divided into windows of about equal size, and each window is ordered by the edges within it (`edges.rs`). All
+//! threads work on windows, and only windows in progress are in memory. The bounds of windows depend only on the number
+//! of vertices and on the number of vertices per page.
+//!
+//! The engine computes its layout in `grown.rs` and improves it in `swaps.rs`. The laboratory has other layouts for
+//! comparison.
 
 mod edges;
 mod filling;
@@ -26,24 +28,25 @@ use crate::graph::Graph;
 
 /// Approximate number of vertices in a window.
 const WINDOW: u64 = 1 << 16;
-/// Rounds of swaps, at most.
+/// Largest number of rounds of swaps.
 pub const ROUNDS_MAX: usize = 8;
-/// The name of the order of this module in manifests. Indexes may name another one; that matters to nobody who reads pages.
+/// Name of the engine's layout in manifests. Searches work with any layout.
 pub(super) const GROWN: &str = "grown";
-/// The name of the order of rows. Near vectors are then far from one another on disk.
+/// Name of the layout in which vertices are ordered by row. Near vectors may be far from each other on disk.
 pub(super) const ROWS: &str = "rows";
 
 /// Order of the vertices of a window, and its quality.
 pub(super) struct Arrangement {
-    /// Vertex of the graph at each place.
+    /// Number of the vertex at each place.
     pub(super) order: Vec<u32>,
-    /// Overlap ratio OR(G): the mean fraction of the other vertices on a vertex's page that are its neighbors
-    /// (Starling, section 4.1).
+    /// Overlap ratio OR(G) (Starling, section 4.1): the number of neighbors of a vertex on its page, divided by the
+    /// number of other vertices on this page, on average over all vertices.
     pub(super) overlap_ratio: f64,
 }
 
-/// Places of all vertices.
+/// Places of all vertices on pages.
 pub(super) struct Places {
+    /// Place of each vertex, which is its number in the index.
     pub(super) by_vertex: Vec<u32>,
     /// Overlap ratio OR(G) of the whole graph.
     pub(super) overlap_ratio: f64,
@@ -55,13 +58,13 @@ impl Places {
         vertices * size_of::<u32>() as u64
     }
 
-    /// Combines the arrangements of windows, each given with its first place. The windows have `vertices` vertices in
-    /// total.
+    /// Combines the arrangements of all windows. Each is given with the first place of its window. The windows have
+    /// `vertices` vertices in total.
     pub(super) fn of_windows(vertices: u32, windows: impl IntoIterator<Item = (u32, Arrangement)>) -> Self {
         let (mut by_vertex, mut sum) = (vec![0; vertices as usize], 0.0);
         for (first, Arrangement { order, overlap_ratio }) in windows {
             (first..).zip(&order).for_each(|(place, &vertex)| by_vertex[vertex as usize] = place);
-            // Weighted by vertices, since windows differ in size.
+            // Windows differ in size, so their ratios are weighted by vertices.
             sum += overlap_ratio * order.len() as f64;
         }
         Self { by_vertex, overlap_ratio: sum / f64::from(vertices.max(1)) }
@@ -78,7 +81,7 @@ impl Places {
 }
 
 impl Arrangement {
-    /// Creates an arrangement from a known order, with `records` vertices per page. `neighbors` returns the
+    /// Creates an arrangement from an order of all vertices, with `records` vertices per page. `neighbors` returns the
     /// out-neighbors of a vertex.
     pub(super) fn in_order<'g>(order: Vec<u32>, records: usize, neighbors: impl Fn(u32) -> &'g [u32]) -> Self {
         let room = Room::new(order.len(), records);
@@ -86,7 +89,8 @@ impl Arrangement {
         Self { overlap_ratio: sum / order.len().max(1) as f64, order }
     }
 
-    /// Arranges the vertices of a window. `neighbors` returns the out-neighbors of a vertex.
+    /// Arranges the vertices of a window, with `records` vertices per page. `neighbors` returns the out-neighbors of a
+    /// vertex.
     ///
     /// # Errors
     /// If the work is cancelled.
@@ -104,7 +108,7 @@ impl Arrangement {
     }
 }
 
-/// Returns the vertices of a window in their order on pages.
+/// Computes the order of the vertices of a window on pages.
 ///
 /// # Errors
 /// If the work is cancelled.
@@ -112,7 +116,8 @@ pub(crate) fn order_of(cancel: &Cancel, edges: &Edges, room: Room) -> Result<Vec
     swapped(cancel, edges, room, grown(cancel, edges, room)?, weight, ROUNDS_MAX)
 }
 
-/// Orders the vertices of a whole graph by `order_of`, window by window; a graph that may be one window is one.
+/// Computes the order of all vertices of a graph. `order_of` orders the vertices of a window. If the number of vertices
+/// allows it, the whole graph is one window.
 ///
 /// # Errors
 /// If memory does not suffice, the work is cancelled, or `order_of` fails.
@@ -139,7 +144,7 @@ pub fn whole_order(
     Ok(order)
 }
 
-/// Returns the windows of `vertices` vertices, with `records` of them per page. Each window has whole pages.
+/// Divides `vertices` vertices into windows, with `records` vertices per page. No page is in two windows.
 pub fn windows(vertices: u32, records: usize) -> impl Iterator<Item = Range<u32>> {
     let pages = u64::from(vertices).div_ceil(records as u64);
     let count = u64::from(vertices).div_ceil(WINDOW).min(pages);
@@ -152,18 +157,19 @@ pub(super) fn window_vertices(vertices: u32, records: usize) -> usize {
     windows(vertices, records).map(|window| window.len()).max().unwrap_or(0)
 }
 
-/// Returns the bytes for laying out a window of `vertices`, each with at most `degree` neighbors.
+/// Returns the bytes for laying out a window of `vertices` vertices, each with at most `degree` neighbors.
 pub(super) fn window_bytes(vertices: usize, degree: usize) -> u64 {
-    // Orders, pages of vertices, and what is noted of each: eight numbers of a vertex at most.
+    // In addition to its edges, a vertex has at most eight numbers, such as its place, its page and its weights.
     Edges::memory_bytes(vertices, degree) + 8 * vertices as u64 * size_of::<u32>() as u64
 }
 
-/// OR(G) of the vertices of a window in this order; 0 where no vertex shares its page.
+/// Returns OR(G) of the vertices of a window in the order `order`. It is 0 if each vertex has a page of its own.
 pub fn overlap_ratio(edges: &Edges, order: &[u32], room: Room) -> f64 {
     overlap_sum(|vertex| edges.neighbors(vertex), order, room) / order.len().max(1) as f64
 }
 
-/// Returns the sum over all vertices of the fraction of others on the page that are neighbors.
+/// Returns the sum of a fraction over all vertices. For a vertex, it is the number of its neighbors on its page,
+/// divided by the number of other vertices on this page.
 fn overlap_sum<N: Iterator<Item = u32>>(neighbors: impl Fn(u32) -> N, order: &[u32], room: Room) -> f64 {
     let pages = room.pages_of(order);
     let of_page = |(page, on_page): (u32, &[u32])| {

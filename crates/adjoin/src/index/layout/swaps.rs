@@ -1,23 +1,24 @@
-//! Swaps vertices between pages if that increases OR(G), or the sum that replaces it when ties have other weights
-//! (block neighbor swap: Starling, appendix E, Algorithm 3).
+//! Swaps vertices between pages if that increases the sum of the weights of ties within pages. If every edge has a
+//! weight of 1, this sum is OR(G), up to a factor (block neighbor swap: Starling, appendix E, Algorithm 3).
 //!
-//! For any two neighbors of a vertex, the paper's algorithm tries the vertices with the fewest neighbors on the pages
-//! of the two. Most trials cannot gain: a swap gains only if one of its vertices has heavier ties to the other page
-//! than to its own. So for each vertex, only pages with heavier ties are tried, with each vertex there. That takes a
-//! few trials per vertex instead of degree squared, and once a round gains nothing, no swap of any two vertices does.
+//! For any two neighbors of a vertex, the algorithm of the paper tries to swap the vertices with the fewest neighbors
+//! on the pages of the two. Most of these trials cannot gain: a swap gains only if one of its vertices has heavier ties
+//! to the other page than to its own page. Therefore this module tries, for each vertex, only the pages to which the
+//! vertex has heavier ties, but each vertex on these pages. That takes a few trials per vertex instead of the square of
+//! the degree. Once a round gains nothing, no swap of any two vertices gains.
 
 use super::edges::{Edges, Tie};
 use super::filling::Room;
 use crate::base::error::Result;
 use crate::base::report::Cancel;
 
-/// Divisor: rounds end when fewer than this part of the vertices is swapped.
+/// Divisor of the number of vertices. Rounds end if a round swaps fewer than this part of the vertices.
 const SWAPS_SHARE: usize = 100;
-/// Pages between two checks for cancellation.
+/// Number of pages between two checks for cancellation.
 const CANCEL_EVERY: usize = 4_096;
 
-/// Improves an order by swaps, in at most `rounds_max` rounds over all vertices, while a round makes enough swaps.
-/// `weight` returns the weight of a tie, at least 1.
+/// Improves an order by swaps. Runs at most `rounds_max` rounds over all vertices, and stops early after a round with
+/// few swaps. `weight` returns the weight of a tie, which must be at least 1.
 pub fn swapped(
     cancel: &Cancel,
     edges: &Edges,
@@ -42,7 +43,7 @@ pub fn swapped(
     Ok(swaps.order)
 }
 
-/// A page, and the weight of a vertex's ties to the others on it.
+/// A page, and the weight of the ties of a vertex to the other vertices on this page.
 #[derive(Clone, Copy)]
 struct PageTies {
     page: u32,
@@ -55,14 +56,16 @@ struct Swaps<'a, W> {
     room: Room,
     order: Vec<u32>,
     page_of: Vec<u32>,
-    /// Weight of each vertex's ties to the others on its page.
+    /// Weight of the ties of each vertex to the other vertices on its page.
     own: Vec<u32>,
-    /// Weight of each vertex's ties to the page being improved.
+    /// Weight of the ties of each vertex to the page that is being improved.
     to_page: Vec<u32>,
-    /// Weight of a vertex's ties to each page, and the pages with a weight above 0.
+    /// Weight of the ties of one vertex to each page.
     from_vertex: Vec<u32>,
+    /// Pages with a weight above 0 in `from_vertex`.
     reached: Vec<u32>,
-    /// Value of a unit of weight on a full page, and on the last page: as in OR(G), up to a factor.
+    /// Value of a unit of weight on a full page, and its value on the last page. They are in the proportion that OR(G)
+    /// has.
     worth: [i64; 2],
 }
 
@@ -74,7 +77,7 @@ impl<'a, W: Fn(Tie) -> u32> Swaps<'a, W> {
             on_page.map(|&tie| weight(tie)).sum::<u32>()
         };
         let own = edges.numbers().map(|vertex| on(vertex, page_of[vertex as usize])).collect();
-        // On a page of m vertices, an edge adds 1 / (m - 1); on a page of one vertex, there are none.
+        // On a page of m vertices, an edge adds 1 / (m - 1) to OR(G). On a page of one vertex, there are no edges.
         let [full, last] = [0, pages.saturating_sub(1)].map(|page| room.of(page) as i64 - 1);
         let worth = [last.max(1) * i64::from(full > 0), full * i64::from(last > 0)];
         let to_page = vec![0; edges.vertices()];
@@ -101,13 +104,14 @@ impl<'a, W: Fn(Tie) -> u32> Swaps<'a, W> {
         self.worth[usize::from(page as usize + 1 == self.room.pages())]
     }
 
-    /// Swaps each vertex of a page with one of another page if that gains. Returns the number of swaps.
+    /// Swaps each vertex of a page with a vertex of another page if that gains. Returns the number of swaps.
     fn improve(&mut self, page: usize) -> usize {
         let mut count = 0;
         self.count_to_page(page, 1);
         for at in self.members(page) {
             if let Some(other) = self.best_swap(at) {
-                // The counts are of the page's members, so they are removed before the swap and added again after it.
+                // The swap changes the members of the page, so their counts are removed before the swap and added again
+                // after it.
                 self.count_to_page(page, -1);
                 self.swap(at, other);
                 count += 1;
@@ -118,7 +122,7 @@ impl<'a, W: Fn(Tie) -> u32> Swaps<'a, W> {
         count
     }
 
-    /// Adds the weight of all ties to a page, multiplied by `times`, to `to_page`.
+    /// Adds the weights of all ties to the members of a page to `to_page`, multiplied by `times`.
     fn count_to_page(&mut self, page: usize, times: i32) {
         for at in self.members(page) {
             for &tie in self.edges.ties(self.order[at]) {
@@ -128,8 +132,8 @@ impl<'a, W: Fn(Tie) -> u32> Swaps<'a, W> {
         }
     }
 
-    /// Returns the place with which to swap the vertex at a place: the one with the largest gain, or `None` if no swap
-    /// gains. Ties go to the first.
+    /// Returns the place with which to swap the vertex at place `at`. It is the place with the largest gain or, if
+    /// gains are equal, the first one. Returns `None` if no swap gains.
     fn best_swap(&mut self, at: usize) -> Option<usize> {
         let vertex = self.order[at];
         let page = self.page_of[vertex as usize];
@@ -144,8 +148,8 @@ impl<'a, W: Fn(Tie) -> u32> Swaps<'a, W> {
         for &other in self.reached.iter().filter(|&&other| other != page) {
             let own = PageTies { page, weight: self.own[vertex as usize] };
             let to_other = self.gain(own, PageTies { page: other, weight: self.from_vertex[other as usize] });
-            // Otherwise, in a swap that gains, the other vertex has heavier ties to this page than to its own, and
-            // finds the swap in its turn.
+            // If this vertex does not gain, a swap can gain only if the other vertex does. It is then found when the
+            // page of the other vertex is improved.
             if to_other > 0 {
                 for to in self.members(other as usize) {
                     let gain =
@@ -165,8 +169,9 @@ impl<'a, W: Fn(Tie) -> u32> Swaps<'a, W> {
         self.worth(to.page) * i64::from(to.weight) - self.worth(from.page) * i64::from(from.weight)
     }
 
-    /// Returns the gain of moving the vertex at a place to page `to`, in exchange for `vertex`. Edges between the two
-    /// are subtracted, since they would not count; they are looked up only if the gain is more than `least`.
+    /// Returns the gain of moving the vertex at place `at` to page `to`, in exchange for `vertex`. Ties between the two
+    /// vertices are subtracted, since both end up on different pages again. They are looked up only if the gain is more
+    /// than `least`.
     fn gain_of_other(&self, vertex: u32, at: usize, to: u32, least: i64) -> i64 {
         let other = self.order[at];
         let from = self.page_of[other as usize];
@@ -179,7 +184,7 @@ impl<'a, W: Fn(Tie) -> u32> Swaps<'a, W> {
             * i64::from(self.edges.between(vertex, other).map_or(0, &self.weight))
     }
 
-    /// Swaps the vertices at two places of different pages.
+    /// Swaps the vertices at two places, which are on different pages.
     fn swap(&mut self, at: usize, other: usize) {
         let pages = [at, other].map(|at| self.page_of[self.order[at] as usize]);
         for (at, [from, to]) in [(at, pages), (other, [pages[1], pages[0]])] {

@@ -12,8 +12,8 @@ use crate::index::rows::EntryOrder;
 use crate::store::{Drafts, FileFacts, Reordering};
 
 impl Mixed<'_> {
-    /// Writes the columns by entry, if the rows have any. Returns the manifest's facts about the file, and the bytes
-    /// that did not fit into memory.
+    /// Writes the columns by entry, if the rows have any. Returns the facts for the manifest about the file, and the
+    /// bytes that were written to temporary files.
     ///
     /// # Errors
     /// If columns are damaged, if the file cannot be written, or if memory does not suffice.

@@ -1,5 +1,5 @@
-//! Builds the lists of a merged index: new vertices get neighbors, and vertices with deleted neighbors get
-//! replacements.
+//! Builds the lists of a merged index. New vertices get neighbors, and vertices with deleted neighbors get other
+//! neighbors instead.
 
 use std::ops::Range;
 use std::path::Path;
@@ -23,20 +23,22 @@ use crate::index::scan::Pieces;
 /// Number of vertices for which a thread collects candidates at once.
 const LINKED_TOGETHER: usize = 4_096;
 
-/// Inputs of the lists.
+/// Inputs for building the lists.
 pub(super) struct Linking<'a, T: Coordinate> {
     pub(super) mixed: &'a Mixed<'a>,
     pub(super) survey: &'a Survey,
     pub(super) near: &'a Near,
-    /// Place in `near` of each new vertex, and the new vertex at each place.
+    /// Place in `near` of each new vertex.
     pub(super) places: &'a [u32],
+    /// New vertex at each place of `near`.
     pub(super) new_at: &'a [u32],
     /// Vectors of all vertices, if memory holds them.
     pub(super) all: Option<&'a Panel<T>>,
     pub(super) options: &'a GraphOptions,
+    /// Largest number of candidates from the list of a deleted neighbor ([`super::Merge::replacements`]).
     pub(super) replacements: usize,
     pub(super) temporary: &'a Path,
-    /// Memory for the lists, and as much again for edges back.
+    /// Memory for the lists. The edges back get this amount of memory too.
     pub(super) memory: u64,
 }
 
@@ -54,17 +56,18 @@ impl OwnEdges {
     }
 }
 
-/// Candidates of some vertices, each with the end of its candidates.
+/// Candidates of some vertices.
 #[derive(Default)]
 struct Candidates {
+    /// Vertices, each with the end of its candidates in `all`.
     ends: Vec<(Next, usize)>,
     all: Vec<u32>,
 }
 
-/// Edges to the vertices of a window from inserted vertices.
+/// Edges from new vertices to the vertices of a window.
 #[derive(Clone, Copy)]
 struct BackEdges<'a> {
-    /// End of each vertex's edges in `sources`.
+    /// End of the edges to each vertex in `sources`.
     ends: &'a [u32],
     sources: &'a [u32],
 }
@@ -85,7 +88,7 @@ impl Candidates {
 }
 
 impl<T: Coordinate> Linking<'_, T> {
-    /// Builds the lists of all vertices. Also returns the bytes written to temporary files.
+    /// Builds the lists of all vertices. Returns the lists, and the bytes written to temporary files.
     ///
     /// # Errors
     /// If pages cannot be read, if a temporary file cannot be written, or if memory does not suffice.
@@ -121,7 +124,7 @@ impl<T: Coordinate> Linking<'_, T> {
         Ok((lists, spilled))
     }
 
-    /// Collects the candidates of some vertices of a window, which starts at vertex `first`.
+    /// Collects the candidates of the vertices with the given numbers in a window. The window starts at vertex `first`.
     fn candidates(
         &self,
         pieces: &mut Pieces<'_>,
@@ -132,13 +135,13 @@ impl<T: Coordinate> Linking<'_, T> {
     ) -> Result<Candidates> {
         let numbering = self.mixed.numbering;
         let vertices: Vec<Vertex> = numbers.clone().map(|number| numbering.vertex(first + number as u32)).collect();
-        // Pages after the last of these vertices would be read without need.
+        // Pages after the last of these vertices are not needed.
         until_last(pieces, &vertices);
         let (mut found, mut old) = (Candidates::default(), Vec::new());
         for (number, vertex) in numbers.zip(vertices) {
             let (back, all) = (back_edges.of(number), &mut found.all);
             let before = all.len();
-            // A list without an edge back and without a deleted neighbor does not change, so it is not pruned.
+            // If a vertex has no edge back and no deleted neighbor, its list does not change and is not pruned.
             let mut is_kept = back.is_empty();
             match vertex {
                 Vertex::New(new) => all.extend_from_slice(own.of(new)),
@@ -148,7 +151,8 @@ impl<T: Coordinate> Linking<'_, T> {
                     is_kept &= !self.add_left(vertex, &old, all);
                 }
             }
-            // A popular vertex may have many edges back. Some of them, spread over all, bound the cost of pruning.
+            // A vertex may have many edges back. To bound the cost of pruning, only a selection of them is used, which
+            // is spread over all of them.
             for source in spread(back, BACK_MAX * self.options.degree) {
                 if !all[before..].contains(&source) {
                     all.push(source);
@@ -169,7 +173,7 @@ impl<T: Coordinate> Linking<'_, T> {
         Pruning { origin: mixed, all, options, candidates_max, candidates: 2 * options.degree }
     }
 
-    /// Returns the out-neighbors of the new vertices, and the edges by target.
+    /// Chooses the out-neighbors of the new vertices. Returns them, and the edges grouped by target.
     fn own(&self) -> Result<(OwnEdges, Sources)> {
         let Mixed { context, numbering, .. } = *self.mixed;
         let count = numbering.new_vertices();
@@ -193,8 +197,8 @@ impl<T: Coordinate> Linking<'_, T> {
         Ok((own, edges.finish()?))
     }
 
-    /// Adds the kept neighbors of an old vertex, and replacements for the deleted ones. Returns whether any neighbor is
-    /// deleted.
+    /// Adds the kept neighbors of an old vertex to its candidates and, for each deleted neighbor, kept neighbors of
+    /// this neighbor. Returns whether any neighbor is deleted.
     fn add_left(&self, vertex: u32, neighbors: &[u32], all: &mut Vec<u32>) -> bool {
         let numbering = self.mixed.numbering;
         let first = all.len();
@@ -205,7 +209,7 @@ impl<T: Coordinate> Linking<'_, T> {
         for &deleted in neighbors.iter().filter(|&&old| !numbering.is_kept(old)) {
             let beyond = self.survey.neighbors_of(deleted).iter().copied();
             let beyond = beyond.filter(|&old| old != vertex && numbering.is_kept(old)).map(|old| numbering.of_old(old));
-            // Lists are sorted by distance, so these are the vertices nearest to the deleted one.
+            // Lists are sorted by distance, so the first vertices are the nearest to the deleted vertex.
             let mut left = self.replacements;
             for number in beyond {
                 if left == 0 {
@@ -221,7 +225,7 @@ impl<T: Coordinate> Linking<'_, T> {
     }
 }
 
-/// Returns the largest number of vectors compared to prune one vertex.
+/// Returns the largest number of vectors that are compared to prune a vertex.
 pub(super) fn candidates_max(options: &GraphOptions, replacements: usize) -> usize {
     let replaced = replacements.min(options.degree);
     1 + (1 + replaced + BACK_MAX) * options.degree

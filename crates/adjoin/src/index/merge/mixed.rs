@@ -1,4 +1,4 @@
-//! The kept vertices of an index and the inserted ones, under one numbering.
+//! Combines the kept vertices of an index and the new vertices of a merge under one numbering.
 
 use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
@@ -16,13 +16,13 @@ use crate::index::build::origin::{GatherRoom, Gathered, Origin, Vectors, Vectors
 use crate::index::scan::Pieces;
 use crate::source::{IdKind, Ids};
 
-/// Divisor: if fewer than this part of the vertices is wanted, pages are read one by one.
+/// Divisor of the number of vertices. If fewer than this part of the vertices is wanted, pages are read one by one.
 const SINGLE_SHARE: u32 = 64;
 
 /// Number of vectors that a thread loads at once.
 const LOADED_TOGETHER: usize = 4_096;
 
-/// Inputs of a merged index.
+/// The vertices of a merged index.
 pub(super) struct Mixed<'a> {
     pub(super) context: &'a Context,
     pub(super) index: &'a Index,
@@ -40,8 +40,8 @@ pub(super) struct Mixed<'a> {
 }
 
 impl Mixed<'_> {
-    /// Returns the new row number of a remaining entry. Remaining entries come first, in their order; inserted rows
-    /// follow.
+    /// Returns the new row number of a remaining entry. Remaining entries are numbered first, in their order, and
+    /// inserted rows follow.
     fn row_of(&self, entry: u32) -> u64 {
         self.left.rank(entry).into()
     }
@@ -50,7 +50,7 @@ impl Mixed<'_> {
         u64::from(self.left.len()) + u64::from(newcomer)
     }
 
-    /// Returns the remaining entries of an old vertex, by row.
+    /// Returns the remaining entries of an old vertex, in the order of their rows.
     fn entries(&self, old: u32) -> impl Iterator<Item = u32> {
         std::iter::once(old).chain(self.index.further_entries(old)).filter(|&entry| self.left.contains(entry))
     }
@@ -92,7 +92,7 @@ impl Mixed<'_> {
         }
     }
 
-    /// Returns a reader of pages, suited to the number of wanted vertices.
+    /// Returns a reader of pages. It reads single pages if few vertices are wanted.
     fn pieces(&self, wanted: u32) -> Pieces<'_> {
         match wanted < self.vertices() / SINGLE_SHARE {
             true => Pieces::single(self.index),
@@ -155,8 +155,8 @@ impl Origin for Mixed<'_> {
         let old_vertices = self.index.facts().vertices;
         let of_entry = |entry: u32| {
             let old = self.index.vertex_of(entry);
-            // If the first row of a vertex is deleted, a further one represents the vertex. It is passed on by
-            // `each`.
+            // If the first row of a vertex is deleted, a further row represents the vertex. That row is passed by
+            // `each`, not here.
             (self.standing_entry(old) != entry).then(|| (self.numbering.of_old(old), entry))
         };
         let further = (old_vertices..self.index.facts().rows as u32).filter(|&entry| self.left.contains(entry));
@@ -166,7 +166,7 @@ impl Origin for Mixed<'_> {
             let entries: Vec<u32> = some.iter().map(|&(_, entry)| entry).collect();
             let ids = if with_ids { self.index.ids_of(kind, &entries)? } else { Ids::empty(kind) };
             for (k, &(vertex, entry)) in some.iter().enumerate() {
-                // The row has the vector of its vertex, which is written already.
+                // The row has the vector of its vertex, so it is not passed again.
                 take(Gathered { vertex, stored: &[], row: self.row_of(entry), ids: &ids, id_at: k })?;
             }
         }
@@ -220,7 +220,7 @@ impl Origin for Mixed<'_> {
     }
 }
 
-/// Announces the last of the vertices that will be requested next.
+/// Announces to `pieces` the last old vertex in `vertices`, so that pages after it are not read in advance.
 pub(super) fn until_last(pieces: &mut Pieces<'_>, vertices: &[Vertex]) {
     let old = vertices.iter().rev().find_map(|&vertex| match vertex {
         Vertex::Old(old) => Some(old),

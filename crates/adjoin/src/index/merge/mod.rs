@@ -1,13 +1,14 @@
-//! Merges inserted rows and deletes into an index by changing only what they affect.
+//! Merges inserted rows and deletes into an index. Lists of the graph that they do not affect are kept.
 //!
-//! This is StreamingMerge of FreshDiskANN (Singh et al., 2021, section 5.3) with other steps. One pass over the pages
-//! finds deleted vertices, and rows whose vector exists already (`survey.rs`). Inserted rows find the vertices near
-//! them by walks over the old index, in which deleted vertices are still expanded (`near.rs`). A second pass over the
-//! pages builds all lists (`linking.rs`): it combines the paper's delete and patch phases, so that no list is pruned
+//! This is a variant of StreamingMerge of FreshDiskANN (Singh et al., 2021, section 5.3). One pass over the pages finds
+//! deleted vertices, and inserted rows whose vector exists in the index (`survey.rs`). Walks over the old index find
+//! the vertices near inserted rows; they still expand deleted vertices (`near.rs`). A second pass over the pages builds
+//! all lists (`linking.rs`). It combines the delete phase and the patch phase of the paper, so that no list is pruned
 //! twice.
 //!
-//! The rest is a build: order, codes, navigation graph and recall are computed again from the vertices and lists. They
-//! are therefore as good as in a new index, however often rows are replaced.
+//! The remaining steps are those of a build: the order on pages, the codes, the navigation graph and the recall are
+//! computed again from the vertices and lists. Therefore they are as good as in a new index, no matter how often rows
+//! are replaced.
 //!
 //! Memory holds the codes, a few bits per vertex, and the inserted and deleted rows. While pages are ordered and
 //! written, it also holds the places of all vertices.
@@ -52,25 +53,28 @@ use crate::store::{Drafts, FolderKind, NO_CHECKSUM, Role};
 
 /// Purpose of the memory in error messages.
 const PURPOSE: &str = "merging rows into the index";
-/// Divisors: changing an index is faster than building one only if few rows change, relative to the kept ones. Inserted
-/// rows are the first limit, since each takes a walk. Inserted and deleted rows together are the second, since with
-/// more of them nearly all lists change.
+/// Divisor of the number of kept rows. Changing an index is faster than building one only if at most this part is
+/// inserted, since each inserted row takes a walk.
 const CAME_SHARE: u64 = 12;
+/// Divisor of the number of kept rows. Changing an index is faster than building one only if at most this part is
+/// inserted or deleted, since otherwise nearly all lists change.
 const CHANGED_SHARE: u64 = 4;
-/// Divisor of the list of a walk for near vertices, compared with a search from vertex to vertex: each page brings
-/// other vertices, which are compared too.
+/// Divisor of the build list for the list of a walk that finds near vertices. A walk needs a shorter list than a search
+/// in memory, since it compares all vertices of each page.
 const LISTS_OF_WALK: usize = 2;
-/// Number of near vertices that are candidates of an inserted row, in halves of the build list. Walks compare more than
-/// that.
+/// Number of near vertices that are candidates of an inserted row, as a multiple of half the build list. Walks compare
+/// more vertices than that.
 const NEAR_OF_LIST: usize = 3;
-/// Largest error of old codes, relative to newly trained codes, at which old vertices keep their codes.
+/// Largest ratio of the error of old codes to the error of newly trained codes at which old vertices keep their codes.
 const CODES_WORSE: f64 = 1.1;
-/// Divisors: the parts of the spare memory for the vectors of all vertices, and for lists and edges back each.
+/// Divisor of the spare memory. The vectors of all vertices are held in memory if they need at most this part of it.
 const ALL_SHARE: u64 = 2;
+/// Divisor of the spare memory. The lists and the edges back may each take this part of it.
 const LISTS_SHARE: u64 = 16;
-/// Least bytes for vectors gathered at once and the work on them.
+/// Least bytes for the vectors that are gathered at once, and for the work on them.
 const GATHERED_BYTES_MIN: u64 = 6 << 20;
-/// Approximate number of distinct vectors gathered per vertex, for a group of vertices near each other.
+/// Approximate number of distinct vectors that are gathered per vertex, if vertices near each other are processed
+/// together.
 const VECTORS_OF_VERTEX: u64 = 4;
 
 /// Inserted rows, numbered from 0 in the order of insertion.
@@ -81,15 +85,16 @@ pub(crate) trait Newcomers: Sync {
     /// Returns the stored vector of a row.
     fn vector(&self, number: u32) -> &[u8];
 
-    /// Returns the mean bytes of an id of text where they are longest; 0 if ids are not texts.
+    /// Returns the mean bytes of a text id, in the part of the rows in which ids are longest. Returns 0 if ids are not
+    /// texts.
     fn id_bytes(&self) -> u64 {
         0
     }
 
-    /// Appends the id of a row to ids of the same kind.
+    /// Appends the id of a row to `ids`, which are of its kind.
     fn push_id(&self, number: u32, ids: &mut Ids);
 
-    /// Returns the columns of all rows, in order; nothing if rows have no columns.
+    /// Returns the columns of all rows, in the order of the rows. Returns no tables if rows have no columns.
     ///
     /// # Errors
     /// If memory does not suffice.
@@ -98,10 +103,10 @@ pub(crate) trait Newcomers: Sync {
     }
 }
 
-/// Number of replacements that takes all of them.
+/// Value of [`Merge::replacements`] for which all kept neighbors of deleted vertices become candidates.
 pub(crate) const ALL_REPLACEMENTS: usize = usize::MAX;
 
-/// A merged index with all files written but the calibration.
+/// A merged index, of which all files except the calibration are written.
 struct Laid {
     manifest: IndexManifest,
     /// Bytes written to temporary files.
@@ -116,14 +121,14 @@ pub(crate) struct Merge<'a> {
     /// Entries of the index that were deleted.
     pub(crate) deleted: &'a RowSet,
     pub(crate) newcomers: &'a dyn Newcomers,
-    /// Number of kept neighbors of a deleted vertex, nearest first, that become candidates for each vertex that had it as a
-    /// neighbor: all in FreshDiskANN (Algorithm 4).
+    /// If a vertex has a deleted neighbor, at most this number of the kept neighbors of the deleted vertex become its
+    /// candidates, nearest first. FreshDiskANN uses all of them (Algorithm 4).
     pub(crate) replacements: usize,
 }
 
 impl Merge<'_> {
-    /// Returns whether the index can be changed: some rows remain, pages are not ordered by rows, and walks find near
-    /// vertices, which they do not for inner products.
+    /// Returns whether the index can be changed. It cannot if no row remains, if pages are ordered by row, or if the
+    /// metric is inner product, since walks do not find near vertices then.
     pub(crate) fn is_possible(&self) -> bool {
         let facts = self.index.facts();
         let can_be = facts.metric != Metric::Ip && facts.layout != ROWS;
@@ -171,7 +176,7 @@ impl Merge<'_> {
         Ok(numbers + of_rows + (2 * GATHERED_BYTES_MIN).max(attributes).max(among))
     }
 
-    /// Writes all files but the calibration.
+    /// Writes all files except the calibration.
     fn lay<T: Coordinate>(&self, drafts: &Drafts<'_>, folder: &Path) -> Result<Laid> {
         let Self { context, index, deleted, newcomers, .. } = *self;
         let (facts, options) = (index.facts(), &index.facts().options());
@@ -192,14 +197,14 @@ impl Merge<'_> {
         let graph = reach::repair(context, lists, entry, facts.degree)?;
         // Islands are known only after the repair, so the navigation graph is built again with them.
         if !graph.islands().is_empty() {
-            // Dropped first, so that both graphs are not in memory at once.
+            // The old graph is dropped first, so that only one graph is in memory.
             drop((navigation, _of_navigation));
             (navigation, _of_navigation) = finishing::navigation::<T>(&mixed, options, graph.islands())?;
         }
         let _of_places = context.reserve(Places::memory_bytes(vertices.into()), PURPOSE)?;
         let places = &arranged(context, &graph, vertices, facts.degree, facts.shape())?;
         let (learned, sample) = finishing::quantizer::<T>(&mixed, options)?;
-        // If the old codes are about as good as new ones, old vertices keep theirs and are not encoded again.
+        // If the old codes are about as good as new codes, old vertices keep their codes and are not encoded again.
         mixed.keeps_codes =
             index.quantizer.error(context, &sample)? <= CODES_WORSE * learned.error(context, &sample)?;
         let quantizer = if mixed.keeps_codes { &index.quantizer } else { &learned };

@@ -1,8 +1,8 @@
 //! Finds the vertices near the inserted rows of a merge.
 //!
-//! Walks over the index find old vertices. Inserted rows near each other are found by a graph of their own in memory.
-//! Without that graph, rows of a region that is new to the index would all find the same few old vertices, which do not
-//! distinguish them.
+//! Walks over the index find the old vertices near an inserted row. A separate graph in memory finds the inserted rows
+//! near each other. Without this graph, all inserted rows of a new region would find only the few old vertices that are
+//! nearest to the region.
 
 use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
@@ -22,14 +22,14 @@ use crate::index::walk_strategy::WalkStrategy;
 use crate::index::walks::Walks;
 use crate::load::Members;
 
-/// Least number of inserted rows that walk together.
+/// Least number of inserted rows whose walks run together.
 const TOGETHER_MIN: u64 = 4_096;
 /// Number of inserted rows whose vectors are converted at once.
 const LOADED_TOGETHER: usize = 4_096;
 /// Bytes of a hit while it is found and sorted.
 const HIT_BYTES: u64 = 64;
 
-/// Old vertices near each inserted row that has its own vertex, nearest first.
+/// Old vertices and inserted rows near each inserted row that has its own vertex, nearest first.
 pub(super) struct Near {
     ends: Vec<u32>,
     vertices: Vec<u32>,
@@ -48,11 +48,11 @@ struct Among {
 #[derive(Clone, Copy)]
 pub(super) struct WalkingRows<'a> {
     pub(super) newcomers: &'a dyn Newcomers,
-    /// Their numbers among all inserted rows.
+    /// Numbers of these rows among all inserted rows.
     pub(super) numbers: &'a [u32],
 }
 
-/// Depth of a walk: number of vertices to find, and length of the list.
+/// Number of vertices that a walk finds, and length of its list.
 #[derive(Clone, Copy)]
 pub(super) struct Depth {
     pub(super) near: usize,
@@ -78,12 +78,12 @@ impl Near {
         let admitted = admitted.as_ref();
         let aim = aim_at(index, admitted, depth.near, depth.list);
         let among = Among::find::<T>(context, facts.space(), &facts.options().graph, rows)?;
-        // For each row its nearest vertices, and the end of their list.
+        // Each row has its nearest vertices, and the end of their list.
         let held = walking.len() as u64 * ((depth.near + 1) * size_of::<u32>()) as u64;
         let memory = context.reserve(held, PURPOSE)?;
         let of_query = Members::<T>::memory_bytes(1, facts.space()) + 2 * facts.vectors.bytes() as u64;
         let of_query = of_query + depth.near as u64 * HIT_BYTES;
-        // A quarter for the queries. The rest is for walks and for the cache of pages.
+        // A quarter of the free memory is for the queries. The rest is for walks and for the cache of pages.
         let together = (context.budget().free() / 4 / of_query).max(TOGETHER_MIN).min(walking.len() as u64);
         let _queries = context.reserve(together * of_query, PURPOSE)?;
         let cache = &PageCache::leaving(context, index, 4 * walking_bytes::<T>(context, index, aim, strategy))?;
@@ -105,12 +105,12 @@ impl Near {
         Ok(near)
     }
 
-    /// Appends the vertices that the next inserted row found. Vertices with several rows may occur more than once in
-    /// the input.
+    /// Appends the vertices that the walk of the next inserted row found. A vertex with several rows may occur more
+    /// than once in `vertices`, and is appended once.
     fn push(&mut self, vertices: impl Iterator<Item = u32>) {
         let start = self.vertices.len();
         for vertex in vertices {
-            // A list is so short that a linear search is the fastest.
+            // The list is so short that a linear search is fastest.
             if !self.vertices[start..].contains(&vertex) {
                 self.vertices.push(vertex);
             }
@@ -123,17 +123,17 @@ impl Near {
         list_of(&self.ends, &self.vertices, place)
     }
 
-    /// Returns the places of inserted rows near the one at a place, nearest first.
+    /// Returns the places of the inserted rows near the inserted row at a place, nearest first.
     pub(super) fn newcomers(&self, place: usize) -> &[u32] {
         list_of(&self.among.ends, &self.among.places, place)
     }
 
-    /// Returns the order in which inserted rows are numbered: their places, sorted by nearest old vertex, and these
-    /// vertices. A row whose walk found no vertex is put next to `otherwise`.
+    /// Returns the order in which inserted rows are numbered: their places, sorted by the nearest old vertex, and the
+    /// nearest old vertex of each. If the walk of a row found no vertex, the vertex `otherwise` is used.
     pub(super) fn order(&self, otherwise: u32) -> (Vec<u32>, Vec<u32>) {
         let nearest = |place: u32| self.of(place as usize).first().copied().unwrap_or(otherwise);
         let mut places: Vec<u32> = (0..self.ends.len() as u32).collect();
-        // A stable sort: rows near the same vertex keep their order, so the index does not depend on the run.
+        // The sort is stable: rows with one nearest vertex keep their order, so equal merges give equal indexes.
         places.sort_by_key(|&place| nearest(place));
         let behind = places.iter().map(|&place| nearest(place)).collect();
         (places, behind)
@@ -166,7 +166,7 @@ impl Among {
             places.extend_from_slice(graph.neighbors(place));
             ends.push(places.len() as u32);
         }
-        // The spare capacity of a vector that grew is not reserved.
+        // No memory is reserved for spare capacity.
         places.shrink_to_fit();
         Ok(Self { ends, places, _memory: memory })
     }
@@ -176,7 +176,7 @@ impl Among {
     }
 }
 
-/// Returns the bytes for finding which of `rows` inserted rows are near each other.
+/// Returns the bytes for finding the inserted rows near each of `rows` inserted rows.
 pub(super) fn among_bytes<T: Coordinate>(
     context: &Context,
     space: Space<'_>,

@@ -1,9 +1,9 @@
-//! Numbers the vertices of a merged index. Kept old vertices keep their order, and each new vertex follows the old one
-//! nearest to it. Vertices near each other therefore still have numbers near each other.
+//! Numbers the vertices of a merged index. Kept old vertices keep their order, and each new vertex follows the old
+//! vertex that is nearest to it. Thus vertices near each other still have numbers near each other.
 
 use crate::base::row_numbers::{RankedSet, RowSet};
 
-/// Old vertices per block. The number of preceding new vertices is stored per block.
+/// Number of old vertices per block. For each block, the number of preceding new vertices is stored.
 const BLOCK: u32 = 64;
 
 /// Vertex that a number of the merged index stands for.
@@ -11,26 +11,26 @@ const BLOCK: u32 = 64;
 pub(super) enum Vertex {
     /// Vertex of the old index.
     Old(u32),
-    /// New vertex, by its rank among the new ones.
+    /// New vertex, given by its rank among the new vertices.
     New(u32),
 }
 
-/// Numbers of kept old vertices and of new ones.
+/// Numbers of kept old vertices and of new vertices.
 pub(super) struct Numbering {
     /// Kept old vertices.
     kept: RankedSet,
-    /// For each new vertex, the number of old ones before it, ascending.
+    /// Number of old vertices before each new vertex, ascending.
     before: Vec<u32>,
     /// Number of new vertices before the first kept vertex of each block.
     blocks: Vec<u32>,
 }
 
 impl Numbering {
-    /// Numbers the kept vertices and the new ones. `behind` has, for each new vertex, the kept vertex that it follows,
+    /// Numbers the kept vertices and the new vertices. `behind` has the kept vertex that each new vertex follows,
     /// ascending.
     pub(super) fn new(kept: RowSet, behind: &[u32]) -> Self {
         let kept = RankedSet::new(kept);
-        // The vertex that a new one follows precedes it too, so 1 is added.
+        // The old vertex that a new vertex follows counts too, so 1 is added.
         let before: Vec<u32> = behind.iter().map(|&old| kept.rank(old) + 1).collect();
         let blocks = (0..=kept.len() / BLOCK).map(|block| block * BLOCK);
         let blocks = blocks.map(|rank| before.partition_point(|&before| before <= rank) as u32).collect();
@@ -60,14 +60,15 @@ impl Numbering {
     pub(super) fn of_old(&self, old: u32) -> u32 {
         let rank = self.kept.rank(old);
         let known = self.blocks[(rank / BLOCK) as usize];
-        // The blocks count new vertices up to the start of the block. The others are counted here.
+        // `blocks` has the number of new vertices before the start of the block. New vertices within the block are
+        // counted here.
         let more = self.before[known as usize..].iter().take_while(|&&before| before <= rank).count();
         rank + known + more as u32
     }
 
     /// Returns the number of a new vertex.
     pub(super) fn of_new(&self, new: u32) -> u32 {
-        // Preceded by old vertices and, since `before` ascends, by all new ones of lower rank.
+        // Old vertices precede it and, since `before` ascends, so do all new vertices of lower rank.
         self.before[new as usize] + new
     }
 

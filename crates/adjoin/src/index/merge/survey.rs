@@ -1,4 +1,4 @@
-//! Finds which vertices of an index are deleted, and which inserted rows have a known vector, in one pass over the
+//! Finds the deleted vertices of an index, and the inserted rows whose vector exists in the index, in one pass over the
 //! pages.
 
 use std::collections::HashMap;
@@ -20,11 +20,11 @@ const ENTRY_BYTES: u64 = 48;
 /// Vertex of an inserted row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stands {
-    /// A new vertex, which the row represents.
+    /// The row represents a new vertex.
     Alone,
-    /// A kept old vertex with an equal vector.
+    /// The row belongs to a kept old vertex with an equal vector.
     WithOld(u32),
-    /// The vertex of an earlier inserted row with an equal vector, which represents it.
+    /// The row belongs to the vertex of an earlier inserted row with an equal vector.
     WithNewcomer(u32),
 }
 
@@ -34,15 +34,16 @@ pub(super) struct Survey {
     pub(super) kept: RowSet,
     /// Vertex of each inserted row.
     pub(super) stands: Vec<Stands>,
-    /// Deleted vertices, each with the end of its neighbors in `neighbors`, which has them nearest first.
+    /// Deleted vertices, each with the end of its neighbors in `neighbors`.
     deleted: Vec<(u32, u32)>,
+    /// Neighbors of the deleted vertices, nearest first.
     neighbors: Vec<u32>,
     _memory: Reservation,
 }
 
 impl Survey {
-    /// Reads all pages of an index with deleted entries. As in a build, vectors count as equal if 128-bit hashes are
-    /// equal.
+    /// Reads all pages of an index. `deleted` has its deleted entries. As in a build, vectors count as equal if their
+    /// 128-bit hashes are equal.
     ///
     /// # Errors
     /// If pages cannot be read, if memory does not suffice, or if the work is cancelled.
@@ -70,7 +71,7 @@ impl Survey {
                 context.progress.advance(vertex.into());
             }
             let kept = survey.kept.contains(vertex.into());
-            // Once each inserted row has found its equal, the vectors of kept vertices need not be read.
+            // If no inserted row is left without an equal vertex, the vectors of kept vertices need not be read.
             if kept && first_of.is_empty() {
                 continue;
             }
@@ -92,13 +93,13 @@ impl Survey {
         &self.neighbors[start as usize..self.deleted[position].1 as usize]
     }
 
-    /// Returns the inserted rows that represent vertices of their own.
+    /// Returns the inserted rows that represent new vertices.
     pub(super) fn alone(&self) -> impl Iterator<Item = u32> {
         (0..).zip(&self.stands).filter(|&(_, &stands)| stands == Stands::Alone).map(|(newcomer, _)| newcomer)
     }
 
-    /// Returns the other inserted rows with the numbers of their vertices. `standing` has the inserted row that
-    /// represents each new vertex.
+    /// Returns the inserted rows that do not represent new vertices, each with the number of its vertex. `standing` has
+    /// the inserted row that represents each new vertex.
     pub(super) fn sharing(&self, numbering: &Numbering, standing: &[u32]) -> impl Iterator<Item = (u32, u32)> {
         let new_of: HashMap<u32, u32> = standing.iter().copied().zip(0..).collect();
         (0..).zip(&self.stands).filter_map(move |(newcomer, &stands)| {
@@ -107,7 +108,7 @@ impl Survey {
                 Stands::WithOld(old) => return Some((newcomer, numbering.of_old(old))),
                 Stands::WithNewcomer(first) => first,
             };
-            // The earlier row may itself share a vertex of the old index.
+            // The earlier row may belong to a vertex of the old index.
             match self.stands[first as usize] {
                 Stands::WithOld(old) => Some((newcomer, numbering.of_old(old))),
                 _ => Some((newcomer, numbering.of_new(new_of[&first]))),
@@ -120,7 +121,7 @@ impl Survey {
 fn kept(index: &Index, deleted: &RowSet) -> RowSet {
     let vertices = index.facts().vertices;
     let mut kept = deleted.others(vertices.into());
-    // Entries ascend, and those below the number of vertices are first rows.
+    // Entries ascend. The entries of first rows are those below the number of vertices.
     for vertex in deleted.iter().map(|entry| entry as u32).take_while(|&entry| entry < vertices) {
         if index.further_entries(vertex).any(|entry| !deleted.contains(entry.into())) {
             kept.insert(vertex.into());

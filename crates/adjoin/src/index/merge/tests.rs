@@ -44,7 +44,7 @@ fn rows_of(index: &Index) -> Rows {
     rows
 }
 
-/// Merges rows of which many are equal, in the index as well as among the inserted ones.
+/// Merges rows, many of which are equal, both in the index and among the inserted rows.
 fn merged(context: &Context, indexed: &Indexed, share: u64, came: &Set, replacements: usize) -> (Index, Rows) {
     let index = &indexed.index;
     let (mut deleted, mut random) = (RowSet::new(index.facts().rows), Random::new(share, "deleted"));
@@ -81,7 +81,7 @@ fn a_merged_index_has_the_kept_and_inserted_rows() {
     }
 }
 
-/// A list of all vertices finds each row that walks reach.
+/// With a list of all vertices, a search finds every row that walks reach.
 #[test]
 fn each_row_of_a_merged_index_is_found() {
     let context = &Context::default();
@@ -143,7 +143,7 @@ fn recall_of(context: &Context, index: &Index, queries: &Set, list: usize) -> f6
         hits.hits()
     };
     let (found, wanted) = (find(SearchEffort::List(list)), find(SearchEffort::Exact));
-    // Compared by distance and not by row: equally near rows are equally right.
+    // Hits are compared by distance and not by row, since equally near rows are equally right.
     let far = |hits: &[(u64, f32)]| hits.last().map_or(0.0, |hit| hit.1);
     let right =
         found.iter().zip(&wanted).map(|(found, wanted)| found.iter().filter(|hit| hit.1 <= far(wanted)).count());
@@ -155,7 +155,7 @@ fn inserted_rows_of_a_new_region_are_linked_with_each_other() {
     let context = &Context::default();
     let vectors = VectorType { element: Element::F32, dimensions: 12 };
     let indexed = Indexed::new(Set::spread(vectors, 1_500, 1).with_ids(Ids::Int64((0..1_500).collect())), Metric::L2);
-    // So far away that no old vertex is a useful neighbor.
+    // The rows are so far away that no old vertex is a useful neighbor.
     let far = Set::spread(vectors, 500, 2).moved(100.0).with_ids(Ids::Int64((10_000..10_500).collect()));
     let (index, _) = merged(context, &indexed, 0, &far, ALL_REPLACEMENTS);
     let recalls = [&far, &Set::spread(vectors, 200, 3)].map(|queries| recall_of(context, &index, queries, 40));
