@@ -36,7 +36,7 @@ pub(crate) struct AppendFile {
     buffer: AlignedBuffer,
     /// Offset in the file of the first byte of the buffer.
     start: u64,
-    /// Number of bytes in the buffer, and number of those that were passed to the system.
+    /// Number of bytes in the buffer, and how many of them were passed to the system.
     filled: usize,
     written: usize,
     failed: bool,

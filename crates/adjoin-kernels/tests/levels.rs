@@ -513,7 +513,7 @@ fn sums_in_f64_are_close_to_sequential_sums() {
     }
 }
 
-/// Floats become the same, nearest bytes on every level, and the returned distance is right.
+/// Checks that all levels round floats to the same bytes, which are the nearest, and that the distance is right.
 #[test]
 fn floats_are_rounded_to_the_nearest_bytes() {
     let mut random = Random(13);
@@ -544,7 +544,7 @@ fn floats_are_rounded_to_the_nearest_bytes() {
     }
 }
 
-/// Sums in f32 agree on every level, and within `near_error` of the exact ones.
+/// Checks that sums in f32 are equal on every level, and within `near_error` of the exact ones.
 #[test]
 fn sums_in_f32_are_within_their_error_bound() {
     let mut random = Random(14);
@@ -563,7 +563,7 @@ fn sums_in_f32_are_within_their_error_bound() {
     }
 }
 
-/// Converts every finite half and compares it with arithmetic.
+/// Converts every finite f16, and compares the result with its value by arithmetic.
 #[test]
 fn halves_are_converted_to_equal_floats() {
     let finite = (0..=u16::MAX).filter(|half| half & 0x7c00 != 0x7c00);
@@ -581,7 +581,7 @@ fn halves_are_converted_to_equal_floats() {
     }
 }
 
-/// Sums of table entries agree on every level and match the codes, for any length, stride and order.
+/// Checks that sums of table entries are equal on every level and are right, for any length, stride and order.
 #[test]
 fn lookup_sums_are_equal_on_every_level() {
     let mut random = Random(17);

@@ -71,7 +71,7 @@ impl SimulatedDevice {
         self.lock_state().put(path, bytes).unwrap_or_else(|error| panic!("cannot put {}: {error}", path.display()));
     }
 
-    /// Returns the bytes of a file, including those that readers cannot see yet. Returns `None` if there is no such
+    /// Returns the bytes of a file, including bytes that readers cannot see yet. Returns `None` if there is no such
     /// file.
     pub fn bytes(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
         let state = self.lock_state();

@@ -115,7 +115,7 @@ impl State {
         self.last_write.insert(file, self.writes);
     }
 
-    /// Returns all bytes of a file, including those that readers cannot see yet.
+    /// Returns all bytes of a file, including bytes that readers cannot see yet.
     pub(super) fn written(&self, file: u64) -> &[u8] {
         self.live.bytes(file)
     }

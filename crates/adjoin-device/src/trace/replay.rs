@@ -17,7 +17,7 @@ const PIECE_BYTES: u64 = 16 << 20;
 /// Result of a replay.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ReplayReport {
-    /// Number of reads of the trace that were replayed, including those that failed.
+    /// Number of reads of the trace that were replayed, including failed ones.
     pub reads: u64,
     /// Number of bytes transferred, including those read only for alignment.
     pub bytes: u64,

@@ -118,8 +118,7 @@ pub(super) fn block(
 ) -> Block<u8> {
     let lines = lines(columns, from);
     let mut sums = [Integers::splat(0); TILE_ROWS];
-    // Eight columns are processed at a time. They need two registers of sums for each row and pair of columns, which
-    // is half of the registers.
+    // Eight columns are processed at a time. With two sums for each row and column, they fill half of the registers.
     for half in 0..2 {
         let pairs = products(group, lines, half);
         for row in 0..TILE_ROWS {
