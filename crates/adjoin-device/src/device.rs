@@ -324,7 +324,7 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// Cause of a read whose consumer is unknown.
+    /// Cause of a read with an unknown consumer.
     pub const UNKNOWN: Self = Self { consumer: "-", step: None, after: None };
 }
 

@@ -35,12 +35,12 @@ enum Engine {
 }
 
 impl FileSystem {
-    /// Creates a device whose queues use a few threads. Each thread performs one blocking read at a time.
+    /// Creates a device with queues that use a few threads. Each thread performs one blocking read at a time.
     pub fn pread() -> Self {
         Self { engine: Engine::Pread }
     }
 
-    /// Creates a device whose queues are io_uring rings.
+    /// Creates a device with io_uring rings as queues.
     #[cfg(target_os = "linux")]
     pub fn io_uring() -> io::Result<Self> {
         UringQueue::probe()?;

@@ -73,7 +73,7 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Returns the holder that the file describes. It is used in messages only: the lock itself decides who holds it.
+/// Returns the holder that the file describes. It is used in messages only: only the lock itself is reliable.
 fn holder_in(file: &File) -> String {
     let mut text = String::new();
     let read = file.take(HOLDER_BYTES_MAX).read_to_string(&mut text);

@@ -53,7 +53,7 @@ static KEPT: AtomicUsize = AtomicUsize::new(SPARE_BYTES);
 
 /// Freed blocks that are kept for reuse.
 struct Spare {
-    /// Kept blocks, oldest first, followed by empty entries, whose address is 0.
+    /// Kept blocks, oldest first, followed by empty entries, which have address 0.
     blocks: [Block; SPARE_BLOCKS],
     bytes: usize,
 }
@@ -74,7 +74,7 @@ impl Block {
 static SPARE: Mutex<Spare> = Mutex::new(Spare { blocks: [Block::NONE; SPARE_BLOCKS], bytes: 0 });
 
 impl Spare {
-    /// Removes and returns the block whose size is nearest to `bytes`. Returns `None` if no size is near enough.
+    /// Removes and returns the block with the size nearest to `bytes`. Returns `None` if no size is near enough.
     fn take(&mut self, bytes: usize) -> Option<Block> {
         let away = |block: &Block| block.bytes.abs_diff(bytes);
         // A block that is much smaller would have to be moved, and one that is much larger would waste memory.

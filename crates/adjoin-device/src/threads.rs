@@ -28,7 +28,7 @@ struct Job {
 pub(crate) struct ThreadQueue {
     creator: Creator,
     depth: usize,
-    /// Number of reads that were sent to the threads and whose completions were not received yet.
+    /// Number of reads that were sent to the threads, minus the completions that were received.
     running: usize,
     /// Sender of reads to the threads. `None` if the queue is being dropped, which ends the threads, or in a forked
     /// child.

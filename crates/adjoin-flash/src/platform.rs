@@ -141,7 +141,7 @@ impl Platform {
         ps.round() as Ps
     }
 
-    /// Returns how long a step takes for `vertices` vertices in memory, whose vectors take `bytes` bytes. For
+    /// Returns how long a step takes for `vertices` vertices in memory. Their vectors take `bytes` bytes. For
     /// processors, it is the time to compare them on all units or the time to read them from memory, whichever is
     /// longer. For other platforms, it is the time to read them.
     pub(crate) fn in_memory(self, device: &Device, elements: u32, vertices: u64, bytes: u64) -> Ps {

@@ -20,7 +20,7 @@ pub struct Counts {
     pub pin_bytes: u64,
     /// Bytes transferred over the link to the host or the FPGA.
     pub link_bytes: u64,
-    /// Number of pages whose hard decision failed, so that a core decoded them.
+    /// Number of pages with a failed hard decision. A core decoded them.
     pub soft_decodes: u64,
     /// Time of comparisons, summed over all units, in picoseconds.
     pub compute: Ps,

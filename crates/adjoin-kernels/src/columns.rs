@@ -20,7 +20,7 @@ pub struct PackedColumns<T> {
     pub(crate) level: &'static str,
 }
 
-/// Parameters of columns whose bytes all lie in a narrow range.
+/// Parameters of columns with bytes that all lie in a narrow range.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only levels of x86-64 use it"))]
 #[derive(Clone, Copy)]
 pub(crate) struct Narrow {

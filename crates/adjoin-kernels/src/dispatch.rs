@@ -341,7 +341,7 @@ impl Kernel {
         tile::many_to_many(T::tiles(&self.level), Rows { panel: rows, order }, columns, out);
     }
 
-    /// Finds the pairs whose squared distance is at most `limit`. Returns how many pairs were computed.
+    /// Finds the pairs with a squared distance of at most `limit`. Returns how many pairs were computed.
     ///
     /// Rows `rows.row(order[r])` are processed in groups of [`crate::TILE_ROWS`]. A group is compared with the
     /// columns below its largest `reach`, rounded up to a multiple of [`crate::TILE_COLUMNS`] and capped at the

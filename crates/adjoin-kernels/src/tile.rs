@@ -103,7 +103,7 @@ pub(crate) trait Tiles<T: Number> {
     /// columns.len() + c]`.
     fn matrix(&self, group: &Group<'_, T>, columns: &PackedColumns<T>, out: &mut [T::Distance]);
 
-    /// Appends the group's pairs whose squared distance is at most `limit`.
+    /// Appends the group's pairs with a squared distance of at most `limit`.
     fn within(&self, group: &Group<'_, T>, columns: &PackedColumns<T>, limit: T::Distance, hits: &mut Vec<HitMask>);
 
     /// Replaces entries of `nearest` for which a column of the group is nearer.

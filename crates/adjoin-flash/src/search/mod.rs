@@ -523,7 +523,7 @@ impl<'a> Run<'a> {
         let ours = self.speculation_token(self.steps - 1);
         while let Some((_, token)) = self.machine.next_end_by(self.now) {
             if token >> STEP_BIT != ours >> STEP_BIT {
-                continue; // a read of an earlier step, whose results are no longer used
+                continue; // a read of an earlier step; its results are no longer used
             }
             let group = &self.speculation.groups[token as u32 as usize];
             for task in &self.speculation.tasks[group.tasks.clone()] {

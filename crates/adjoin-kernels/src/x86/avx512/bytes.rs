@@ -237,7 +237,7 @@ fn tile_u8<const B: usize>(
     finish(sums);
 }
 
-/// Returns a mask of the lanes of the block at `column` whose columns are below `end`.
+/// Returns a mask of the lanes of the block at `column` that stand for columns below `end`.
 fn lanes_below(end: usize, column: usize) -> u16 {
     if end - column >= TILE_COLUMNS { u16::MAX } else { (1 << (end - column)) - 1 }
 }
@@ -288,7 +288,7 @@ pub(super) fn within(group: &Group<'_, u8>, columns: &PackedColumns<u8>, limit: 
     }
 }
 
-/// Appends the pairs of a tile whose squared distance is at most `limit`.
+/// Appends the pairs of a tile with a squared distance of at most `limit`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn hits_u8<const B: usize>(
