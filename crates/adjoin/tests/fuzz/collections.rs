@@ -110,8 +110,8 @@ impl Whole {
         worked
     }
 
-    /// Mutates the file with a name that starts with `start`, and uses the collection. `put_right` corrects the checksums.
-    /// Prints how many of the damaged collections work.
+    /// Mutates the file with a name that starts with `start`, and uses the collection. `put_right` corrects the
+    /// checksums. Prints how many of the damaged collections work.
     fn fuzz(&self, target: &str, start: &str, put_right: impl Fn(&mut Vec<u8>, &mut Random)) {
         let path = self.path(start);
         let whole = self.device.bytes(&path).unwrap();

@@ -30,8 +30,8 @@ pub(crate) fn scanned(source: &dyn VectorSource, batch_bytes: usize) -> Model {
     all
 }
 
-/// Checks a source with rows on disk, rows in memory and deleted rows. The source must not change while others write and
-/// merge. These merges remove the files that the source reads.
+/// Checks a source with rows on disk, rows in memory and deleted rows. The source must not change while others write
+/// and merge. These merges remove the files that the source reads.
 #[test]
 fn a_collection_source_is_a_snapshot() {
     let device = device();

@@ -47,7 +47,7 @@ fn log_files_without_records_are_harmless() {
     }
 }
 
-/// Checks a log file if the records that precede it are lost. The name of the file states which records must precede it.
+/// Checks a log file if the records that precede it are lost. The name of the file states which records these are.
 #[test]
 fn a_log_file_after_lost_records_is_damage() {
     let device = device();
