@@ -1,7 +1,8 @@
-//! Ranks vectors by short codes, and measures the result. Prints for each kind of code the fraction of the 10 nearest
-//! vectors of held-out queries among the first by code distance, and the cost.
+//! Ranks vectors by short codes and measures the result. For each kind of code, prints which fraction of the 10
+//! nearest vectors of held-out queries is among the first vectors by code distance, and the cost.
 //!
-//! `codes FILE METRIC BYTES...` takes up to 200,000 rows of FILE, of which 1,000 are queries. METRIC is l2 or cosine.
+//! `codes FILE METRIC BYTES...` takes up to 200,000 rows of FILE, and uses 1,000 of them as queries. METRIC is l2 or
+//! cosine.
 
 use std::fmt;
 
@@ -22,12 +23,12 @@ use crate::rabitq::{RabitQuantizer, RabitTable};
 const ROWS_MAX: u64 = 200_000;
 const QUERIES: u64 = 1_000;
 const SAMPLE: u64 = 32_768;
-/// Number of nearest vectors over which the distance error is measured.
+/// Number of nearest vectors for which the error of the distances is measured.
 const NEAREST: usize = 100;
-/// Number of true nearest vectors, and numbers of vectors taken by code distance.
+/// Number of true nearest vectors, and numbers of vectors that are taken by code distance.
 const WANTED: usize = 10;
 const TAKEN: [usize; 4] = [10, 20, 40, 80];
-/// Codes whose distances are timed together: as many as a vertex of a graph has neighbors.
+/// Number of codes for which distances are timed together. A vertex of a graph has as many neighbors.
 const TIMED: usize = 64;
 const TIMED_ROUNDS: usize = 200;
 
@@ -36,7 +37,7 @@ const TIMED_ROUNDS: usize = 200;
 enum CodeKind {
     /// Product quantization, as in the engine.
     Product,
-    /// A few bits for each of the leading principal axes, rotated at random, and two factors.
+    /// RaBitQ: a few bits for each of the leading principal axes, which are rotated at random, and two factors.
     Rabitq,
 }
 
@@ -45,7 +46,7 @@ enum Codes {
     Rabitq(RabitQuantizer),
 }
 
-/// Contributions of a query to its distance estimates, for either kind of code.
+/// Tables from which the distances of a query to codes are estimated, for both kinds of codes.
 #[derive(Default)]
 struct Tables(Table, RabitTable);
 
@@ -95,8 +96,8 @@ impl fmt::Display for Codes {
     }
 }
 
-/// A set without its queries, the queries, and for each the true squared distances of its nearest rows, ascending, with
-/// the rows.
+/// A set without its queries, and the queries. For each query, `truth` has its nearest rows and their squared
+/// distances, nearest first.
 struct Setting {
     base: Panel<f32>,
     queries: Panel<f32>,
@@ -130,7 +131,7 @@ fn print(file: &str, metric: Metric, sizes: &[usize]) -> Result<()> {
     Ok(())
 }
 
-/// Copies rows of a panel.
+/// Copies rows of a panel into a new panel.
 fn gather(from: &Panel<f32>, rows: &[u64]) -> Panel<f32> {
     let mut to = Panel::zeroed(rows.len(), from.dimensions());
     for (at, &row) in rows.iter().enumerate() {
@@ -139,7 +140,7 @@ fn gather(from: &Panel<f32>, rows: &[u64]) -> Panel<f32> {
     to
 }
 
-/// Reads the first rows of a file as floats, scaled to length 1 under cosine.
+/// Reads the first rows of a file as floats. If the metric is cosine, they are scaled to length 1.
 fn read(context: &Context, file: &str, metric: Metric) -> Result<Panel<f32>> {
     let source = source::open(context, &[file.to_owned()], &SourceOptions::default())?;
     let (vectors, rows) = (source.info().vectors, source.info().rows.min(ROWS_MAX) as usize);
@@ -184,7 +185,7 @@ impl Setting {
         Ok(Self { base, queries, truth })
     }
 
-    /// Measures one kind of codes.
+    /// Measures one kind of codes and prints the results.
     fn line(&self, context: &Context, kind: CodeKind, bytes: usize) -> Result<()> {
         let rows =
             Random::new(2, "sample").ascending_sample(SAMPLE.min(self.base.rows() as u64), self.base.rows() as u64);
@@ -217,14 +218,14 @@ impl Setting {
         Ok(())
     }
 
-    /// Judges the code distances of all vectors to a query.
+    /// Compares the code distances of all vectors to a query with the true nearest vectors.
     fn judge(&self, query: usize, distances: &[f32]) -> Judged {
         let truth = &self.truth[query];
         let by_code = first(distances, TAKEN[TAKEN.len() - 1]);
         let wanted: Vec<u32> = truth[..WANTED].iter().map(|&(_, row)| row).collect();
         let share =
             |taken| by_code[..taken].iter().filter(|(_, row)| wanted.contains(row)).count() as f64 / WANTED as f64;
-        // Averaged over all nearest together: near-duplicates alone would dominate the rest.
+        // Errors are summed over all nearest vectors before dividing. Otherwise, near-duplicates would dominate.
         let error = |&(distance, row): &(f32, u32)| f64::from(distances[row as usize]) - f64::from(distance);
         let true_sum = |power| truth.iter().map(|&(distance, _)| f64::from(distance).powi(power)).sum::<f64>();
         Judged {
@@ -234,7 +235,7 @@ impl Setting {
         }
     }
 
-    /// Returns the microseconds per table, and the nanoseconds per distance to codes at random places.
+    /// Returns the microseconds to fill a table, and the nanoseconds per distance to codes at random positions.
     fn times(&self, context: &Context, quantizer: &Codes, codes: &[u8]) -> (f64, f64) {
         let mut table = Tables::default();
         let mut watch = Stopwatch::start();
@@ -245,7 +246,7 @@ impl Setting {
         let mut random = Random::new(3, "vertices");
         let vertices: Vec<u32> = (0..TIMED * 1_000).map(|_| random.below(self.base.rows() as u64) as u32).collect();
         let mut out = [0.0; TIMED];
-        // The best of many rounds, since other programs disturb some of them.
+        // The best of many rounds counts, since other programs disturb some rounds.
         let mut best = f64::INFINITY;
         for _ in 0..TIMED_ROUNDS {
             watch.lap();
@@ -259,14 +260,14 @@ impl Setting {
     }
 }
 
-/// Results of a code for one query.
+/// Measurements of a code for one query.
 struct Judged {
     shares: [f64; TAKEN.len()],
     bias: f64,
     squared_error: f64,
 }
 
-/// Returns the `count` least distances with their rows, ascending.
+/// Returns the `count` smallest distances with their rows, in ascending order.
 fn first(distances: &[f32], count: usize) -> Vec<(f32, u32)> {
     let mut all: Vec<(f32, u32)> = distances.iter().copied().zip(0..).collect();
     let by = |a: &(f32, u32), b: &(f32, u32)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));

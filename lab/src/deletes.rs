@@ -1,4 +1,4 @@
-//! Deletes vertices of a graph (FreshDiskANN, section 4.2), with several rules that replace deleted out-neighbors.
+//! Deletes of vertices of a graph (FreshDiskANN, section 4.2). Several rules replace deleted out-neighbors.
 
 use std::str::FromStr;
 
@@ -12,30 +12,31 @@ use adjoin::{
     },
 };
 
-/// Number of live vertices found around each deleted one (IP-DiskANN's k).
+/// Number of live vertices that are searched for around each deleted vertex (IP-DiskANN's k).
 const NEAREST: usize = 50;
-/// Number of these to which an in-neighbor is linked (IP-DiskANN's c).
+/// Number of these vertices that an in-neighbor of the deleted vertex is linked to (IP-DiskANN's c).
 const LINKS: usize = 3;
-/// Vertices that a thread processes at once.
+/// Number of vertices that a thread processes at a time.
 const TOGETHER: usize = 1 << 10;
 
 /// How a vertex replaces its deleted out-neighbors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum DeleteRule {
-    /// Replaces them with nothing (FreshDiskANN's Delete Policy A). For comparison: the graph gradually loses its
-    /// paths.
+    /// Deleted out-neighbors are not replaced (FreshDiskANN's Delete Policy A). The graph gradually loses its paths,
+    /// so this is only for comparison.
     Drop,
-    /// Prunes the remaining out-neighbors together with the out-neighbors of the deleted ones (FreshDiskANN, Algorithm
-    /// 4).
+    /// The remaining out-neighbors are pruned together with the out-neighbors of the deleted ones (FreshDiskANN,
+    /// Algorithm 4).
     #[default]
     Neighbors,
-    /// Links the vertex to 3 others for each deleted one: of the 50 live vertices found around the deleted one, the 3
-    /// nearest to the vertex. Costs a search for each deleted vertex. This is Algorithm 5 of "In-Place Updates of a
-    /// Graph Index for Streaming Approximate Nearest Neighbor Search" (Xu et al., 2025), without its edges from these
-    /// vertices to the out-neighbors of the deleted one.
+    /// For each deleted out-neighbor, the vertex is linked to 3 others. These are the nearest to the vertex among 50
+    /// live vertices found around the deleted one. This takes a search for each deleted vertex. It is Algorithm 5 of
+    /// "In-Place Updates of a Graph Index for Streaming Approximate Nearest Neighbor Search" (Xu et al., 2025). That
+    /// algorithm also adds edges from the 3 vertices to the out-neighbors of the deleted one, which are left out
+    /// here.
     Nearest,
-    /// Links the vertex to the first live out-neighbor of each deleted one that is not its out-neighbor yet. Pruned
-    /// lists are nearest first, so this vertex is near; no distance is computed.
+    /// For each deleted out-neighbor, the vertex is linked to the first live out-neighbor of the deleted one that it
+    /// is not linked to yet. Pruned lists are ordered by distance, so this vertex is near. No distance is computed.
     Replace,
 }
 
@@ -56,7 +57,7 @@ impl FromStr for DeleteRule {
 /// Deletes vertices from a graph.
 ///
 /// # Errors
-/// If memory does not suffice, or the work is cancelled.
+/// If memory does not suffice, or the work is canceled.
 pub(crate) fn delete(
     context: &Context,
     graph: &mut Graph,
@@ -79,8 +80,8 @@ pub(crate) fn delete(
     graph.replace(context, panel, removed, &lists.concat())
 }
 
-/// Returns the live vertices around each deleted one, nearest first, in the graph before the deletes. Lists of live
-/// vertices are empty.
+/// Returns, for each deleted vertex, the live vertices around it in the graph before the deletes, nearest first. For
+/// a live vertex, the list is empty.
 fn around(context: &Context, graph: &Graph, panel: &Panel<u8>, is_deleted: &[bool]) -> Result<Vec<Vec<u32>>> {
     let list = graph.options().build_list;
     let find = |search: &mut GreedySearch<u8>, vertex: usize| {
@@ -94,7 +95,7 @@ fn around(context: &Context, graph: &Graph, panel: &Panel<u8>, is_deleted: &[boo
     map_items(context.threads, graph.vertices(), &context.cancel, || GreedySearch::new(graph), find)
 }
 
-/// Computes out-neighbors without deleted vertices.
+/// Computes the out-neighbors of vertices after the deletes.
 struct Mending<'a> {
     rule: DeleteRule,
     graph: &'a Graph,
@@ -133,8 +134,8 @@ impl Mending<'_> {
         self.graph.neighbors(vertex).iter().copied().filter(|&neighbor| self.is_live(neighbor))
     }
 
-    /// Returns the candidates of Algorithm 4. The paper prunes the old out-neighbors too, deleted ones included, so
-    /// Algorithm 3 may choose them again. Here no deleted vertex becomes a candidate.
+    /// Returns the candidates of Algorithm 4, without deleted vertices. In the paper, the candidates include the old
+    /// out-neighbors that are deleted, so Algorithm 3 may choose them again.
     fn with_theirs(&self, neighbors: &[u32]) -> Vec<u32> {
         let mut candidates = Vec::new();
         for &neighbor in neighbors {
@@ -185,7 +186,7 @@ mod tests {
 
     const RULES: [DeleteRule; 4] = [DeleteRule::Drop, DeleteRule::Neighbors, DeleteRule::Nearest, DeleteRule::Replace];
 
-    /// Returns vectors in groups.
+    /// Returns vectors that form 15 groups.
     fn vectors(rows: usize, seed: u64) -> Panel<u8> {
         let mut random = Random::new(seed, "vectors");
         let centers: Vec<u8> = (0..15 * 8).map(|_| 30 + random.below(190) as u8).collect();
@@ -201,8 +202,8 @@ mod tests {
         (0..graph.vertices() as u32).map(|vertex| graph.neighbors(vertex).to_vec()).collect()
     }
 
-    /// Returns the fraction of the vertices in the graph that a search for their vectors finds first, up to equal
-    /// vectors.
+    /// Returns the fraction of the live vertices that a search for their own vectors finds first. Equal vectors count
+    /// as found.
     fn found(graph: &Graph, panel: &Panel<u8>) -> f64 {
         let (context, mut search) = (Context::default(), GreedySearch::new(graph));
         let live: Vec<u32> = (0..graph.vertices() as u32).filter(|&vertex| graph.is_live(vertex)).collect();

@@ -1,12 +1,12 @@
-//! Reads a u8bin file as vectors and held-out queries, and computes their true neighbors, for experiments on graphs in
-//! memory.
+//! Reads a `.u8bin` file as vectors and held-out queries, and computes the true neighbors of the queries. Used in
+//! experiments on graphs in memory.
 
 use adjoin::{Context, Error, Result, kernels::Panel, lab::workers::map_items};
 
-/// Number of vectors at the end of a file that are queries.
+/// Number of vectors at the end of a file that are used as queries.
 pub(crate) const QUERIES: usize = 1_000;
 
-/// Returns all vectors of a file but the last, and the last as queries.
+/// Reads a file. Returns its vectors except the last [`QUERIES`], and these as queries.
 ///
 /// # Errors
 /// If the file cannot be read or has too few vectors.
@@ -27,11 +27,11 @@ pub(crate) fn read(file: &str) -> Result<(Panel<u8>, Panel<u8>)> {
     Ok((panel(0, rows - QUERIES), panel(rows - QUERIES, QUERIES)))
 }
 
-/// Returns the squared distances of the `K` nearest to each query, ascending. A vector that is no farther than the last
-/// counts as one of them.
+/// Returns, for each query, the squared distances of its `K` nearest vectors in ascending order. A vector counts as
+/// found if it is not farther than the last one.
 ///
 /// # Errors
-/// If there are fewer vectors.
+/// If there are fewer than `K` vectors.
 pub(crate) fn truth<const K: usize>(context: &Context, base: &Panel<u8>, queries: &Panel<u8>) -> Result<Vec<[u32; K]>> {
     let distances = || vec![0; base.rows()];
     map_items(context.threads, QUERIES, &context.cancel, distances, |distances, query| {

@@ -1,15 +1,16 @@
 //! Measures the reads and the recall of searches of a graph index.
 //!
-//! `index BASE QUERIES FOLDER [NAME=VALUE...]` builds a store and an index in FOLDER, unless they exist. For lists of
-//! several lengths, it prints the recall of the 10 nearest of the first 1,000 queries, reads and distances per query,
-//! queries per second, and the processor time per query. Reads depend only on the index and the queries, rates also on
-//! the machine. Names:
+//! `index BASE QUERIES FOLDER [NAME=VALUE...]` builds a store and an index in FOLDER unless they exist. It uses the
+//! first 1,000 queries. For several list lengths, it prints the recall of the 10 nearest, reads and distances per
+//! query, queries per second, and the processor time per query. Reads depend only on the index and the queries. Rates
+//! also depend on the machine. Names:
 //! - `layout`, `page-bytes`, `code-bytes`, `degree`
-//! - `graph`: near, or vamana for a graph in memory into which one vertex after another is inserted (FreshDiskANN,
-//!   Algorithm 2)
-//! - `megabytes` (of the build), `search-megabytes`, `kernel`, `threads`
-//! - `strategy` (of walks), `lists` and `recalls` (numbers separated by commas), `rounds` (searches with all lists)
-//! - `lone=1` searches for one query after another
+//! - `graph`: near, or vamana for a graph that is built in memory by inserting one vertex after another
+//!   (FreshDiskANN, Algorithm 2)
+//! - `megabytes` (budget of the build), `search-megabytes`, `kernel`, `threads`
+//! - `strategy` (of walks), `lists` and `recalls` (numbers separated by commas), `rounds` (number of searches with
+//!   all lists)
+//! - `lone=1`: searches for one query after another
 
 use std::path::Path;
 
@@ -35,7 +36,7 @@ const K: usize = 10;
 const LISTS: &str = "20,30,40,60,80,120,160";
 const RECALLS: &str = "0.8,0.9,0.95,0.99";
 
-/// Returns the value of `name=value`, or `otherwise`.
+/// Returns the value given for a name, or `otherwise` if there is none.
 fn named<N: std::str::FromStr>(arguments: &[String], name: &str, otherwise: N) -> Result<N> {
     let mut values = arguments.iter().filter_map(|argument| argument.strip_prefix(name)?.strip_prefix('='));
     let Some(text) = values.next() else { return Ok(otherwise) };
@@ -108,7 +109,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Builds an index with a graph in memory, into which one vertex after another is inserted.
+/// Builds an index with a graph that is built in memory, by inserting one vertex after another.
 fn build_by_inserts(context: &Context, store: &Store, place: &Path, options: &IndexOptions) -> Result<BuiltIndex> {
     let mut watch = Stopwatch::start();
     let vectors = vertex_vectors(context, store)?;
@@ -123,7 +124,7 @@ fn build_by_inserts(context: &Context, store: &Store, place: &Path, options: &In
     Ok(BuiltIndex { load_seconds, graph_seconds: built.graph_seconds + graph_seconds, ..built })
 }
 
-/// An index, and queries with the distance of the farthest of their nearest vectors.
+/// An index, and queries. `truth` has, for each query, the distance to the farthest of its true hits.
 struct Bench<'a> {
     context: &'a Context,
     index: &'a Index,
@@ -132,7 +133,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Searches, and prints the cost.
+    /// Searches with a given effort, and prints recall and cost.
     fn measure(&self, effort: SearchEffort) -> Result<()> {
         let &Self { context, index, queries, truth } = self;
         let sink = Collect::default();
@@ -155,7 +156,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Searches for one query after another, with nothing else in flight.
+    /// Searches for one query at a time, and prints the cost.
     fn measure_lone(&self, list: usize) -> Result<()> {
         let &Self { context, index, queries, .. } = self;
         let (mut latencies_ms, mut reads, mut pages_read) = (Vec::new(), 0.0, 0);
@@ -183,7 +184,7 @@ impl Bench<'_> {
     }
 }
 
-/// Returns the processor time of this process in milliseconds, as reported by the system, or 0 if it reports none.
+/// Returns the processor time of this process in milliseconds. Returns 0 if the system does not report it.
 fn processor_ms() -> f64 {
     const TICK_MS: f64 = 10.0;
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
@@ -191,7 +192,7 @@ fn processor_ms() -> f64 {
     TICK_MS * fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>()
 }
 
-/// Returns, for each query, the distance of the farthest of its nearest vectors.
+/// Returns, for each query, the distance to the farthest of its true hits.
 fn truth(context: &Context, store: &Store, queries: &dyn VectorSource) -> Result<Vec<f32>> {
     let sink = Collect::default();
     let options = SearchOptions::new(QueryTarget::Nearest(K as u64), SearchEffort::Exact, 1);

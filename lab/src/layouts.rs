@@ -1,11 +1,11 @@
 //! Compares page orders of an index, and the time to compute them.
 //!
-//! `layouts INDEX` prints OR(G) and the seconds to compute each order of pages. For orders that improve another one in
-//! rounds, it does so by the largest number of rounds (Starling's beta, Tables 5 to 12).
+//! `layouts INDEX` prints OR(G) and the seconds to compute each page order. Some orders improve another one in
+//! rounds. For these, it prints the values for each maximum number of rounds (Starling's beta, Tables 5 to 12).
 //!
-//! `layouts INDEX FOLDER [QUERIES]` writes the index into FOLDER in each such order, and prints OR(G), the bandwidth
-//! (NDSearch, section VI-A) and the time. With queries, it also prints the reads per query at some recalls of the 10
-//! nearest of the first 1,000 queries; a search with a long list finds the truth.
+//! `layouts INDEX FOLDER [QUERIES]` writes the index into FOLDER in each page order. It prints OR(G), the bandwidth
+//! (NDSearch, section VI-A) and the time. If QUERIES are given, it also prints the reads per query at some recalls of
+//! the 10 nearest, for the first 1,000 queries. The true hits are found by a search with a long list.
 
 use std::path::Path;
 
@@ -86,7 +86,8 @@ fn search(
     Ok((sink.hits(), statistics))
 }
 
-/// Returns the reads per query at each recall, interpolated between the lists whose recalls are next to it.
+/// Returns the reads per query at each recall. Interpolates between the two list lengths with the next lower and the
+/// next higher recall.
 fn reads(context: &Context, index: &Index, queries: &dyn VectorSource, truth: &Hits) -> Result<String> {
     let mut measured: Vec<(f64, f64)> = Vec::new();
     for list in LISTS {

@@ -1,7 +1,7 @@
-//! The laboratory: experiments that compare adjoin with methods of papers, and compute the tables of the documents.
+//! The laboratory. Its experiments compare adjoin with methods of papers, and compute the tables of the documents.
 //!
 //! `adjoin-lab EXPERIMENT ARGUMENTS` runs one experiment and prints its measurements. Each module documents its
-//! arguments. The engine executes plans; the laboratory computes the plans that only a table needs.
+//! arguments. The engine executes plans. The laboratory computes plans that only a table needs.
 
 #![allow(clippy::unwrap_used, reason = "a poisoned lock or a set that cannot be read has no figures")]
 
@@ -34,10 +34,10 @@ use adjoin::{Error, Result};
 #[cfg(test)]
 use adjoin::{Random, kernels};
 
-/// An experiment, given its arguments.
+/// Function that runs an experiment with its arguments.
 type Experiment = fn(&[String]) -> Result<()>;
 
-/// All experiments by name.
+/// Names of all experiments, with the functions that run them.
 const EXPERIMENTS: [(&str, Experiment); 14] = [
     ("build", joins::build),
     ("codes", codes::run),

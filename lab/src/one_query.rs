@@ -1,4 +1,4 @@
-//! A single query as a source of queries.
+//! A source that consists of a single query.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ pub(crate) struct OneQuery {
 }
 
 impl OneQuery {
-    /// Creates a query from a vector in the stored form of the source `like`.
+    /// Creates a source with one vector, given in the stored form of the source `like`.
     pub(crate) fn new(like: &SourceInfo, stored: Vec<u8>) -> Self {
         Self { info: SourceInfo { rows: 1, ids: IdKind::None, ..like.clone() }, stored }
     }

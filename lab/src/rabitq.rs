@@ -1,11 +1,12 @@
-//! Scalar quantization of a rotated vector, with an unbiased estimate of its distances: RaBitQ (Gao, Long, SIGMOD 2024)
-//! with several bits per dimension (Gao et al., "Practical and asymptotically optimal quantization of high-dimensional
-//! vectors", SIGMOD 2025). If a code has fewer bits than the vector has dimensions, it encodes the leading principal
-//! axes (the idea of SAQ, Li et al., 2025).
+//! Scalar quantization of rotated vectors, with an unbiased estimate of distances. This is RaBitQ (Gao, Long, SIGMOD
+//! 2024) with several bits per dimension (Gao et al., "Practical and asymptotically optimal quantization of
+//! high-dimensional vectors", SIGMOD 2025). If a code has too few bits for all dimensions, it encodes only the
+//! leading principal axes (the idea of SAQ, Li et al., 2025).
 //!
-//! A residual `r = x - c`, c the mean, is rounded to a point g of the grid of half-integers, which represents `f g`
-//! with `f = |r'|^2 / <g, r'>`, r' being r along the axes. So `|q - x|^2 = |q - c|^2 + |r|^2 - 2 <q - c, r>` is
-//! estimated with `<q - c, r> = f <q', g>`, which has no error in the direction of r'.
+//! Let `c` be the mean, `r = x - c` the residual of a vector `x`, and `r'` and `q'` the coordinates of `r` and `q -
+//! c` along the axes. `r'` is rounded to a point `g` of a grid of half-integers. The code represents `f g` with `f =
+//! |r'|^2 / <g, r'>`. The squared distance to a query is `|q - x|^2 = |q - c|^2 + |r|^2 - 2 <q - c, r>`. It is
+//! estimated with `<q - c, r> = f <q', g>`, which has no error in the direction of `r'`.
 
 use std::fmt;
 
@@ -15,25 +16,26 @@ use adjoin::{
     lab::{Axes, Principal, workers::map_items},
 };
 
-/// Bytes of a code in addition to its grid point: `|r|^2` and f, 16 bits each.
+/// Number of bytes of a code in addition to its grid point, for `|r|^2` and `f` with 16 bits each.
 const FACTOR_BYTES: usize = 4;
-/// Bits per dimension, and the fraction of the variance of a normal variable that remains as error (Max, "Quantizing
-/// for minimum distortion", 1960, table I).
+/// Possible numbers of bits per dimension. For each, the fraction of the variance of a normal variable that remains
+/// as error (Max, "Quantizing for minimum distortion", 1960, table I).
 const BITS: [(usize, f64); 3] = [(1, 0.3634), (2, 0.1175), (4, 0.0095)];
-/// Number of grid steps tried for a vector, downward from the one that clips nothing.
+/// Number of grid steps that are tried for a vector. The first and largest one clips no coordinate.
 const STEPS_TRIED: usize = 16;
 
-/// Vectors that a thread encodes together.
+/// Number of vectors that a thread encodes at a time.
 const BLOCK_ROWS: usize = 1_024;
 
-/// Contribution of a query to its distance estimates, for each byte of a code and each value of the byte.
+/// Table of a query. For each byte of a code, it has the contribution of each value of that byte to the distance
+/// estimate.
 #[derive(Debug, Default)]
 pub(crate) struct RabitTable {
     entries: Vec<[f32; TABLE_ENTRIES]>,
     base: f32,
 }
 
-/// Axes, and the number of bits of a vector along each.
+/// Mean and axes of vectors, and the number of bits along each axis.
 pub(crate) struct RabitQuantizer {
     mean: Panel<f32>,
     axes: Axes,
@@ -41,10 +43,10 @@ pub(crate) struct RabitQuantizer {
 }
 
 impl RabitQuantizer {
-    /// Trains axes on the rows of a sample, which has at least one row.
+    /// Trains axes on a sample of at least one row.
     ///
     /// # Errors
-    /// If the factors leave no byte, memory is short, or the work is cancelled.
+    /// If the code has no bytes besides the factors, memory does not suffice, or the work is canceled.
     pub(crate) fn train(context: &Context, sample: &Panel<f32>, code_bytes: usize, seed: u64) -> Result<Self> {
         if code_bytes <= FACTOR_BYTES {
             return Err(Error::option(format!(
@@ -66,22 +68,22 @@ impl RabitQuantizer {
         Ok(Self { mean, axes, bits: best })
     }
 
-    /// Returns the bytes of a grid point.
+    /// Returns the size of a grid point in bytes.
     fn point_bytes(&self) -> usize {
         (self.axes.0.rows() * self.bits).div_ceil(8)
     }
 
-    /// Returns the bytes of a code.
+    /// Returns the size of a code in bytes.
     pub(crate) fn code_bytes(&self) -> usize {
         self.point_bytes() + FACTOR_BYTES
     }
 
-    /// Returns the difference between the stored number of a grid coordinate and the coordinate.
+    /// Returns the stored number of the grid coordinate 0. A coordinate is its stored number minus this.
     fn middle(&self) -> f32 {
         ((1 << self.bits) - 1) as f32 / 2.0
     }
 
-    /// Returns the residuals of vectors.
+    /// Returns the residuals of vectors: their differences to the mean.
     fn residuals(&self, vectors: &Panel<f32>) -> Panel<f32> {
         let mut residuals = Panel::zeroed(vectors.rows(), vectors.dimensions());
         for row in 0..vectors.rows() {
@@ -91,10 +93,10 @@ impl RabitQuantizer {
         residuals
     }
 
-    /// Returns the codes of the rows of a panel, one after another. They do not depend on threads or kernel.
+    /// Returns the codes of the rows of a panel, one after another. They depend neither on threads nor on the kernel.
     ///
     /// # Errors
-    /// If the work is cancelled.
+    /// If the work is canceled.
     pub(crate) fn encode(&self, context: &Context, vectors: &Panel<f32>) -> Result<Vec<u8>> {
         let (rows, dimensions) = (vectors.rows(), vectors.dimensions());
         let encode = |block: &mut Panel<f32>, number: usize| {
@@ -129,7 +131,8 @@ impl RabitQuantizer {
         codes
     }
 
-    /// Tries a few steps, and finds the grid point whose direction is nearest to `along`. Returns f.
+    /// Tries several grid steps, and finds the grid point whose direction is nearest to that of `along`. Returns the
+    /// factor `f`.
     fn grid_point(&self, along: &[f32], point: &mut [u8]) -> f32 {
         let largest = along.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
         let (middle, top) = (self.middle(), ((1 << self.bits) - 1) as f32);
@@ -137,7 +140,7 @@ impl RabitQuantizer {
         let number = |x: f32, per_step: f32| (x * per_step + middle + 0.5).clamp(0.0, top) as u8;
         let mut best = (-1.0, 0.0, 0.0);
         for step in 0..tried {
-            // The last step clips coordinates beyond about a quarter of the largest one.
+            // With the last step, coordinates are clipped if they exceed about a quarter of the largest one.
             let per_step = (middle + 0.5) / largest * (1.0 + 3.0 * step as f32 / STEPS_TRIED as f32);
             let (mut dot, mut squared, mut length) = (0.0_f32, 0.0_f32, 0.0_f32);
             for &x in along {
@@ -154,7 +157,8 @@ impl RabitQuantizer {
         if factor.is_finite() { factor } else { 0.0 }
     }
 
-    /// Fills the table of a query: for each byte of a grid point, its contribution to the product of point and query.
+    /// Fills the table of a query. An entry is the contribution of a byte of a grid point to the product of point and
+    /// query.
     pub(crate) fn fill_table(&self, kernel: Kernel, query: &[f32], table: &mut RabitTable) {
         let dimensions = self.mean.dimensions();
         let mut panel = Panel::zeroed(1, dimensions);
@@ -175,7 +179,7 @@ impl RabitQuantizer {
         }
     }
 
-    /// Estimates the squared distances of a table's query to the vectors of some rows, by their codes.
+    /// Estimates the squared distances of the table's query to the vectors of some rows, from their codes.
     pub(crate) fn distances(&self, kernel: Kernel, table: &RabitTable, codes: &[u8], rows: &[u32], out: &mut [f32]) {
         let codes = CodeRows { bytes: codes, stride: self.code_bytes() };
         kernel.sum_lookups(&table.entries, codes, rows, out);
@@ -187,14 +191,14 @@ impl RabitQuantizer {
     }
 }
 
-/// Describes the codes.
 impl fmt::Display for RabitQuantizer {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "rabitq, {} x {}", self.bits, self.axes.0.rows())
     }
 }
 
-/// Returns the first `count` axes, rotated at random among themselves, so that vectors vary about equally along each.
+/// Returns the first `count` principal axes after a random rotation among themselves. Thus vectors vary about equally
+/// along each of them.
 fn mixed(principal: &Principal, count: usize, random: &mut Random) -> Axes {
     let dimensions = principal.mean.len();
     let mix = |weights: &Vec<f64>| {
@@ -207,7 +211,8 @@ fn mixed(principal: &Principal, count: usize, random: &mut Random) -> Axes {
     Axes::of(random_axes(count, random).iter().map(mix), dimensions)
 }
 
-/// Returns random axes of a space: normal numbers, orthogonalized one after another, twice each because of rounding.
+/// Returns random orthogonal axes of a space. Each has normally distributed numbers and is orthogonalized to the
+/// previous ones, twice because of rounding.
 fn random_axes(side: usize, random: &mut Random) -> Vec<Vec<f64>> {
     let dot = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>();
     let mut axes: Vec<Vec<f64>> = Vec::with_capacity(side);
@@ -226,9 +231,9 @@ fn random_axes(side: usize, random: &mut Random) -> Vec<Vec<f64>> {
     axes
 }
 
-/// Returns the upper bits of a nonnegative float, without the sign: 8 of the exponent, 8 of the mantissa.
+/// Returns the upper 16 bits of a nonnegative float without its sign: 8 bits of exponent and 8 bits of mantissa.
 fn half_of(x: f32) -> u16 {
-    let size = if x > 0.0 { x.min(f32::MAX / 2.0) } else { 0.0 }; // 0 also if `x` is not a number
+    let size = if x > 0.0 { x.min(f32::MAX / 2.0) } else { 0.0 }; // also 0 if `x` is NaN
     ((size.to_bits() + (1 << 14)) >> 15) as u16
 }
 
@@ -245,8 +250,8 @@ mod tests {
         x.iter().zip(y).map(|(x, y)| x * y).sum()
     }
 
-    /// For any number of bits, an estimate follows the formula, and the grid point has about the direction of the
-    /// vector.
+    /// Checks, for each number of bits, that estimates follow the formula and that the grid point has about the
+    /// direction of the vector.
     #[test]
     fn rabitq_estimates_by_the_formula() {
         let context = Context::default();

@@ -1,19 +1,19 @@
-//! Measures the effect of updates on a graph in memory: FreshDiskANN's experiment of sections 3.3 and 4.3.
+//! Measures how updates affect a graph in memory. This is FreshDiskANN's experiment of sections 3.3 and 4.3.
 //!
-//! `updates FILE [NAME=VALUE ...]` takes the last 1,000 vectors of a u8bin file as queries and builds a graph over the
-//! others. Each cycle then draws a fraction of the vectors, deletes them and inserts them again. Each printed line is a
-//! record in JSON: the first for the graph as built, then one per cycle. Names and their defaults:
+//! `updates FILE [NAME=VALUE ...]` uses the last 1,000 vectors of a `.u8bin` file as queries, and builds a graph over
+//! the others. Each cycle samples a fraction of the vectors, deletes them, and inserts them again. Prints one JSON
+//! record for the graph after the build, and then one per cycle. Names and their defaults:
 //!
 //! - `cycles=50`, `share=0.05`
-//! - `rule=neighbors`, how deleted out-neighbors are replaced: or `drop`, `nearest`, `replace`
-//! - `alpha=1.2`, of the build and of all updates
-//! - `passes=1` of the build: each further one inserts all vectors again
-//! - `rows=0`, the number of vectors to use, 0 for all; `threads=2`
+//! - `rule=neighbors`: how deleted out-neighbors are replaced; other values are `drop`, `nearest` and `replace`
+//! - `alpha=1.2`, for the build and all updates
+//! - `passes=1` of the build; each further pass inserts all vectors again
+//! - `rows=0`: number of vectors to use, 0 for all; `threads=2`
 //!
-//! All recalls are measured with one length of the candidate list: the shortest one whose 5-recall@5 is 0.95 before the
-//! first cycle. A record has the number of vertices whose out-neighbors a step changed (`lists`), the number of
-//! out-neighbors that these gained (`edges`), and the number of candidates from which Algorithm 4 chooses, per changed
-//! vertex (`candidates`).
+//! All recalls are measured with the same length of the candidate list. It is the shortest one with a 5-recall@5 of
+//! 0.95 before the first cycle. A record has the number of vertices whose out-neighbors a step changed (`lists`), the
+//! number of out-neighbors that these vertices gained (`edges`), and the number of candidates from which Algorithm 4
+//! chooses, per changed vertex (`candidates`).
 
 use crate::deletes::{DeleteRule, delete};
 use crate::held_out::{QUERIES, read, truth};
@@ -28,10 +28,10 @@ use adjoin::{
 use serde_json::{Value, json};
 
 const K: usize = 10;
-/// Target recall before the first cycle, and its number of nearest vectors.
+/// Target recall before the first cycle, and the number of nearest vectors for which it is measured.
 const RECALL: f64 = 0.95;
 const FEW: usize = 5;
-/// List lengths by which the built graph is judged.
+/// List lengths with which the graph is measured after the build.
 const LISTS: [usize; 7] = [10, 15, 20, 30, 40, 75, 100];
 
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
@@ -51,14 +51,14 @@ struct Study {
     truth: Vec<[u32; K]>,
 }
 
-/// Quality and cost of searches with a list length.
+/// Recall and cost of searches with one list length.
 struct Found {
     recall_of_few: f64,
     recall: f64,
     distances: f64,
 }
 
-/// Out-neighbors of all vertices; `None` for vertices that were not in the graph.
+/// Out-neighbors of each vertex; `None` for a vertex that was not in the graph.
 struct Snapshot(Vec<Option<Vec<u32>>>);
 
 impl Study {
@@ -113,7 +113,7 @@ impl Study {
         graph.verify()
     }
 
-    /// Deletes and inserts vectors. Returns the cost and the changes.
+    /// Deletes vectors and inserts them again. Returns the cost and the changes.
     fn cycle(&self, graph: &mut Graph, cycle: usize) -> Result<Value> {
         let rows = self.base.rows() as u64;
         let mut random = Random::new(cycle as u64, "a cycle");
@@ -140,7 +140,7 @@ impl Study {
         }))
     }
 
-    /// Returns the recall and the distances of searches with a list length.
+    /// Returns the recall and the number of distances of searches with a list length.
     fn search(&self, graph: &Graph, list: usize) -> Found {
         let mut search = GreedySearch::new(graph);
         let (mut found, mut found_few, mut distances) = (0, 0, 0);
@@ -157,7 +157,7 @@ impl Study {
         Found { recall_of_few: share(found_few, FEW), recall: share(found, K), distances }
     }
 
-    /// Prints the record of a cycle: the state of the graph, and `rest`.
+    /// Prints the record of a cycle. It has the state of the graph, and the fields of `rest`.
     fn print(&self, graph: &Graph, cycle: usize, list: usize, rest: Value) {
         let found = self.search(graph, list);
         let edges: usize = (0..self.base.rows() as u32).map(|vertex| graph.neighbors(vertex).len()).sum();
@@ -178,8 +178,8 @@ impl Snapshot {
         Self(vertices.map(|vertex| graph.is_live(vertex).then(|| graph.neighbors(vertex).to_vec())).collect())
     }
 
-    /// Returns the number of vertices, in the graph both before and now, whose out-neighbors changed, and the number of
-    /// new out-neighbors.
+    /// Compares vertices that are in the graph before and now. Returns the number of vertices with changed
+    /// out-neighbors, and the number of new out-neighbors.
     fn changes_from(&self, before: &Self) -> (usize, usize) {
         let both = before.0.iter().zip(&self.0).filter_map(|(before, now)| before.as_ref().zip(now.as_ref()));
         both.filter(|(before, now)| before != now).fold((0, 0), |(lists, edges), (before, now)| {
@@ -188,7 +188,7 @@ impl Snapshot {
     }
 }
 
-/// Returns the mean number of candidates of Algorithm 4, per vertex with an out-neighbor to be deleted.
+/// Returns the mean number of candidates of Algorithm 4, for vertices with an out-neighbor that is deleted.
 fn candidates(graph: &Graph, deleted: &[u32]) -> f64 {
     let mut is_live: Vec<bool> = (0..graph.vertices() as u32).map(|vertex| graph.is_live(vertex)).collect();
     deleted.iter().for_each(|&vertex| is_live[vertex as usize] = false);

@@ -1,9 +1,9 @@
 //! Measures the build time and the recall of a graph in memory.
 //!
-//! `vamana FILE [THREADS [DEGREE [LIST [ALPHA]]]]` takes the last 1,000 vectors of a u8bin file as queries and builds a
-//! graph over the others. For lists of several lengths, it prints the recall of the 10 nearest, distances and hops per
-//! query, and queries per second on one thread. All but times and rates depend on the graph alone: equal numbers mean
-//! equal graphs.
+//! `vamana FILE [THREADS [DEGREE [LIST [ALPHA]]]]` uses the last 1,000 vectors of a `.u8bin` file as queries, and
+//! builds a graph over the others. For several list lengths, it prints the recall of the 10 nearest, distances and
+//! hops per query, and queries per second on one thread. Except for times and rates, the numbers depend only on the
+//! graph: equal numbers mean equal graphs.
 
 use crate::held_out::{QUERIES, read, truth};
 use adjoin::{

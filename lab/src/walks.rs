@@ -1,9 +1,9 @@
-//! Strategies of walks over a graph index, to compare the default one with, and searches by them.
+//! Strategies of walks over a graph index, to compare the default one with, and searches that use them.
 //!
-//! `search INDEX QUERIES HITS [NAME=VALUE...]` searches an index, and writes the hits to a file. Names:
-//! - `strategy`: numbers of the walks, separated by commas, such as `entry=vertex,beam=4,walks=1,ahead=1,expanded=0.5`;
-//!   `order=asked` and `pages=own` switch off an idea
-//! - `k` (10) and `list`; `memory`; `threads`; `stats`, a JSON file of the statistics
+//! `search INDEX QUERIES HITS [NAME=VALUE...]` searches an index, and writes the hits to the file HITS. Names:
+//! - `strategy`: settings of the walks, separated by commas, such as
+//!   `entry=vertex,beam=4,walks=1,ahead=1,expanded=0.5`; `order=asked` and `pages=own` each disable one idea
+//! - `k` (default 10) and `list`; `memory`; `threads`; `stats`: JSON file for the statistics
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use adjoin::{
     lab::{Entry, WalkStrategy, index, query::QuerySources, source},
 };
 
-/// Largest value of each number.
+/// Maximum of each number.
 const MOST: usize = 256;
 
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
@@ -39,7 +39,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     })
 }
 
-/// Reads a strategy from its text.
+/// Parses a strategy.
 pub(crate) fn parse(text: &str) -> Result<WalkStrategy> {
     let mut strategy = WalkStrategy::default();
     let mut named = Vec::new();

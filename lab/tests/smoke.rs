@@ -1,4 +1,4 @@
-//! Runs each experiment once on a tiny set, and checks that it ends and prints possible figures.
+//! Runs each experiment once on a tiny set. Checks that it ends and prints plausible figures.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot run fails")]
 
@@ -54,7 +54,7 @@ impl Place {
         (done.status.success(), out, err)
     }
 
-    /// Returns the output of an experiment.
+    /// Runs an experiment, which must succeed. Returns its output.
     #[track_caller]
     fn done(&self, line: &str) -> String {
         let (succeeded, out, err) = self.run(line);
@@ -62,7 +62,7 @@ impl Place {
         out
     }
 
-    /// Returns the records that an experiment prints.
+    /// Runs an experiment, which must succeed. Returns the records that it prints.
     #[track_caller]
     fn records(&self, line: &str) -> Vec<Value> {
         self.done(line).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -108,7 +108,7 @@ fn indexes_are_searched_and_relaid() {
         serde_json::from_str::<Value>(&stats).unwrap()["search"]["reads_per_query"].as_f64().unwrap()
     };
     assert!(reads("beam=8") > reads(""), "a beam reads pages that it does not need");
-    // OR(G) by the rounds of each order, and of an index in each order.
+    // OR(G) for each number of rounds of each order, and OR(G) of an index in each order.
     let of_lines = |text: &str, columns: [usize; 2]| -> Vec<(String, String)> {
         let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         text.lines().skip(1).map(words).map(|words| (words[columns[0]].clone(), words[columns[1]].clone())).collect()
@@ -152,7 +152,7 @@ fn joins_by_every_order_and_cache_find_the_same_pairs() {
             assert_eq!(other["strategy"]["order"], order);
             let cache = if caching == "belady" { caching } else { "listed" };
             assert_eq!(other["strategy"]["cache"], cache);
-            // The bytes read equal the plan's prediction.
+            // The bytes that are read equal the prediction of the plan, or exceed it.
             let [read, predicted] = [&other["io"]["bytes_requested"], &other["predicted"]["bytes_read"]];
             assert!(read.as_u64() >= predicted.as_u64() && predicted.as_u64() > Some(0), "{order} {caching}: {other}");
         }

@@ -1,6 +1,8 @@
-//! Measures random reads per second by method, depth and size: `cargo run --release --example read_rates [FOLDER]`.
+//! Measures random reads per second for each device, read size and queue depth: `cargo run --release --example
+//! read_rates [FOLDER]`.
 //!
-//! Writes 1 GiB into the folder, by default the one for temporary files, and removes it.
+//! Writes a file of 1 GiB into the folder and removes it at the end. The default is the system's folder for temporary
+//! files.
 
 use std::error::Error;
 use std::path::PathBuf;

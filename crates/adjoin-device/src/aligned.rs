@@ -2,10 +2,11 @@
 
 use std::ops::{Deref, DerefMut};
 
-/// Alignment of offsets, lengths and addresses of direct reads. Every common device accepts multiples of it.
+/// Alignment that the engine uses for the offsets, lengths and addresses of direct reads, in bytes. Every common
+/// device accepts it.
 pub const BLOCK_BYTES: usize = 4096;
 
-/// One block. A vector of blocks is aligned without an allocator of our own.
+/// One block. `Vec<Block>` has aligned memory, so no allocator of our own is needed.
 #[derive(Clone, Copy)]
 #[repr(C, align(4096))]
 struct Block([u8; BLOCK_BYTES]);
@@ -23,16 +24,16 @@ impl AlignedBuffer {
         Self { blocks, len }
     }
 
-    /// Returns the bytes of memory held.
+    /// Returns the size of the buffer's memory, in bytes.
     pub fn capacity(&self) -> usize {
         self.blocks.len() * BLOCK_BYTES
     }
 
-    /// Changes the length, and reuses the memory already held if it suffices. The contents become unspecified.
+    /// Changes the length. The memory is reused if it is large enough. The contents become unspecified.
     pub fn resize(&mut self, len: usize) {
         let blocks = len.div_ceil(BLOCK_BYTES);
         if blocks > self.blocks.len() {
-            self.blocks = Vec::new(); // the old contents are not needed: freed before more is allocated
+            self.blocks = Vec::new(); // frees the old memory before more is allocated; its contents are not needed
             self.blocks = vec![Block([0; BLOCK_BYTES]); blocks];
         }
         self.len = len;

@@ -1,12 +1,12 @@
-//! One memory budget for the whole process: every buffer is reserved from it. A run holds one reservation for all its
-//! work, and divides it as a budget of its own.
+//! One memory budget for the whole process, from which every buffer is reserved. A run reserves the memory for all
+//! its work at once, and divides this reservation as a budget of its own.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::creator::Creator;
 
-/// How often a waiting thread checks whether it was cancelled.
+/// Interval at which a waiting thread checks whether it was cancelled.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A cache whose memory other work may take.
@@ -15,7 +15,7 @@ pub trait Reclaimable: Send + Sync {
     fn release(&self);
 }
 
-/// Bytes that may be held at once. Clones share one count.
+/// Bound on the bytes that are reserved at the same time. Clones share one count.
 #[derive(Clone)]
 pub struct MemoryBudget {
     shared: Arc<Shared>,
@@ -57,7 +57,7 @@ pub struct BudgetExceeded {
     pub total: u64,
 }
 
-/// Bytes reserved from a budget; returned when dropped.
+/// Bytes reserved from a budget. Dropping the reservation returns them.
 pub struct Reservation {
     budget: MemoryBudget,
     bytes: u64,
@@ -65,13 +65,13 @@ pub struct Reservation {
 }
 
 impl MemoryBudget {
-    /// Creates a budget of `total` bytes, nothing reserved.
+    /// Creates a budget of `total` bytes, all of them free.
     pub fn new(total: u64) -> Self {
         Self::of(total, None)
     }
 
-    /// Creates a budget that divides a reservation. The reservation is held while the budget, or any reservation within
-    /// it, exists.
+    /// Creates a budget that divides a reservation. The reservation is held as long as the budget or a reservation
+    /// from it exists.
     pub fn within(reservation: Reservation) -> Self {
         Self::of(reservation.bytes, Some(reservation))
     }
@@ -92,7 +92,8 @@ impl MemoryBudget {
         self.lock().total
     }
 
-    /// Shrinks the budget to `bytes`, or to the bytes reserved if that is more. The rest returns to the parent budget.
+    /// Shrinks the budget to `bytes`, or to the bytes that are reserved now if they are more. If the budget divides a
+    /// reservation, the rest returns to the budget of that reservation.
     pub fn shrink(&self, bytes: u64) {
         let mut state = self.lock();
         state.total = state.total.min(bytes.max(state.held));
@@ -100,12 +101,12 @@ impl MemoryBudget {
         state.within.iter_mut().for_each(|within| within.shrink(total));
     }
 
-    /// Returns the bytes not reserved at this moment.
+    /// Returns the bytes that are free at this moment.
     pub fn free(&self) -> u64 {
         self.lock().free()
     }
 
-    /// Returns the bytes reserved at this moment.
+    /// Returns the bytes that are reserved at this moment.
     pub fn reserved(&self) -> u64 {
         self.lock().held
     }
@@ -158,7 +159,7 @@ impl MemoryBudget {
         Ok(self.take(&mut state, bytes, by_run))
     }
 
-    /// Reserves `bytes`, and waits until enough is free.
+    /// Reserves `bytes`. Waits until enough bytes are free.
     ///
     /// # Errors
     /// [`BudgetExceeded`] if the whole budget is smaller than `bytes`.
@@ -180,9 +181,11 @@ impl MemoryBudget {
         Ok(self.take(&mut state, bytes, false))
     }
 
-    /// Reserves all free bytes for a run once at least `least` are free. Releases caches if fewer are free. Waits for
-    /// other runs only, not for other reservations, and stops when `cancelled` returns true. Calls `waiting` once if it
-    /// has to wait. Returns `None` if it was cancelled.
+    /// Waits until at least `least` bytes are free, and reserves all free bytes for a run. Returns `None` if
+    /// `cancelled` returned true before that. Releases caches if fewer bytes are free, and calls `waiting` once if it
+    /// has to wait.
+    ///
+    /// The wait is only for other runs: other reservations may never end.
     ///
     /// # Errors
     /// [`BudgetExceeded`] if `least` would not be free even after all runs have ended.
@@ -229,22 +232,22 @@ impl MemoryBudget {
 }
 
 impl Reservation {
-    /// Returns the bytes held.
+    /// Returns the size of the reservation, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Returns everything above `bytes` to the budget.
+    /// Shrinks the reservation to `bytes` if it is larger. The rest returns to the budget.
     pub fn shrink(&mut self, bytes: u64) {
         let back = self.bytes.saturating_sub(bytes);
         self.give_back(back);
         self.bytes -= back;
     }
 
-    /// Merges another reservation of the same kind and budget into this one.
+    /// Merges another reservation into this one.
     ///
     /// # Panics
-    /// If the other is of another budget, or only one of the two is for a run.
+    /// If the reservations belong to different budgets, or only one of them is for a run.
     pub fn join(&mut self, mut other: Self) {
         assert!(Arc::ptr_eq(&self.budget.shared, &other.budget.shared), "both reservations are of one budget");
         assert_eq!(self.by_run, other.by_run, "both reservations are of runs, or neither is");
@@ -252,7 +255,7 @@ impl Reservation {
     }
 
     fn give_back(&self, bytes: u64) {
-        // In a forked child, the thread that held this lock may not exist, and waiting for it would never end.
+        // In a forked child, the thread that holds this lock may not exist, and waiting for the lock would never end.
         if !self.budget.shared.creator.is_this_process() {
             return;
         }

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use crate::device::ReadFile;
 use crate::error::DeviceError;
 
-/// Bytes in memory that are read like a file; messages use its name.
+/// Bytes in memory that are read like a file. Error messages contain the name.
 pub struct BytesFile {
     name: PathBuf,
     bytes: Vec<u8>,
 }
 
 impl BytesFile {
-    /// Creates a file of these bytes.
+    /// Creates a file that contains `bytes`.
     pub fn new(name: &Path, bytes: Vec<u8>) -> Self {
         Self { name: name.to_owned(), bytes }
     }

@@ -2,22 +2,22 @@
 
 use std::io;
 
-/// The process that created an object.
+/// Process that created an object.
 ///
-/// A child of `fork` has a copy of the memory of its parent, but none of its other threads, and it shares open files,
-/// file locks and io_uring rings with the parent. In the child, a mutex may stay locked forever, a thread can never be
-/// joined, and a write goes into the parent's file. Objects that hold such things therefore remember their creator, and
-/// do nothing in any other process.
+/// A child of `fork` has a copy of its parent's memory, but of the parent's threads only the one that forked. It
+/// shares open files, file locks and io_uring rings with the parent. In the child, a mutex may stay locked forever, a
+/// thread can never be joined, and a write changes the parent's file. Objects with such parts therefore remember
+/// their creator, and do nothing in any other process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Creator(u32);
 
 impl Creator {
-    /// Returns the process that is running.
+    /// Returns the running process.
     pub fn this_process() -> Self {
         Self(std::process::id())
     }
 
-    /// Returns whether the creator is the running process, not a parent of it.
+    /// Returns whether the running process is the creator. It is not in a forked child.
     pub fn is_this_process(self) -> bool {
         self.0 == std::process::id()
     }
@@ -27,7 +27,7 @@ impl Creator {
         self.0
     }
 
-    /// Fails in any process other than the creator.
+    /// Checks that the running process is the creator.
     ///
     /// # Errors
     /// In a forked child.

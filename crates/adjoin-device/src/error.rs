@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// An operation on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[allow(missing_docs)] // the names say it
+#[allow(missing_docs)] // the names are clear
 pub enum Operation {
     Open,
     Read,
@@ -46,13 +46,13 @@ const NAMES: [(Operation, &str); 16] = [
 ];
 
 impl Operation {
-    /// Returns the operation's name in traces, one word.
+    /// Returns the name of the operation in traces, which is one word.
     pub fn word(self) -> &'static str {
         let named = NAMES.iter().find(|(operation, _)| *operation == self);
         named.expect("the table has every operation").1
     }
 
-    /// Returns the operation with this name.
+    /// Returns the operation with the name `word` in traces, if there is one.
     pub(crate) fn of_word(word: &str) -> Option<Self> {
         NAMES.iter().find(|(_, name)| *name == word).map(|(operation, _)| *operation)
     }
@@ -81,15 +81,15 @@ impl std::fmt::Display for Operation {
     }
 }
 
-/// Error of an operation: which operation, on which file, and why.
+/// Error of an operation, with its file and the system's error.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {operation} {}{}: {source}", path.display(), at(*offset))]
 pub struct DeviceError {
-    /// The operation.
+    /// The operation that failed.
     pub operation: Operation,
-    /// Its file or folder.
+    /// The file or folder of the operation.
     pub path: PathBuf,
-    /// Byte offset, for reads.
+    /// Byte offset of a read; `None` for other operations.
     pub offset: Option<u64>,
     /// The system's error.
     #[source]

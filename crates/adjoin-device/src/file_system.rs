@@ -18,10 +18,10 @@ use crate::threads::ThreadQueue;
 use crate::uring::UringQueue;
 use crate::write_file::AppendFile;
 
-/// Most reads in flight per queue.
+/// Maximum number of reads in flight per queue.
 const DEPTH_MAX: usize = 4096;
 
-/// The machine's files. The constructor determines how queues read; everything else is the same.
+/// The machine's files. The constructor chooses how queues read. This does not affect other operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileSystem {
     engine: Engine,
@@ -35,15 +35,12 @@ enum Engine {
 }
 
 impl FileSystem {
-    /// Creates a device with queues of a few threads with one blocking read each.
+    /// Creates a device with queues that use a few threads. Each thread performs one blocking read at a time.
     pub fn pread() -> Self {
         Self { engine: Engine::Pread }
     }
 
     /// Creates a device with io_uring rings as queues.
-    ///
-    /// # Errors
-    /// If the kernel has no io_uring or refuses it, as in many containers.
     #[cfg(target_os = "linux")]
     pub fn io_uring() -> io::Result<Self> {
         UringQueue::probe()?;
@@ -59,7 +56,8 @@ impl FileSystem {
         Err(io::Error::from(io::ErrorKind::Unsupported))
     }
 
-    /// Returns the faster device that the system allows, and a line for the log if that is not io_uring.
+    /// Returns the device with io_uring if the system allows it. Otherwise returns the device with threads, and a
+    /// line for the log.
     pub fn detect() -> (Self, Option<String>) {
         match Self::io_uring() {
             Ok(files) => (files, None),
@@ -154,8 +152,8 @@ impl Device for FileSystem {
 
     fn read_queue(&self, depth: usize) -> Result<Box<dyn ReadQueue>, DeviceError> {
         let depth = depth.clamp(1, DEPTH_MAX);
-        // The system may refuse a ring now although it granted one before, for example for lack of lockable memory.
-        // Threads do the same work.
+        // The system may refuse a ring now although it granted one before, for example because too little memory may
+        // be locked. Threads can do the work of the ring.
         #[cfg(target_os = "linux")]
         if self.engine == Engine::Uring
             && let Ok(queue) = UringQueue::new(depth)

@@ -1,13 +1,13 @@
-//! File access: files are opened, read, written, renamed and removed through one trait.
+//! File access. All files are opened, read, written, renamed and removed through one trait.
 //!
-//! The engine names a file, an offset and a length; a [`Device`] determines how they are accessed.
+//! The engine names a file, an offset and a length. A [`Device`] determines how the file is accessed.
 //!
-//! - [`FileSystem`] is the machine's. It bypasses the page cache (DiskJoin, section 6.1: `O_DIRECT`) and keeps many
-//!   reads in flight with io_uring, or with a few threads if io_uring is refused.
-//! - [`SimulatedDevice`] keeps files in memory and fails, tears writes and loses power on demand.
-//! - [`Recorder`] records the operations on another device; a [`Trace`] parses such a record.
+//! - [`FileSystem`] is the machine's file system. It bypasses the page cache (DiskJoin, section 6.1: `O_DIRECT`) and
+//!   keeps many reads in flight with io_uring. If io_uring is refused, it uses a few threads.
+//! - [`SimulatedDevice`] keeps files in memory. On demand, operations fail, writes are torn, or the power is lost.
+//! - [`Recorder`] records the operations on another device. [`Trace`] parses such a record.
 //!
-//! Every buffer of the engine is an [`AlignedBuffer`] or the like, reserved from a [`MemoryBudget`].
+//! Every buffer of the engine is reserved from a [`MemoryBudget`]. Buffers for direct reads are [`AlignedBuffer`]s.
 //!
 //! ```
 //! use std::path::Path;
@@ -30,7 +30,7 @@
 //! # Ok::<(), adjoin_device::DeviceError>(())
 //! ```
 
-#![deny(unsafe_code)] // but in the two modules that say why
+#![deny(unsafe_code)] // except in the modules below, each for the reason given there
 
 #[cfg(windows)]
 compile_error!("adjoin does not run on Windows itself: use WSL2, where it is a Linux program");
@@ -45,14 +45,14 @@ mod error;
 mod file_system;
 mod location;
 mod lock_file;
-#[allow(unsafe_code)] // is an allocator
+#[allow(unsafe_code)] // implements a global allocator
 mod mapped_blocks;
 #[allow(unsafe_code)] // asks the system for the size of its memory
 mod memory_limit;
 mod page_cache;
 mod priority;
 mod read_file;
-#[allow(unsafe_code)] // tells the allocator
+#[allow(unsafe_code)] // calls functions of the system about memory
 mod resident;
 mod simulated;
 mod threads;

@@ -8,8 +8,8 @@ const SCHEMES: [&str; 5] = ["s3", "gs", "az", "http", "https"];
 /// Scheme of URLs of files on this machine.
 const FILE_SCHEME: &str = "file://";
 
-/// Place of a file or folder. Names are passed as [`Path`]s everywhere, since joining, displaying and comparing them is
-/// equal for both; this is the place that a name means.
+/// Place of a file or folder: on this machine or in an object store. Names are passed as [`Path`]s everywhere,
+/// because both kinds are joined, displayed and compared in the same way. This type interprets such a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Location<'a> {
     /// A path of the file system.
@@ -23,22 +23,22 @@ pub enum Location<'a> {
 pub struct RemoteName<'a> {
     /// URL without slashes at its end.
     pub url: &'a str,
-    /// `s3`, `gs`, `az`, `http` or `https`.
+    /// Scheme: `s3`, `gs`, `az`, `http` or `https`.
     pub scheme: &'a str,
     /// Bucket, container, or host with its port.
     pub bucket: &'a str,
-    /// Key within the bucket, without slashes at its start and end; empty for the whole bucket.
+    /// Key within the bucket, without slashes at its start and end. Empty if the URL names the whole bucket.
     pub key: &'a str,
 }
 
 impl<'a> Location<'a> {
-    /// Returns the place of a name. Names with other schemes are paths.
+    /// Interprets a name. A URL with an unknown scheme is a path.
     pub fn of(name: &'a Path) -> Self {
         let remote = name.to_str().and_then(RemoteName::parse);
         remote.map_or_else(|| Self::Local(local(name)), Self::Remote)
     }
 
-    /// Returns whether a name leads to an object store.
+    /// Returns whether a name refers to an object store or a web server.
     pub fn is_remote(name: &Path) -> bool {
         matches!(Location::of(name), Location::Remote(_))
     }
@@ -60,7 +60,7 @@ impl<'a> RemoteName<'a> {
         self.bucket.contains('@') || (self.is_web() && self.key.contains(['?', '#']))
     }
 
-    /// Returns whether it is a plain web server, which cannot list its files.
+    /// Returns whether the URL is of a plain web server, which cannot list its files.
     pub fn is_web(&self) -> bool {
         matches!(self.scheme, "http" | "https")
     }
@@ -73,13 +73,13 @@ impl<'a> RemoteName<'a> {
     }
 }
 
-/// Returns the path that a `file://` URL names; other names are paths already.
+/// Returns the path that a `file://` URL names. Any other name is a path already and is returned unchanged.
 fn local(name: &Path) -> Cow<'_, Path> {
     let path = name.to_str().and_then(|text| text.strip_prefix(FILE_SCHEME)).filter(|path| path.starts_with('/'));
     path.map_or(Cow::Borrowed(name), |path| Cow::Owned(PathBuf::from(decoded(path))))
 }
 
-/// Replaces `%20` and the like by the bytes that they stand for, unless the result is not UTF-8.
+/// Decodes percent escapes such as `%20`. Returns the text unchanged if the result is not UTF-8.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use crate::creator::Creator;
 use crate::device::{HeldLock, Lock};
 
-/// Longest text accepted as the name of a holder.
+/// Maximum length of a lock file's text that is accepted as the description of a holder, in bytes.
 const HOLDER_BYTES_MAX: u64 = 400;
 
 /// Takes the lock of the file at `path`, as [`Device::lock`](crate::Device::lock) specifies.
@@ -33,21 +33,22 @@ pub(crate) fn lock(path: &Path) -> io::Result<Lock> {
             Err(errno) => return Err(errno.into()),
         }
         let held = FileLock { file, creator: Creator::this_process() };
-        // The previous holder may have removed the file since we opened it. Then we hold the lock of a file without a
-        // name.
+        // The previous holder may have removed the file after we opened it. The lock that we hold is then of a file
+        // without a name, so try again.
         if is_at(&held.file, path)? {
             let named = held.file.set_len(0).and_then(|()| held.file.write_all_at(this_process().as_bytes(), 0));
             if named.is_err() && made {
-                let _ = std::fs::remove_file(path); // best effort: the error that led here is the one to report
+                let _ = std::fs::remove_file(path); // best effort: `named` has the error to report
             }
             return named.map(|()| Lock::Ours(HeldLock::new(held)));
         }
     }
 }
 
-/// Opens the file, and returns whether it was created.
+/// Opens the file, and creates it if it is missing. Returns the file and whether it was created.
 fn open(path: &Path) -> io::Result<(File, bool)> {
-    // A link of another user could point to any file, and a pipe cannot be locked.
+    // Links are refused, since a link of another user could lead to any file. Pipes are refused because they cannot
+    // be locked.
     let no_links = OFlags::NOFOLLOW.bits().cast_signed();
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(no_links);
@@ -62,7 +63,7 @@ fn open(path: &Path) -> io::Result<(File, bool)> {
     Ok((file, false))
 }
 
-/// Returns whether `path` leads to this file.
+/// Returns whether `path` is the path of the open file `file`.
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     let ours = file.metadata()?;
     match std::fs::symlink_metadata(path) {
@@ -72,7 +73,7 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Returns the holder that the file names. This is for messages only: the lock itself decides.
+/// Returns the holder that the file describes. It is used in messages only: only the lock itself is reliable.
 fn holder_in(file: &File) -> String {
     let mut text = String::new();
     let read = file.take(HOLDER_BYTES_MAX).read_to_string(&mut text);
@@ -87,7 +88,7 @@ fn this_process() -> String {
     format!("process {} on host {} since {now}", std::process::id(), system.nodename().to_string_lossy())
 }
 
-/// A held lock; released when dropped.
+/// A held lock, which is released when this is dropped.
 struct FileLock {
     file: File,
     creator: Creator,
@@ -97,7 +98,8 @@ impl Drop for FileLock {
     fn drop(&mut self) {
         // A forked child shares the lock with its parent, which may still rely on it.
         if self.creator.is_this_process() {
-            // Closing the file is not enough: a process forked in the meantime has it open too.
+            // Closing the file does not release the lock if a child that was forked in the meantime has the file open
+            // too.
             let _ = flock(&self.file, FlockOperation::Unlock);
         }
     }

@@ -1,4 +1,4 @@
-//! Allocator that returns large blocks to the system, except for a few that are soon reused.
+//! Allocator that returns large blocks to the system when they are freed. It keeps a few of them for reuse.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::null_mut;
@@ -9,30 +9,32 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 #[cfg(target_os = "linux")]
 use rustix::mm::{MremapFlags, mremap};
 
-/// Blocks of at least this size are mappings of their own.
+/// Minimum size of a block that gets a mapping of its own, in bytes.
 const BLOCK_BYTES_MAPPED: usize = 64 << 10;
 /// Smallest page size of any system; mappings are aligned to it.
 const PAGE_BYTES_MIN: usize = 4096;
-/// The system's allocator stores a header next to each small block, and rounds the total up to a multiple of this.
+/// The system's allocator stores a header of this size next to each small block, and rounds the total up to a
+/// multiple of this size.
 const SMALL_BLOCK_BYTES: u64 = 16;
-/// Freed blocks kept for reuse: default number of bytes, and number of blocks.
+/// Limits on freed blocks that are kept for reuse: default limit on their bytes, and limit on their number.
 const SPARE_BYTES: usize = 1 << 20;
 const SPARE_BLOCKS: usize = 64;
 
-/// Global allocator for a program or extension that has a memory budget. A large block is a mapping of its own, which
-/// is returned to the system when it is freed. (In Python, the first join held 71 MB with the allocator of the C
-/// library, against 45 MB on the command line.)
+/// Global allocator for a program or extension that has a memory budget. A large block is a mapping of its own. It is
+/// returned to the system when it is freed. (In Python, the first join held 71 MB with the allocator of the C
+/// library. On the command line it held 45 MB.)
 ///
-/// A join allocates and frees buckets all the time, and the system clears each page of a new mapping. That took a third
+/// A join allocates and frees buckets all the time, and the system clears each page of a new mapping. Clearing took a
+/// third of the time in which floats were loaded. Therefore the last few freed blocks are kept and reused.
 /// of the time in which floats were loaded, so the last few freed blocks are kept and reused.
 pub struct MappedBlocks;
 
 impl MappedBlocks {
-    /// Bytes of freed blocks kept by default.
+    /// Default limit on the bytes of freed blocks that are kept.
     pub const KEPT_AT_FIRST: u64 = SPARE_BYTES as u64;
 
-    /// Returns the bytes that a block of `size` bytes takes from the system: whole pages if it has a mapping of its
-    /// own, else the block with what the system's allocator keeps next to it.
+    /// Returns how many bytes of the system's memory a block of `size` bytes takes. A block with a mapping of its own
+    /// takes whole pages. A smaller block takes its size and the header of the system's allocator, rounded up.
     pub const fn block_bytes(size: u64) -> u64 {
         match size {
             0 => 0,
@@ -41,7 +43,7 @@ impl MappedBlocks {
         }
     }
 
-    /// Sets the bytes of freed blocks to keep.
+    /// Sets the limit on the bytes of freed blocks that are kept.
     pub fn keep(bytes: u64) {
         KEPT.store(bytes as usize, Ordering::Relaxed);
     }
@@ -49,9 +51,9 @@ impl MappedBlocks {
 
 static KEPT: AtomicUsize = AtomicUsize::new(SPARE_BYTES);
 
-/// Unused mappings.
+/// Freed blocks that are kept for reuse.
 struct Spare {
-    /// Oldest first; entries without an address are empty.
+    /// Kept blocks, oldest first, followed by empty entries, which have address 0.
     blocks: [Block; SPARE_BLOCKS],
     bytes: usize,
 }
@@ -67,14 +69,15 @@ impl Block {
     const NONE: Self = Self { address: 0, bytes: 0 };
 }
 
-/// Only `try_lock` is used: in a forked process, the thread that holds the lock may not exist.
+/// This lock is only taken with `try_lock`. In a forked process, the thread that holds it may not exist, so waiting
+/// could last forever.
 static SPARE: Mutex<Spare> = Mutex::new(Spare { blocks: [Block::NONE; SPARE_BLOCKS], bytes: 0 });
 
 impl Spare {
-    /// Takes the block with the size nearest to `bytes`, if one is near enough.
+    /// Removes and returns the block with the size nearest to `bytes`. Returns `None` if no size is near enough.
     fn take(&mut self, bytes: usize) -> Option<Block> {
         let away = |block: &Block| block.bytes.abs_diff(bytes);
-        // A block of a very different size would have to be moved or would waste memory.
+        // A block that is much smaller would have to be moved, and one that is much larger would waste memory.
         let near = self.blocks.iter().enumerate().filter(|(_, block)| block.address != 0 && away(block) <= bytes / 2);
         let (at, &found) = near.min_by_key(|(_, block)| away(block))?;
         self.blocks[at..].rotate_left(1);
@@ -83,7 +86,7 @@ impl Spare {
         Some(found)
     }
 
-    /// Keeps a block; passes blocks evicted for it to `free`.
+    /// Keeps a block. Passes the blocks that it displaces to `free`, or the block itself if it is too large to keep.
     fn keep(&mut self, block: Block, free: &mut dyn FnMut(Block)) {
         let most = KEPT.load(Ordering::Relaxed);
         if block.bytes > most {
@@ -102,7 +105,7 @@ impl Spare {
     }
 }
 
-/// Returns a mapping of `bytes` bytes, in whole pages, and whether all of it is zero.
+/// Returns a mapping of `bytes` bytes, which must be whole pages, and whether all of its bytes are zero.
 fn map(bytes: usize) -> (*mut u8, bool) {
     let spare = SPARE.try_lock().ok().and_then(|mut spare| spare.take(bytes));
     if let Some(block) = spare {
@@ -113,7 +116,7 @@ fn map(bytes: usize) -> (*mut u8, bool) {
         }
     }
     let (access, kind) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-    // SAFETY: the system chooses a free place; the size is not 0.
+    // SAFETY: the system chooses a free address range, and the size is not 0.
     let mapped = unsafe { mmap_anonymous(null_mut(), bytes, access, kind) };
     (mapped.map_or(null_mut(), |block| block.cast()), true)
 }
@@ -130,7 +133,7 @@ fn resized(block: Block, bytes: usize) -> *mut u8 {
     moved.map_or(null_mut(), |block| block.cast())
 }
 
-/// Does nothing: this system cannot resize mappings, so none is kept.
+/// Fails, because this system cannot resize mappings. Therefore `unmap` keeps none.
 #[cfg(not(target_os = "linux"))]
 fn resized(_block: Block, _bytes: usize) -> *mut u8 {
     null_mut()
@@ -151,7 +154,8 @@ fn free(Block { address, bytes }: Block) {
     debug_assert!(freed.is_ok(), "a whole mapping can be given back");
 }
 
-/// Returns the size of a block's mapping. If pages are larger than this assumes, the system rounds up itself.
+/// Returns the size of a block's mapping, in bytes. If the system's pages are larger than assumed here, the system
+/// rounds up further.
 fn mapped_bytes(size: usize) -> usize {
     size.next_multiple_of(PAGE_BYTES_MIN)
 }
@@ -161,9 +165,9 @@ fn is_mapped(layout: Layout) -> bool {
     layout.size() >= BLOCK_BYTES_MAPPED && layout.align() <= PAGE_BYTES_MIN
 }
 
-// SAFETY: size and alignment of the layout alone determine whether a block is a mapping or the system allocator's, and
-// both are the same when it is freed or grown. A private anonymous mapping is zeroed, page-aligned and exclusive to
-// this process, and a kept block is handed out once.
+// SAFETY: size and alignment of the layout alone determine whether a block is a mapping or belongs to the system's
+// allocator. The caller passes the same layout when it frees or grows the block. A private anonymous mapping is
+// zeroed, page-aligned and exclusive to this process, and a kept block is handed out once.
 unsafe impl GlobalAlloc for MappedBlocks {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match is_mapped(layout) {
@@ -180,7 +184,7 @@ unsafe impl GlobalAlloc for MappedBlocks {
         }
         let (block, is_zero) = map(mapped_bytes(layout.size()));
         if !is_zero && !block.is_null() {
-            // SAFETY: the block is at least that large.
+            // SAFETY: the block has at least this size.
             unsafe { block.write_bytes(0, layout.size()) };
         }
         block
@@ -189,16 +193,16 @@ unsafe impl GlobalAlloc for MappedBlocks {
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         match is_mapped(layout) {
             true => unmap(block, mapped_bytes(layout.size())),
-            // SAFETY: as the caller promises; by its layout, the block is the system allocator's.
+            // SAFETY: as the caller promises; a block with this layout belongs to the system's allocator.
             false => unsafe { System.dealloc(block, layout) },
         }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller promises that the size is one of a layout.
+        // SAFETY: the caller promises that `size` is valid for a layout with this alignment.
         let new = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
         match (is_mapped(layout), is_mapped(new)) {
-            // SAFETY: as the caller promises; by its layout, the block is the system allocator's.
+            // SAFETY: as the caller promises; a block with this layout belongs to the system's allocator.
             (false, false) => unsafe { System.realloc(block, layout, size) },
             #[cfg(target_os = "linux")]
             (true, true) => {
@@ -206,7 +210,8 @@ unsafe impl GlobalAlloc for MappedBlocks {
                 resized(old, mapped_bytes(size))
             }
             _ => {
-                // SAFETY: as the caller promises; both blocks hold the copied bytes, and they are distinct.
+                // SAFETY: as the caller promises; the blocks are distinct, and each has at least as many bytes as are
+                // copied.
                 unsafe {
                     let moved = self.alloc(new);
                     if !moved.is_null() {
@@ -224,7 +229,7 @@ unsafe impl GlobalAlloc for MappedBlocks {
 mod tests {
     use super::*;
 
-    /// Blocks of all sizes around the limit keep their bytes when they grow and shrink.
+    /// Tests sizes on both sides of the limit for mappings.
     #[test]
     fn blocks_keep_their_bytes_when_they_grow_and_shrink() {
         let sizes = [1, 4096, BLOCK_BYTES_MAPPED - 1, BLOCK_BYTES_MAPPED, 3 * BLOCK_BYTES_MAPPED + 5, 1 << 20];
@@ -274,7 +279,8 @@ mod tests {
         assert_eq!(held.collect::<Vec<_>>(), (6..6 + SPARE_BLOCKS).collect::<Vec<_>>());
     }
 
-    /// Threads that free blocks of other threads never share a block.
+    /// Each thread writes its number to its blocks and checks that it is still there: the spare blocks of all threads
+    /// are shared.
     #[test]
     fn threads_never_share_a_block() {
         std::thread::scope(|scope| {

@@ -1,9 +1,10 @@
-//! Memory available to this process: the machine's, or less if a cgroup of either version limits it. Containers, batch
-//! systems and services set such limits.
+//! Memory available to this process. It is the memory of the machine, or less if a cgroup (version 1 or 2) limits it.
+//! Containers, batch systems and services set such limits.
 
 use std::path::{Component, Path, PathBuf};
 
-/// Values from here on mean no limit: version 1 writes the largest number of whole pages.
+/// Values of at least this size mean that there is no limit. Cgroups of version 1 report no limit as the largest
+/// number of whole pages.
 const NO_LIMIT_BYTES: u64 = 1 << 62;
 
 /// The most memory that a process may use.
@@ -24,13 +25,13 @@ pub enum LimitedBy {
     Cgroup,
 }
 
-/// Returns the machine's memory, or the lowest limit of this process's cgroup and its ancestors if that is less.
-/// Returns `None` if the system reports neither.
+/// Returns the smallest of these: the machine's memory, the limit of this process's cgroup, and the limits of that
+/// cgroup's ancestors. Returns `None` if the system reports none of them.
 pub fn memory_limit() -> Option<MemoryLimit> {
     limit_by(|path| std::fs::read_to_string(path).ok())
 }
 
-/// Determines the limit from files read by `read`.
+/// Determines the limit from the files that `read` reads.
 fn limit_by(read: impl Fn(&Path) -> Option<String>) -> Option<MemoryLimit> {
     let text_of = |path: &str| read(Path::new(path)).unwrap_or_default();
     let machine = machine_bytes(&text_of("/proc/meminfo")).or_else(reported_bytes);
@@ -47,7 +48,7 @@ fn machine_bytes(meminfo: &str) -> Option<u64> {
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Returns the machine's memory if the system reports it by a call.
+/// Returns the machine's memory in bytes, from a call of the system.
 #[cfg(target_vendor = "apple")]
 fn reported_bytes() -> Option<u64> {
     let mut bytes = 0_u64;
@@ -65,13 +66,13 @@ fn reported_bytes() -> Option<u64> {
     None
 }
 
-/// Parses the limit in a file of a cgroup, if there is one: version 2 writes `max` for no limit.
+/// Parses the limit in a file of a cgroup. Returns `None` if the file sets no limit; version 2 writes `max` then.
 fn limit_bytes(text: &str) -> Option<u64> {
     text.trim().parse().ok().filter(|bytes| *bytes < NO_LIMIT_BYTES)
 }
 
-/// Returns the limit files of a process's cgroups and all their ancestors, from the contents of `/proc/self/cgroup` and
-/// `/proc/self/mountinfo`.
+/// Returns the paths of the limit files of a process's cgroups and all their ancestors. `cgroups` and `mounts` are
+/// the contents of `/proc/self/cgroup` and `/proc/self/mountinfo`.
 fn limit_files(cgroups: &str, mounts: &str) -> Vec<PathBuf> {
     let files = mounts.lines().filter_map(Mount::parse).flat_map(|mount| {
         let folder = cgroups.lines().find_map(|line| mount.folder_of(line));
@@ -101,13 +102,14 @@ impl Version {
 /// A mounted cgroup hierarchy that limits memory.
 struct Mount<'a> {
     version: Version,
-    /// The cgroup mounted there; in a container, possibly the container's own.
+    /// The cgroup that is mounted at `at`. In a container, it may be the container's own cgroup.
     root: &'a str,
     at: &'a str,
 }
 
 impl<'a> Mount<'a> {
-    /// Parses a line of `/proc/self/mountinfo`; returns `None` if it is another kind of mount.
+    /// Parses a line of `/proc/self/mountinfo`. Returns `None` if the mount is no cgroup hierarchy that limits
+    /// memory.
     fn parse(line: &'a str) -> Option<Self> {
         let (mount, kind) = line.split_once(" - ")?;
         let mut mount = mount.split(' ').skip(3);
@@ -121,8 +123,9 @@ impl<'a> Mount<'a> {
         Some(Self { version, root, at })
     }
 
-    /// Returns the folder in this mount of a process's cgroup, given a line of its `/proc/self/cgroup`. A cgroup
-    /// outside the mounted subtree maps to the root of the mount.
+    /// Returns the folder of a process's cgroup in this mount. `line` is a line of `/proc/self/cgroup`. Returns
+    /// `None` if the line is about another hierarchy. If the cgroup is outside of the mounted subtree, returns the
+    /// root of the mount.
     fn folder_of(&self, line: &str) -> Option<PathBuf> {
         let mut parts = line.splitn(3, ':');
         let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
@@ -150,7 +153,7 @@ mod tests {
 29 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
 35 34 0:30 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:4 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot
 ";
-    /// A machine with both versions; version 2 has no controllers.
+    /// Cgroups of a machine that uses both versions. Version 2 has no controllers there.
     const CGROUP_BOTH: &str = "\
 12:cpuset:/
 11:cpu,cpuacct:/user.slice
@@ -166,7 +169,7 @@ mod tests {
 ";
     const NONE_1: &str = "9223372036854771712\n";
 
-    /// Computes the limit from these files and `/proc/meminfo`.
+    /// Computes the limit of a machine that has `/proc/meminfo` and these files.
     fn limit(files: &[(&str, &str)]) -> Option<MemoryLimit> {
         let files = [("/proc/meminfo", MEMINFO)].into_iter().chain(files.iter().copied());
         let files: std::collections::HashMap<&str, &str> = files.collect();
@@ -233,8 +236,8 @@ mod tests {
         assert_eq!(of("1073741824\n", "max\n"), cgroup(1 << 30));
     }
 
-    /// A container with version 1 sees its own cgroup as the root of the mount; with a namespace of its own, it is in
-    /// `/`.
+    /// With version 1, a container sees its own cgroup as the root of the mount. If it has a cgroup namespace, its
+    /// cgroup is `/`.
     #[test]
     fn a_container_uses_its_visible_cgroup_limit() {
         let mounts = "36 30 0:33 /docker/5f2c /sys/fs/cgroup/memory ro,nosuid master:18 - cgroup cgroup rw,memory\n";

@@ -1,7 +1,7 @@
-//! How files bypass the page cache: the one part of reading and writing files that differs between systems.
+//! Bypassing the page cache. This is the only part of reading and writing files that differs between systems.
 //!
-//! Linux has a flag of the open file, `O_DIRECT`. macOS has `F_NOCACHE`, which is advice: unaligned reads and writes
-//! then go through the page cache and do not fail.
+//! Linux has a flag of the open file, `O_DIRECT`. macOS has `F_NOCACHE`, which is only advice: unaligned reads and
+//! writes do not fail but go through the page cache.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -10,7 +10,7 @@ use std::path::Path;
 /// Opens a file for reads that bypass the page cache.
 ///
 /// # Errors
-/// With [`io::ErrorKind::InvalidInput`] if the file system refuses direct reads, and as opening a file does.
+/// [`io::ErrorKind::InvalidInput`] if the file system refuses direct reads; otherwise as for [`File::open`].
 #[cfg(not(target_vendor = "apple"))]
 pub(crate) fn open_bypassing(path: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;
@@ -22,7 +22,7 @@ pub(crate) fn open_bypassing(path: &Path) -> io::Result<File> {
 /// Opens a file for reads that bypass the page cache.
 ///
 /// # Errors
-/// As opening a file does.
+/// As for [`File::open`], or if the system refuses the advice.
 #[cfg(target_vendor = "apple")]
 pub(crate) fn open_bypassing(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().read(true).open(path)?;
@@ -30,7 +30,7 @@ pub(crate) fn open_bypassing(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Makes later reads and writes of an open file bypass the page cache, or go through it.
+/// Sets whether later reads and writes of an open file bypass the page cache.
 ///
 /// # Errors
 /// If the file system refuses it.
@@ -42,7 +42,7 @@ pub(crate) fn bypass(file: &File, on: bool) -> io::Result<()> {
     Ok(fcntl_setfl(file, if on { flags | OFlags::DIRECT } else { flags - OFlags::DIRECT })?)
 }
 
-/// Makes later reads and writes of an open file bypass the page cache, or go through it.
+/// Sets whether later reads and writes of an open file bypass the page cache.
 ///
 /// # Errors
 /// If the system refuses it.

@@ -1,4 +1,4 @@
-//! An open file, read at offsets, bypassing the page cache if the file system allows it.
+//! An open file that is read at offsets. Reads bypass the page cache if the file system allows it.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,9 +10,9 @@ use crate::device::{FileStamp, ReadFile};
 use crate::error::{DeviceError, Operation};
 use crate::page_cache::open_bypassing;
 
-/// Largest piece of an unaligned read, which goes through a buffer of its own.
+/// Maximum length of the pieces in which an unaligned read is performed. Each piece has an aligned buffer of its own.
 const BOUNCE_BYTES: usize = 1 << 20;
-/// Least alignment used, whatever the system reports: no device has smaller blocks.
+/// Minimum alignment that is used, even if the system reports a smaller one: no device has smaller blocks.
 #[cfg(any(target_os = "linux", test))]
 const ALIGNMENT_MIN: usize = 512;
 
@@ -26,7 +26,8 @@ pub(crate) struct OpenFile {
 
 impl OpenFile {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        // Checked before opening: opening a named pipe would wait for its writer, and signals could not interrupt that.
+        // Checked before the file is opened: opening a named pipe would wait for a writer, and signals could not
+        // interrupt it.
         let kind = fs::metadata(path)?.file_type();
         if kind.is_dir() {
             return Err(io::Error::from(io::ErrorKind::IsADirectory));
@@ -47,7 +48,7 @@ impl OpenFile {
         DeviceError::read(&self.path, offset, source)
     }
 
-    /// Returns whether the read needs no copy.
+    /// Returns whether the system can read into the buffer directly, without a copy.
     pub(crate) fn takes(&self, offset: u64, buffer: &[u8]) -> bool {
         let aligned = |alignment: usize| {
             offset.is_multiple_of(alignment as u64)
@@ -57,18 +58,18 @@ impl OpenFile {
         self.direct.is_none_or(aligned)
     }
 
-    /// Returns whether a read that ended after `filled` bytes has reached the end of the file. A direct read stops
-    /// within a block for no other reason.
+    /// Returns whether a read that stopped after `filled` bytes has reached the end of the file. The end of the file
+    /// is the only reason for a direct read to stop within a block.
     pub(crate) fn ends_after(&self, filled: usize) -> bool {
         self.direct.is_some_and(|alignment| !filled.is_multiple_of(alignment))
     }
 
-    /// Performs a read that [`takes`](Self::takes) allows. Returns less than the buffer's length only at the end of the
-    /// file.
+    /// Performs a read for which [`takes`](Self::takes) returns true. Returns the number of bytes read. It is less
+    /// than the buffer's length only at the end of the file.
     fn read_blocks(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
-        // After a direct read that ended within a block, the next offset would be unaligned, and the kernel would
-        // refuse it.
+        // A direct read that stopped within a block must not be continued: the next offset would be unaligned, so the
+        // kernel would refuse it.
         while filled < buffer.len() && !self.ends_after(filled) {
             match self.file.read_at(&mut buffer[filled..], offset + filled as u64) {
                 Ok(0) => break,
@@ -80,7 +81,8 @@ impl OpenFile {
         Ok(filled)
     }
 
-    /// Reads through an aligned buffer, for unaligned offsets, lengths or addresses.
+    /// Performs a read with an unaligned offset, length or address: reads into an aligned buffer and copies. Returns
+    /// the number of bytes transferred.
     fn read_bounced(&self, offset: u64, buffer: &mut [u8]) -> io::Result<u64> {
         let alignment = self.alignment();
         let mut transferred = 0;
@@ -89,7 +91,7 @@ impl OpenFile {
             let position = offset + done as u64;
             let skipped = (position % alignment as u64) as usize;
             let wanted = (buffer.len() - done).min(BOUNCE_BYTES - skipped);
-            // Whole blocks around the wanted bytes, since direct reads cannot start or end within one.
+            // Extended to whole blocks, because direct reads cannot start or end within a block.
             let mut blocks = AlignedBuffer::zeroed((skipped + wanted).next_multiple_of(alignment));
             let filled = self.read_blocks(position - skipped as u64, &mut blocks)?;
             if filled < skipped + wanted {
@@ -111,7 +113,7 @@ impl ReadFile for OpenFile {
     fn stamp(&self) -> Result<FileStamp, DeviceError> {
         let facts = self.file.metadata();
         let facts = facts.map_err(|source| DeviceError::new(Operation::Kind, &self.path, source))?;
-        // The inode number is left out: some network file systems assign another one at each opening.
+        // The stamp omits the inode number: some network file systems assign a new one each time the file is opened.
         let ns = |seconds: i64, ns: i64| i128::from(seconds) * 1_000_000_000 + i128::from(ns);
         let written_ns = ns(facts.mtime(), facts.mtime_nsec());
         let changed_ns = ns(facts.ctime(), facts.ctime_nsec());
@@ -142,10 +144,11 @@ impl ReadFile for OpenFile {
     }
 }
 
-/// Opens the file past the page cache, or through it if the file system refuses direct reads.
+/// Opens a file for direct reads, or for reads through the page cache if the file system refuses direct ones. Returns
+/// the file and the alignment of its direct reads.
 fn open_direct(path: &Path) -> io::Result<(File, Option<usize>)> {
     match open_bypassing(path) {
-        // Some file systems accept the flag at opening and refuse the reads.
+        // Some file systems accept the flag when the file is opened and refuse the reads later.
         Ok(file) => match direct_alignment(&file) {
             Some(alignment) => Ok((file, Some(alignment))),
             None => Ok((File::open(path)?, None)),
@@ -155,8 +158,9 @@ fn open_direct(path: &Path) -> io::Result<(File, Option<usize>)> {
     }
 }
 
-/// Returns the alignment of direct access that the system requires: a power of two from 512 to 4096. If the system does
-/// not report it, 4096 is assumed. Returns `None` if the system requires more than that, or allows no direct access.
+/// Returns the alignment that the system requires for direct access, a power of two from 512 to 4096. Assumes 4096 if
+/// the system does not report it. Returns `None` if the system requires more than 4096 or does not allow direct
+/// access.
 pub(crate) fn direct_alignment(file: &File) -> Option<usize> {
     #[cfg(not(target_os = "linux"))]
     let _ = file;
@@ -173,7 +177,8 @@ pub(crate) fn direct_alignment(file: &File) -> Option<usize> {
     Some(BLOCK_BYTES)
 }
 
-/// Combines the alignments of memory and offsets into one.
+/// Combines the alignments of memory addresses and file offsets into one that satisfies both. Returns `None` if there
+/// is none up to 4096, or if `offset` is 0, which means that direct access is not supported.
 #[cfg(any(target_os = "linux", test))]
 fn usable_alignment(memory: u32, offset: u32) -> Option<usize> {
     let wanted = memory.max(offset) as usize;

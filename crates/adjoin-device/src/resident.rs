@@ -1,4 +1,4 @@
-//! Resident memory of this process, and settings that make the system's allocator hold less of it.
+//! Resident memory of this process, and ways to reduce it.
 
 /// Returns the peak resident memory of this process, in bytes; `None` if the system does not report it.
 pub fn peak_resident_bytes() -> Option<u64> {
@@ -8,7 +8,7 @@ pub fn peak_resident_bytes() -> Option<u64> {
     apple::peak_bytes()
 }
 
-/// Resets [`peak_resident_bytes`] if the system allows it; otherwise the peak stays as it was.
+/// Resets [`peak_resident_bytes`] to the current value if the system allows it. Otherwise the peak is unchanged.
 pub fn forget_peak_resident_bytes() {
     let _ = std::fs::write("/proc/self/clear_refs", "5"); // proc(5)
 }
@@ -22,13 +22,14 @@ pub fn current_resident_bytes() -> u64 {
     resident.unwrap_or(0)
 }
 
-/// Allocations of at least this size are mappings of their own, which are returned to the system when freed.
+/// Minimum size of an allocation that gets a mapping of its own. A mapping is returned to the system when it is
+/// freed.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 const MAPPED_BYTES: libc::c_int = 64 << 10;
 
-/// Keeps the allocator of the C library from holding freed memory: uses one arena for all threads, and mappings for
-/// large blocks. With one arena per thread, and blocks that one thread allocates and another frees, a join held a third
-/// more than it requested.
+/// Makes the allocator of the C library hold less freed memory: it uses one arena for all threads, and mappings for
+/// large blocks. By default it has one arena per thread. Some blocks are allocated by one thread and freed by
+/// another. With the default, a join therefore held a third more memory than it had requested.
 ///
 /// Call this at the start of a program with a memory budget. Does nothing without the GNU C library.
 pub fn spare_memory() {
@@ -39,16 +40,17 @@ pub fn spare_memory() {
     }
 }
 
-/// Size of large pages. The processor can keep their addresses cached, however many usual pages there are.
+/// Size of large pages in bytes. There are few of them, so the processor can cache all their addresses.
 #[cfg(target_os = "linux")]
 const LARGE_PAGE_BYTES: usize = 2 << 20;
 
-/// Asks the system to back memory that was not written yet with large pages, if whole ones fit. Random reads of many
-/// megabytes then cause fewer TLB misses. Contents are unchanged. Does nothing on systems other than Linux.
+/// Asks the system to back memory with large pages. This works for memory that has not been written yet and that
+/// spans whole large pages. Random reads of many megabytes then cause fewer TLB misses. The contents are unchanged.
+/// Does nothing on systems other than Linux.
 pub fn prefer_large_pages(bytes: &mut [u8]) {
     #[cfg(target_os = "linux")]
     {
-        // The advice is for whole large pages: pages that other memory shares are left alone.
+        // Only whole large pages get the advice, since the pages at both ends may be shared with other memory.
         let before = bytes.as_ptr().align_offset(LARGE_PAGE_BYTES);
         let Some(whole) = bytes.get_mut(before..) else { return };
         let len = whole.len() / LARGE_PAGE_BYTES * LARGE_PAGE_BYTES;
@@ -60,11 +62,11 @@ pub fn prefer_large_pages(bytes: &mut [u8]) {
     let _ = bytes;
 }
 
-/// Drops the pages of the program's code from memory. Code that runs again is mapped again from its file.
+/// Drops the pages of the program's code from memory. Code that runs again is read from its file again.
 ///
-/// The system maps 16 pages around each page that is used, so parsing arguments and opening files leave megabytes of
-/// code that a command does not run again. Call this between the steps of a program with a memory budget. Does nothing
-/// on systems other than Linux.
+/// The system maps 16 pages around each page that is used. Parsing arguments and opening files therefore leaves
+/// megabytes of code in memory that a command does not run again. Call this between the steps of a program with a
+/// memory budget. Does nothing on systems other than Linux.
 pub fn forget_code() {
     #[cfg(target_os = "linux")]
     {
@@ -75,14 +77,14 @@ pub fn forget_code() {
         };
         for range in mappings.lines().filter_map(|line| code_range(line, &program)) {
             let start = std::ptr::with_exposed_provenance_mut(range.start);
-            // SAFETY: the range is a whole private mapping of a file, and is never writable, so its pages have the bytes
-            // of the file, from which the system reads them again.
+            // SAFETY: the range is a whole private mapping of a file and is never writable. Its pages hold the bytes
+            // of the file, and the system reads them from there again.
             let _ = unsafe { rustix::mm::madvise(start, range.len(), rustix::mm::Advice::LinuxDontNeed) };
         }
     }
 }
 
-/// Returns the addresses of a line of `/proc/self/maps` if it is code of a file.
+/// Returns the addresses in a line of `/proc/self/maps` if they are code of `file`.
 #[cfg(target_os = "linux")]
 fn code_range(line: &str, file: &std::path::Path) -> Option<std::ops::Range<usize>> {
     let mut fields = line.split_ascii_whitespace();
@@ -101,21 +103,22 @@ fn status_bytes(key: &str) -> Option<u64> {
     kibibytes.checked_mul(1024)
 }
 
-/// Figures of macOS, which has no `/proc`. The peak cannot be reset there, so it includes earlier work of the process.
+/// Memory statistics of macOS, which has no `/proc`. The peak cannot be reset, so it includes earlier work of the
+/// process.
 #[cfg(target_vendor = "apple")]
 mod apple {
-    /// Returns the peak resident memory of this process.
+    /// Returns the peak resident memory of this process, in bytes.
     pub(super) fn peak_bytes() -> Option<u64> {
         let mut usage = std::mem::MaybeUninit::<libc::rusage>::uninit();
         // SAFETY: getrusage writes one whole `rusage` to the pointer if it returns 0.
         let done = unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
         // SAFETY: it returned 0, so the value is initialized.
         let usage = (done == 0).then(|| unsafe { usage.assume_init() })?;
-        // In bytes; other systems count kibibytes.
+        // macOS reports bytes, other systems kibibytes.
         u64::try_from(usage.ru_maxrss).ok().filter(|bytes| *bytes > 0)
     }
 
-    /// Returns the current resident memory of this process.
+    /// Returns the current resident memory of this process, in bytes.
     pub(super) fn resident_bytes() -> Option<u64> {
         let mut facts = std::mem::MaybeUninit::<libc::proc_taskinfo>::uninit();
         let bytes = libc::c_int::try_from(size_of::<libc::proc_taskinfo>()).ok()?;

@@ -1,4 +1,4 @@
-//! Many reads in flight on a few threads, each with one blocking read.
+//! Queue that reads with a few threads. Each thread performs one blocking read at a time.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,9 +13,9 @@ use crate::creator::Creator;
 use crate::device::{Cause, Completion, ReadFile, ReadQueue};
 use crate::error::DeviceError;
 
-/// Most threads per queue. More would cost processor time, and an SSD is already busy.
+/// Maximum number of threads per queue. More threads would cost processor time, while this number keeps an SSD busy.
 const THREADS_MAX: usize = 4;
-/// Stack of a thread, which only reads.
+/// Stack size of a thread in bytes. Small, since a thread only reads.
 const STACK_BYTES: usize = 256 << 10;
 
 struct Job {
@@ -28,9 +28,10 @@ struct Job {
 pub(crate) struct ThreadQueue {
     creator: Creator,
     depth: usize,
-    /// Reads that the threads have or are about to receive.
+    /// Number of reads that were sent to the threads, minus the completions that were received.
     running: usize,
-    /// `None` once the queue is dropped, which ends the threads, and in a forked child.
+    /// Sender of reads to the threads. `None` if the queue is being dropped, which ends the threads, or in a forked
+    /// child.
     jobs: Option<Sender<Job>>,
     done: Receiver<Completion>,
     ready: VecDeque<Completion>,
@@ -60,14 +61,15 @@ impl ThreadQueue {
         Ok(queue)
     }
 
-    /// Gives up the threads in a forked child, which has none of them. Their reads never end there.
+    /// Gives up the threads if this is a forked child, which has none of them. Reads that were running never end
+    /// there.
     fn abandon_if_forked(&mut self) {
         if self.creator.is_this_process() || self.jobs.is_none() {
             return;
         }
         self.running = 0;
         self.threads.drain(..).for_each(std::mem::forget);
-        // A channel has internal locks, which one of the threads may have held.
+        // The channels are leaked, since a thread of the parent may have held one of their internal locks.
         std::mem::forget((self.jobs.take(), std::mem::replace(&mut self.done, unbounded().1)));
     }
 
@@ -78,11 +80,11 @@ impl ThreadQueue {
     }
 }
 
-/// Reads until the queue is dropped.
+/// Performs reads until the queue is dropped.
 fn work(jobs: &Receiver<Job>, done: &Sender<Completion>, stop: &AtomicBool) {
     for Job { token, file, offset, mut buffer } in jobs {
         if stop.load(Ordering::Relaxed) {
-            continue; // nothing waits for it any more
+            continue; // the queue is being dropped, so nothing waits for this read
         }
         let result = file.read_at(offset, &mut buffer);
         let _ = done.send(Completion { token, buffer, result });
@@ -104,7 +106,7 @@ impl ReadQueue for ThreadQueue {
             self.ready.push_back(Completion { token, buffer, result });
             return Ok(());
         }
-        // The channel is unbounded; this keeps the number of buffers in use at the depth.
+        // The channel is unbounded. This loop limits the number of buffers in use to the depth.
         while self.running == self.depth {
             let done = self.next_done();
             self.ready.push_back(done);
@@ -129,11 +131,11 @@ impl ReadQueue for ThreadQueue {
 impl Drop for ThreadQueue {
     fn drop(&mut self) {
         self.abandon_if_forked();
-        // Jobs that no thread has begun are skipped, so that dropping waits for at most one read per thread.
+        // Threads skip the reads that they have not begun, so that dropping waits for at most one read per thread.
         self.stop.store(true, Ordering::Relaxed);
         self.jobs = None;
         for thread in self.threads.drain(..) {
-            let _ = thread.join(); // the panic was reported by the thread itself
+            let _ = thread.join(); // if the thread panicked, it has printed the message
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Many reads in flight through an io_uring ring: one system call starts a read, one waits for any of them.
+//! Queue that reads through an io_uring ring. One system call can start many reads, and one waits until any of them
+//! ends.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -14,9 +15,9 @@ use crate::device::{Cause, Completion, ReadFile, ReadQueue};
 use crate::error::DeviceError;
 use crate::read_file::OpenFile;
 
-/// Most bytes per request; the kernel reads at most 2 GiB, and reports the length in 31 bits.
+/// Maximum bytes per request. The kernel reads at most 2 GiB, and reports the length in 31 bits.
 const REQUEST_BYTES_MAX: usize = 1 << 30;
-/// Attempts for a read that the kernel postpones, before that counts as a failure.
+/// Maximum number of attempts for a read that the kernel keeps postponing. After that, the read fails.
 const ATTEMPTS_MAX: u32 = 1000;
 
 /// A read submitted to the kernel.
@@ -32,15 +33,15 @@ struct Slot {
 pub(crate) struct UringQueue {
     ring: IoUring,
     creator: Creator,
-    /// A slot for each read in flight. The kernel may write to the buffer of an occupied slot.
+    /// One slot per read that may be in flight. The kernel may write to the buffer of an occupied slot.
     slots: Vec<Option<Slot>>,
     free: Vec<usize>,
     ready: VecDeque<Completion>,
-    /// Set once the ring has failed. From then on, the caller's thread reads.
+    /// Whether the ring has failed. If it has, `submit` performs reads itself.
     broken: bool,
 }
 
-/// Meaning of a completion event for its read.
+/// What a completion event means for its read.
 enum Progress {
     Ended(io::Result<()>),
     Rest,
@@ -61,40 +62,40 @@ impl UringQueue {
 
     pub(crate) fn new(depth: usize) -> io::Result<Self> {
         let entries = depth.next_power_of_two() as u32;
-        // Only `reap` checks for events, by a system call, so the kernel need not interrupt threads for them. Old
-        // kernels do not support this flag.
+        // Threads need not be interrupted for events, because only `reap` checks for them, and it does so by a system
+        // call. Old kernels do not support this flag.
         let ring = IoUring::builder().setup_coop_taskrun().build(entries).or_else(|_| IoUring::new(entries))?;
         let slots = std::iter::repeat_with(|| None).take(depth).collect();
         let (creator, free) = (Creator::this_process(), (0..depth).collect());
         Ok(Self { ring, creator, slots, free, ready: VecDeque::new(), broken: false })
     }
 
-    /// Adds the rest of a slot's read to the ring; it starts with the next system call.
+    /// Adds a request for the missing bytes of a slot to the ring. The read starts with the next system call.
     fn push(&mut self, place: usize) {
         let slot = self.slots[place].as_mut().expect("a place that is pushed is taken");
         let file = own_file(&slot.file).expect("only our files have slots");
         let descriptor = types::Fd(file.file.as_raw_fd());
         let rest = &mut slot.buffer[slot.filled..];
-        // A shorter request is not an error: `progress` asks for the rest.
+        // A shorter request is allowed: `progress` then asks for the rest.
         let bytes = rest.len().min(REQUEST_BYTES_MAX) as u32;
         let entry = opcode::Read::new(descriptor, rest.as_mut_ptr(), bytes)
             .offset(slot.offset + slot.filled as u64)
             .build()
             .user_data(place as u64);
-        // SAFETY: the slot owns the memory and the descriptor. It stays in place until the kernel has reported the end
-        // of this read (`complete`), or is leaked if that will never be known (`abandon`). Nothing touches the buffer
-        // meanwhile: its heap memory does not move with the slot, `Drop` waits, and a queue that is forgotten forgets
-        // its slots too.
+        // SAFETY: the slot owns the memory and the descriptor. It is kept until the kernel has reported the end of
+        // this read (`complete`). If the kernel may never report it, the memory is leaked (`abandon`). Nothing else
+        // accesses the buffer in the meantime: the heap memory does not move when the slot moves, `Drop` waits, and
+        // forgetting the queue forgets its slots too.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         assert!(pushed.is_ok(), "the ring has an entry for each place");
     }
 
-    /// Waits for at least one event, and processes all that have arrived.
+    /// Waits for at least one completion event, and processes all events that have arrived.
     fn reap(&mut self) {
         match self.ring.submit_and_wait(1) {
             Ok(_) => {}
-            // The kernel is short of resources, or a signal arrived; events of earlier reads may have arrived all the
-            // same.
+            // The kernel is short of resources, or a signal arrived. Events of earlier reads may have arrived
+            // nevertheless.
             Err(error) if is_passing(&error) => std::thread::yield_now(),
             Err(error) => return self.abandon(&error),
         }
@@ -122,7 +123,8 @@ impl UringQueue {
         }
     }
 
-    /// Gives up the ring. Its memory is leaked, since it is unknown when the kernel will be done with it.
+    /// Gives up the ring. All reads in flight fail. Their buffers are leaked, because the kernel may still write to
+    /// them.
     fn abandon(&mut self, error: &io::Error) {
         self.broken = true;
         for place in 0..self.slots.len() {
@@ -135,7 +137,7 @@ impl UringQueue {
         }
     }
 
-    /// Gives up a ring that a forked child inherited: its entries and events belong to the parent.
+    /// Gives up the ring if this is a forked child: the entries and events of the ring belong to the parent.
     fn abandon_if_forked(&mut self) {
         if !self.broken
             && let Err(forked) = self.creator.check()
@@ -150,13 +152,14 @@ impl UringQueue {
 }
 
 impl Slot {
-    /// Processes the result of an event: a number of bytes, or a negative error number.
+    /// Processes the result of a completion event, which is a number of bytes or a negative error number.
     fn progress(&mut self, result: i32) -> Progress {
         let file = own_file(&self.file).expect("only our files have slots");
         let Ok(bytes) = usize::try_from(result) else {
             let error = io::Error::from_raw_os_error(-result);
             self.attempts += 1;
-            // A bound, because a device that stays busy must end in an error rather than in a loop.
+            // The number of attempts is bounded, so that a device that stays busy causes an error and not an endless
+            // loop.
             let again = is_passing(&error) && self.attempts < ATTEMPTS_MAX;
             return if again { Progress::Rest } else { Progress::Ended(Err(error)) };
         };
@@ -183,7 +186,7 @@ impl ReadQueue for UringQueue {
     ) -> Result<(), DeviceError> {
         self.submit_later(token, cause, file, offset, buffer)?;
         if !self.broken {
-            // If this fails, the entries stay in the ring and are submitted by the next call, which reports the error.
+            // If this fails, the entries remain in the ring. The next call submits them or reports the error.
             let _ = self.ring.submit();
         }
         Ok(())
@@ -199,7 +202,8 @@ impl ReadQueue for UringQueue {
     ) -> Result<(), DeviceError> {
         self.abandon_if_forked();
         let within = offset.checked_add(buffer.len() as u64).is_some_and(|end| i64::try_from(end).is_ok());
-        // Unaligned reads need a copy, and files of other devices have no descriptor: these are read at once.
+        // A read is performed at once if it needs a copy because it is unaligned, or if the file has no descriptor
+        // because it belongs to another device.
         let for_ring = within && !buffer.is_empty() && own_file(file).is_some_and(|own| own.takes(offset, &buffer));
         while for_ring && !self.broken && self.free.is_empty() {
             self.reap();
@@ -237,13 +241,13 @@ impl Drop for UringQueue {
     }
 }
 
-/// Returns the file if the kernel has it open; `None` for a file of another device.
+/// Returns the file as this device's own type; `None` if it belongs to another device and so has no descriptor.
 fn own_file(file: &Arc<dyn ReadFile>) -> Option<&OpenFile> {
     let any: &dyn Any = &**file;
     any.downcast_ref()
 }
 
-/// Returns whether the error is transient: interrupted, or busy.
+/// Returns whether the error is transient: the call was interrupted, or the kernel was busy.
 fn is_passing(error: &io::Error) -> bool {
     use io::ErrorKind::{Interrupted, ResourceBusy, WouldBlock};
     matches!(error.kind(), Interrupted | WouldBlock | ResourceBusy)

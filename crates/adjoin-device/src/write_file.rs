@@ -1,4 +1,4 @@
-//! A file written front to back, bypassing the page cache if the file system allows it.
+//! A file that is written from start to end. Writes bypass the page cache if the file system allows it.
 
 use std::fs::File;
 use std::io;
@@ -13,29 +13,30 @@ use crate::error::{DeviceError, Operation};
 use crate::page_cache;
 use crate::read_file::direct_alignment;
 
-/// Bytes that a file being written buffers. The creator of a file reserves them.
+/// Size of the buffer of a file that is being written. The caller that creates the file reserves this memory.
 pub const WRITE_BUFFER_BYTES: usize = 1 << 20;
 
-/// Fewer bytes of whole blocks go through the page cache, so that small appends do not wait for the disk.
+/// Minimum length of a direct write, in bytes. Fewer bytes go through the page cache, so that small appends do not
+/// wait for the disk.
 const DIRECT_BYTES_MIN: usize = 64 << 10;
 
-/// Buffers bytes, and writes whole blocks directly if there are many.
+/// File with a buffer of appended bytes. Whole blocks are written directly if there are many of them.
 ///
-/// Few blocks, and a partial last block, go through the page cache, so that the file is never longer than the appended
-/// bytes. A block that fills up is written again, with the same bytes at its start, so a torn rewrite cannot damage
-/// synced bytes.
+/// A few blocks, and a partial last block, go through the page cache, so that the file is never longer than the
+/// appended bytes. When a partial block has filled up, it is written again as a whole. Its first bytes are unchanged,
+/// so a torn write cannot damage bytes that were synced.
 pub(crate) struct AppendFile {
     file: File,
     path: PathBuf,
     creator: Creator,
     /// Alignment of direct writes in bytes; `None` if they are refused.
     direct: Option<usize>,
-    /// Whether the file is in direct mode now.
+    /// Whether the open file bypasses the page cache at the moment.
     in_direct_mode: bool,
     buffer: AlignedBuffer,
-    /// File offset of the first byte of the buffer.
+    /// Offset in the file of the first byte of the buffer.
     start: u64,
-    /// Bytes in the buffer, and how many of them were written to the system.
+    /// Number of bytes in the buffer, and how many of them were passed to the system.
     filled: usize,
     written: usize,
     failed: bool,
@@ -46,8 +47,8 @@ impl AppendFile {
         Self::of(File::create(path)?, path)
     }
 
-    /// Opens an existing file for appending after its first `len` bytes. Bytes that do not fill a block are read back
-    /// into the buffer.
+    /// Opens an existing file for appending after its first `len` bytes, and cuts off the rest. If these bytes end in
+    /// a partial block, that block is read into the buffer.
     pub(crate) fn go_on(path: &Path, len: u64) -> io::Result<Self> {
         let file = File::options().read(true).write(true).open(path)?;
         if file.metadata()?.len() < len {
@@ -92,7 +93,7 @@ impl AppendFile {
 
     fn gather(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
-            // Copied even if the bytes would fill whole blocks, since the caller's memory is not aligned.
+            // All bytes are copied, even whole blocks, because the caller's memory is not aligned.
             let (now, later) = bytes.split_at(bytes.len().min(self.buffer.len() - self.filled));
             self.buffer[self.filled..][..now.len()].copy_from_slice(now);
             self.filled += now.len();
@@ -106,12 +107,11 @@ impl AppendFile {
         Ok(())
     }
 
-    /// Writes the buffered bytes to the system.
+    /// Passes the buffered bytes to the system.
     fn write_out(&mut self) -> io::Result<()> {
         assert!(self.written <= self.filled && self.filled <= self.buffer.len());
         if let Some(alignment) = self.direct {
-            // From the start of the block that was partial at the last write: it has more bytes now and is written
-            // again.
+            // Starts at the block that was partial at the last write. It has more bytes now, so it is written again.
             let blocks = self.written / alignment * alignment..self.filled / alignment * alignment;
             if blocks.len() >= DIRECT_BYTES_MIN {
                 self.written = self.write_directly(blocks, alignment)?;
@@ -125,8 +125,8 @@ impl AppendFile {
         Ok(())
     }
 
-    /// Writes whole blocks of the buffer. Returns the position reached, which is less than requested if the system
-    /// refuses direct writes here.
+    /// Writes blocks of the buffer directly. Returns the position in the buffer up to which bytes are written. It is
+    /// below `blocks.end` if the system refuses direct writes.
     fn write_directly(&mut self, blocks: Range<usize>, alignment: usize) -> io::Result<usize> {
         self.set_direct_mode(true)?;
         let mut at = blocks.start;
@@ -136,7 +136,8 @@ impl AppendFile {
                 Ok(bytes) => at += bytes,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                    // Refused after all: this and all later bytes go through the page cache.
+                    // The system refuses direct writes after all. These bytes and all later ones go through the page
+                    // cache.
                     self.direct = None;
                     break;
                 }
@@ -146,7 +147,7 @@ impl AppendFile {
         Ok(at.max(self.written))
     }
 
-    /// Performs `work` unless something failed before. A failure now makes all later calls fail.
+    /// Performs `work` unless an earlier operation failed. If `work` fails, all later calls fail too.
     fn attempt(
         &mut self,
         operation: Operation,
@@ -173,14 +174,15 @@ impl WriteFile for AppendFile {
 
     fn sync(&mut self) -> Result<(), DeviceError> {
         self.flush()?;
-        // On macOS, the standard library asks for F_FULLFSYNC here: fsync alone leaves bytes in the cache of the drive.
+        // On macOS, the standard library uses F_FULLFSYNC here, because fsync alone leaves bytes in the cache of the
+        // drive.
         self.attempt(Operation::Sync, |file| file.file.sync_all())
     }
 }
 
 impl Drop for AppendFile {
     fn drop(&mut self) {
-        // A forked child shares the file with its parent, which writes these bytes itself.
+        // A forked child shares the file with its parent, and the parent writes these bytes.
         if !self.failed && self.creator.is_this_process() {
             let _ = self.write_out(); // errors are reported by flush and sync
         }
@@ -191,7 +193,8 @@ impl Drop for AppendFile {
 mod tests {
     use super::*;
 
-    /// Appends odd pieces, some followed by a sync: after each, the file is exactly what was appended.
+    /// Appends pieces of odd lengths, and syncs after some of them. After each sync, the file must have all appended
+    /// bytes.
     #[test]
     fn a_synced_file_has_all_appended_bytes() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Prints for each preset the page reads per second of the device, and how many of them the model simulates per second:
-//! `page_rates [READS [DEPTH]]`.
+//! Prints for each preset how many pages per second the device reads, and how many page reads the model simulates per
+//! second: `page_rates [READS [DEPTH]]`.
 
 use std::time::Instant;
 

@@ -1,7 +1,7 @@
-//! Device parameters: each figure has a name, a unit and a source.
+//! Device parameters. Each figure has a name, a value with its unit, and a source.
 //!
-//! A configuration is TOML. It has a `name`, figures in sections, and the preset (`like`) that supplies all figures
-//! which the file does not set:
+//! A configuration is TOML. It has a `name`, and figures in sections. `like` names a preset, which supplies all
+//! figures that the file does not set:
 //!
 //! ```toml
 //! name = "slower-pages"
@@ -17,13 +17,13 @@ use toml::{Table, Value};
 
 use crate::error::FlashError;
 
-/// Name of a figure, its unit, and its least and largest value.
+/// Name, unit, minimum and maximum of a figure.
 struct Known(&'static str, &'static str, f64, f64);
 
-/// Largest value of counts without a tighter bound.
+/// Maximum of counts that have no tighter bound.
 const MANY: f64 = 1e9;
 
-/// All figures; counts are whole numbers.
+/// All figures. A count must be a whole number.
 #[rustfmt::skip]
 const KNOWN: &[Known] = &[
     Known("geometry.channels", "count", 1.0, 4_096.0),
@@ -86,12 +86,12 @@ const PRESETS: &[(&str, &str)] = &[
     ("virtual-disk", include_str!("presets/virtual-disk.toml")),
 ];
 
-/// A figure of a device.
+/// Value of a parameter of a device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
-    /// Value in the figure's unit.
+    /// Value, in the unit of the figure.
     pub value: f64,
-    /// Source of the value.
+    /// Where the value is from.
     pub source: String,
 }
 
@@ -124,13 +124,14 @@ impl Config {
     /// Parses a configuration.
     ///
     /// # Errors
-    /// If it is not TOML, or a figure is unknown, missing, out of range, in another unit, or has no source.
+    /// If it is not TOML, or if a figure is unknown, missing or out of range, has the wrong unit, or has no source.
     pub fn parse(text: &str) -> Result<Self, FlashError> {
         let table: Table = text.parse().map_err(|error: toml::de::Error| {
             let line = error.span().map_or(1, |span| 1 + text[..span.start.min(text.len())].matches('\n').count());
             FlashError::Syntax { line, why: error.message().to_owned() }
         })?;
-        // The preset is read first, wherever the text has `like`, so that the text's own figures override it.
+        // The preset is read first, even if `like` is not the first line, so that the figures of the text override
+        // it.
         let mut config = match table.get("like") {
             Some(Value::String(name)) => Self::preset(name)?,
             Some(_) => return Err(FlashError::figure("like", "is no text; give the name of a preset")),
@@ -145,7 +146,7 @@ impl Config {
                 _ => return Err(FlashError::figure(section, "is no section; write figures below [section]")),
             }
         }
-        // Checked at the end, since a figure may be in the preset or in the text.
+        // Checked at the end, since each figure may be in the preset or in the text.
         match KNOWN.iter().find(|known| !config.figures.contains_key(known.0)) {
             Some(Known(missing, unit, ..)) => Err(FlashError::figure(
                 missing,
@@ -169,7 +170,7 @@ impl Config {
             let source = source.ok_or_else(|| FlashError::figure(&name, "has no source; say where it is from"))?;
             let value = field("value").and_then(|value| value.as_float().or(value.as_integer().map(|n| n as f64)));
             let value = value.ok_or_else(|| FlashError::figure(&name, "has no value; give a number"))?;
-            // A misspelled field would otherwise be ignored without a word.
+            // Without this check, a misspelled field would be ignored silently.
             let odd = figure.as_table().and_then(|table| {
                 table.keys().find(|key| !["value", "unit", "source"].contains(&key.as_str())).cloned()
             });
@@ -181,10 +182,7 @@ impl Config {
         Ok(())
     }
 
-    /// Sets the value of a figure, in its unit.
-    ///
-    /// # Errors
-    /// If there is no such figure or the value is out of range.
+    /// Sets a figure to a value in the unit of the figure.
     pub fn set(&mut self, name: &str, value: f64, source: &str) -> Result<(), FlashError> {
         let &Known(name, unit, least, most) = known(name)?;
         let whole = unit == "count" || unit == "B";
@@ -213,10 +211,7 @@ impl Config {
         self.figures.iter().map(move |(name, figure)| (*name, unit(name), figure))
     }
 
-    /// Returns the value of a figure, in its unit.
-    ///
-    /// # Panics
-    /// If there is no such figure.
+    /// Returns the value of a figure, in the unit of the figure.
     pub(crate) fn value(&self, name: &str) -> f64 {
         self.figures[name].value
     }
@@ -232,7 +227,7 @@ impl Config {
         let mut last = "";
         for (name, unit, Figure { value, source }) in self.figures() {
             let (section, key) = name.split_once('.').expect("a figure has a section");
-            // Figures are ordered by name, so those of a section are adjacent.
+            // Figures are ordered by name, so all figures of a section are adjacent.
             if section != last {
                 let _ = write!(text, "\n[{section}]\n");
                 last = section;
@@ -247,7 +242,7 @@ impl Config {
 fn known(name: &str) -> Result<&'static Known, FlashError> {
     KNOWN.iter().find(|known| known.0 == name).ok_or_else(|| {
         let section = name.split('.').next().unwrap_or_default();
-        // Most mistakes are in the key, so figures of the same section are suggested.
+        // Most mistakes are in the key, so the message lists the figures of the same section.
         let near: Vec<&str> = KNOWN.iter().map(|known| known.0).filter(|known| known.starts_with(section)).collect();
         let choice = if near.is_empty() { KNOWN.iter().map(|known| known.0).collect() } else { near };
         FlashError::figure(name, &format!("is no figure of a device; there are {}", choice.join(", ")))

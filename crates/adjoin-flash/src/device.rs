@@ -1,31 +1,31 @@
-//! A device as the model uses it: whole numbers, times in picoseconds.
+//! A device in the form that the model uses: whole numbers, and times in picoseconds.
 
 use crate::config::Config;
 use crate::error::FlashError;
 
-/// A time in picoseconds. Whole numbers have the same sum in every order.
+/// A time in picoseconds. It is an integer, so sums do not depend on the order of the terms.
 pub type Ps = u64;
 
 /// Picoseconds per second.
 pub const SECOND: Ps = 1_000_000_000_000;
 
-/// Dimensions of a device. A chip is reached over its channel. A LUN is the smallest unit that executes commands
-/// independently; its planes can sense pages at the same time.
+/// Dimensions of a device. A channel connects several chips to the controller. A LUN is the smallest unit that
+/// executes commands independently. Its planes can sense pages at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
-    /// Buses between controller and chips.
+    /// Number of buses between controller and chips.
     pub channels: u32,
-    /// Chips per channel.
+    /// Number of chips per channel.
     pub chips_per_channel: u32,
-    /// LUNs per chip.
+    /// Number of LUNs per chip.
     pub luns_per_chip: u32,
-    /// Planes per LUN, each with a page buffer.
+    /// Number of planes per LUN. Each has a page buffer.
     pub planes_per_lun: u32,
-    /// Blocks per plane.
+    /// Number of blocks per plane.
     pub blocks_per_plane: u32,
-    /// Pages per block.
+    /// Number of pages per block.
     pub pages_per_block: u32,
-    /// Bytes per page.
+    /// Size of a page in bytes.
     pub page_bytes: u32,
 }
 
@@ -50,25 +50,25 @@ impl Geometry {
         self.planes() * u64::from(self.blocks_per_plane) * u64::from(self.pages_per_block)
     }
 
-    /// Returns the bytes of all pages.
+    /// Returns the size of all pages, in bytes.
     pub fn bytes(&self) -> u64 {
         self.pages() * u64::from(self.page_bytes)
     }
 
-    /// Returns the channel of a LUN. Consecutive LUNs are on different channels, then on different chips, so neighbors
-    /// share no bus.
+    /// Returns the channel of a LUN. LUNs with consecutive numbers are on different channels, and then on different
+    /// chips of a channel, so neighbors do not share a bus.
     pub(crate) fn channel_of(&self, lun: u32) -> u32 {
         lun % self.channels
     }
 
-    /// Returns the LUN's chip, numbered across all channels.
+    /// Returns the chip of a LUN. Chips are numbered across all channels.
     pub(crate) fn chip_of(&self, lun: u32) -> u32 {
         let of_channel = lun / self.channels % self.chips_per_channel;
         self.channel_of(lun) * self.chips_per_channel + of_channel
     }
 }
 
-/// A device: the figures of a [`Config`] as the model uses them.
+/// A device, with the figures of a [`Config`] in the form that the model uses.
 #[derive(Debug, Clone)]
 pub struct Device {
     pub(crate) config: Config,
@@ -97,7 +97,7 @@ pub(crate) struct Rate {
 
 impl Rate {
     fn megabytes(per_second: f64) -> Self {
-        // One MB/s is one byte per microsecond, which is 1e6 ps.
+        // One MB/s is one byte per microsecond, and a microsecond is 1e6 ps.
         Self { ps_per_byte: 1e6 / per_second }
     }
 
@@ -122,7 +122,7 @@ impl Device {
             pages_per_block: count("geometry.pages_per_block"),
             page_bytes: count("geometry.page"),
         };
-        // A layout stores the number of a LUN in 16 bits, see `LunCsr`.
+        // A layout stores the number of a LUN in 16 bits; see `LunCsr`.
         let luns = [geometry.channels, geometry.chips_per_channel, geometry.luns_per_chip].map(u64::from);
         if luns.iter().product::<u64>() > u64::from(u16::MAX) {
             let why =
@@ -141,7 +141,7 @@ impl Device {
             let why = format!("is {sector_bytes} B, which does not divide the page of {} B", geometry.page_bytes);
             return Err(FlashError::figure("controller.sector", &why));
         }
-        // Microseconds and nanoseconds to picoseconds.
+        // Conversions from microseconds and nanoseconds to picoseconds.
         let us = |name: &str| (config.value(name) * 1e6).round() as Ps;
         let ns = |name: &str| (config.value(name) * 1e3).round() as Ps;
         let rate = |name: &str| Rate::megabytes(config.value(name));

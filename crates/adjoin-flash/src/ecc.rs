@@ -1,10 +1,10 @@
-//! Bit errors of pages and their decoding: determines which hard decisions fail.
+//! Bit errors of pages. Determines for which pages a hard decision of the decoder fails.
 //!
-//! Planes differ (NDSearch, Figure 18(a)): the raw bit error rate of a plane is the mean rate times a factor whose
-//! logarithm is approximately normal. The fraction of a plane's hard decisions that fail is proportional to its rate.
-//! The mean over all planes is the configured fraction.
+//! Planes have different raw bit error rates (NDSearch, Figure 18(a)). The rate of a plane is the mean rate times a
+//! factor whose logarithm is approximately normal. The fraction of a plane's hard decisions that fail is proportional
+//! to its rate. The mean of this fraction over all planes is the configured one.
 
-/// Fraction of hard decisions that fail, by plane.
+/// For each plane, the fraction of its hard decisions that fail.
 #[derive(Debug, Clone)]
 pub(crate) struct PlaneErrors {
     shares: Vec<f64>,
@@ -18,26 +18,27 @@ impl PlaneErrors {
         Self { shares, seed }
     }
 
-    /// Returns whether the hard decision fails for this read of a plane; `read` is the number of the read within the
+    /// Returns whether the hard decision fails for a read of a plane. `read` is the number of the read within the
     /// run.
     pub(crate) fn fails(&self, plane: u64, read: u64) -> bool {
         let share = self.shares[plane as usize];
-        // The number of the read has the lower 40 bits, more than any run needs. A hash needs no state per plane.
+        // The lower 40 bits hold the number of the read, which is enough for any run. With a hash, planes need no
+        // state of their own.
         share > 0.0 && uniform(self.seed ^ mixed(plane << 40 ^ read)) < share
     }
 }
 
-/// Returns each plane's raw bit error rate as a multiple of the mean over all planes.
+/// Returns the raw bit error rate of each plane as a multiple of the mean over all planes.
 pub fn error_factors(planes: u64, spread: f64, seed: u64) -> Vec<f64> {
-    // About normal: the sum of twelve uniform numbers with variance 1/12 each.
+    // The sum of twelve uniform numbers, each with variance 1/12, is approximately normal.
     let normal = |plane: u64| (0..12).map(|k| uniform(mixed(seed ^ (plane * 12 + k)))).sum::<f64>() - 6.0;
     let factors: Vec<f64> = (0..planes).map(|plane| (spread * normal(plane)).exp()).collect();
-    // The mean of log-normal factors is above 1, so they are divided by it to keep the configured mean.
+    // The mean of log-normal factors is above 1. Dividing by it makes the mean rate the configured one.
     let mean = factors.iter().sum::<f64>() / planes.max(1) as f64;
     factors.into_iter().map(|factor| factor / mean).collect()
 }
 
-/// Hashes a number, for random access to a seed's stream: splitmix64 (Steele, Lea and Flood, 2014).
+/// Hashes a number with splitmix64 (Steele, Lea and Flood, 2014). This gives random access to the stream of a seed.
 pub(crate) fn mixed(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -46,7 +47,7 @@ pub(crate) fn mixed(number: u64) -> u64 {
 }
 
 fn uniform(number: u64) -> f64 {
-    // A double holds integers of 53 bits exactly.
+    // An f64 represents integers of up to 53 bits exactly.
     (mixed(number) >> 11) as f64 / (1u64 << 53) as f64
 }
 

@@ -1,6 +1,6 @@
 //! Errors of devices, layouts and options.
 
-/// An error: what is wrong, and what would work.
+/// Error that states what is wrong, and what would work.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FlashError {
@@ -15,17 +15,17 @@ pub enum FlashError {
     /// A figure is unknown, missing or out of range.
     #[error("{name} {why}")]
     Figure {
-        /// Section and key.
+        /// Section and key of the figure.
         name: String,
-        /// What is wrong with it, and what would work.
+        /// What is wrong with the figure, and what would work.
         why: String,
     },
     /// No preset has this name.
     #[error("no device is called {name}; there are {known}")]
     Preset {
-        /// The name.
+        /// The name that was given.
         name: String,
-        /// The existing names.
+        /// Names of the presets.
         known: String,
     },
     /// A vector is longer than a page.
@@ -33,17 +33,17 @@ pub enum FlashError {
         "a vector takes {vector_bytes} bytes and a page of the device has {page_bytes}; give a larger geometry.page"
     )]
     Page {
-        /// Bytes of a vector.
+        /// Size of a vector in bytes.
         vector_bytes: u64,
-        /// Bytes of a page.
+        /// Size of a page in bytes.
         page_bytes: u64,
     },
-    /// The data exceed the device's capacity.
+    /// The data do not fit on the device.
     #[error("the data take {needed_bytes} bytes and the device holds {bytes}; give more geometry.blocks_per_plane")]
     Capacity {
-        /// Bytes of all pages needed.
+        /// Size of all pages that the data need, in bytes.
         needed_bytes: u64,
-        /// Bytes of all pages of the device.
+        /// Size of all pages of the device, in bytes.
         bytes: u64,
     },
     /// A graph, an order or an option is invalid.

@@ -1,11 +1,11 @@
-//! Building blocks of a discrete-event model: events ordered by time, and servers with a queue.
+//! Building blocks of a discrete-event model: events ordered by time, and servers with queues.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use crate::device::Ps;
 
-/// Future events. Events of equal time are processed in the order in which they were added.
+/// Future events. Events with equal times are processed in the order in which they were added.
 #[derive(Debug)]
 pub(crate) struct Events<E> {
     heap: BinaryHeap<Reverse<Event<E>>>,
@@ -18,7 +18,7 @@ struct Event<E> {
     what: E,
 }
 
-// `at` contains the number of the event and is thus unique, so `what` needs no order.
+// `at` includes the number of the event, which makes it unique. Therefore `what` needs no order.
 impl<E> PartialEq for Event<E> {
     fn eq(&self, other: &Self) -> bool {
         self.at == other.at
@@ -47,7 +47,7 @@ impl<E> Default for Events<E> {
 
 impl<E> Events<E> {
     pub(crate) fn add(&mut self, time: Ps, what: E) {
-        // A heap has no order among equal times. The number gives them one, so that a run is repeatable.
+        // A heap does not order equal times. The number does, so that a run is repeatable.
         self.added += 1;
         self.heap.push(Reverse(Event { at: (time, self.added), what }));
     }
@@ -62,10 +62,11 @@ impl<E> Events<E> {
     }
 }
 
-/// One server or several equal ones, first come, first served. Requests must arrive in order of time.
+/// One or several equal servers with one queue, which serve requests in order of arrival. Requests must be added in
+/// order of time.
 #[derive(Debug, Clone)]
 pub(crate) struct Station {
-    /// Time at which each server has finished everything assigned to it.
+    /// For each server, the time at which it has finished all requests assigned to it.
     free_at: BinaryHeap<Reverse<Ps>>,
     servers: u32,
     busy: Ps,
@@ -76,10 +77,11 @@ impl Station {
         Self { free_at: (0..servers).map(|_| Reverse(0)).collect(), servers, busy: 0 }
     }
 
-    /// Serves a request that arrives at `now` and takes `takes`; returns when it begins and ends.
+    /// Serves a request that arrives at `now` and needs a server for `takes`. Returns when it begins and when it
+    /// ends.
     pub(crate) fn serve(&mut self, now: Ps, takes: Ps) -> (Ps, Ps) {
         let mut first = self.free_at.peek_mut().expect("a station has servers");
-        // Changing the value through `peek_mut` restores the order of the heap when it is dropped.
+        // When the value from `peek_mut` is dropped, the order of the heap is restored.
         let begins = now.max(first.0);
         first.0 = begins + takes;
         self.busy += takes;
@@ -96,8 +98,8 @@ impl Station {
     }
 }
 
-/// A bus with one transfer at a time. Commands take priority over waiting data, so that the work they start overlaps
-/// with the data transfers; optionally the other way around.
+/// A bus that performs one transfer at a time. Commands take priority over waiting data, so that the work that they
+/// start overlaps with data transfers. With `data_first`, data take priority.
 #[derive(Debug)]
 pub(crate) struct Bus<T> {
     commands: VecDeque<(Ps, T)>,
@@ -120,7 +122,8 @@ impl<T> Bus<T> {
         self.data.push_back((takes, transfer));
     }
 
-    /// Returns the transfer that begins now and how long it takes; `None` if one is in progress or none waits.
+    /// Begins the next transfer. Returns its duration and the transfer, or `None` if another one is in progress or
+    /// none waits.
     pub(crate) fn begin(&mut self) -> Option<(Ps, T)> {
         if self.is_busy {
             return None;

@@ -1,41 +1,41 @@
-//! Layout of a graph and its vectors on a device: LUNCSR (NDSearch, section IV-B).
+//! Layout of a graph and its vectors on a device, called LUNCSR (NDSearch, section IV-B).
 //!
-//! Pages hold vectors without their neighbors. Offsets, neighbors, and the LUN and block of each vertex are arrays in
-//! the device's DRAM. The page and the position on it follow from the number of the vertex. A refresh moves a block and
-//! changes only the two arrays of LUNs and blocks.
+//! Pages hold only vectors. Arrays in the device's DRAM hold the offsets of the neighbor lists, the neighbors, and
+//! the LUN and block of each vertex. The page of a vertex and its position on the page follow from the number of the
+//! vertex. A refresh moves a block, which changes only the arrays of LUNs and blocks.
 
 use crate::device::Geometry;
 use crate::error::FlashError;
 use crate::machine::PageAddress;
 
-/// How pages of consecutive vertices are assigned to planes.
+/// How the pages of consecutive vertices are assigned to planes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mapping {
-    /// Consecutive pages are on the planes of one LUN, with equal page numbers in their blocks, and then on the next
-    /// LUN (NDSearch, Figure 11).
+    /// Consecutive pages are on the planes of one LUN, with the same page number in their blocks, and then on the
+    /// next LUN (NDSearch, Figure 11).
     MultiPlane,
-    /// Equal parts of all pages, one per plane, each in address order.
+    /// Each plane has an equal part of the pages. A plane's pages are consecutive.
     Linear,
 }
 
-/// Allowed targets of a refreshed block.
+/// Where a refresh may move a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefreshTo {
-    /// Only the plane of the block, which preserves the alignment that multi-plane commands need (NDSearch, section
-    /// VI-A).
+    /// Only within its plane. This preserves the alignment that multi-plane commands need (NDSearch, section VI-A).
     SamePlane,
-    /// Any plane.
+    /// To any plane.
     Anywhere,
 }
 
-/// A graph, and the location of its vertices.
+/// A graph and the locations of its vertices on a device.
 #[derive(Debug, Clone)]
 pub struct LunCsr {
     offsets: Vec<u64>,
     neighbors: Vec<u32>,
     entry: u32,
     lun: Vec<u16>,
-    /// Within the LUN: block of the plane times planes, plus plane.
+    /// For each vertex, its block within the LUN: the block's number in its plane, times the number of planes, plus
+    /// the plane.
     block: Vec<u32>,
     per_page: u32,
     vector_bytes: u32,
@@ -46,11 +46,11 @@ pub struct LunCsr {
 }
 
 impl LunCsr {
-    /// Lays out a graph whose vertices are numbered in storage order; `neighbors` returns the neighbors of each. A
-    /// vector takes `vector_bytes` bytes, and none is split across pages.
+    /// Lays out a graph. Its vertices are numbered in storage order, and `neighbors` returns the neighbors of each. A
+    /// vector takes `vector_bytes` bytes and is never split across pages.
     ///
     /// # Errors
-    /// If a page is smaller than a vector, the device is smaller than all vectors, there are no vectors, or a neighbor
+    /// If a page is smaller than a vector, the vectors do not fit on the device, there are no vertices, or a neighbor
     /// or the entry is not a vertex.
     pub fn new<'g>(
         geometry: &Geometry,
@@ -67,13 +67,13 @@ impl LunCsr {
         let per_page = page_bytes / vector_bytes;
         let mut offsets = Vec::with_capacity(vertices as usize + 1);
         let mut all = Vec::new();
-        // One offset more than vertices, so that the last list has an end as well.
+        // There is one more offset than there are vertices, so that the last list has an end too.
         offsets.push(0);
         for vertex in 0..vertices {
             all.extend_from_slice(neighbors(vertex));
             offsets.push(all.len() as u64);
         }
-        // A search would panic at such a number, so it is refused here.
+        // A search would panic at a number that is not a vertex, so it is refused here.
         if entry >= vertices || all.iter().any(|&neighbor| neighbor >= vertices) {
             let said = format!("the graph has {vertices} vertices and names another one; give a graph that is whole");
             return Err(FlashError::Input(said));
@@ -96,7 +96,7 @@ impl LunCsr {
 
     fn place(&mut self, vertices: u32) -> Result<(), FlashError> {
         let (geometry, pages) = (self.geometry, self.pages_of(vertices));
-        // Both mappings divide pages equally among planes, so no plane has more than the mean, rounded up.
+        // Both mappings divide pages equally among planes. No plane has more than the mean number, rounded up.
         let of_plane = pages.div_ceil(geometry.planes());
         let blocks = of_plane.div_ceil(geometry.pages_per_block.into());
         if blocks > geometry.blocks_per_plane.into() {
@@ -111,7 +111,7 @@ impl LunCsr {
             let block = page / u64::from(geometry.pages_per_block);
             self.block.push((block * planes + plane % planes) as u32);
         }
-        // Descending, so that `pop` returns the lowest block.
+        // In descending order, so that `pop` returns the lowest block.
         let free = (blocks as u32..geometry.blocks_per_plane).rev();
         self.free = vec![free.collect(); geometry.planes() as usize];
         Ok(())
@@ -121,7 +121,7 @@ impl LunCsr {
         u64::from(vertices).div_ceil(self.per_page.into())
     }
 
-    /// Returns the initial plane of a vertex, numbered across the device, and its page on that plane.
+    /// Returns the initial plane of a vertex and its page in that plane. Planes are numbered across the device.
     fn plane_and_page(&self, vertex: u32) -> (u64, u64) {
         let (page, planes) = (u64::from(vertex / self.per_page), self.geometry.planes());
         match self.mapping {
@@ -145,7 +145,8 @@ impl LunCsr {
         }
     }
 
-    /// Moves the block of a vertex, as a refresh does. Returns whether a free block existed. `which` selects the plane.
+    /// Moves the block of a vertex, as a refresh does. `which` selects the plane if any plane is allowed. Returns
+    /// false, without moving anything, if that plane has no free block.
     pub fn refresh(&mut self, vertex: u32, to: RefreshTo, which: u64) -> bool {
         let planes = u64::from(self.geometry.planes_per_lun);
         let (lun, block) = (self.lun[vertex as usize], self.block[vertex as usize]);
@@ -154,9 +155,9 @@ impl LunCsr {
             RefreshTo::SamePlane => from_plane,
             RefreshTo::Anywhere => which % self.geometry.planes(),
         };
-        // Taken before the old block is returned, so that a block is never moved to itself.
+        // Taken before the old block becomes free, so that a block never moves to itself.
         let Some(free) = self.free[to_plane as usize].pop() else { return false };
-        // At the end from which `pop` does not take, so the old block is used only after all others.
+        // `pop` takes from the other end, so the old block is used only after all other free blocks.
         self.free[from_plane as usize].insert(0, block / self.geometry.planes_per_lun);
         let (new_lun, new_block) = ((to_plane / planes) as u16, (u64::from(free) * planes + to_plane % planes) as u32);
         // LUNCSR has no map from blocks to vertices, so all vertices are examined.
@@ -187,15 +188,14 @@ impl LunCsr {
         &self.neighbors[from as usize..to as usize]
     }
 
-    /// Returns the bytes of a vector.
+    /// Returns the size of a vector in bytes.
     pub fn vector_bytes(&self) -> u32 {
         self.vector_bytes
     }
 
-    /// Returns the first `count` vertices of a breadth-first search from the entry, which are the most frequently
-    /// visited ones.
+    /// Returns the first `count` vertices of a breadth-first search from the entry. Searches visit these most often.
     pub fn hottest(&self, count: usize) -> Vec<u32> {
-        // A vertex is marked when it is added, not when it is expanded, so that each is added once.
+        // A vertex is marked when it is added, not when it is expanded. Thus each one is added once.
         let mut met = vec![false; self.vertices() as usize];
         let mut order = vec![self.entry];
         met[self.entry as usize] = true;
@@ -217,7 +217,8 @@ impl LunCsr {
     }
 }
 
-/// Returns the mean distance, in vertex numbers, from a vertex to its farthest neighbor (NDSearch, equation 1).
+/// Returns, averaged over the vertices, the largest difference between the number of a vertex and the number of one
+/// of its neighbors (NDSearch, equation 1).
 pub fn bandwidth(layout: &LunCsr) -> f64 {
     let farthest =
         |vertex: u32| layout.neighbors(vertex).iter().map(|&other| vertex.abs_diff(other)).max().unwrap_or(0);

@@ -1,15 +1,15 @@
-//! A model of flash devices: *what would another device change for this workload?*
+//! A model of flash devices. It answers the question: *how long would this workload take on another device?*
 //!
-//! A [`Device`] is created from a [`Config`], in which each figure has a unit and a source. [`replay()`] estimates how
-//! long the reads of a trace would take on it. [`search()`] takes queries and a graph laid out on the device
-//! ([`LunCsr`]), and estimates how long a [`Platform`] would need for them: a machine that reads pages, or logic next
-//! to the page buffers, as in NDSearch (Wang et al., ISCA 2024).
+//! A [`Device`] is created from a [`Config`], in which each figure has a unit and a source. [`replay()`] estimates
+//! how long the reads of a trace would take on the device. [`search()`] takes queries, and a graph that is laid out
+//! on the device ([`LunCsr`]). It estimates how long a [`Platform`] would need for the queries. A platform is a
+//! machine that reads pages, or logic next to the page buffers as in NDSearch (Wang et al., ISCA 2024).
 //!
-//! Everything is computed, nothing is measured. The model uses no file, clock or thread, and the same input gives the
-//! same result.
+//! All results are computed, none are measured. The model uses no file, clock or thread, so equal inputs give equal
+//! results.
 //!
-//! `machine.rs` simulates the device with the events of `events.rs`. It is driven by `search/` with the walks of
-//! queries, and by `replay.rs` with a trace in the order of `schedule.rs`.
+//! `machine.rs` simulates the device with the events of `events.rs`. `search/` drives it with the walks of queries.
+//! `replay.rs` drives it with the reads of a trace, in the order of `schedule.rs`.
 //!
 //! ```
 //! use adjoin_flash::{Config, Device, ReplayOptions, TraceRead, replay};

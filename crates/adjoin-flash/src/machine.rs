@@ -1,16 +1,16 @@
-//! The simulated device: requests arrive, pages are sensed, moved, corrected and compared, requests end.
+//! The simulated device. Requests arrive; pages are sensed, transferred, corrected and compared; requests end.
 //!
-//! A request asks for pages. Each page waits for its LUN, which executes one command at a time. If multi-plane commands
-//! are allowed, one may sense a page in each of several planes. A sensed page stays in the page buffer of its plane,
-//! and keeps the LUN busy, until it was compared there or transferred. Its path depends on the [`Place`] of
-//! comparisons:
+//! A request asks for pages. Each page waits for its LUN, which executes one command at a time. If multi-plane
+//! commands are allowed, one command may sense a page in each of several planes. A sensed page stays in the page
+//! buffer of its plane until it was compared there or transferred. Until then, the LUN is busy. The path of the page
+//! depends on the [`Place`] of comparisons:
 //!
 //! ```text
 //! page buffer -> Lun  | -> chip's pins -> Chip | -> channel -> Channel | -> DRAM -> link -> Fpga or Host
 //! ```
 //!
-//! Results continue from there over the channel. If a hard decision fails, the page is sent to a core of the
-//! controller; from a LUN or a chip it travels over the channel and back (NDSearch, section IV-C5).
+//! Results continue from there over the channel. If a hard decision fails, a core of the controller decodes the page.
+//! If the place is a LUN or a chip, the page travels over the channel to the core and back (NDSearch, section IV-C5).
 
 use std::collections::VecDeque;
 
@@ -21,46 +21,46 @@ use crate::place::Place;
 use crate::report::{Counts, Use};
 use crate::timeline::{Span, Timeline, Track};
 
-/// Seed that determines which decodings fail.
+/// Seed for the choice of hard decisions that fail.
 const SEED_OF_ERRORS: u64 = 1;
-/// Waiting reads of a LUN that are searched for reads of other planes to combine with the first.
+/// Maximum number of waiting reads of a LUN that are examined for a multi-plane command.
 const TOGETHER_MAX: usize = 16;
 const NONE: u32 = u32::MAX;
 
-/// A page of a plane.
+/// Address of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PageAddress {
-    /// LUN, numbered across the device.
+    /// Number of the LUN, across the device.
     pub lun: u32,
-    /// Page in the block. Planes of a LUN can sense together if this number is the same.
+    /// Number of the page in its block. Planes of a LUN can sense pages together if these have the same number.
     pub page: u32,
-    /// Block in the plane.
+    /// Number of the block in its plane.
     pub block: u32,
-    /// Plane in the LUN.
+    /// Number of the plane in its LUN.
     pub plane: u32,
 }
 
-/// A page to read, and the work on it.
+/// A page to read, and the work to do on it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PageRead {
     pub(crate) address: PageAddress,
-    /// Bytes sent with the command to the place of comparisons: queries and addresses.
+    /// Bytes of queries and addresses, which are sent with the command to the place of comparisons.
     pub(crate) in_bytes: u32,
-    /// Bytes of the page to transfer if it leaves its plane.
+    /// Bytes of the page that are transferred if it leaves its plane.
     pub(crate) page_bytes: u32,
-    /// Bytes of results.
+    /// Bytes of the results.
     pub(crate) out_bytes: u32,
-    /// Time of the comparisons.
+    /// Duration of the comparisons.
     pub(crate) compute: Ps,
 }
 
-/// How a device is used.
+/// How the machine uses its device.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Usage {
     pub(crate) place: Place,
-    /// Whether planes of a LUN sense together if their addresses allow it.
+    /// Whether planes of a LUN sense pages together if the addresses allow it.
     pub(crate) multi_plane: bool,
-    /// Units that compare, at the FPGA or on the host.
+    /// Number of units that compare, if the place is the FPGA or the host.
     pub(crate) units: u32,
 }
 
@@ -80,7 +80,7 @@ enum Stage {
     Done(u32),
 }
 
-/// A transfer over a channel, and the stage that follows it after a delay.
+/// A transfer over a channel. The stage `then` follows after a delay of `after`.
 #[derive(Debug, Clone, Copy)]
 struct Transfer {
     name: &'static str,
@@ -93,7 +93,8 @@ struct Transfer {
 struct Operation {
     read: PageRead,
     request: u32,
-    /// Next operation of the request until it is queued; then the next operation sensed together with this one.
+    /// Before this operation is queued: the next operation of its request. After that: the next operation that is
+    /// sensed together with this one.
     next: u32,
     fails: bool,
 }
@@ -108,9 +109,9 @@ struct Request {
 #[derive(Debug, Default)]
 struct Lun {
     waiting: VecDeque<u32>,
-    /// Pages in buffers, not yet compared or transferred.
+    /// Number of pages in buffers that were not compared or transferred yet.
     held: u32,
-    /// Block and page in the buffer of each plane.
+    /// For each plane, the block and page in its buffer.
     buffers: Vec<Option<(u32, u32)>>,
     since: Ps,
     busy: Ps,
@@ -142,7 +143,7 @@ impl<'d> Machine<'d> {
     pub(crate) fn new(device: &'d Device, usage: Usage, timeline: Timeline) -> Self {
         let geometry = &device.geometry;
         let stations = |count: u32, servers: u32| vec![Station::new(servers); count as usize];
-        // Logic in a LUN needs no queue: it works on the page buffer, which keeps the LUN busy.
+        // Logic in a LUN needs no queue: it works on the page buffer, and the LUN is busy meanwhile.
         let (accelerators, servers) = match usage.place {
             Place::Lun => (0, 1),
             Place::Chip => (geometry.chips(), 1),
@@ -173,11 +174,11 @@ impl<'d> Machine<'d> {
         }
     }
 
-    /// Submits a request for pages, all of which are within the device. `token` is returned when all have been
+    /// Submits a request for pages, all of which must be on the device. `token` is returned when all pages were
     /// processed.
     pub(crate) fn submit(&mut self, now: Ps, token: u64, pages: impl IntoIterator<Item = PageRead>) {
         let (mut first, mut left) = (NONE, 0);
-        // Numbers of ended requests are used again, so that memory does not grow with the length of a run.
+        // The number of a request that has ended is reused, so that memory does not grow with the length of a run.
         let request = self.requests_free.pop().unwrap_or(self.requests.len() as u32);
         let mut last = NONE;
         for read in pages {
@@ -202,13 +203,14 @@ impl<'d> Machine<'d> {
         self.events.add(now, Stage::Arrive(request));
     }
 
-    /// Runs until a request ends; returns the time and its token, or `None` if none is in progress.
+    /// Runs until a request ends. Returns the time and the token of the request, or `None` if no request is in
+    /// progress.
     pub(crate) fn next_end(&mut self) -> Option<(Ps, u64)> {
         self.next_end_by(Ps::MAX)
     }
 
-    /// Runs until a request ends or `limit` is reached; returns `None` if no request ends by then, after processing all
-    /// events up to it.
+    /// Runs until a request ends, and returns the time and its token. Returns `None` if no request ends up to
+    /// `limit`. All events up to `limit` are then processed.
     pub(crate) fn next_end_by(&mut self, limit: Ps) -> Option<(Ps, u64)> {
         while self.events.next_time().is_some_and(|time| time <= limit)
             && let Some((now, stage)) = self.events.next()
@@ -222,12 +224,13 @@ impl<'d> Machine<'d> {
         None
     }
 
-    /// Drops the reads that wait for a LUN and have not begun, with their requests, which must be for one page each.
-    /// Returns how many there were.
+    /// Drops the reads that wait for a LUN and have not begun, together with their requests. Each of these requests
+    /// must be for one page. Returns how many reads were dropped.
     pub(crate) fn give_up_waiting(&mut self) -> u64 {
         let mut given_up = 0;
         for lun in &mut self.luns {
-            // A request of several pages may have begun elsewhere; that is why only those of one page may be dropped.
+            // Another page of a request might have begun on another LUN. Therefore only requests of one page may be
+            // dropped.
             for operation in lun.waiting.drain(..) {
                 self.requests_free.push(self.operations[operation as usize].request);
                 self.operations_free.push(operation);
@@ -258,8 +261,8 @@ impl<'d> Machine<'d> {
         None
     }
 
-    /// Handles the arrival of a request. A request of the host or the FPGA takes time of a core; in NDSearch and
-    /// DeepStore, the allocator addresses pages itself.
+    /// Handles the arrival of a request. A request from the host or the FPGA takes time on a core of the controller.
+    /// In NDSearch and DeepStore, the allocator addresses pages itself, without a core.
     fn arrive(&mut self, request: u32) {
         if self.usage.place < Place::Fpga {
             return self.queue(request);
@@ -272,16 +275,16 @@ impl<'d> Machine<'d> {
         let mut operation = self.requests[request as usize].first;
         while operation != NONE {
             let of = &mut self.operations[operation as usize];
-            // The link is cleared first, since `begin` uses it for the operations that are sensed together.
+            // The link is cleared first, since `begin` reuses it to chain operations that are sensed together.
             let (lun, next) = (of.read.address.lun, std::mem::replace(&mut of.next, NONE));
-            // The first operations of a request may begin while the others are still being queued.
+            // The first operations of a request may begin before its other operations are queued.
             self.luns[lun as usize].waiting.push_back(operation);
             self.begin(lun);
             operation = next;
         }
     }
 
-    /// Starts the next command of a LUN if it is free.
+    /// Starts the next command of a LUN if the LUN is idle.
     fn begin(&mut self, lun: u32) {
         let of = &mut self.luns[lun as usize];
         // A command occupies all planes of a LUN, so all buffers must be free before the next one.
@@ -289,7 +292,8 @@ impl<'d> Machine<'d> {
             return;
         }
         let Some(first) = of.waiting.pop_front() else { return };
-        // A LUN counts as busy from its command until its last page buffer is free, including waits for the channel.
+        // A LUN counts as busy from the start of its command until its last page buffer is free. This includes waits
+        // for the channel.
         of.since = self.now;
         let together = if self.usage.multi_plane { self.together_with(lun, first) } else { first };
         let (mut member, mut bytes, mut senses, mut commands) = (together, 0, false, 0);
@@ -298,7 +302,8 @@ impl<'d> Machine<'d> {
             let PageAddress { page, block, plane, .. } = read.address;
             let of = &mut self.luns[lun as usize];
             let in_buffer = of.buffers[plane as usize].replace((block, page)) == Some((block, page));
-            // For a host, a page is sensed again even if it is still in the buffer, as in commercial disks.
+            // For the FPGA and the host, a page is sensed again even if it is still in the buffer, as in commercial
+            // disks.
             let stays = in_buffer && self.usage.place < Place::Fpga;
             of.held += 1;
             bytes += u64::from(read.in_bytes);
@@ -314,7 +319,7 @@ impl<'d> Machine<'d> {
             member = next;
         }
         self.counts.senses += u64::from(senses);
-        // Each plane of a multi-plane command has an address cycle of its own; sensing then happens once for all.
+        // A multi-plane command has one address cycle per plane, followed by one sensing for all planes.
         let takes = commands * self.device.command + self.device.channel.time(bytes);
         let after = if senses { self.device.read } else { 0 };
         let channel = self.device.geometry.channel_of(lun);
@@ -323,12 +328,12 @@ impl<'d> Machine<'d> {
         self.begin_transfer(channel);
     }
 
-    /// Combines the first read with waiting reads of other planes with an equal page number (ONFI's rule for
-    /// multi-plane commands).
+    /// Chains the read `first` with waiting reads of other planes that have the same page number. Returns the head of
+    /// the chain.
     fn together_with(&mut self, lun: u32, first: u32) -> u32 {
-        // ONFI requires equal page numbers and different planes; blocks may differ.
+        // For a multi-plane command, ONFI requires equal page numbers and different planes. Blocks may differ.
         let page = self.operations[first as usize].read.address.page;
-        // A LUN has at most 64 planes, so a word is enough for the set.
+        // A LUN has at most 64 planes, so one word can hold the set of planes.
         let mut planes = 1u64 << self.operations[first as usize].read.address.plane;
         let waiting = &mut self.luns[lun as usize].waiting;
         let (mut last, mut place) = (first, 0);
@@ -346,7 +351,7 @@ impl<'d> Machine<'d> {
         first
     }
 
-    /// Transfers data over the channel of a LUN; `then` is the stage that follows.
+    /// Transfers data over the channel of a LUN. After that, the stage `then` follows.
     fn send(&mut self, lun: u32, takes: Ps, name: &'static str, bytes: u64, then: Stage) {
         let channel = self.device.geometry.channel_of(lun);
         self.channels[channel as usize].add_data(takes, Transfer { name, bytes, after: 0, then });
@@ -373,7 +378,8 @@ impl<'d> Machine<'d> {
         while member != NONE {
             let Operation { read, next, fails, .. } = self.operations[member as usize];
             let (lun, page_bytes) = (read.address.lun, u64::from(read.page_bytes));
-            // A LUN decodes and compares in the page buffer; all other places need the page first.
+            // A LUN decodes and compares the page in its buffer. For all other places, the page must be transferred
+            // first.
             match self.usage.place {
                 Place::Lun if fails => self.send_to_core(member),
                 Place::Lun => self.events.add(self.now + self.device.hard + read.compute, Stage::Computed(member)),
@@ -393,7 +399,7 @@ impl<'d> Machine<'d> {
         }
     }
 
-    /// Sends a page that a LUN or a chip could not correct to the controller.
+    /// Sends a page to the controller, because the LUN or the chip could not correct it.
     fn send_to_core(&mut self, operation: u32) {
         let lun = self.operations[operation as usize].read.address.lun;
         let bytes = u64::from(self.device.geometry.page_bytes);
@@ -407,7 +413,7 @@ impl<'d> Machine<'d> {
     }
 
     fn soft_decoded(&mut self, operation: u32) {
-        // The page has left its chip already, so it does not travel back.
+        // Beyond the chip, a page is decoded on its way, so it does not travel back.
         if self.usage.place > Place::Chip {
             return self.decoded(operation);
         }
@@ -422,7 +428,8 @@ impl<'d> Machine<'d> {
         self.events.add(self.now + compute, Stage::Computed(operation));
     }
 
-    /// Handles the end of a comparison in the LUN: the page buffer is free, and results are in the output buffer.
+    /// Handles the end of a comparison in a LUN. The page buffer is free now, and the results are in the output
+    /// buffer.
     fn computed(&mut self, operation: u32) {
         let read = self.operations[operation as usize].read;
         self.counts.compute += read.compute;
@@ -433,7 +440,7 @@ impl<'d> Machine<'d> {
     fn send_results(&mut self, operation: u32) {
         let read = self.operations[operation as usize].read;
         let bytes = u64::from(read.out_bytes);
-        // Without results, no command asks for the output buffer.
+        // If there are no results, no command is needed to read the output buffer.
         let takes = if bytes == 0 { 0 } else { self.device.command + self.device.channel.time(bytes) };
         self.send(read.address.lun, takes, "results", bytes, Stage::Done(operation));
     }
@@ -447,7 +454,7 @@ impl<'d> Machine<'d> {
         }
     }
 
-    /// Handles the end of the page's transfer out of its LUN.
+    /// Handles the end of a page's transfer out of its LUN.
     fn transferred(&mut self, operation: u32) {
         let Operation { read, fails, .. } = self.operations[operation as usize];
         self.release(read.address.lun);
@@ -458,7 +465,7 @@ impl<'d> Machine<'d> {
         }
     }
 
-    /// Sends a decoded page to the place of comparison, and compares it there.
+    /// Brings a decoded page to the place of comparisons, and compares it there.
     fn decoded(&mut self, operation: u32) {
         let read = self.operations[operation as usize].read;
         self.counts.compute += read.compute;
@@ -479,7 +486,8 @@ impl<'d> Machine<'d> {
         }
     }
 
-    /// Transfers a page over DRAM and link. Each serves pages in their order of arrival, so one event is enough.
+    /// Transfers a page through the DRAM and over the link. Both serve pages in order of arrival, so one event at the
+    /// end is enough.
     fn leave(&mut self, operation: u32) {
         let read = self.operations[operation as usize].read;
         let bytes = u64::from(read.page_bytes);
@@ -491,7 +499,7 @@ impl<'d> Machine<'d> {
         let (_, compared) = self.accelerators[0].serve(linked, read.compute);
         self.counts.link_bytes += bytes;
         self.timeline.add(Track::Link, "page", begins, linked);
-        // Latency delays the answer, but does not occupy the link.
+        // The latency delays the answer but does not occupy the link.
         self.events.add(compared + latency, Stage::Done(operation));
     }
 
@@ -500,7 +508,7 @@ impl<'d> Machine<'d> {
         self.operations_free.push(operation);
         let of = &mut self.requests[request as usize];
         of.left -= 1;
-        // The number of a request is free only after its last page, since all its operations refer to it.
+        // The number of a request becomes free after its last page, since all operations of the request refer to it.
         (of.left == 0).then(|| {
             self.requests_free.push(request);
             of.token
@@ -513,7 +521,8 @@ impl<'d> Machine<'d> {
             name,
             servers: stations.iter().map(Station::servers).sum(),
             busy: stations.iter().map(Station::busy).sum(),
-            // The servers of a station share one queue, and only their sum is recorded.
+            // The servers of a station share one queue. Only the sum of their busy times is recorded, so this is
+            // their mean.
             busiest: stations.iter().map(|station| station.busy() / u64::from(station.servers())).max().unwrap_or(0),
         };
         let luns = Use {

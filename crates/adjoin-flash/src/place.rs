@@ -1,6 +1,6 @@
 //! Places where vectors are compared.
 
-/// Where vectors are compared, from the inside out; pages travel that far.
+/// Where vectors are compared, ordered from the inside of the device to the outside. Pages travel to this place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// Next to the page buffers of a LUN (NDSearch).
@@ -9,7 +9,7 @@ pub enum Place {
     Chip,
     /// At the end of a channel (DeepStore per channel).
     Channel,
-    /// On an FPGA that the device's private link connects (SmartSSD).
+    /// On an FPGA with a private link to the device (SmartSSD).
     Fpga,
     /// On the machine that contains the device.
     Host,

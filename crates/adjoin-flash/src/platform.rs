@@ -1,4 +1,4 @@
-//! Platforms on which the same searches can run, and the assumptions about each.
+//! Platforms that can run the searches, and the assumptions about each.
 
 use crate::device::{Device, Ps};
 use crate::place::Place;
@@ -6,11 +6,11 @@ use crate::place::Place;
 /// A platform that runs searches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Platform {
-    /// Processors that read data outside their memory from a disk.
+    /// Processors. Vectors that are not in memory are read from a disk.
     Cpu,
-    /// Processors with everything in memory (CPU-T in NDSearch).
+    /// Processors with all vectors in memory (CPU-T in NDSearch).
     CpuDram,
-    /// A graphics processor that reads data outside its memory from a disk.
+    /// A graphics processor. Vectors that are not in its memory are read from a disk.
     Gpu,
     /// An FPGA next to the disk.
     SmartSsd,
@@ -23,7 +23,7 @@ pub enum Platform {
 }
 
 impl Platform {
-    /// All platforms, the paper's baseline first.
+    /// All platforms. The first one is the baseline of the paper.
     pub const ALL: [Self; 7] = [
         Self::Cpu,
         Self::CpuDram,
@@ -47,12 +47,12 @@ impl Platform {
         }
     }
 
-    /// Returns the platform with this name.
+    /// Returns the platform with this name, if there is one.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|platform| platform.name() == name)
     }
 
-    /// Returns the model's assumptions about the platform, as text.
+    /// Returns a text with the assumptions that the model makes about the platform.
     pub fn assumptions(self) -> &'static str {
         match self {
             Self::Cpu => {
@@ -84,7 +84,7 @@ impl Platform {
         }
     }
 
-    /// Returns the place at which the platform compares.
+    /// Returns the place at which the platform compares vectors.
     pub fn place(self) -> Place {
         match self {
             Self::Cpu | Self::CpuDram | Self::Gpu => Place::Host,
@@ -95,7 +95,7 @@ impl Platform {
         }
     }
 
-    /// Returns whether queries can share pages that were read for one of them.
+    /// Returns whether all queries can use a page that was read for one of them.
     pub(crate) fn can_allocate(self) -> bool {
         matches!(self, Self::Gpu | Self::DeepStoreChip | Self::NdSearch)
     }
@@ -112,7 +112,7 @@ impl Platform {
         }
     }
 
-    /// Returns the units that compare, at a place where vectors of all channels arrive.
+    /// Returns the number of units that compare vectors if the place is the FPGA or the host; otherwise 1.
     pub fn units(self, device: &Device) -> u32 {
         match self {
             Self::Cpu | Self::CpuDram => device.config.count("cpu.threads") as u32,
@@ -122,17 +122,17 @@ impl Platform {
         }
     }
 
-    /// Returns the time that one unit needs to compare a vector of `elements` elements.
+    /// Returns how long one unit takes to compare a vector of `elements` elements.
     pub fn comparison(self, device: &Device, elements: u32) -> Ps {
         let figure = |name: &str| device.config.value(name);
-        // Cycles of `lanes` lanes, at a clock in MHz.
+        // Returns the duration in picoseconds if `lanes` elements are processed per cycle of a clock in MHz.
         let cycles = |lanes: u64, clock: f64| u64::from(elements).div_ceil(lanes.max(1)) as f64 * 1e6 / clock;
         let logic = logic_lanes(device);
         let ps = match self {
-            // Nanoseconds. A walk jumps through memory, so each vector costs a cache miss.
+            // The figures are in nanoseconds. A walk jumps through memory, so each vector costs a cache miss.
             Self::Cpu | Self::CpuDram => 1e3 * (figure("cpu.miss") + figure("cpu.element") * f64::from(elements)),
             Self::Gpu => cycles(GPU_UNIT_LANES, figure("gpu.clock")),
-            // The sorter is on the same FPGA, so its clock is used.
+            // The FPGA that compares also contains the sorter, so this uses the sorter's clock.
             Self::SmartSsd => cycles(FPGA_UNIT_LANES, figure("sorter.clock")),
             Self::DeepStoreChannel => cycles(logic / u64::from(device.geometry.channels), figure("search.clock")),
             Self::DeepStoreChip => cycles(logic / u64::from(device.geometry.chips()), figure("search.clock")),
@@ -141,8 +141,9 @@ impl Platform {
         ps.round() as Ps
     }
 
-    /// Returns the time for `vertices` vertices in memory, which take `bytes` bytes: the longer of comparing them on
-    /// all units and reading them from memory.
+    /// Returns how long a step takes for `vertices` vertices in memory. Their vectors take `bytes` bytes. For
+    /// processors, it is the time to compare them on all units or the time to read them from memory, whichever is
+    /// longer. For other platforms, it is the time to read them.
     pub(crate) fn in_memory(self, device: &Device, elements: u32, vertices: u64, bytes: u64) -> Ps {
         let compared = vertices * self.comparison(device, elements) / u64::from(self.units(device));
         let read = match self {
@@ -154,12 +155,13 @@ impl Platform {
     }
 }
 
-/// Lanes per warp.
+/// Number of lanes of a warp, which compares one vector.
 const GPU_UNIT_LANES: u64 = 32;
-/// Lanes of the FPGA that process one vector.
+/// Number of lanes of the FPGA that compare one vector.
 const FPGA_UNIT_LANES: u64 = 64;
 
-/// Returns the lanes of all planes together, which every accelerator shares (NDSearch, section VII-A: equal budgets).
+/// Returns the number of lanes of all planes together. Every accelerator platform has this number (NDSearch, section
+/// VII-A: equal budgets).
 fn logic_lanes(device: &Device) -> u64 {
     device.config.count("search.lanes") * device.geometry.planes()
 }

@@ -9,14 +9,16 @@ use crate::report::{Counts, Energy, Use};
 use crate::schedule::{Schedule, TraceRead};
 use crate::timeline::{Span, Timeline};
 
-/// Mapping of consecutive bytes to pages.
+/// How consecutive pages of the address space are assigned to LUNs, planes and blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spread {
-    /// One page per LUN, across all channels first, then on the next planes (MQSim's CWDP).
+    /// Consecutive pages are on different LUNs, across all channels first. The next round uses the next plane of each
+    /// LUN (MQSim's CWDP).
     Channels,
-    /// One page per plane of a LUN, all with one page number, then the next LUN (NDSearch, Figure 11).
+    /// Consecutive pages are on the planes of one LUN, with the same page number, and then on the next LUN (NDSearch,
+    /// Figure 11).
     Planes,
-    /// One whole block, then the next LUN.
+    /// A whole block of consecutive pages is on one LUN, the next block on the next LUN.
     Blocks,
 }
 
@@ -33,10 +35,10 @@ impl Spread {
         }
     }
 
-    /// Returns the address of a page, which must be within the device.
+    /// Returns the address of a page. The page must be on the device.
     fn address(self, geometry: &Geometry, page: u64) -> PageAddress {
         let [luns, planes, pages] = [geometry.luns(), geometry.planes_per_lun, geometry.pages_per_block].map(u64::from);
-        // LUN, plane of the LUN, and page of the plane.
+        // LUN, plane in the LUN, and page in the plane.
         let (lun, plane, of_plane) = match self {
             Self::Channels => (page % luns, page / luns % planes, page / luns / planes),
             Self::Planes => (page / planes % luns, page % planes, page / planes / luns),
@@ -53,32 +55,33 @@ impl Spread {
 /// Options of a replay.
 #[derive(Debug, Clone, Copy)]
 pub struct ReplayOptions {
-    /// Reads in flight, at least 1.
+    /// Maximum number of reads in flight, at least 1.
     pub depth: usize,
-    /// Where the bytes are compared; [`Place::Host`] means an ordinary disk.
+    /// Where the bytes are compared. [`Place::Host`] stands for an ordinary disk.
     pub place: Place,
-    /// Picoseconds to compare a byte of the trace on one unit of that place.
+    /// How long one unit at that place takes to compare a byte of the trace, in picoseconds.
     pub compute_ps_per_byte: f64,
-    /// Bytes of results per page that is compared before it reaches the host.
+    /// Bytes of results per page, if the page is compared within the device.
     pub result_bytes: u32,
-    /// Units that compare, at the FPGA or on the host.
+    /// Number of units that compare, if the place is the FPGA or the host.
     pub units: u32,
     /// Power of all active components, in watts.
     pub watts: f64,
-    /// Mapping of consecutive bytes to pages.
+    /// How consecutive pages are assigned to the device.
     pub spread: Spread,
-    /// Number of timeline spans to keep.
+    /// Maximum number of timeline spans to keep.
     pub spans: usize,
 }
 
-/// Bytes of a result of a comparison that stays in the device.
+/// Bytes of the results per page that is compared within the device.
 const RESULT_BYTES: u32 = 8;
-/// Elements of a comparison that is long enough for its start not to count.
+/// Number of elements of a comparison from which the time per byte is derived. It is so large that rounding up to
+/// whole cycles does not matter.
 const ELEMENTS: u32 = 1 << 20;
 
 impl ReplayOptions {
-    /// Replays a trace with `depth` reads in flight whose bytes are each compared with `comparisons` elements where `platform`
-    /// compares.
+    /// Creates options for a trace whose bytes are compared at the place of `platform`. `depth` is the maximum number
+    /// of reads in flight. `comparisons` is the number of elements that each byte is compared with.
     pub fn comparing(device: &Device, platform: Platform, depth: usize, comparisons: f64) -> Self {
         let per_byte = platform.comparison(device, ELEMENTS) as f64 / f64::from(ELEMENTS);
         Self {
@@ -95,7 +98,7 @@ impl ReplayOptions {
 }
 
 impl Default for ReplayOptions {
-    /// Returns options for an ordinary disk, and reads without comparisons.
+    /// Returns options for reads from an ordinary disk, without comparisons.
     fn default() -> Self {
         Self {
             depth: 32,
@@ -113,31 +116,31 @@ impl Default for ReplayOptions {
 /// Result of a replay.
 #[derive(Debug, Clone)]
 pub struct ReplayReport {
-    /// Seconds from the start of the first read to the end of the last.
+    /// Seconds from the start of the first read to the end of the last one.
     pub seconds: f64,
-    /// Reads of the trace.
+    /// Number of reads of the trace.
     pub reads: u64,
-    /// Bytes of these reads.
+    /// Number of bytes that these reads asked for.
     pub bytes: u64,
-    /// Mean time of a read from its start to its end, in seconds.
+    /// Mean latency of a read, in seconds.
     pub latency_mean: f64,
-    /// Longest time of a read, in seconds.
+    /// Maximum latency of a read, in seconds.
     pub latency_max: f64,
-    /// Operations of the device.
+    /// Counts of the device's operations.
     pub counts: Counts,
     /// Busy times of resources.
     pub uses: Vec<Use>,
-    /// Energy.
+    /// Energy that the replay takes.
     pub energy: Energy,
     /// The first spans of the timeline.
     pub spans: Vec<Span>,
 }
 
-/// Replays reads in the order of their dependencies. An offset beyond the end of the device wraps around. Holds only
-/// the reads that are in flight or wait within a window.
+/// Replays reads in the order that their dependencies allow. Offsets beyond the end of the device wrap around. Holds
+/// only reads that are in flight, and a window of reads that wait.
 ///
 /// # Errors
-/// If a read has no bytes.
+/// If `reads` returns an error.
 pub fn replay(
     device: &Device,
     reads: impl Iterator<Item = Result<TraceRead, FlashError>>,
@@ -145,7 +148,7 @@ pub fn replay(
 ) -> Result<ReplayReport, FlashError> {
     let usage = Usage { place: options.place, multi_plane: true, units: options.units.max(1) };
     let mut machine = Machine::new(device, usage, Timeline::of(options.spans));
-    // The schedule takes reads without errors, so an error ends them and is returned after the loop.
+    // The schedule takes reads, not results. An error therefore ends the reads, and is returned after the loop.
     let mut failed = None;
     let reads = reads.map_while(|read| read.map_err(|error| failed = Some(error)).ok());
     let mut schedule = Schedule::new(reads, options.depth);
@@ -166,7 +169,7 @@ pub fn replay(
         now = end;
         schedule.ended(slot as u32);
     }
-    // Ends the borrow of `failed`.
+    // Dropped, because it borrows `failed`.
     drop(schedule);
     if let Some(error) = failed {
         return Err(error);
@@ -185,7 +188,7 @@ pub fn replay(
     })
 }
 
-/// Returns the pages of a read, and how much of each is transferred.
+/// Returns the pages of a read, with the number of bytes to transfer of each.
 fn pages<'a>(
     device: &'a Device,
     TraceRead { offset, bytes, .. }: TraceRead,
@@ -197,7 +200,7 @@ fn pages<'a>(
     (offset / page_bytes..end.div_ceil(page_bytes)).map(move |page| {
         let (from, to) = (offset.max(page * page_bytes), end.min((page + 1) * page_bytes));
         let wanted = to - from;
-        // A disk transfers whole sectors, even if a few bytes are read.
+        // A disk transfers whole sectors, even for a read of a few bytes.
         let moved = (to.div_ceil(sector) - from / sector) * sector;
         let is_compared_inside = options.place < Place::Fpga;
         PageRead {
@@ -220,7 +223,7 @@ mod tests {
 
     fn device(changes: &[(&str, f64)]) -> Device {
         let mut config = Config::preset("mqsim").unwrap();
-        // Independent dies, commands first, whole pages.
+        // The dies are independent, commands take priority, and pages are transferred as a whole.
         let plain = [("geometry.luns_per_chip", 2.0), ("timing.data_first", 0.0), ("controller.sector", 8_192.0)];
         plain.iter().chain(changes).for_each(|(name, value)| config.set(name, *value, "test").unwrap());
         Device::new(&config).unwrap()
@@ -239,8 +242,8 @@ mod tests {
         let device = device(&[("controller.request", 2.0), ("ecc.hard", 1.0)]);
         let reads = (0..1_000).map(|k| free(mixed(k) % (1 << 30) / 8_192 * 8_192, 8_192)).collect();
         let report = run(&device, reads, 1);
-        // Request 2, command 0.29, sensing 75, channel 8192 / 333, decoding 1, DRAM 8192 / 12800, link 8192 / 3282,
-        // latency 0.2.
+        // In microseconds: request 2, command 0.29, sensing 75, channel 8192 / 333, decoding 1, DRAM 8192 / 12800,
+        // link 8192 / 3282, latency 0.2.
         let microseconds = 2.0 + 0.29 + 75.0 + 8_192.0 / 333.0 + 1.0 + 8_192.0 / 12_800.0 + 8_192.0 / 3_282.0 + 0.2;
         assert!(
             (report.latency_mean * 1e6 / microseconds - 1.0).abs() < 0.01,
@@ -254,18 +257,19 @@ mod tests {
     fn the_bottleneck_limits_the_rate_of_saturated_devices() {
         let rate = |changes: &[(&str, f64)]| {
             let device = device(changes);
-            // Long enough that start and end do not matter; pages of different blocks are never sensed together.
+            // The run is so long that its start and end do not matter. Pages of different blocks are never sensed
+            // together.
             let report = run(&device, (0..120_000).map(|page| free(page * 8_192, 8_192)).collect(), 1_024);
             report.reads as f64 / report.seconds
         };
         let close = |rate: f64, expected: f64| assert!((rate / expected - 1.0).abs() < 0.02, "{rate} {expected}");
-        // Bound by 8 channels.
+        // The 8 channels limit the rate.
         close(rate(&[("link.host", 1e6), ("controller.dram", 1e6)]), 8.0 / (0.29e-6 + 8_192.0 / 333e6));
-        // Bound by the link.
+        // The link limits the rate.
         close(rate(&[("timing.read", 1.0), ("timing.channel", 4_000.0), ("link.host", 1_000.0)]), 1e9 / 8_192.0);
-        // Bound by cores.
+        // The cores limit the rate.
         close(rate(&[("controller.request", 100.0)]), 4.0 / 100e-6);
-        // Bound by LUNs with one plane each.
+        // The LUNs limit the rate. They have one plane each.
         let slow = [("timing.read", 2_000.0), ("geometry.planes_per_lun", 1.0)];
         close(rate(&slow), 64.0 / (2_000e-6 + 0.29e-6 + 8_192.0 / 333e6));
     }
@@ -296,7 +300,7 @@ mod tests {
             alone.latency_mean
         );
         assert!((timed.seconds - 99e-3 - alone.seconds).abs() < 1e-12, "{}", timed.seconds);
-        // With a depth of one, each read starts as soon as the previous ones have ended.
+        // With a depth of 1, each read starts when the previous one ends.
         let crowded = run(&device, (0..50).map(|k| at(k / 5)).collect(), 1);
         assert!((crowded.seconds - 9e-3 - 5.0 * alone.seconds).abs() < 1e-12, "{}", crowded.seconds);
     }
@@ -329,7 +333,7 @@ mod tests {
             // The result is deterministic.
             let again = replay(&device, reads.iter().cloned(), &options).unwrap();
             prop_assert_eq!(format!("{report:?}"), format!("{again:?}"));
-            // Nothing is lost.
+            // Every page and every byte is counted once.
             let reads: Vec<TraceRead> = reads.into_iter().map(Result::unwrap).collect();
             let page = 8_192u64;
             let pages: u64 = reads.iter().map(|read| (read.offset + read.bytes).div_ceil(page) - read.offset / page).sum();
@@ -345,7 +349,8 @@ mod tests {
             };
             prop_assert_eq!(report.counts.channel_bytes, channel);
             prop_assert_eq!((report.counts.pin_bytes, report.counts.link_bytes), (pins, link));
-            // The time is between the busiest resource and the sum over all.
+            // The elapsed time is at least the busy time of the busiest resource, and at most the sum of all busy
+            // times and delays.
             let elapsed = (report.seconds * 1e12).round() as u64;
             for of in &report.uses {
                 prop_assert!(of.busiest <= elapsed + 1, "{} {} {elapsed}", of.name, of.busiest);

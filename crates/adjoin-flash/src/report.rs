@@ -6,21 +6,21 @@ use crate::place::Place;
 /// Counts of operations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Requests.
+    /// Number of requests.
     pub requests: u64,
-    /// Pages sensed.
+    /// Number of pages that were sensed.
     pub page_reads: u64,
-    /// Pages that were still in their buffer.
+    /// Number of pages that needed no sensing because they were still in their buffer.
     pub buffer_hits: u64,
-    /// Sensing operations; a multi-plane sensing counts once.
+    /// Number of sensing operations. Sensing in several planes by one command counts once.
     pub senses: u64,
-    /// Bytes transferred over all channels.
+    /// Bytes transferred over the channels.
     pub channel_bytes: u64,
-    /// Bytes transferred over the pins of all chips, if these compare.
+    /// Bytes transferred over the pins of the chips. They are counted only if vectors are compared at chips.
     pub pin_bytes: u64,
-    /// Bytes transferred to host or FPGA.
+    /// Bytes transferred over the link to the host or the FPGA.
     pub link_bytes: u64,
-    /// Pages with a failed hard decision.
+    /// Number of pages with a failed hard decision. A core decoded them.
     pub soft_decodes: u64,
     /// Time of comparisons, summed over all units, in picoseconds.
     pub compute: Ps,
@@ -40,28 +40,28 @@ pub struct Use {
 }
 
 impl Use {
-    /// Returns the mean fraction of `elapsed` during which the servers were busy.
+    /// Returns the fraction of `elapsed` for which a server was busy, averaged over the servers.
     pub fn share(&self, elapsed: Ps) -> f64 {
         self.busy as f64 / (f64::from(self.servers.max(1)) * elapsed.max(1) as f64)
     }
 }
 
-/// Energy in joules, by cause.
+/// Energy in joules, by where it is used.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Energy {
-    /// Sensing pages.
+    /// Energy of sensing pages.
     pub sensing: f64,
-    /// Buses between controller and chips.
+    /// Energy of the buses between controller and chips.
     pub buses: f64,
-    /// Everything else: the power of active components for the duration of the run.
+    /// All other energy: the power of the active components times the duration of the run.
     pub running: f64,
 }
 
 impl Energy {
-    /// Computes the energy of a run that took `elapsed` at `watts`.
+    /// Computes the energy of a run. It took `elapsed`, and its components have a power of `watts`.
     pub(crate) fn of(device: &Device, counts: &Counts, elapsed: Ps, watts: f64) -> Self {
         let figure = |name: &str| device.config.value(name);
-        // Milliamperes times volts times seconds are millijoules.
+        // The current is in milliamperes, hence the factor 1e-3.
         let page = figure("power.read") * 1e-3 * figure("power.supply") * seconds(device.read);
         Self {
             sensing: page * counts.page_reads as f64,
@@ -76,8 +76,8 @@ impl Energy {
     }
 }
 
-/// Returns the gigabits per square millimeter of a device whose flash has the configured density and whose logic takes
-/// additional area. Logic outside the chips does not reduce the density.
+/// Returns the storage density of a device in gigabits per square millimeter. The flash has the configured density.
+/// Logic on the chips takes additional area. Logic elsewhere does not reduce the density.
 pub fn storage_density(device: &Device, place: Place) -> f64 {
     let figure = |name: &str| device.config.value(name);
     let gigabits = device.geometry.bytes() as f64 * 8.0 / f64::from(1u32 << 30);

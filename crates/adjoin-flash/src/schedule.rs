@@ -1,15 +1,15 @@
 //! Determines which reads of a trace may be issued now.
 //!
-//! A read waits for the reads of the step that it depends on, as recorded in a trace of version 2: the earlier reads
-//! with this consumer and step. Other reads may be in flight at the same time, up to a depth. This schedule drives both
-//! the model and a real disk, so both receive identical requests in one order. It holds no more reads than its window,
-//! however long the trace is.
+//! A read depends on a step of its consumer, as recorded in a trace of version 2. It waits for the earlier reads of
+//! that consumer and step. Reads that do not wait may be in flight at the same time, up to a depth. Both the model
+//! and a real disk are driven by this schedule, so they receive the same requests in the same order. It holds a
+//! bounded window of reads, even if the trace is long.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::device::Ps;
 
-/// Reads taken from the trace ahead of unfinished ones, per unit of depth.
+/// Size of the window, per read of the depth: how many unfinished reads are taken from the trace.
 const WINDOW_PER_DEPTH: usize = 64;
 
 /// A read of a trace.
@@ -17,15 +17,15 @@ const WINDOW_PER_DEPTH: usize = 64;
 pub struct TraceRead {
     /// Number of the consumer.
     pub consumer: u32,
-    /// The step that needs the bytes.
+    /// Step that needs the bytes.
     pub step: Option<u64>,
-    /// The step that must end first.
+    /// Step whose reads must end before this one starts.
     pub after: Option<u64>,
-    /// First byte on the device.
+    /// Offset of the first byte on the device.
     pub offset: u64,
     /// Number of bytes.
     pub bytes: u64,
-    /// Earliest time of the request, in picoseconds; 0 if there is no bound.
+    /// Earliest start of the read, in picoseconds; 0 if there is no bound.
     pub at: Ps,
 }
 
@@ -33,15 +33,15 @@ pub struct TraceRead {
 #[derive(Debug, Default)]
 struct Step {
     open: u32,
-    /// Reads that wait for the step.
+    /// Reads that depend on this step.
     waiting: Vec<u32>,
 }
 
-/// The reads of a trace, issued as their dependencies allow.
+/// Issues the reads of a trace when their dependencies allow it.
 pub struct Schedule<I> {
     reads: I,
     depth: usize,
-    /// Reads taken from the trace that have not ended, by number.
+    /// Reads that were taken from the trace and have not ended, by slot.
     slots: Vec<TraceRead>,
     free: Vec<u32>,
     steps: HashMap<(u32, u64), Step>,
@@ -52,7 +52,7 @@ pub struct Schedule<I> {
 }
 
 impl<I: Iterator<Item = TraceRead>> Schedule<I> {
-    /// Creates the schedule of a trace with up to `depth` reads in flight, at least 1.
+    /// Creates a schedule of the reads of a trace. At most `depth` reads are in flight, at least 1.
     pub fn new(reads: I, depth: usize) -> Self {
         Self {
             reads,
@@ -67,13 +67,13 @@ impl<I: Iterator<Item = TraceRead>> Schedule<I> {
         }
     }
 
-    /// Returns the next read to issue, with a number for [`Schedule::ended`]. Returns `None` if the depth is reached,
-    /// all remaining reads wait for others, or the trace has ended.
+    /// Returns the next read to issue, and the slot to pass to [`Schedule::ended`]. Returns `None` if the depth is
+    /// reached, if all remaining reads of the window wait, or if the trace has ended.
     pub fn next_read(&mut self) -> Option<(u32, TraceRead)> {
         if self.in_flight >= self.depth {
             return None;
         }
-        // The window limits memory if many reads wait for one step.
+        // The window limits memory when many reads wait for one step.
         while self.ready.is_empty() && !self.exhausted && self.held < self.depth * WINDOW_PER_DEPTH {
             match self.reads.next() {
                 Some(read) => self.take(read),
@@ -92,19 +92,19 @@ impl<I: Iterator<Item = TraceRead>> Schedule<I> {
             None => self.slots.push(read),
         }
         self.held += 1;
-        // A step without open reads has ended, or had no reads: nothing to wait for.
+        // If the step has no open reads, it has ended or had no reads. Then there is nothing to wait for.
         let after = read.after.and_then(|after| self.steps.get_mut(&(read.consumer, after)));
         match after {
             Some(step) => step.waiting.push(slot),
             None => self.ready.push_back(slot),
         }
-        // A read that waits counts as well, so that steps can form chains.
+        // A read that waits counts as open too, so that steps can form chains.
         if let Some(step) = read.step {
             self.steps.entry((read.consumer, step)).or_default().open += 1;
         }
     }
 
-    /// Records that a read returned by [`Schedule::next_read`] has ended.
+    /// Records that the read in `slot` has ended.
     pub fn ended(&mut self, slot: u32) {
         let TraceRead { consumer, step, .. } = self.slots[slot as usize];
         self.free.push(slot);
@@ -113,7 +113,7 @@ impl<I: Iterator<Item = TraceRead>> Schedule<I> {
         let Some(step) = step else { return };
         let of = self.steps.get_mut(&(consumer, step)).expect("the step of a read in flight is open");
         of.open -= 1;
-        // Steps that have ended are removed. A later read that depends on one does not wait.
+        // A step that has ended is removed, so a later read that depends on it does not wait.
         if of.open == 0
             && let Some(step) = self.steps.remove(&(consumer, step))
         {

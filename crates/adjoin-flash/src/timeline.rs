@@ -1,13 +1,13 @@
-//! Timeline of busy resources, for visualization.
+//! Timeline of the times at which resources are busy, for visualization.
 
 use crate::device::Ps;
 
-/// A resource or stage.
+/// A resource, or the stages of a batch, in the timeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Track {
     /// A bus between controller and chips.
     Channel(u32),
-    /// A logical unit.
+    /// A LUN.
     Lun(u32),
     /// The link to host or FPGA.
     Link,
@@ -20,15 +20,15 @@ pub enum Track {
 pub struct Span {
     /// The track.
     pub track: Track,
-    /// The activity.
+    /// Name of the activity.
     pub name: &'static str,
-    /// Start in picoseconds from the start of the run.
+    /// Start, in picoseconds since the start of the run.
     pub begins: Ps,
-    /// End in picoseconds from the start of the run.
+    /// End, in picoseconds since the start of the run.
     pub ends: Ps,
 }
 
-/// The first spans of a run, up to a limit.
+/// The first spans of a run, up to a maximum number.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Timeline {
     spans: Vec<Span>,
@@ -41,7 +41,7 @@ impl Timeline {
     }
 
     pub(crate) fn add(&mut self, track: Track, name: &'static str, begins: Ps, ends: Ps) {
-        // A span without a duration would not be visible.
+        // A span with no duration would not be visible.
         if self.spans.len() < self.most && begins < ends {
             self.spans.push(Span { track, name, begins, ends });
         }

@@ -1,5 +1,5 @@
-//! Prints how many pairs per second each level computes on one core, on tiles that stay in the cache, and that rate as
-//! a fraction of the core's peak rate of multiply-adds in registers.
+//! Prints how many pairs per second each level computes on one core, for tiles that fit in the cache. Also prints
+//! which fraction of the core's peak rate of multiply-adds this is.
 //!
 //! ```text
 //! cargo run --release -p adjoin-kernels --example kernel_rates
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use adjoin_kernels::{Kernel, PackedColumns, Panel, Scalar};
 
-/// Rows and columns of a tile.
+/// Number of rows and number of columns of a tile.
 const SIDE: usize = 256;
 
-/// Creates a panel with elements from a simple generator.
+/// Creates a panel with pseudorandom elements.
 fn panel<T: Scalar>(rows: usize, dimensions: usize, element: fn(u8) -> T) -> Panel<T> {
     let mut state = 1_u64;
     let mut panel = Panel::zeroed(rows, dimensions);
@@ -26,7 +26,8 @@ fn panel<T: Scalar>(rows: usize, dimensions: usize, element: fn(u8) -> T) -> Pan
     panel
 }
 
-/// Returns billions of pairs per second in the best of many rounds of `pairs`.
+/// Runs `round` many times, which computes `pairs` pairs each time. Returns the rate of the fastest run, in billions
+/// of pairs per second.
 fn rate(pairs: usize, mut round: impl FnMut()) -> f64 {
     let (start, mut best) = (Instant::now(), Duration::MAX);
     while start.elapsed() < Duration::from_millis(400) {
@@ -67,7 +68,8 @@ fn print_rates<T: Scalar>(name: &str, dimensions: usize, element: fn(u8) -> T, n
     }
 }
 
-/// Returns the level's peak rate of multiply-adds on registers, in billions of products per second.
+/// Returns the level's peak rate of multiply-adds on registers, in billions of products per second. `None` if it is
+/// unknown.
 #[cfg(target_arch = "x86_64")]
 #[expect(unsafe_code)]
 fn peak_of(kernel: &Kernel, bytes: bool) -> Option<f64> {
@@ -88,7 +90,7 @@ fn peak_of(_: &Kernel, _: bool) -> Option<f64> {
     None
 }
 
-/// Multiply-add instructions on enough independent sums to hide their latency.
+/// Loops of multiply-add instructions. Each adds to enough independent sums to hide the latency of the instruction.
 #[cfg(target_arch = "x86_64")]
 mod peaks {
     use std::arch::x86_64::*;
@@ -121,7 +123,7 @@ mod peaks {
     peak!(narrow_vnni, "avx2,avxvnni", 32, _mm256_setzero_si256(), _mm256_set1_epi8(1), |sum, x| {
         _mm256_dpbusd_avx_epi32(*sum, x, x)
     });
-    // Without VNNI, bytes become words: multiplied and added in pairs, then added.
+    // Without VNNI, bytes are widened to words. The words are multiplied, added in pairs, and added to the sum.
     peak!(words, "avx2", 16, _mm256_setzero_si256(), _mm256_set1_epi16(1), |sum, x| {
         _mm256_add_epi32(*sum, _mm256_madd_epi16(*sum, x))
     });
@@ -130,7 +132,7 @@ mod peaks {
 }
 
 fn main() {
-    // Bytes of 7 and 6 bits can exceed the peak of a level that multiplies wider integers otherwise.
+    // Bytes of 7 and 6 bits can exceed the peak of AVX2, since that peak is for words.
     for bits in [8, 7, 6] {
         let element = [|byte: u8| byte, |byte| byte >> 1, |byte| byte >> 2][8 - bits];
         for dimensions in [96, 128, 384, 768, 1_536] {

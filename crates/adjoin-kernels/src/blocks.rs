@@ -1,5 +1,5 @@
-//! Loops of levels that compute whole blocks of distances. Each function has the shape of lanes, so that a level that
-//! compiles it for its instructions gets vector code.
+//! Loops around a level's computation of a block of distances. They work on arrays of lanes, so the compiler
+//! vectorizes them with the instructions of the level that calls them.
 
 use crate::columns::{PackedColumns, TILE_COLUMNS};
 use crate::number::Number;
@@ -8,7 +8,7 @@ use crate::tile::{Block, Group, HitMask, LEAST_COLUMNS, LEAST_RANKS, LeastOfColu
 /// One value per column of a block.
 type Lanes<V> = [V; TILE_COLUMNS];
 
-/// Implements [`crate::tile::Tiles::matrix`]. `block` receives the first of its columns.
+/// Implements [`crate::tile::Tiles::matrix`]. `block` computes the block that starts at a column.
 #[inline(always)]
 pub(crate) fn matrix<T: Number>(
     group: &Group<'_, T>,
@@ -25,7 +25,7 @@ pub(crate) fn matrix<T: Number>(
     }
 }
 
-/// Implements [`crate::tile::Tiles::within`]. `near` returns a bit per distance that [`is_within`] the limit.
+/// Implements [`crate::tile::Tiles::within`]. `near` returns a mask of the distances for which [`is_within`] is true.
 #[inline(always)]
 pub(crate) fn within<T: Number>(
     group: &Group<'_, T>,
@@ -44,22 +44,22 @@ pub(crate) fn within<T: Number>(
     }
 }
 
-/// Returns a bit per distance that [`is_within`] the limit.
+/// Returns a mask of the distances for which [`is_within`] is true.
 #[inline(always)]
 pub(crate) fn near<D: Copy + PartialOrd>(distances: &Lanes<D>, limit: D) -> u64 {
     let bit = |(k, &distance): (usize, &D)| u64::from(is_within(distance, limit)) << k;
     distances.iter().enumerate().map(bit).fold(0, |bits, bit| bits | bit)
 }
 
-/// Returns whether the distance is not above the limit. NaN, the distance of overflowed or bad vectors, counts as
-/// within, because the caller checks hits again.
-#[allow(clippy::neg_cmp_op_on_partial_ord)] // the sentence above
+/// Returns whether a distance is not above `limit`. NaN is the distance of vectors that overflowed or are invalid. It
+/// counts as within the limit, because the caller checks hits again.
+#[allow(clippy::neg_cmp_op_on_partial_ord)] // `<=` would be false for NaN
 #[inline(always)]
 fn is_within<D: PartialOrd>(distance: D, limit: D) -> bool {
     !(distance > limit)
 }
 
-/// Implements [`crate::tile::Tiles::nearest`]. `nearer` does what the function of that name does.
+/// Implements [`crate::tile::Tiles::nearest`]. `nearer` is the function [`nearer`] or a level's version of it.
 #[inline(always)]
 pub(crate) fn nearest<T: Number>(
     group: &Group<'_, T>,
@@ -73,7 +73,7 @@ pub(crate) fn nearest<T: Number>(
         let mut distances = block(from);
         let real = group.columns.end - from;
         if real < TILE_COLUMNS {
-            // Columns past the end are zero vectors, which may be nearer than any real one.
+            // Columns past the end are zero vectors, which may be nearer than any column.
             distances.iter_mut().for_each(|distances| distances[real..].fill(T::FARTHEST));
         }
         for ((best, places), distances) in best.iter_mut().zip(&mut places).zip(&distances) {
@@ -81,8 +81,8 @@ pub(crate) fn nearest<T: Number>(
         }
     }
     for (nearest, (best, places)) in nearest.iter_mut().zip(best.iter().zip(&mut places)) {
-        // Each lane has the first of its own nearest columns, so the least column among equal lanes is the first of
-        // all.
+        // Each lane has the first of the nearest columns in this lane. If several lanes have the same distance, the
+        // lowest of their columns is the first of all.
         let distance = least_lane(*best);
         for lane in 0..TILE_COLUMNS {
             places[lane] = if best[lane] == distance { places[lane] } else { u32::MAX };
@@ -91,7 +91,8 @@ pub(crate) fn nearest<T: Number>(
     }
 }
 
-/// Updates the best distances and their columns, lane by lane, with distances to the columns from `first` on.
+/// Compares, in each lane, a distance with the best one. If it is less, updates the best distance and its column. The
+/// first lane is column `first`.
 #[inline(always)]
 pub(crate) fn nearer<D: Copy + PartialOrd>(
     distances: &Lanes<D>,
@@ -106,7 +107,7 @@ pub(crate) fn nearer<D: Copy + PartialOrd>(
     }
 }
 
-/// Returns the least value; none of them is NaN.
+/// Returns the smallest value. None of the values may be NaN.
 #[inline(always)]
 fn least_lane<V: Copy + PartialOrd>(mut values: Lanes<V>) -> V {
     let mut half = TILE_COLUMNS / 2;
@@ -120,7 +121,7 @@ fn least_lane<V: Copy + PartialOrd>(mut values: Lanes<V>) -> V {
     values[0]
 }
 
-/// The least distances and margins of the columns of a block, by rank.
+/// Smallest distances and smallest margins of each column of a block, in ascending order.
 #[derive(Clone, Copy)]
 struct LeastOfBlock<T: Number> {
     distances: [Lanes<T::Distance>; LEAST_RANKS],
@@ -128,13 +129,13 @@ struct LeastOfBlock<T: Number> {
 }
 
 impl<T: Number> LeastOfBlock<T> {
-    /// No values yet.
+    /// The initial state, without any distance.
     const NONE: Self = Self {
         distances: [[T::FARTHEST; TILE_COLUMNS]; LEAST_RANKS],
         margins: [[T::MARGIN_MAX; TILE_COLUMNS]; LEAST_RANKS],
     };
 
-    /// Adds the distances to a row.
+    /// Adds the distances of all columns to one row. `own` is subtracted from each to get the margins.
     #[inline(always)]
     fn note(&mut self, distances: &Lanes<T::Distance>, own: T::Distance) {
         insert(&mut self.distances, *distances);
@@ -142,7 +143,7 @@ impl<T: Number> LeastOfBlock<T> {
     }
 }
 
-/// Inserts into ascending lists, one per lane, and drops their largest values.
+/// Inserts one value into the ascending list of each lane. The largest value of each list is dropped.
 #[inline(always)]
 fn insert<V: Copy + PartialOrd>(least: &mut [Lanes<V>; LEAST_RANKS], mut values: Lanes<V>) {
     for places in least {
@@ -155,7 +156,8 @@ fn insert<V: Copy + PartialOrd>(least: &mut [Lanes<V>; LEAST_RANKS], mut values:
     }
 }
 
-/// Implements [`crate::tile::Tiles::least_of_columns`]. `prepare` receives rows, and `block` also the first column.
+/// Implements [`crate::tile::Tiles::least_of_columns`]. `prepare` computes the values for the rows of a group that
+/// `block` needs. `block` computes the block that starts at a column.
 #[inline(always)]
 pub(crate) fn least_of_columns<T: Number, P>(
     rows: LeastRows<'_, T>,
@@ -170,7 +172,8 @@ pub(crate) fn least_of_columns<T: Number, P>(
         let group = Group::new(rows.rows.panel, members, 0, from..from + out.len());
         let mut prepared = prepare(&group);
         for (least, first) in blocks.iter_mut().zip(firsts()) {
-            // `own` ends before the repeated rows of a short group, which must not count twice.
+            // A short group repeats its last row. `own` has no elements for repeated rows, so `zip` skips them and
+            // none counts twice.
             let distances = block(&group, &mut prepared, first);
             distances.iter().zip(own).for_each(|(distances, &own)| least.note(distances, own));
         }

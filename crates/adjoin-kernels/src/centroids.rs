@@ -1,24 +1,25 @@
-//! Finds the nearest of up to a few hundred short centroids, the inner loop of product codes.
+//! Search for the nearest of up to a few hundred short centroids. This is the inner loop of product codes.
 //!
-//! Kernels on whole panels add up lanes at the end of each vector. For short vectors that costs more than everything
-//! else, so here each lane is one centroid.
+//! Kernels on whole panels add up lanes at the end of each vector. For short vectors, this costs more than everything
+//! else. Here, each lane is a centroid, so nothing is added across lanes.
 
 use crate::panel::Panel;
 use crate::reference::Reference;
 
-/// Centroids compared at once.
+/// Number of centroids that are compared at once.
 const LANES: usize = 16;
 
-/// Centroids of one length, ready for [`crate::Kernel::nearest_centroids`].
+/// Centroids of equal length, in the layout that [`crate::Kernel::nearest_centroids`] needs.
 #[derive(Debug, Clone)]
 pub struct Centroids {
     dimensions: usize,
-    /// Coordinates of sixteen centroids at a time, coordinate by coordinate. Lanes past the last centroid are infinite.
+    /// Blocks of sixteen centroids. A block has one element per coordinate, with the values of the sixteen centroids.
+    /// If the last block has fewer centroids, the other lanes are infinite.
     lanes: Vec<[f32; LANES]>,
 }
 
 impl Centroids {
-    /// Creates centroids from the rows of a panel.
+    /// Creates centroids. Each row of the panel is one.
     pub fn new(panel: &Panel<f32>) -> Self {
         let dimensions = panel.dimensions();
         let mut lanes = vec![[f32::INFINITY; LANES]; panel.rows().div_ceil(LANES) * dimensions];
@@ -34,13 +35,13 @@ impl Centroids {
         self.dimensions
     }
 
-    /// Returns the bytes that `rows` centroids take.
+    /// Returns how much memory `rows` centroids take, in bytes.
     pub fn bytes_for(rows: usize, dimensions: usize) -> u64 {
         (rows.next_multiple_of(LANES) * dimensions * size_of::<f32>()) as u64
     }
 }
 
-/// Search for centroids, implemented by each level.
+/// Search for the nearest centroids, which each level implements.
 pub(crate) trait Short {
     fn nearest_centroids(&self, points: &Panel<f32>, start: usize, centroids: &Centroids, out: &mut [(u32, f32)]);
 }
@@ -53,7 +54,8 @@ impl Short for Reference {
 
 /// Implements [`crate::Kernel::nearest_centroids`].
 ///
-/// Adds squares in the order of the coordinates, without fusing, so all levels agree bit for bit.
+/// The squares are added in the order of the coordinates, without fused multiply-add. Therefore the results of all
+/// levels are equal, bit for bit.
 #[inline(always)]
 pub(crate) fn nearest_centroids(points: &Panel<f32>, start: usize, centroids: &Centroids, out: &mut [(u32, f32)]) {
     nearest_centroids_by(points, start, centroids, out, |sums, block, nearest, blocks| {
@@ -65,8 +67,8 @@ pub(crate) fn nearest_centroids(points: &Panel<f32>, start: usize, centroids: &C
     });
 }
 
-/// Implements [`nearest_centroids`]. `take_nearer` receives the sums of a block of centroids and its number, and updates
-/// the nearest sums and their blocks, lane by lane.
+/// Implements [`nearest_centroids`]. `take_nearer` receives the squared distances of a block of centroids and the
+/// block's number. It updates, lane by lane, the smallest distances and their blocks.
 #[inline(always)]
 pub(crate) fn nearest_centroids_by(
     points: &Panel<f32>,
@@ -91,7 +93,7 @@ pub(crate) fn nearest_centroids_by(
         }
         *out = (0, nearest[0]);
         for lane in 0..LANES {
-            // Of equally near centroids the first counts, whichever lane found it.
+            // If centroids are equally near, the first one counts, even if a later lane found it.
             let found = (blocks[lane] * LANES as u32 + lane as u32, nearest[lane]);
             let is_nearer = found.1 < out.1 || (found.1 == out.1 && found.0 < out.0);
             *out = if lane == 0 || is_nearer { found } else { *out };

@@ -3,28 +3,28 @@
 use crate::number::Number;
 use crate::panel::{Lines, Panel, lines_per_row};
 
-/// A reach is rounded up to a multiple of this.
+/// Number of columns of a block. A reach is rounded up to a multiple of it.
 pub const TILE_COLUMNS: usize = 16;
 
-/// Vectors in the order and layout that one [`crate::Kernel`] needs for the columns of a tile, padded with zero vectors
-/// to a multiple of [`TILE_COLUMNS`]. A kernel of another level refuses them.
+/// Vectors in the layout that one [`crate::Kernel`] needs for the columns of a tile, padded with zero vectors to a
+/// multiple of [`TILE_COLUMNS`]. Kernels of other levels refuse them.
 pub struct PackedColumns<T> {
-    /// Padded rows or interleaved blocks, depending on the level.
+    /// Padded rows or interleaved blocks. The level determines which.
     pub(crate) storage: Lines<T>,
-    /// Squared norms if the level computes by products; else empty.
+    /// Squared norms if the level computes distances from products; otherwise empty.
     pub(crate) norms: Vec<u32>,
-    /// How bytes are stored, if the level stores narrow ones in another way and these are.
+    /// How the bytes are stored, if they are narrow and the level stores narrow bytes differently.
     pub(crate) narrow: Option<Narrow>,
     pub(crate) len: usize,
     pub(crate) dimensions: usize,
     pub(crate) level: &'static str,
 }
 
-/// Columns of bytes that are all near each other.
+/// Parameters of columns with bytes that all lie in a narrow range.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only levels of x86-64 use it"))]
 #[derive(Clone, Copy)]
 pub(crate) struct Narrow {
-    /// What is subtracted from each byte to store it as a signed one.
+    /// Value that is subtracted from each byte, so that the result fits in a signed byte.
     pub(crate) center: u8,
     /// The largest absolute value of a stored byte.
     pub(crate) largest: u32,
@@ -50,18 +50,19 @@ impl<T: Number> PackedColumns<T> {
         self.dimensions
     }
 
-    /// Returns the bytes of memory held.
+    /// Returns the size of the memory that is held, in bytes.
     pub fn bytes(&self) -> u64 {
         self.storage.bytes() + (self.norms.capacity() * size_of::<u32>()) as u64
     }
 
-    /// Returns the most bytes that new columns of this shape take on any level.
+    /// Returns the maximum memory that new columns of this shape take on any level, in bytes.
     pub fn bytes_for(len: usize, dimensions: usize) -> u64 {
         let filled = len.next_multiple_of(TILE_COLUMNS);
         Panel::<T>::bytes_for(filled, dimensions) + (filled * size_of::<u32>()) as u64
     }
 
-    /// Copies the vectors `panel.row(order[k])` as padded rows, the layout of levels that compute by differences.
+    /// Copies the vectors `panel.row(order[k])` as padded rows. This is the layout of levels that compute
+    /// differences.
     pub(crate) fn copy_rows(&mut self, panel: &Panel<T>, order: &[u32]) {
         let filled = order.len().next_multiple_of(TILE_COLUMNS);
         self.storage.resize(filled * lines_per_row::<T>(panel.dimensions()));
@@ -74,7 +75,8 @@ impl<T: Number> PackedColumns<T> {
         fill.fill(T::default());
     }
 
-    /// Returns vector `column`, padded; columns from `len` to the next multiple of [`TILE_COLUMNS`] are zero.
+    /// Returns vector `column` with its padding. Columns from `len` to the next multiple of [`TILE_COLUMNS`] are zero
+    /// vectors.
     pub(crate) fn row(&self, column: usize) -> &[T] {
         let stride = lines_per_row::<T>(self.dimensions) * Lines::<T>::PER_LINE;
         &self.storage.as_slice()[column * stride..][..stride]

@@ -1,5 +1,5 @@
-//! Plain loops of other modules, compiled for each level. AVX-VNNI and the products of NEON add only distances of bytes,
-//! so they use the loops of the level below.
+//! Plain loops of other modules, compiled for each level. AVX-VNNI and NEON with `dotprod` add only distances of
+//! bytes to the level below, so they use the loops of that level.
 
 #[cfg(target_arch = "aarch64")]
 use crate::aarch64::{self, Neon};
@@ -13,7 +13,8 @@ use crate::wide::{self, Wide};
 #[cfg(target_arch = "x86_64")]
 use crate::x86::{Avx2, Avx512, avx512};
 
-/// Compiles plain loops for a level, or for all. Each function of the trait is a loop of another module.
+/// Compiles the plain loops of a trait for one level, or for all levels. Each function of the trait is a loop of
+/// another module.
 macro_rules! compiled {
     ($trait:ident { $(fn $name:ident($($argument:ident: $type:ty),*) $(-> $out:ty)? = $loop:path;)* }) => {
         #[cfg(target_arch = "x86_64")]
@@ -30,7 +31,7 @@ macro_rules! compiled {
                 fn compiled($($argument: $type),*) $(-> $out)? {
                     $loop($($argument),*)
                 }
-                // SAFETY: `self` proves the level.
+                // SAFETY: `self` proves that the processor has the level.
                 unsafe { compiled($($argument),*) }
             })*
         }
@@ -45,7 +46,7 @@ compiled!(Avx2, "avx2", Lists {
     fn count_at_most(values: &[u32], most: u32) -> u64 = lists::count_at_most;
 });
 
-// The compiler does not turn sixteen comparisons into a mask by itself.
+// `at_most` is written with intrinsics, since the compiler does not turn sixteen comparisons into a mask.
 #[cfg(target_arch = "x86_64")]
 compiled!(Avx512, "avx512f,avx512bw,avx512vl", Lists {
     fn first_least_u32(values: &[u32]) -> usize = lists::first_least;
@@ -91,7 +92,7 @@ compiled!(Avx512, "avx512f,avx512bw,avx512vl", Short {
     fn nearest_centroids(points: &Panel<f32>, start: usize, centroids: &Centroids, out: &mut [(u32, f32)]) = crate::centroids::nearest_centroids;
 });
 
-// The compiler selects the blocks of sixteen centroids one by one.
+// This loop is written with intrinsics: the compiler does not vectorize the selection of the sixteen block numbers.
 #[cfg(target_arch = "aarch64")]
 compiled!(Neon, "neon", Short {
     fn nearest_centroids(points: &Panel<f32>, start: usize, centroids: &Centroids, out: &mut [(u32, f32)]) = aarch64::nearest_centroids;

@@ -1,5 +1,6 @@
-//! The processor's level as a value (the idea of `diskann-wide` in DiskANN). A [`Kernel`] is proof that its
-//! instructions exist, so its methods are safe and no loop checks for them again.
+//! The instruction set level of the processor as a value (the idea of `diskann-wide` in DiskANN). A [`Kernel`] is
+//! proof that the processor has its instructions. Therefore its methods are safe, and no loop checks for the
+//! instructions again.
 
 #[cfg(target_arch = "aarch64")]
 use crate::aarch64::{Neon, NeonDot};
@@ -23,24 +24,25 @@ pub trait Scalar: Number + sealed::Sealed {}
 impl Scalar for u8 {}
 impl Scalar for f32 {}
 
-#[allow(private_interfaces)] // what `tiles` names cannot be named outside, and neither can `tiles`
+#[allow(private_interfaces)] // code outside of this crate can name neither `tiles` nor the types in its signature
 mod sealed {
     use super::{Level, Lists, Number, Tiles};
 
-    /// Only the elements that every level implements.
+    /// Limits [`Scalar`](super::Scalar) to the elements that every level implements.
     pub trait Sealed: Number {
         /// Returns the level's functions for this element.
         fn tiles(level: &Level) -> &dyn Tiles<Self>;
 
-        /// Returns the position of the least distance, the first of equal ones.
+        /// Returns the position of the smallest distance, or of the first one if several are equal.
         fn first_least(lists: &dyn Lists, distances: &[Self::Distance]) -> usize;
     }
 }
 
-// `base` is a method of the levels that add only distances of bytes to another level. It returns that level.
+// `base` is given if some levels do not compute distances of this element themselves. It is the method that returns
+// the level below, which does.
 macro_rules! seal {
     ($scalar:ty, $first_least:ident $(, $base:ident)?) => {
-        #[allow(private_interfaces)] // as in `sealed`
+        #[allow(private_interfaces)] // as for `sealed`
         impl sealed::Sealed for $scalar {
             fn tiles(level: &Level) -> &dyn Tiles<Self> {
                 match level {
@@ -73,7 +75,7 @@ trait Loops: Lists + Lookup + Near + Rounding + Short + Wide {}
 
 impl<L: Lists + Lookup + Near + Rounding + Short + Wide> Loops for L {}
 
-/// A level together with the proof that the processor has it.
+/// A level with the proof that the processor has it.
 #[derive(Clone, Copy, Debug)]
 enum Level {
     Reference(Reference),
@@ -91,18 +93,18 @@ enum Level {
 
 /// An instruction set level that this processor has.
 ///
-/// All levels give the same distances, bit for bit, and compute the same number of pairs. They differ in speed and in
-/// the layout of [`PackedColumns`].
+/// The results of all levels are equal, bit for bit, and so are the numbers of pairs that they compute. Levels differ
+/// in speed and in the layout of [`PackedColumns`].
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel {
     level: Level,
 }
 
 impl Kernel {
-    /// Names of all levels, those of each kind of processor slowest first.
+    /// Names of all levels. For each kind of processor, slower levels precede faster ones.
     pub const NAMES: [&'static str; 6] = ["reference", "avx2", "avx-vnni", "avx512-vnni", "neon", "neon-dotprod"];
 
-    /// Returns the best level of this processor.
+    /// Returns the fastest level of this processor.
     pub fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         {
@@ -122,7 +124,7 @@ impl Kernel {
         Self { level: Level::Reference(Reference) }
     }
 
-    /// Returns the level of one of the [`Kernel::NAMES`], or `None` if there is no such level or the processor
+    /// Returns the level with a name of [`Kernel::NAMES`]. Returns `None` if there is no such level or the processor
     /// lacks it.
     pub fn named(name: &str) -> Option<Self> {
         let level = match name {
@@ -164,21 +166,15 @@ impl Kernel {
         }
     }
 
-    /// Packs columns: vector `k` is `panel.row(order[k])`.
-    ///
-    /// # Panics
-    /// If `order` names a row that the panel lacks.
+    /// Packs rows of a panel as columns. Column `k` is `panel.row(order[k])`.
     pub fn pack<T: Scalar>(&self, panel: &Panel<T>, order: &[u32]) -> PackedColumns<T> {
         let mut columns = PackedColumns::empty(self.name());
         self.pack_into(panel, order, &mut columns);
         columns
     }
 
-    /// Packs as [`Kernel::pack`] does, and reuses the memory of `columns` if it suffices. The previous contents and
-    /// level of `columns` do not matter.
-    ///
-    /// # Panics
-    /// If `order` names a row that the panel lacks.
+    /// Packs rows of a panel as [`Kernel::pack`] does, into existing columns. Their memory is reused if it is large
+    /// enough. They may have been packed for any level.
     pub fn pack_into<T: Scalar>(&self, panel: &Panel<T>, order: &[u32], columns: &mut PackedColumns<T>) {
         columns.level = self.name();
         columns.norms.clear();
@@ -186,8 +182,8 @@ impl Kernel {
         T::tiles(&self.level).pack(panel, order, columns);
     }
 
-    /// Computes the squared distances of `x`, a padded row of a panel of the same dimensions, to every row: `out[k]` is
-    /// the distance to `panel.row(k)`.
+    /// Computes the squared distances of `x` to every row of a panel: `out[k]` is the distance to `panel.row(k)`. `x`
+    /// is a padded row of a panel of the same dimensions.
     ///
     /// # Panics
     /// If the length of `x` is not the panel's stride, or the length of `out` is not its number of rows.
@@ -197,8 +193,9 @@ impl Kernel {
         T::tiles(&self.level).one_to_many(x, panel, out);
     }
 
-    /// Computes the squared distances of `x`, a padded row of a panel of the same dimensions, to scattered rows:
-    /// `out[k]` is the distance to `panel.row(rows[k])`, as [`Kernel::one_to_many`] computes it.
+    /// Computes the squared distances of `x` to some rows of a panel: `out[k]` is the distance to
+    /// `panel.row(rows[k])`, equal to the one that [`Kernel::one_to_many`] computes. `x` is a padded row of a panel
+    /// of the same dimensions.
     ///
     /// # Panics
     /// If the length of `x` is not the panel's stride, `out` is not as long as `rows`, or the panel lacks one of the
@@ -209,8 +206,8 @@ impl Kernel {
         tile::one_to_some(T::tiles(&self.level), x, panel, rows, out);
     }
 
-    /// Returns the squared distance of two padded rows of panels of the same dimensions, as [`Kernel::one_to_many`]
-    /// computes it.
+    /// Returns the squared distance of two padded rows of panels of the same dimensions, equal to the one that
+    /// [`Kernel::one_to_many`] computes.
     ///
     /// # Panics
     /// If their lengths differ.
@@ -219,53 +216,45 @@ impl Kernel {
         T::tiles(&self.level).distance(x, y)
     }
 
-    /// Returns the inner product in f64, within [`crate::wide_error`] of the sum in the order of the elements.
-    ///
-    /// # Panics
-    /// If the lengths differ.
+    /// Returns the inner product of two vectors in f64. It differs from the sum in the order of the elements by at
+    /// most [`crate::wide_error`].
     pub fn dot_wide(&self, x: &[f32], y: &[f32]) -> f64 {
         assert_eq!(x.len(), y.len(), "elements of both");
         Wide::dot(self.loops(), x, y)
     }
 
-    /// Returns the squared distance in f64, within [`crate::wide_error`] of the sum in the order of the elements.
-    ///
-    /// # Panics
-    /// If the lengths differ.
+    /// Returns the squared distance of two vectors in f64. It differs from the sum in the order of the elements by at
+    /// most [`crate::wide_error`].
     pub fn squared_distance_wide(&self, x: &[f32], y: &[f32]) -> f64 {
         assert_eq!(x.len(), y.len(), "elements of both");
         Wide::squared_distance(self.loops(), x, y)
     }
 
-    /// Returns the inner product in f32, within [`crate::near_error`].
-    ///
-    /// # Panics
-    /// If the lengths differ.
+    /// Returns the inner product of two vectors in f32. Its error is at most [`crate::near_error`].
     pub fn dot_near(&self, x: &[f32], y: &[f32]) -> f32 {
         assert_eq!(x.len(), y.len(), "elements of both");
         Near::dot(self.loops(), x, y)
     }
 
-    /// Returns the squared distance in f32, within [`crate::near_error`].
-    ///
-    /// # Panics
-    /// If the lengths differ.
+    /// Returns the squared distance of two vectors in f32. Its error is at most [`crate::near_error`].
     pub fn squared_distance_near(&self, x: &[f32], y: &[f32]) -> f32 {
         assert_eq!(x.len(), y.len(), "elements of both");
         Near::squared_distance(self.loops(), x, y)
     }
 
-    /// Converts finite halves (f16), as stored, to the equal floats.
+    /// Converts finite f16 numbers to the equal f32 numbers. `halves` has two bytes per number, in little-endian
+    /// order.
     ///
     /// # Panics
-    /// If `floats` does not have one element per half.
+    /// If `halves` does not have two bytes for each element of `floats`.
     pub fn halves_as_floats(&self, halves: &[u8], floats: &mut [f32]) {
         assert_eq!(halves.len(), 2 * floats.len(), "a float for each half");
         self.loops().halves_as_floats(halves, floats);
     }
 
-    /// Rounds each coordinate of `vector * scale` to the nearest byte of the grid, halves up. Returns the squared
-    /// distance between the vector and the rounded one, in f32, summed in the order of the lanes. NaN becomes byte 0.
+    /// Rounds each coordinate of `vector * scale` to the nearest byte of the grid; ties are rounded up, and NaN
+    /// becomes byte 0. Returns the squared distance between the scaled vector and the rounded one. It is summed in
+    /// f32 in lanes of 16.
     ///
     /// # Panics
     /// If the lengths differ.
@@ -275,13 +264,14 @@ impl Kernel {
         self.loops().round(vector, scale, grid, bytes)
     }
 
-    /// Returns the position of the least distance, the first of equal ones; 0 if there is none.
+    /// Returns the position of the smallest distance, or of the first one if several are equal. Returns 0 if there is
+    /// none.
     pub fn first_least<T: Scalar>(&self, distances: &[T::Distance]) -> usize {
         T::first_least(self.loops(), distances)
     }
 
-    /// Appends `value << 32 | position` for each value that is at most `most`, in the order of positions. Sorted as
-    /// integers, they are ordered by value, then by position.
+    /// For each value that is at most `most`, appends `value << 32 | position`, in order of position. If the caller
+    /// sorts these integers, they are ordered by value and then by position.
     pub fn at_most(&self, values: &[u32], most: u32, found: &mut Vec<u64>) {
         self.loops().at_most(values, most, found);
     }
@@ -291,20 +281,23 @@ impl Kernel {
         self.loops().count_at_most(values, most)
     }
 
-    /// Writes into `out[r]` the nearest centroid of `points.row(r)`, whose coordinates are used from `start` on, and
-    /// its squared distance. Of equally near centroids it takes the first. The distance is a sum in f32 in the order of
-    /// the coordinates. A point without a finite distance gets centroid 0 and infinity.
+    /// Finds the nearest centroid of each point. `out[r]` is the centroid for `points.row(r)` and the squared
+    /// distance to it.
+    ///
+    /// Only the coordinates of the point from `start` on are compared, as many as a centroid has. If centroids are
+    /// equally near, the first one is taken. The distance is summed in f32 in the order of the coordinates. A point
+    /// that has no finite distance to any centroid gets centroid 0 and infinity.
     ///
     /// # Panics
-    /// If there are fewer points than elements of `out`, or the points end before the last coordinate.
+    /// If there are fewer points than elements of `out`, or the points have too few coordinates.
     pub fn nearest_centroids(&self, points: &Panel<f32>, start: usize, centroids: &Centroids, out: &mut [(u32, f32)]) {
         assert!(out.len() <= points.rows(), "a point for each place");
         assert!(start + centroids.dimensions() <= points.dimensions(), "coordinates of points");
         self.loops().nearest_centroids(points, start, centroids, out);
     }
 
-    /// Writes into `out[k]` the sum of one entry of each table for row `rows[k]`: byte `j` of the row's code picks the
-    /// entry of table `j`. Sums are taken in one fixed order, the same on every level.
+    /// Writes to `out[k]` a sum of one entry of each table. Byte `j` of the code of row `rows[k]` is the index of the
+    /// entry in table `j`. The order of the additions is the same on every level.
     ///
     /// # Panics
     /// If `out` is not as long as `rows`, or the codes end before one of the rows.
@@ -330,8 +323,8 @@ impl Kernel {
         }
     }
 
-    /// Computes all squared distances: `out[r * columns.len() + c]` is the distance of `rows.row(order[r])` and column
-    /// `c`.
+    /// Computes the squared distances of all rows and columns: `out[r * columns.len() + c]` is the distance of
+    /// `rows.row(order[r])` and column `c`.
     ///
     /// # Panics
     /// If dimensions differ, the columns are of another level, `order` names a row that the panel lacks, or `out` is
@@ -348,13 +341,13 @@ impl Kernel {
         tile::many_to_many(T::tiles(&self.level), Rows { panel: rows, order }, columns, out);
     }
 
-    /// Finds the pairs within a squared distance of `limit`, and returns how many pairs were computed.
+    /// Finds the pairs with a squared distance of at most `limit`. Returns how many pairs were computed.
     ///
-    /// Rows `rows.row(order[r])` are processed in groups of [`crate::TILE_ROWS`]. A group is compared with the columns
-    /// below its largest `reach`, rounded up to a multiple of [`crate::TILE_COLUMNS`] and capped at the number of
-    /// columns. All these pairs count as computed, including those beyond the reach of their own row. A pair is a hit
-    /// unless its squared distance is above `limit`, so a NaN distance is a hit. Hits are appended as masks. Their
-    /// order, and how they are spread over masks, is unspecified.
+    /// Rows `rows.row(order[r])` are processed in groups of [`crate::TILE_ROWS`]. A group is compared with the
+    /// columns below its largest `reach`, rounded up to a multiple of [`crate::TILE_COLUMNS`] and capped at the
+    /// number of columns. All these pairs count as computed, including those beyond the reach of their own row. A
+    /// pair with a NaN distance is a hit. Hits are appended as masks. Their order, and how they are distributed over
+    /// masks, is unspecified.
     ///
     /// # Panics
     /// If dimensions differ, the columns are of another level, `order` and `reach` differ in length or `order` names
@@ -373,11 +366,11 @@ impl Kernel {
         tile::within(T::tiles(&self.level), Rows { panel: rows, order }, reach, columns, limit, hits)
     }
 
-    /// Finds the pairs of all rows `rows.row(order[r])` and columns, with one limit per row, and returns how many pairs
-    /// were computed, which is all of them.
+    /// Finds the pairs of rows and columns whose squared distance is at most a limit that depends on the row. Returns
+    /// how many pairs were computed: the number of rows times the number of columns.
     ///
-    /// Rows are processed in groups of [`crate::TILE_ROWS`]. A group uses its largest limit, so hits may be beyond the
-    /// limit of their own row. Hits are reported as by [`Kernel::within`].
+    /// Rows `rows.row(order[r])` are processed in groups of [`crate::TILE_ROWS`]. A group uses its largest limit, so
+    /// hits may be beyond the limit of their own row. Hits are reported as by [`Kernel::within`].
     ///
     /// # Panics
     /// If dimensions differ, the columns are of another level, `order` and `limits` differ in length or `order` names
@@ -395,8 +388,9 @@ impl Kernel {
         tile::within_each(T::tiles(&self.level), Rows { panel: rows, order }, limits, columns, hits)
     }
 
-    /// Finds the nearest column of each row `rows.row(order[r])`, the first of equally near ones, and its squared
-    /// distance. A row whose distances are all NaN or infinite gets column 0 and [`Number::FARTHEST`].
+    /// Finds the nearest column of each row `rows.row(order[r])`. `out[r]` is that column and the squared distance.
+    /// If columns are equally near, the first one is taken. A row whose distances are all NaN or infinite gets column
+    /// 0 and [`Number::FARTHEST`].
     ///
     /// # Panics
     /// If dimensions differ, the columns are of another level or there are none, `order` names a row that the panel
@@ -414,8 +408,8 @@ impl Kernel {
         tile::nearest(T::tiles(&self.level), Rows { panel: rows, order }, columns, out);
     }
 
-    /// Finds for each column the least distances to the rows `rows.row(order[r])`, and the least margins: distance
-    /// minus `own[r]`. NaN is left out.
+    /// Finds the smallest distances of each column to the rows `rows.row(order[r])`, and the smallest margins. The
+    /// margin is the distance to row `r` minus `own[r]`. NaN is ignored.
     ///
     /// # Panics
     /// If dimensions differ, the columns are of another level, `order` names a row that the panel lacks, `own` is not
@@ -435,7 +429,7 @@ impl Kernel {
         tile::least_of_columns(T::tiles(&self.level), rows, columns, out);
     }
 
-    /// Checks what the kernels rely on.
+    /// Checks that rows and columns have equal dimensions and that the columns are packed for this level.
     fn check<T: Scalar>(&self, rows: &Panel<T>, columns: &PackedColumns<T>) {
         assert_eq!(rows.dimensions(), columns.dimensions(), "dimensions of rows and columns");
         assert_eq!(columns.level, self.name(), "level that the columns are packed for");

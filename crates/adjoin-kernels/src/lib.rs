@@ -1,7 +1,9 @@
-//! Squared distances between vectors, as fast as the processor allows, with equal results on every processor.
+//! Squared distances between vectors. They are computed as fast as the processor allows, and are equal on every
+//! processor.
 //!
 //! A [`Panel`] holds vectors as padded rows. A [`Kernel`] is an instruction set level that this processor has. It
-//! compares one vector with a panel, or a panel with [`PackedColumns`], which are vectors packed for that level:
+//! compares one vector with a panel, or a panel with [`PackedColumns`], which are vectors in the layout of that
+//! level:
 //!
 //! ```
 //! use adjoin_kernels::{Kernel, Panel};
@@ -19,26 +21,15 @@
 //! assert_eq!((pairs, columns), (3, vec![0, 1]));
 //! ```
 //!
-//! Distances of bytes are exact integers. Distances of floats are summed in one fixed order that every level repeats
-//! bit for bit, within [`relative_error`] of the exact value. `reference.rs` defines that order, and the other levels
-//! are tested against it. The number of pairs that [`Kernel::within`] computes depends on its arguments alone, never on
-//! the level.
+//! Distances of bytes are exact integers. Distances of floats are sums in one fixed order, so their bits are equal on
+//! every level. They are within [`relative_error`] of the exact value. `reference.rs` defines the order, and tests
+//! compare the other levels with it. The number of pairs that [`Kernel::within`] computes depends only on its
+//! arguments, not on the level.
 //!
 //! - `number.rs`, `panel.rs`, `columns.rs`: the data
 //! - `tile.rs`: loops over tiles, and the rounding rule for reaches
 //! - `blocks.rs`: loops over blocks of distances that most levels share
-//! - `block_levels/`: what the levels of AVX2 and NEON share
-//! - `compiled.rs`: plain loops, compiled for each level
-//! - `registers/`: sixteen numbers in registers of AVX2 or NEON
-//! - `dispatch.rs`: the choice of a level
-//! - `x86/`, `aarch64/`: the fast levels
-//! - `centroids.rs`: the nearest of short vectors
-//! - `wide.rs`: sums in f64
-//! - `near.rs`: fast sums in f32
-//! - `rounding.rs`: floats rounded to bytes
-//! - `lists.rs`: searches in lists of distances
-//! - `lookup.rs`: distances from codes
-//! - `prefetch.rs`: software prefetch
+//! - `block_levels/`: code that the levels of AVX2 and NEON share
 
 #![allow(unsafe_code)] // views of aligned storage (panel.rs) and intrinsics
 

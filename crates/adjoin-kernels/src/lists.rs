@@ -2,7 +2,7 @@
 
 use crate::reference::Reference;
 
-/// Numbers processed together.
+/// Number of values that are processed together.
 const LANES: usize = 16;
 
 /// Searches in lists, implemented by each level.
@@ -31,7 +31,7 @@ impl Lists for Reference {
     }
 }
 
-/// Returns the position of the least value, the first of equal ones; 0 if there is none.
+/// Returns the position of the smallest value, or of the first one if several are equal. Returns 0 if there is none.
 #[inline(always)]
 pub(crate) fn first_least<D: Copy + PartialOrd>(values: &[D]) -> usize {
     let Some(&first) = values.first() else { return 0 };
@@ -42,21 +42,21 @@ pub(crate) fn first_least<D: Copy + PartialOrd>(values: &[D]) -> usize {
             *lane = if value < *lane { value } else { *lane };
         }
     }
-    // Lanes do not know where they found their values, so the place is searched for in a second pass.
+    // The lanes do not record positions, so a second pass searches for the smallest value.
     let least = lanes.iter().chain(rest).fold(first, |least, &value| if value < least { value } else { least });
     let holds = |chunk: &[D; LANES]| chunk.iter().fold(false, |any, &value| any | (value == least));
     let skipped = chunks.iter().position(holds).unwrap_or(chunks.len()) * LANES;
     skipped + values[skipped..].iter().position(|&value| value == least).unwrap_or(0)
 }
 
-/// Appends `value << 32 | position` for each value that is at most `most`, in the order of positions.
+/// Appends `value << 32 | position` for each value that is at most `most`, in order of position.
 #[inline(always)]
 pub(crate) fn at_most(values: &[u32], most: u32, found: &mut Vec<u64>) {
     let bit = |(lane, &value): (usize, &u32)| u32::from(value <= most) << lane;
     at_most_by(values, most, found, |chunk| chunk.iter().enumerate().map(bit).fold(0, |bits, bit| bits | bit));
 }
 
-/// Implements [`at_most`]. `near` returns a bit per value that is at most `most`.
+/// Implements [`at_most`]. `near` returns a mask of the values of a chunk that are at most `most`.
 #[inline(always)]
 pub(crate) fn at_most_by(values: &[u32], most: u32, found: &mut Vec<u64>, near: impl Fn(&[u32; LANES]) -> u32) {
     let add = |found: &mut Vec<u64>, place: usize| found.push(u64::from(values[place]) << 32 | place as u64);
@@ -75,6 +75,7 @@ pub(crate) fn at_most_by(values: &[u32], most: u32, found: &mut Vec<u64>, near: 
 /// Returns the number of values that are at most `most`.
 #[inline(always)]
 pub(crate) fn count_at_most(values: &[u32], most: u32) -> u64 {
-    // Sums of 32 bits keep all lanes of a register busy; lists are far shorter than 2^32.
+    // Counters of 32 bits keep all lanes of a register busy. They do not overflow, since lists are far shorter than
+    // 2^32.
     values.iter().map(|&value| u32::from(value <= most)).sum::<u32>().into()
 }

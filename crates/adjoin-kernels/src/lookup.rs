@@ -1,27 +1,29 @@
-//! Sums of the table entries that the bytes of a code pick: asymmetric distances of a query to vectors known only by
-//! their codes (Jégou, Douze, Schmid, "Product quantization for nearest neighbor search", section III).
+//! Sums of table entries that the bytes of a code select. With suitable tables, the sum is the asymmetric distance of
+//! a query to a vector that is known only by its code (Jégou, Douze, Schmid, "Product quantization for nearest
+//! neighbor search", section III).
 //!
-//! A table fits the first-level cache, and its entries are loaded one by one because gather instructions are no faster
-//! on today's processors. Levels differ only in how they encode these loads and sums; the order is fixed.
+//! A table fits in the first-level cache. Its entries are loaded one by one, because gather instructions are no
+//! faster on today's processors. Levels differ only in how they encode these loads and sums. The order of the sums is
+//! fixed.
 
 use crate::prefetch::prefetch;
 use crate::reference::{Reference, sum_in_halves};
 
-/// Values of a byte of a code, which is the number of entries of its table.
+/// Number of entries of a table: one for each value of a byte.
 pub const TABLE_ENTRIES: usize = 256;
 
-/// Partial sums; enough that no addition waits for the previous one.
+/// Number of partial sums. With this number, no addition waits for the previous one.
 const LANES: usize = 8;
-/// Codes prefetched ahead of use. They are scattered in memory, and a processor has about ten cache misses in flight at
-/// once.
+/// Number of codes that are prefetched ahead of their use. Codes are scattered in memory, and a processor can have
+/// about ten cache misses in flight.
 const CODES_AHEAD: usize = 16;
 
-/// Codes stored one after the other; only their first bytes are looked up.
+/// Codes that are stored one after the other. The first bytes of each are looked up, one per table.
 #[derive(Debug, Clone, Copy)]
 pub struct CodeRows<'a> {
     /// All codes.
     pub bytes: &'a [u8],
-    /// Bytes from one code to the next.
+    /// Number of bytes from the start of one code to the start of the next.
     pub stride: usize,
 }
 
@@ -49,8 +51,8 @@ pub(crate) fn sum_lookups(tables: &[[f32; TABLE_ENTRIES]], codes: CodeRows<'_>, 
     }
 }
 
-/// Sums the entries of one code: lane `l` sums the entries of bytes `l`, `l + 8`, ..., then the lanes are added in
-/// halves.
+/// Sums the entries that a code selects. Lane `l` sums the entries of bytes `l`, `l + 8`, ... of the code. Then the
+/// lanes are added in halves.
 #[inline(always)]
 fn sum_of(tables: &[[f32; TABLE_ENTRIES]], code: &[u8]) -> f32 {
     let mut lanes = [0.0_f32; LANES];

@@ -1,11 +1,11 @@
-//! Fast f32 sums with a known error, and conversion of halves to floats. These are loops over lanes, which the compiler
-//! vectorizes for each level. All levels agree bit for bit.
+//! Fast sums in f32 with a known error, and conversion of f16 to f32. These are loops over lanes that the compiler
+//! vectorizes for each level. The results of all levels are equal, bit for bit.
 
 use crate::reference::{Reference, sum_in_lanes};
 
-/// Partial sums.
+/// Number of partial sums.
 const LANES: usize = 64;
-/// Power of two that corrects the exponent of a half read as a float.
+/// Factor that corrects the exponent after the bits of an f16 are read as an f32.
 const REBIAS: f32 = f32::from_bits((127 + 112) << 23);
 
 /// Sums in f32 and conversions, implemented by each level.
@@ -39,8 +39,8 @@ pub(crate) fn squared_distance(x: &[f32], y: &[f32]) -> f32 {
     sum_in_lanes::<_, LANES>(x, y, |x, y| (x - y) * (x - y))
 }
 
-/// Converts halves to floats. A half has the layout of a float with fewer bits, so after shifting only its exponent is
-/// too small.
+/// Converts f16 to f32. The formats have the same layout, with fewer bits in f16. After the bits are shifted into
+/// place, only the exponent is too small.
 #[inline(always)]
 pub(crate) fn halves_as_floats(halves: &[u8], floats: &mut [f32]) {
     for (&half, float) in halves.as_chunks().0.iter().zip(floats) {
@@ -51,11 +51,11 @@ pub(crate) fn halves_as_floats(halves: &[u8], floats: &mut [f32]) {
 }
 
 /// Returns a bound on the error of [`crate::Kernel::dot_near`] and [`crate::Kernel::squared_distance_near`], as a
-/// fraction of the sum of the absolute terms, if nothing overflows or underflows.
+/// fraction of the sum of the absolute values of the terms. It holds if nothing overflows or underflows.
 ///
-/// With `u = 2^-24`, a term carries at most three roundings of its own, one for each of the `ceil(dimensions / 64)`
-/// steps of its lane, and six in the tree (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2). As in
-/// [`crate::relative_error`], two more cover the terms of second order.
+/// Let `u = 2^-24` be the bound on the relative error of one rounding. A term takes at most three roundings itself,
+/// one in each of the `ceil(dimensions / 64)` steps of its lane, and six in the tree (Higham, Accuracy and Stability
+/// of Numerical Algorithms, section 4.2). As in [`crate::relative_error`], two more cover the terms of second order.
 pub fn near_error(dimensions: usize) -> f64 {
     (dimensions.div_ceil(LANES) + 11) as f64 * 2.0_f64.powi(-24)
 }

@@ -4,10 +4,10 @@ use std::fmt;
 
 /// An element of a vector: `u8` or `f32`.
 pub trait Number: Copy + Default + Send + Sync + 'static + sealed::Sealed {
-    /// A squared distance: `u32` for `u8`, exact; `f32` for `f32`.
+    /// Type of a squared distance: `u32` for `u8`, which is exact, and `f32` for `f32`.
     type Distance: Copy + Default + PartialOrd + fmt::Debug + Send + Sync + 'static;
 
-    /// The difference of two squared distances: `i32` or `f32`.
+    /// Type of the difference of two squared distances: `i32` for `u8`, and `f32` for `f32`.
     type Margin: Copy + Default + PartialOrd + Into<f64> + fmt::Debug + Send + Sync + 'static;
 
     /// The largest distance that a kernel returns.
@@ -16,7 +16,8 @@ pub trait Number: Copy + Default + Send + Sync + 'static + sealed::Sealed {
     /// The largest margin.
     const MARGIN_MAX: Self::Margin;
 
-    /// Returns the squared distance to another center minus that to the own center.
+    /// Returns the margin: the squared distance `other` to another center minus the squared distance `own` to the own
+    /// center.
     fn margin(other: Self::Distance, own: Self::Distance) -> Self::Margin;
 }
 
@@ -43,7 +44,8 @@ impl Number for f32 {
 }
 
 mod sealed {
-    /// Every bit pattern of these types is a value, which views of aligned storage rely on.
+    /// Prevents other types from being numbers: views of aligned storage need types for which every bit pattern is
+    /// valid.
     pub trait Sealed {}
 
     impl Sealed for u8 {}

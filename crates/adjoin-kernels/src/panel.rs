@@ -1,21 +1,22 @@
-//! Vectors as rows of a matrix that vector registers can read without a tail.
+//! Vectors as rows of a matrix. Rows are padded, so that vector registers can read them without special code for the
+//! end.
 
 use std::marker::PhantomData;
 
 use crate::number::Number;
 
-/// Most dimensions of a vector. Up to this limit, squared distances of bytes fit 32 bits and [`crate::relative_error`]
-/// holds.
+/// Maximum number of dimensions of a vector. Up to this limit, squared distances of bytes fit in 32 bits, and
+/// [`crate::relative_error`] holds.
 pub const DIMENSIONS_MAX: usize = 1 << 16;
 
-/// One cache line: the alignment, and the unit of length, of all storage in this crate.
+/// One cache line. All storage in this crate is aligned to cache lines and consists of whole ones.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Line([u8; LINE_BYTES]);
 
 const LINE_BYTES: usize = 64;
 
-/// Elements in whole aligned cache lines.
+/// Elements in aligned cache lines.
 pub(crate) struct Lines<T> {
     lines: Vec<Line>,
     element: PhantomData<T>,
@@ -28,20 +29,21 @@ impl<T: Number> Lines<T> {
         Self { lines: vec![Line([0; LINE_BYTES]); lines], element: PhantomData }
     }
 
-    /// Changes the length. Keeps the allocation if it suffices, and keeps old contents; new lines are zero.
+    /// Changes the number of lines. Existing lines keep their contents, and new ones are zero. The memory is reused
+    /// if it is large enough.
     pub(crate) fn resize(&mut self, lines: usize) {
         self.lines.resize(lines, Line([0; LINE_BYTES]));
     }
 
     #[inline]
     pub(crate) fn as_slice(&self) -> &[T] {
-        // SAFETY: `Number` is sealed to u8 and f32, for which every bit pattern is a value and the size divides a
-        // line; `Line` is plain bytes without padding, aligned for both.
+        // SAFETY: `Number` is sealed to u8 and f32. Every bit pattern is a value of them, and their size divides a
+        // line. `Line` is plain bytes without padding, and its alignment suffices for both.
         unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.lines.len() * Self::PER_LINE) }
     }
 
     pub(crate) fn as_mut_slice(&mut self) -> &mut [T] {
-        // SAFETY: as in `as_slice`; the borrow is exclusive, and any element written leaves valid bytes.
+        // SAFETY: as in `as_slice`; the borrow is exclusive, and every value of an element is valid as bytes.
         unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.lines.len() * Self::PER_LINE) }
     }
 
@@ -56,8 +58,8 @@ pub(crate) fn lines_per_row<T>(dimensions: usize) -> usize {
     (dimensions * size_of::<T>()).div_ceil(LINE_BYTES)
 }
 
-/// A row-major matrix of vectors. Rows start at a cache line and are padded with zeros to whole cache lines, so a
-/// kernel reads [`Panel::stride`] elements of each row, and the padding adds nothing to a distance.
+/// A row-major matrix of vectors. Each row starts at a cache line and is padded with zeros to whole cache lines. A
+/// kernel reads all [`Panel::stride`] elements of a row, since the padding adds nothing to a distance.
 pub struct Panel<T> {
     storage: Lines<T>,
     rows: usize,
@@ -68,19 +70,19 @@ impl<T: Number> Panel<T> {
     /// Creates a panel of `rows` zero vectors of `dimensions` elements.
     ///
     /// # Panics
-    /// Above [`DIMENSIONS_MAX`] dimensions.
+    /// If `dimensions` is above [`DIMENSIONS_MAX`].
     pub fn zeroed(rows: usize, dimensions: usize) -> Self {
         assert!(dimensions <= DIMENSIONS_MAX, "{dimensions} dimensions, at most {DIMENSIONS_MAX}");
         Self { storage: Lines::zeroed(rows * lines_per_row::<T>(dimensions)), rows, dimensions }
     }
 
-    /// Resets the panel to `rows` zero vectors of `dimensions` elements. Reuses the memory already held if it suffices.
+    /// Resets the panel to `rows` zero vectors of `dimensions` elements. The memory is reused if it is large enough.
     ///
     /// # Panics
-    /// Above [`DIMENSIONS_MAX`] dimensions.
+    /// If `dimensions` is above [`DIMENSIONS_MAX`].
     pub fn reset(&mut self, rows: usize, dimensions: usize) {
         assert!(dimensions <= DIMENSIONS_MAX, "{dimensions} dimensions, at most {DIMENSIONS_MAX}");
-        // Emptied first, because `resize` keeps old contents and only new lines are zero.
+        // Emptied first, because `resize` clears only new lines.
         self.storage.resize(0);
         self.storage.resize(rows * lines_per_row::<T>(dimensions));
         (self.rows, self.dimensions) = (rows, dimensions);
@@ -96,15 +98,15 @@ impl<T: Number> Panel<T> {
         self.dimensions
     }
 
-    /// Returns the elements from one row to the next: [`Panel::dimensions`] rounded up to whole cache lines of 64
-    /// bytes.
+    /// Returns the number of elements from the start of one row to the start of the next. It is [`Panel::dimensions`]
+    /// rounded up to whole cache lines of 64 bytes.
     #[inline]
     pub fn stride(&self) -> usize {
         lines_per_row::<T>(self.dimensions) * Lines::<T>::PER_LINE
     }
 
-    /// Returns vector `row` with its zero padding, [`Panel::stride`] elements.
-    #[inline] // in every codegen unit: short vectors take about as long to compare as a call
+    /// Returns vector `row` with its zero padding: [`Panel::stride`] elements.
+    #[inline] // in every codegen unit, since a call takes about as long as comparing short vectors
     pub fn row(&self, row: usize) -> &[T] {
         assert!(row < self.rows, "row {row} of {}", self.rows);
         let stride = self.stride();
@@ -118,12 +120,12 @@ impl<T: Number> Panel<T> {
         &mut self.storage.as_mut_slice()[row * stride..][..dimensions]
     }
 
-    /// Returns the bytes of memory held.
+    /// Returns the size of the memory that is held, in bytes.
     pub fn bytes(&self) -> u64 {
         self.storage.bytes()
     }
 
-    /// Returns the bytes that a new panel of this shape takes.
+    /// Returns how much memory a new panel of this shape takes, in bytes.
     pub fn bytes_for(rows: usize, dimensions: usize) -> u64 {
         rows as u64 * (lines_per_row::<T>(dimensions) * LINE_BYTES) as u64
     }

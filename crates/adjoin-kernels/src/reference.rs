@@ -6,20 +6,20 @@ use crate::number::Number;
 use crate::panel::Panel;
 use crate::tile::{Block, Group, HitMask, LeastOfColumn, LeastRows, NearestColumns, Tiles};
 
-/// Partial sums of a float distance.
+/// Number of partial sums of a distance of floats.
 pub(crate) const LANES: usize = 16;
 
 /// The level that every processor has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reference;
 
-/// Returns the squared distance of bytes, which is exact.
+/// Returns the exact squared distance of two vectors of bytes.
 fn distance_u8(x: &[u8], y: &[u8]) -> u32 {
     x.iter().zip(y).map(|(&x, &y)| u32::from(x.abs_diff(y)).pow(2)).sum()
 }
 
-/// Returns the squared distance of floats, computed by differences. Lane `l` sums elements `l`, `l + 16`, ... with one
-/// rounding per step, then the lanes are added in halves.
+/// Returns the squared distance of two vectors of floats, from differences. Lane `l` sums the squares for elements
+/// `l`, `l + 16`, ... with one rounding per step. Then the lanes are added in halves.
 fn distance_f32(x: &[f32], y: &[f32]) -> f32 {
     let mut lanes = [0.0_f32; LANES];
     for (x, y) in x.chunks_exact(LANES).zip(y.chunks_exact(LANES)) {
@@ -31,7 +31,7 @@ fn distance_f32(x: &[f32], y: &[f32]) -> f32 {
     sum_in_halves(lanes)
 }
 
-/// Adds the upper half of the lanes to the lower half until one lane is left.
+/// Adds the upper half of the lanes to the lower half, and repeats this until one lane is left.
 #[inline(always)]
 pub(crate) fn sum_in_halves<F: Copy + std::ops::AddAssign, const N: usize>(mut lanes: [F; N]) -> F {
     let mut half = N / 2;
@@ -45,8 +45,8 @@ pub(crate) fn sum_in_halves<F: Copy + std::ops::AddAssign, const N: usize>(mut l
     lanes[0]
 }
 
-/// Sums a term over the elements of two vectors. Lane `l` sums elements `l`, `l + N`, ..., then the lanes are added in
-/// halves.
+/// Sums `term` over the elements of two vectors. Lane `l` sums the terms of elements `l`, `l + N`, ... Then the lanes
+/// are added in halves.
 #[inline(always)]
 pub(crate) fn sum_in_lanes<F, const N: usize>(x: &[f32], y: &[f32], term: impl Fn(f32, f32) -> F) -> F
 where
@@ -65,20 +65,22 @@ where
     sum_in_halves(lanes)
 }
 
-/// Returns a bound `r` on the relative error of a float distance of `dimensions` elements: computed and exact squared
-/// distance `s` differ by at most `r * s`, if no sum overflows and no square underflows.
+/// Returns a bound `r` on the relative error of the distance of two vectors of `dimensions` floats. If the exact
+/// squared distance is `s`, the computed one differs from it by at most `r * s`. It holds if no sum overflows and no
+/// square underflows.
 ///
-/// With `u = 2^-24` (round to nearest), a computed difference is `(x - y)(1 + a)`, `|a| <= u`, and its square carries
-/// that factor twice. A lane takes `n = ceil(dimensions / 16)` fused steps, each with one rounding of the whole sum,
-/// and the tree adds four. So every term of the sum carries at most `n + 6` factors `1 + a`. Since no term is negative,
-/// the sum is off by a factor between `(1 - u)^(n + 6)` and `(1 + u)^(n + 6)` (Higham, Accuracy and Stability of
-/// Numerical Algorithms, sections 3.1 and 4.2). `(1 + u)^k - 1` is below `k u + (k u)^2`, and `(n + 6)^2 u` is below 2
-/// up to [`crate::DIMENSIONS_MAX`] dimensions, hence `n + 8`.
+/// Let `u = 2^-24` be the bound on the relative error of one rounding. A computed difference is `(x - y)(1 + a)` with
+/// `|a| <= u`, so its square has this factor twice. A lane takes `n = ceil(dimensions / 16)` fused steps, and each
+/// rounds the sum of the lane once. The tree adds four roundings. Thus every term of the sum has at most `n + 6`
+/// factors `1 + a`. No term is negative, so the sum is off by a factor between `(1 - u)^(n + 6)` and `(1 + u)^(n +
+/// 6)` (Higham, Accuracy and Stability of Numerical Algorithms, sections 3.1 and 4.2). For `k = n + 6`, `(1 + u)^k -
+/// 1` is below `k u + (k u)^2`. Up to [`crate::DIMENSIONS_MAX`] dimensions, `k^2 u` is below 2, so the bound is `(n +
+/// 8) u`.
 pub fn relative_error(dimensions: usize) -> f64 {
     (dimensions.div_ceil(LANES) + 8) as f64 * 2.0_f64.powi(-24)
 }
 
-/// Computes all distances of a group to the block of columns that starts at `from`.
+/// Computes the distances of a group to the block of columns that starts at `from`.
 fn block<T: Number>(group: &Group<'_, T>, columns: &PackedColumns<T>, from: usize, distance: Distance<T>) -> Block<T> {
     let mut block = Block::<T>::default();
     for (row, distances) in group.rows.iter().zip(&mut block) {
@@ -89,7 +91,7 @@ fn block<T: Number>(group: &Group<'_, T>, columns: &PackedColumns<T>, from: usiz
     block
 }
 
-/// A function from two padded vectors to their squared distance.
+/// A function that returns the squared distance of two padded vectors.
 type Distance<T> = fn(&[T], &[T]) -> <T as Number>::Distance;
 
 macro_rules! plain_loops {

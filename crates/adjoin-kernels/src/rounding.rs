@@ -1,17 +1,17 @@
-//! Floats rounded to bytes, and the error of that rounding. This is one loop over lanes, which the compiler vectorizes
-//! for each level. Sums are taken in one fixed order, so all levels agree bit for bit.
+//! Rounding of floats to bytes, and the error of this rounding. It is one loop over lanes that the compiler
+//! vectorizes for each level. The order of the sums is fixed, so the results of all levels are equal, bit for bit.
 
 use crate::reference::{Reference, sum_in_halves};
 
-/// Partial sums.
+/// Number of partial sums.
 const LANES: usize = 16;
 
-/// Grid of values that bytes stand for: byte `q` of coordinate `k` is `origin[k] + (q - 128) * step`.
+/// Grid of the values that bytes represent: byte `q` of coordinate `k` represents `origin[k] + (q - 128) * step`.
 #[derive(Debug, Clone, Copy)]
 pub struct Grid<'a> {
-    /// Value of byte 128, by coordinate.
+    /// For each coordinate, the value of byte 128.
     pub origin: &'a [f32],
-    /// Distance from one byte to the next; positive.
+    /// Difference between the values of two consecutive bytes; positive.
     pub step: f32,
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn round(vector: &[f32], scale: f32, Grid { origin, step }: Grid<'_>,
     let mut lanes = [0.0_f32; LANES];
     let one = |x: f32, origin: f32, byte: &mut u8, lane: &mut f32| {
         let away = x * scale - origin;
-        // The cast truncates, so half a step is added to round.
+        // The cast truncates. Adding half a step makes it round to the nearest integer.
         let nearest = (away * per_step + 128.5).clamp(0.0, 255.0) as i32;
         *byte = nearest as u8;
         let left = away - (nearest - 128) as f32 * step;

@@ -1,4 +1,4 @@
-//! Loops over tiles, and the rule that rounds a reach. The rule does not depend on the level, so all levels compute the
+//! Loops over tiles, and the rule that rounds a reach. The rule is the same for all levels, so they all compute the
 //! same number of pairs.
 
 use std::ops::Range;
@@ -8,23 +8,24 @@ use crate::number::Number;
 use crate::panel::{Lines, Panel};
 use crate::prefetch::prefetch;
 
-/// Rows that share one reach.
+/// Number of rows of a group. They share one reach.
 pub const TILE_ROWS: usize = 4;
 
-/// Bytes of columns that all rows are compared with before the next ones, so that they stay in the second-level cache.
-/// Half a first-level cache was no faster, and much slower if only a few long vectors fitted.
+/// Bytes of columns in a chunk. All rows are compared with a chunk before the next one, so a chunk must stay in the
+/// second-level cache. A chunk of half the first-level cache was no faster, and much slower if it had room for only a
+/// few long vectors.
 const CHUNK_BYTES: usize = 128 << 10;
 
-/// Columns that one [`HitMask`] covers.
+/// Number of columns that one [`HitMask`] covers.
 pub const MASK_COLUMNS: usize = 64;
 
-/// Bit mask of the columns that are hits of a row, [`MASK_COLUMNS`] at most. One word stands for many pairs, so finding
+/// Hits of one row, as a bit mask of up to [`MASK_COLUMNS`] columns. One word stands for many pairs, so reporting
 /// them is cheap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HitMask {
-    /// Position of the row in its order.
+    /// Position of the row in the order of the rows.
     pub row: u32,
-    /// The column of the lowest bit.
+    /// Column of the lowest bit.
     pub column: u32,
     /// One bit per column from `column` on; at least one is set.
     pub bits: u64,
@@ -36,7 +37,7 @@ impl HitMask {
         self.bits.count_ones()
     }
 
-    /// Returns the columns of the hits, ascending.
+    /// Returns the columns of the hits, in ascending order.
     pub fn columns(self) -> impl Iterator<Item = u32> {
         let mut bits = self.bits;
         std::iter::from_fn(move || {
@@ -47,24 +48,25 @@ impl HitMask {
     }
 }
 
-/// Number of least values kept per column.
+/// Number of smallest values that are kept per column.
 pub const LEAST_RANKS: usize = 4;
 
-/// The least distances and margins of a column, ascending, padded with the largest value.
+/// Smallest distances and smallest margins of a column, in ascending order. If there are fewer, the largest value of
+/// the type fills the rest.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LeastOfColumn<T: Number> {
     /// Squared distances to rows.
     pub distances: [T::Distance; LEAST_RANKS],
-    /// Margins: distances minus what the row subtracts.
+    /// Margins: squared distances to rows, minus the value that the row subtracts.
     pub margins: [T::Margin; LEAST_RANKS],
 }
 
 impl<T: Number> LeastOfColumn<T> {
-    /// No values yet.
+    /// The initial state, without any distance.
     pub const NONE: Self = Self { distances: [T::FARTHEST; LEAST_RANKS], margins: [T::MARGIN_MAX; LEAST_RANKS] };
 }
 
-/// Inserts into an ascending list and drops the largest value.
+/// Inserts a value into an ascending list. The largest value of the list is dropped.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "only levels of x86-64 use it"))]
 #[inline(always)]
 pub(crate) fn insert<V: Copy + PartialOrd>(least: &mut [V; LEAST_RANKS], value: V) {
@@ -76,37 +78,39 @@ pub(crate) fn insert<V: Copy + PartialOrd>(least: &mut [V; LEAST_RANKS], value: 
     }
 }
 
-/// The nearest column of each row of a group so far, with its distance.
+/// For each row of a group, the nearest column so far and its distance.
 pub(crate) type NearestColumns<T> = [(u32, <T as Number>::Distance); TILE_ROWS];
 
 /// Distances of one group of rows to [`TILE_COLUMNS`] columns.
 pub(crate) type Block<T> = [[<T as Number>::Distance; TILE_COLUMNS]; TILE_ROWS];
 
-/// Distances by tiles, implemented by each level on a token that proves that the processor has the level.
+/// Functions on tiles of distances. Each level implements them on a token that proves that the processor has the
+/// level.
 pub(crate) trait Tiles<T: Number> {
-    /// Packs `panel.row(order[k])` as column `k`. Overwrites everything in the columns except their level.
+    /// Packs `panel.row(order[k])` as column `k`. All fields of the columns are overwritten except their level.
     fn pack(&self, panel: &Panel<T>, order: &[u32], columns: &mut PackedColumns<T>);
 
     /// Returns the squared distance of two padded rows.
     fn distance(&self, x: &[T], y: &[T]) -> T::Distance;
 
-    /// Computes the squared distances of `x` to every row of the panel, each as [`Tiles::distance`] does.
+    /// Computes the squared distances of `x` to every row of the panel, as [`Tiles::distance`] does.
     fn one_to_many(&self, x: &[T], panel: &Panel<T>, out: &mut [T::Distance]);
 
-    /// Computes the squared distances of `x` to these rows of the panel, each as [`Tiles::distance`] does.
+    /// Computes the squared distances of `x` to some rows of the panel, as [`Tiles::distance`] does.
     fn one_to_some(&self, x: &[T], panel: &Panel<T>, rows: &[u32], out: &mut [T::Distance]);
 
-    /// Computes the squared distances of the group to its columns; that of row `r` and column `c` is `out[r *
+    /// Computes the squared distances of the group to its columns. The distance of row `r` and column `c` is `out[r *
     /// columns.len() + c]`.
     fn matrix(&self, group: &Group<'_, T>, columns: &PackedColumns<T>, out: &mut [T::Distance]);
 
-    /// Appends the group's pairs within the limit.
+    /// Appends the group's pairs with a squared distance of at most `limit`.
     fn within(&self, group: &Group<'_, T>, columns: &PackedColumns<T>, limit: T::Distance, hits: &mut Vec<HitMask>);
 
-    /// Updates the nearest columns with nearer columns of the group.
+    /// Replaces entries of `nearest` for which a column of the group is nearer.
     fn nearest(&self, group: &Group<'_, T>, columns: &PackedColumns<T>, nearest: &mut NearestColumns<T>);
 
-    /// Finds the least values, over all rows, of the `out.len()` columns from `from` on: at most [`LEAST_COLUMNS`].
+    /// Finds the smallest distances and margins, over all rows, of the columns from `from` on. `out` has one element
+    /// per column, at most [`LEAST_COLUMNS`].
     fn least_of_columns(
         &self,
         rows: LeastRows<'_, T>,
@@ -116,17 +120,18 @@ pub(crate) trait Tiles<T: Number> {
     );
 }
 
-/// Columns processed together by `least_of_columns`; these stay in registers or close to them.
+/// Number of columns that `least_of_columns` processes together. Their smallest values stay in registers or in the
+/// nearest cache.
 pub(crate) const LEAST_COLUMNS: usize = 4 * TILE_COLUMNS;
 
-/// Some rows of a panel, in an order.
+/// Rows of a panel in some order.
 #[derive(Clone, Copy)]
 pub(crate) struct Rows<'a, T> {
     pub(crate) panel: &'a Panel<T>,
     pub(crate) order: &'a [u32],
 }
 
-/// Rows that columns are compared with, and what each row subtracts for a margin.
+/// Rows that columns are compared with. `own` has the value that each row subtracts from a distance to get a margin.
 #[derive(Clone, Copy)]
 pub(crate) struct LeastRows<'a, T: Number> {
     pub(crate) rows: Rows<'a, T>,
@@ -134,27 +139,27 @@ pub(crate) struct LeastRows<'a, T: Number> {
 }
 
 impl<'a, T: Number> LeastRows<'a, T> {
-    /// Returns the rows of each tile, with their margins.
+    /// Returns the rows of each tile, and the values that they subtract.
     #[inline(always)]
     pub(crate) fn tiles(self) -> impl Iterator<Item = (&'a [u32], &'a [T::Distance])> {
         self.rows.order.chunks(TILE_ROWS).zip(self.own.chunks(TILE_ROWS))
     }
 }
 
-/// Up to [`TILE_ROWS`] rows and the columns they are compared with.
+/// Up to [`TILE_ROWS`] rows, and the columns that they are compared with.
 pub(crate) struct Group<'a, T> {
-    /// Padded rows. A short group repeats its last row, and the distances of repeated rows are ignored.
+    /// Padded rows. A short group repeats its last row, and distances of repeated rows are ignored.
     pub(crate) rows: [&'a [T]; TILE_ROWS],
     /// Number of rows that are not repeated.
     pub(crate) count: usize,
     /// Position of the first row in the order.
     pub(crate) position: usize,
-    /// Starts at a multiple of [`TILE_COLUMNS`]; ends at another or at the last column.
+    /// Columns. The range starts at a multiple of [`TILE_COLUMNS`]. It ends at such a multiple or at the last column.
     pub(crate) columns: Range<usize>,
 }
 
 impl<'a, T: Number> Group<'a, T> {
-    /// Creates a group of the rows `members` of the panel, at least one.
+    /// Creates a group of the rows `members` of a panel. There must be at least one.
     pub(crate) fn new(panel: &'a Panel<T>, members: &[u32], position: usize, columns: Range<usize>) -> Self {
         let mut rows = [panel.row(members[members.len() - 1] as usize); TILE_ROWS];
         for (row, &member) in rows.iter_mut().zip(members) {
@@ -163,9 +168,9 @@ impl<'a, T: Number> Group<'a, T> {
         Self { rows, count: members.len(), position, columns }
     }
 
-    /// Appends the pairs of the group's row `row` with the columns from `column` on whose bits are set. Ignores bits
-    /// past the last column.
-    #[inline(never)] // rare, and it would take registers from the tile
+    /// Appends hits of the group's row `row`. Bit `k` of `bits` stands for column `column + k`. Bits past the last
+    /// column are ignored.
+    #[inline(never)] // it is rarely called, and inlined it would take registers from the tile
     pub(crate) fn hit(&self, row: usize, column: usize, bits: u64, hits: &mut Vec<HitMask>) {
         let left = self.columns.end - column;
         let bits = if left < MASK_COLUMNS { bits & ((1 << left) - 1) } else { bits };
@@ -175,22 +180,22 @@ impl<'a, T: Number> Group<'a, T> {
     }
 }
 
-/// Returns the columns that a group of [`TILE_ROWS`] rows is compared with: its largest reach, rounded up to whole
-/// tiles.
+/// Returns the number of columns that a group of [`TILE_ROWS`] rows is compared with: the largest reach, rounded up
+/// to whole blocks and capped at `columns`.
 pub fn rounded_reach(reach: &[u32], columns: usize) -> usize {
     let largest = reach.iter().copied().max().unwrap_or(0) as usize;
     largest.next_multiple_of(TILE_COLUMNS).min(columns)
 }
 
-/// Returns how many columns of `dimensions` elements pass through the cache together. It is a multiple of the register
-/// tile of every level; the widest is 64 columns of bytes and 16 of floats.
+/// Returns the number of columns in a chunk of [`CHUNK_BYTES`]. It is a multiple of the number of columns of every
+/// level's register tile. The widest tiles have 64 columns of bytes and 16 of floats.
 fn chunk_columns<T: Number>(dimensions: usize) -> usize {
     let fit = CHUNK_BYTES / (dimensions * size_of::<T>()).max(1);
     let unit = Lines::<T>::PER_LINE;
     (fit / unit).max(1) * unit
 }
 
-/// Rows prefetched while the distances of the previous ones are computed.
+/// Number of rows that are prefetched while the distances to the previous rows are computed.
 const ROWS_AHEAD: usize = 16;
 
 /// Implements [`crate::Kernel::one_to_some`].
@@ -258,8 +263,8 @@ pub(crate) fn within_each<T: Number>(
     within_groups(tiles, rows, columns, group, hits)
 }
 
-/// Finds pairs by groups of rows. For a range of positions in the order, `group` returns the column to stop at and the
-/// limit.
+/// Finds pairs by groups of rows. `group` receives the positions of a group's rows in the order, and returns the
+/// column to stop at and the limit.
 fn within_groups<T: Number>(
     tiles: &dyn Tiles<T>,
     rows: Rows<'_, T>,

@@ -1,7 +1,7 @@
 //! Compares every level of this processor with sums that share no code with it.
 //!
-//! `ADJOIN_REQUIRE` lists levels, by a prefix of their names, that must exist: a missing one fails the test instead of
-//! being printed.
+//! The environment variable `ADJOIN_REQUIRE` lists prefixes of the names of levels that must exist. If the processor
+//! lacks one of these levels, the test fails. Other missing levels are only printed.
 
 use adjoin_kernels::{
     Centroids, CodeRows, Grid, HitMask, Kernel, LEAST_RANKS, LeastOfColumn, MASK_COLUMNS, PackedColumns, Panel, Scalar,
@@ -42,7 +42,7 @@ impl Random {
         if rows == 0 { Vec::new() } else { (0..len).map(|_| self.below(rows) as u32).collect() }
     }
 
-    /// Returns a byte, often 0 or 255.
+    /// Returns a random byte. It is 0 or 255 in half of the cases.
     fn byte(&mut self) -> u8 {
         match self.below(4) {
             0 => 0,
@@ -69,12 +69,12 @@ fn exact_f32(x: &[f32], y: &[f32]) -> f64 {
     x.iter().zip(y).map(|(&x, &y)| (f64::from(x) - f64::from(y)).powi(2)).sum()
 }
 
-/// Returns whether the bits are equal; two NaN are equal whatever their payload.
+/// Returns whether the bits are equal. Any two NaN count as equal.
 fn same(a: f32, b: f32) -> bool {
     a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
 }
 
-/// Returns the number of pairs computed by the documented rule.
+/// Returns how many pairs `Kernel::within` must compute by its documented rule.
 fn expected_count(reach: &[u32], columns: usize) -> u64 {
     let group = |reach: &[u32]| {
         let largest = *reach.iter().max().expect("a group is not empty") as usize;
@@ -83,7 +83,7 @@ fn expected_count(reach: &[u32], columns: usize) -> u64 {
     reach.chunks(TILE_ROWS).map(group).sum::<usize>() as u64
 }
 
-/// Returns the pairs that the rule computes and `near` accepts, in order.
+/// Returns the pairs that `Kernel::within` must compute and that `near` accepts, in order.
 fn expected_hits(reach: &[u32], columns: usize, near: impl Fn(usize, usize) -> bool) -> Hits {
     let mut hits = Hits::new();
     for row in 0..reach.len() {
@@ -94,7 +94,7 @@ fn expected_hits(reach: &[u32], columns: usize, near: impl Fn(usize, usize) -> b
     hits
 }
 
-/// One shape with its data and all parameters of the calls.
+/// Vectors of one shape, and the arguments of all calls.
 struct Case<T> {
     rows: Vec<Vec<T>>,
     others: Vec<Vec<T>>,
@@ -119,8 +119,8 @@ impl<T: Scalar> Case<T> {
         (&self.rows[self.order[row] as usize], &self.others[self.picked[column] as usize])
     }
 
-    /// Returns the matrix of `many_to_many`, after checking that `one_to_many`, `one_to_some` and `distance` agree by
-    /// `equal`.
+    /// Returns the matrix of `many_to_many`. Checks that `one_to_many`, `one_to_some` and `distance` return distances
+    /// that are equal to its elements, by `equal`.
     fn matrix(&self, kernel: Kernel, equal: fn(T::Distance, T::Distance) -> bool) -> Vec<T::Distance> {
         let (rows, others) = (panel(&self.rows, self.dimensions), panel(&self.others, self.dimensions));
         let columns = kernel.pack(&others, &self.picked);
@@ -157,10 +157,10 @@ impl<T: Scalar> Case<T> {
         matrix
     }
 
-    /// Returns sorted hits, after checking the number of computed pairs.
+    /// Returns the sorted hits of `within`. Checks the number of computed pairs.
     fn within(&self, kernel: Kernel, limit: T::Distance) -> Hits {
         let (rows, others) = (panel(&self.rows, self.dimensions), panel(&self.others, self.dimensions));
-        // Columns that previously held other data of another level.
+        // The columns first hold other data, packed for another level.
         let mut columns = Kernel::named("reference").expect("always there").pack(&rows, &self.order);
         kernel.pack_into(&others, &self.picked, &mut columns);
         let mut masks: Vec<HitMask> = Vec::new();
@@ -175,7 +175,7 @@ impl<T: Scalar> Case<T> {
         hits_of(&masks)
     }
 
-    /// Returns sorted hits with one limit per row, after checking the number of computed pairs.
+    /// Returns the sorted hits of `within_each`. Checks the number of computed pairs.
     fn within_each(&self, kernel: Kernel, limits: &[T::Distance]) -> Hits {
         let (rows, others) = (panel(&self.rows, self.dimensions), panel(&self.others, self.dimensions));
         let columns = kernel.pack(&others, &self.picked);
@@ -198,7 +198,8 @@ fn limits_of_groups<D: Copy + PartialOrd>(limits: &[D]) -> Vec<D> {
     limits.chunks(TILE_ROWS).flat_map(|group| vec![largest(group); group.len()]).collect()
 }
 
-/// Returns the nearest columns by the matrix: the first of equally near ones, column 0 if there is none.
+/// Returns the nearest column of each row of the matrix, and its distance. If columns are equally near, it is the
+/// first one; if no distance is below `farthest`, it is column 0.
 fn expected_nearest<D: Copy + PartialOrd>(matrix: &[D], columns: usize, farthest: D) -> Vec<(u32, D)> {
     let of = |line: &[D]| {
         let mut nearest = (0, farthest);
@@ -212,14 +213,14 @@ fn expected_nearest<D: Copy + PartialOrd>(matrix: &[D], columns: usize, farthest
     matrix.chunks_exact(columns).map(of).collect()
 }
 
-/// Returns the least values, ascending, padded with `most`.
+/// Returns the smallest values in ascending order. If there are fewer than `LEAST_RANKS`, `most` fills the rest.
 fn expected_least<V: Copy + PartialOrd>(values: impl Iterator<Item = V>, most: V) -> [V; LEAST_RANKS] {
     let mut values: Vec<V> = values.filter(|&value| value < most).chain([most; LEAST_RANKS]).collect();
     values.sort_by(|a, b| a.partial_cmp(b).expect("what is not a number is not below the largest"));
     std::array::from_fn(|rank| values[rank])
 }
 
-/// Returns an exact distance of the case, for a pair chosen by `seed`.
+/// Returns an element of the matrix that `seed` selects.
 fn chosen<D: Copy + Default>(matrix: &[D], seed: u64) -> D {
     if matrix.is_empty() { D::default() } else { matrix[Random(seed).below(matrix.len())] }
 }
@@ -228,7 +229,7 @@ fn check_u8(seed: u64, dimensions: usize, rows: usize, columns: usize) {
     check_bytes(&Case::new(seed, dimensions, rows, columns, Random::byte), seed);
 }
 
-/// Checks that the distances of all levels are exact.
+/// Checks that all levels compute exact distances of bytes.
 fn check_bytes(case: &Case<u8>, seed: u64) {
     let (rows, columns) = (case.order.len(), case.picked.len());
     let mut exact = Vec::new();
@@ -252,7 +253,7 @@ fn check_bytes(case: &Case<u8>, seed: u64) {
     }
 }
 
-/// Checks that all levels equal the reference; returns its matrix.
+/// Checks that all levels compute the same distances as the reference. Returns the matrix of the reference.
 fn check_f32(case: &Case<f32>, seed: u64) -> Vec<f32> {
     let columns = case.picked.len();
     let truth = case.matrix(Kernel::named("reference").expect("always there"), same);
@@ -323,7 +324,7 @@ fn kernels_match_the_reference_for_more_columns_than_the_cache() {
     check_ordinary_f32(2, 300, 9, 200);
 }
 
-/// Kernels add products of narrow columns in 16 bits, which must not overflow for any center, width and row.
+/// Some levels add products of narrow columns in 16 bits. These sums must not overflow for any center, width and row.
 #[test]
 fn bytes_in_narrow_ranges_are_exact() {
     for (low, high) in
@@ -332,7 +333,7 @@ fn bytes_in_narrow_ranges_are_exact() {
         for largest in [0, 1, 31, 63, 127, 255] {
             for dimensions in [1, 7, 64, 129] {
                 let mut case = Case::new(11, dimensions, 9, 37, Random::byte);
-                // Bytes are often the least or the largest.
+                // Many bytes are clamped to the lowest or highest value.
                 let fit = |byte: &mut u8, low: u8, high: u8| *byte = (*byte).clamp(low, high);
                 case.rows.iter_mut().flatten().for_each(|byte| fit(byte, 0, largest));
                 case.others.iter_mut().flatten().for_each(|byte| fit(byte, low, high));
@@ -340,7 +341,7 @@ fn bytes_in_narrow_ranges_are_exact() {
             }
         }
     }
-    // All products are as large as they can be, with one sign.
+    // All products are as large as possible and have the same sign.
     for (row, column) in [(255, 0), (255, 128), (127, 0), (63, 63), (31, 0)] {
         let mut case = Case::new(12, 1000, 5, 17, Random::byte);
         case.rows.iter_mut().flatten().for_each(|byte| *byte = row);
@@ -351,7 +352,7 @@ fn bytes_in_narrow_ranges_are_exact() {
     }
 }
 
-/// Kernels that widen bytes do so in stripes of dimensions.
+/// Some levels widen bytes in stripes of 2048 dimensions. Tests lengths around multiples of that.
 #[test]
 fn kernels_match_the_reference_around_stripes_of_dimensions() {
     for dimensions in [2047, 2048, 2049, 4095, 4096, 4097] {
@@ -449,7 +450,7 @@ fn list_searches_equal_plain_loops() {
     }
 }
 
-/// The nearest centroid is the same on every level, and no other is nearer by more than rounding.
+/// Checks that all levels find the same centroid, and that no other centroid is nearer by more than rounding.
 #[test]
 fn nearest_centroids_are_the_nearest() {
     let mut random = Random(13);
@@ -477,7 +478,8 @@ fn nearest_centroids_are_the_nearest() {
             assert_eq!(nearest, expected, "{} of {dimensions}", kernel.name());
         }
     }
-    // Equally near ones: the first. Infinitely far ones: the first, at infinity.
+    // If centroids are equally near, the result is the first one. If all are infinitely far, it is the first one at
+    // infinity.
     let (same, far) = (panel(&vec![vec![1.0_f32; 3]; 40], 3), panel(&[vec![f32::MAX; 3]], 3));
     for kernel in Kernel::available() {
         let mut nearest = [(7, 7.0)];
@@ -488,7 +490,7 @@ fn nearest_centroids_are_the_nearest() {
     }
 }
 
-/// Sums in f64 agree on every level, and close to sums in the order of the elements, for any length and size.
+/// Checks that sums in f64 are equal on every level, and close to sums in the order of the elements.
 #[test]
 fn sums_in_f64_are_close_to_sequential_sums() {
     let mut random = Random(11);
@@ -511,7 +513,7 @@ fn sums_in_f64_are_close_to_sequential_sums() {
     }
 }
 
-/// Floats become the same, nearest bytes on every level, and the returned distance is right.
+/// Checks that all levels round floats to the same bytes, which are the nearest, and that the distance is right.
 #[test]
 fn floats_are_rounded_to_the_nearest_bytes() {
     let mut random = Random(13);
@@ -542,7 +544,7 @@ fn floats_are_rounded_to_the_nearest_bytes() {
     }
 }
 
-/// Sums in f32 agree on every level, and within `near_error` of the exact ones.
+/// Checks that sums in f32 are equal on every level, and within `near_error` of the exact ones.
 #[test]
 fn sums_in_f32_are_within_their_error_bound() {
     let mut random = Random(14);
@@ -561,7 +563,7 @@ fn sums_in_f32_are_within_their_error_bound() {
     }
 }
 
-/// Converts every finite half and compares it with arithmetic.
+/// Converts every finite f16, and compares the result with its value by arithmetic.
 #[test]
 fn halves_are_converted_to_equal_floats() {
     let finite = (0..=u16::MAX).filter(|half| half & 0x7c00 != 0x7c00);
@@ -579,7 +581,7 @@ fn halves_are_converted_to_equal_floats() {
     }
 }
 
-/// Sums of table entries agree on every level and match the codes, for any length, stride and order.
+/// Checks that sums of table entries are equal on every level and are right, for any length, stride and order.
 #[test]
 fn lookup_sums_are_equal_on_every_level() {
     let mut random = Random(17);

@@ -1,55 +1,57 @@
-//! CALL's context-aware grouping (section IV-B): queries of a batch that probe similar buckets, by agglomerative
-//! clustering.
+//! Context-aware grouping of CALL (section IV-B). Agglomerative clustering groups the queries of a batch that probe
+//! similar buckets.
 //!
-//! The paper requires that all members of a group overlap (equation 2), which is complete linkage, though it does not
-//! use that name. It defines the threshold theta in two ways: equation 2 requires a similarity of at least theta, the
-//! text next to it a distance of at most theta. Both are implemented.
+//! The paper requires that all members of a group overlap (equation 2). This is complete linkage, although the paper
+//! does not use that name. It defines the threshold theta in two ways: equation 2 requires a similarity of at least
+//! theta, and the text next to it a distance of at most theta. Both are implemented.
 
 use super::overlap::Overlap;
 
 /// Meaning of the threshold of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reading {
-    /// Any two members have at least that similarity (equation 2).
+    /// Any two members have a similarity of at least theta (equation 2).
     Similarity,
-    /// Any two members have at most that distance, which is 1 minus the similarity.
+    /// Any two members have a distance of at most theta. The distance is 1 minus the similarity.
     Distance,
 }
 
-/// Resolution of stored similarities, at which sets of up to 200 buckets keep distinct values.
+/// Resolution of stored similarities. With it, different similarities of sets of up to 200 buckets stay different.
 const PARTS: f32 = 65_534.0;
-/// No cluster.
+/// Stands for no cluster.
 const NONE: u32 = u32::MAX;
 
-/// Rows and columns of a tile of the table that fits into the processor's caches.
+/// Number of rows and columns of a tile of the table. A tile fits in the processor's caches.
 const TILE: usize = 64;
 
-/// Similarities of clusters, which are identified by their first query; 0 if they may not be merged.
+/// Similarities of clusters. A cluster is identified by its first query. The similarity is 0 if two clusters may not
+/// be merged.
 ///
-/// The row of a cluster is brought up to date when it is read. Columns are never written: that would touch a page of
+/// The row of a cluster is updated when it is read. Columns are never written, since that would touch a page of
 /// memory per cluster at every merge.
 struct Similarities {
     count: usize,
     all: Vec<u16>,
-    /// All bits set for clusters that exist and may still grow, else 0.
+    /// For each cluster: all bits set if it exists and may still grow, otherwise 0.
     open: Vec<u16>,
-    /// Existing clusters of several queries.
+    /// Existing clusters with several queries.
     grown: Vec<u32>,
-    /// For each cluster, the number of merges when it grew last.
+    /// For each cluster, the number of merges up to the one that last changed it.
     grew: Vec<u32>,
-    /// For each cluster, the number of merges up to which its row is up to date.
+    /// For each cluster, the number of merges that its row takes into account.
     known: Vec<u32>,
     merges: u32,
 }
 
-/// Returns the groups of queries, each ascending, in the order of their first queries.
+/// Returns the groups of queries. Each is in ascending order, and groups are in the order of their first queries.
 pub(crate) fn group(sets: &impl Overlap, theta: f64, reading: Reading) -> Vec<Vec<u32>> {
     let least = match reading {
         Reading::Similarity => theta,
         Reading::Distance => 1.0 - theta,
     };
     let mut clusters = Similarities::of(sets, least);
-    // For each query, the next one of its cluster; for each first query, the last one of its cluster.
+    // `next` has, for each query, the next query of its cluster. `last` has, for each first query, the last query of
+    // its cluster.
     let mut next = vec![NONE; sets.count()];
     let mut last: Vec<u32> = (0..sets.count() as u32).collect();
     let mut is_first = vec![true; sets.count()];
@@ -70,7 +72,7 @@ pub(crate) fn group(sets: &impl Overlap, theta: f64, reading: Reading) -> Vec<Ve
 }
 
 impl Similarities {
-    /// Computes the similarities of single queries (equation 5).
+    /// Computes the similarities of single queries (equation 5). Similarities below `least` do not allow a merge.
     fn of(sets: &impl Overlap, least: f64) -> Self {
         let count = sets.count();
         let (mut all, mut common) = (vec![0; count * count], Vec::new());
@@ -81,7 +83,7 @@ impl Similarities {
             for ((part, &common), &other) in row.iter_mut().zip(&common).zip(&sizes) {
                 let common = common as f32;
                 let union = own + other - common;
-                // Two empty sets are equal.
+                // Two empty sets count as equal.
                 let similarity = if union > 0.0 { common / union } else { 1.0 };
                 *part = if similarity >= least { 1 + (similarity * PARTS) as u16 } else { 0 };
             }
@@ -91,8 +93,9 @@ impl Similarities {
         Self { count, all, open: vec![u16::MAX; count], grown: Vec::new(), grew, known, merges: 0 }
     }
 
-    /// Merges clusters until no two may be merged, by chains of nearest neighbors (Müllner, section 3.2, the paper's
-    /// reference 24). Calls `merged` with each pair: the cluster that remains, whose number is smaller, and the other.
+    /// Merges clusters by chains of nearest neighbors, until no two clusters may be merged (Müllner, section 3.2, the
+    /// paper's reference 24). Calls `merged` for each merge with the cluster that remains, which has the smaller
+    /// number, and the other.
     fn merge_all(&mut self, mut merged: impl FnMut(usize, usize)) {
         let mut chain: Vec<usize> = Vec::new();
         let mut first = 0;
@@ -109,7 +112,8 @@ impl Similarities {
             let top = chain[chain.len() - 1];
             let before = chain.len().checked_sub(2).map(|at| chain[at]);
             match self.nearest(top, before) {
-                // A similarity to a cluster never increases when that cluster grows, so this one remains alone.
+                // The similarity to a cluster never increases when that cluster grows. Therefore this cluster is
+                // never merged again.
                 None => {
                     self.open[top] = 0;
                     chain.pop();
@@ -125,8 +129,8 @@ impl Similarities {
         }
     }
 
-    /// Returns the most similar cluster that `of` may be merged with. Among equals, prefers `before`, its predecessor
-    /// in the chain, else the first.
+    /// Returns the most similar cluster that the cluster `of` may be merged with. If several are equally similar,
+    /// prefers `before`, the predecessor in the chain, and otherwise the first one.
     fn nearest(&mut self, of: usize, before: Option<usize>) -> Option<usize> {
         self.look_at(of);
         let row = &self.all[of * self.count..][..self.count];
@@ -135,8 +139,8 @@ impl Similarities {
         before.filter(|&before| row[before] == best).or_else(|| open().position(|similarity| similarity == best))
     }
 
-    /// Brings the row of a cluster up to date. Clusters that grew since then have the current similarity in their own
-    /// rows, because this one did not grow.
+    /// Updates the row of a cluster. Clusters that grew since the last update have the current similarity in their
+    /// own rows, because this cluster did not grow.
     fn look_at(&mut self, cluster: usize) {
         let Self { count, all, grown, grew, known, merges, .. } = self;
         for other in grown.iter().map(|&other| other as usize).filter(|&other| grew[other] > known[cluster]) {
@@ -145,7 +149,7 @@ impl Similarities {
         known[cluster] = *merges;
     }
 
-    /// Merges two clusters by complete linkage: their similarity is the least between their members.
+    /// Merges two clusters by complete linkage: the similarity to another cluster is the smaller one of both.
     fn merge(&mut self, a: usize, b: usize) {
         self.look_at(a);
         self.look_at(b);
@@ -160,7 +164,7 @@ impl Similarities {
     }
 }
 
-/// Copies the lower triangle of a table to the upper one.
+/// Copies the lower triangle of a table to its upper triangle.
 fn mirror(all: &mut [u16], count: usize) {
     let tiles = (0..count).step_by(TILE).flat_map(|row| (0..=row).step_by(TILE).map(move |column| (row, column)));
     for (row, column) in tiles {
@@ -185,14 +189,14 @@ mod tests {
         if union == 0 { 1.0 } else { a.intersection(&b).count() as f64 / union as f64 }
     }
 
-    /// Returns the least similarity of members of two groups.
+    /// Returns the smallest similarity between members of two groups.
     fn linkage(lists: &[Vec<u32>], a: &[u32], b: &[u32]) -> f64 {
         let pairs = a.iter().flat_map(|&i| b.iter().map(move |&j| (i, j)));
         pairs.map(|(i, j)| jaccard(&lists[i as usize], &lists[j as usize])).fold(1.0, f64::min)
     }
 
-    /// Merges the two most similar groups until none is similar enough, by the definition. Returns `None` if two pairs
-    /// are equally similar, since the result is then ambiguous.
+    /// Merges the two most similar groups, by the definition, until none are similar enough. Returns `None` if two
+    /// pairs of groups are equally similar, since the result is then ambiguous.
     fn plain(lists: &[Vec<u32>], least: f64) -> Option<Vec<Vec<u32>>> {
         let mut groups: Vec<Vec<u32>> = (0..lists.len() as u32).map(|query| vec![query]).collect();
         loop {
@@ -240,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_grouping_threshold_is_a_similarity_or_a_distance() {
-        // Similarities: 3/5 of the first two, 1/7 of each with the third.
+        // The similarity of the first two is 3/5. Each has a similarity of 1/7 with the third.
         let lists = [vec![0, 1, 2, 3], vec![0, 1, 2, 4], vec![0, 9, 10, 11]];
         let of = |reading| group(&Bitmaps::new(&lists, 12), 0.3, reading);
         assert_eq!(of(Reading::Similarity), [vec![0, 1], vec![2]]);

@@ -1,7 +1,7 @@
-//! The order in which several loaders read missing buckets, and the times when they finish.
+//! The order in which several loaders read missing buckets, and the times at which the loaders finish.
 
-/// Orders buckets by CALL's load-weighted greedy packing (Algorithm 1): the largest first, as many at a time as there
-/// are loaders. Equal ones keep their order. The algorithm does not use its loads L_j (equation 7).
+/// Orders buckets by CALL's load-weighted greedy packing (Algorithm 1). Larger buckets come first, in groups of one
+/// bucket per loader. Buckets of equal size keep their order. The algorithm does not use its loads L_j (equation 7).
 pub(crate) fn greedy_packing(missing: &[u32], size: impl Fn(u32) -> u64, threads: usize) -> Vec<u32> {
     let mut sorted = missing.to_vec();
     sorted.sort_by_key(|&bucket| std::cmp::Reverse(size(bucket)));
@@ -16,13 +16,14 @@ pub(crate) fn greedy_packing(missing: &[u32], size: impl Fn(u32) -> u64, threads
 /// Which loader reads the next bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Assignment {
-    /// The loaders in turn, whatever work they have left (CALL, section III-D).
+    /// The loaders in turn, even if one has more work left than another (CALL, section III-D).
     RoundRobin,
     /// The loader that finishes first.
     Shared,
 }
 
-/// Returns the finish time of each loader that reads buckets of these sizes in order, in the time of one unit of size.
+/// Returns the time at which each loader finishes. The loaders read buckets of these sizes in this order. The unit of
+/// time is the time to read one unit of size.
 pub(crate) fn finish_times(sizes: &[u64], threads: usize, assignment: Assignment) -> Vec<u64> {
     let mut done = vec![0; threads.max(1)];
     for (at, size) in sizes.iter().enumerate() {

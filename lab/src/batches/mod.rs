@@ -1,8 +1,8 @@
-//! Plans batches of queries with orders and caches to compare the engine's with.
+//! Plans batches of queries with other orders and caches, to compare the engine's with.
 //!
-//! `order.rs` orders queries or buckets; `grouping.rs` does so like CALL, by the overlap of sets (`overlap.rs`).
-//! `residency.rs` chooses the buckets to evict (`s3_fifo.rs` is one policy), and `steps.rs` simulates that.
-//! `loaders.rs` computes when several loaders finish.
+//! `order.rs` orders queries or buckets. `grouping.rs` groups queries as CALL does, by the overlap of sets
+//! (`overlap.rs`). `residency.rs` chooses the buckets to evict, and `s3_fifo.rs` is one of its policies. `steps.rs`
+//! simulates the cache. `loaders.rs` computes when several loaders finish.
 
 mod grouping;
 mod loaders;

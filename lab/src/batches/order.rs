@@ -1,4 +1,4 @@
-//! Orders of the queries of a batch, or of the buckets that they probe.
+//! Orders of the queries of a batch, or of the buckets that the queries probe.
 
 use std::str::FromStr;
 
@@ -8,30 +8,32 @@ use super::overlap::Bitmaps;
 use super::residency::Residency;
 use adjoin::{Error, Result};
 
-/// CALL's default threshold of a group (section V-A).
+/// Default threshold of a group in CALL (section V-A).
 pub(crate) const THETA: f64 = 0.3;
 /// Number of concurrent loaders in the paper's setup.
 const LOADERS: usize = 8;
-/// A bucket of this many bytes alone reaches the full rate of a disk; smaller neighbors are read together.
+/// Minimum size of a bucket that reaches the full rate of a disk on its own, in bytes. Smaller neighbors are read
+/// together.
 const ALONE_BYTES: u64 = 256 << 10;
 
 /// How a batch is executed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum BatchOrder {
-    /// Query by query, in order of arrival.
+    /// Query by query, in their order of arrival.
     Arrival,
-    /// Query by query; queries that probe similar buckets follow each other (CALL, section IV).
+    /// Query by query, with queries that probe similar buckets next to each other (CALL, section IV).
     Grouped {
         /// Threshold of a group.
         theta: f64,
         /// Meaning of the threshold.
         reading: Reading,
-        /// Whether the buckets of a group's first query are loaded right after the last query of the group before
-        /// (equation 6).
+        /// Whether the buckets of the first query of a group are loaded right after the last query of the previous
+        /// group (equation 6).
         prefetches: bool,
     },
-    /// Bucket by bucket, each compared with all of its queries at once. Buckets in memory are first; during their
-    /// comparisons, the others are read: large ones by descending size, then the rest in disk order.
+    /// Bucket by bucket. Each bucket is compared with all of its queries at once. Buckets in memory are first. While
+    /// they are compared, the others are read: first the large ones in descending order of size, then the rest in the
+    /// order on disk.
     BucketMajor,
 }
 
@@ -68,18 +70,19 @@ impl FromStr for BatchOrder {
     }
 }
 
-/// Buckets that are compared together, when all of them are in memory.
+/// Buckets that are compared together when all of them are in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Piece {
-    /// The buckets; missing ones are loaded in this order.
+    /// Buckets to compare. Missing buckets are loaded in this order.
     pub(super) buckets: Vec<u32>,
-    /// The query to compare with; `None` for all that probe them.
+    /// Query to compare the buckets with. `None` stands for all queries that probe the bucket.
     pub(super) query: Option<u32>,
     /// Buckets to load after the comparison.
     pub(super) prefetch: Vec<u32>,
 }
 
-/// Returns the pieces of a batch of queries with their lists of buckets, and the number of groups.
+/// Returns the pieces of a batch, and the number of groups of queries. `lists` has the buckets that each query
+/// probes.
 pub(super) fn pieces(order: BatchOrder, lists: &[Vec<u32>], cache: &Residency) -> Vec<Piece> {
     let size = |bucket| cache.size(bucket);
     let of_query = |query: u32, buckets: Vec<u32>| Piece { buckets, query: Some(query), prefetch: Vec::new() };
@@ -111,7 +114,7 @@ pub(super) fn pieces(order: BatchOrder, lists: &[Vec<u32>], cache: &Residency) -
     }
 }
 
-/// Returns the buckets of a batch, each once.
+/// Returns all buckets that queries of the batch probe, each once.
 fn bucket_major(lists: &[Vec<u32>], cache: &Residency) -> Vec<u32> {
     let mut wanted = vec![false; cache.buckets()];
     lists.iter().flatten().for_each(|&bucket| wanted[bucket as usize] = true);

@@ -1,10 +1,11 @@
-//! Similarity of the sets of buckets that two queries probe: the Jaccard index (CALL, equations 1 and 3 to 5).
+//! Similarity of the sets of buckets that two queries probe. It is the Jaccard index (CALL, equations 1 and 3 to 5).
 
 use std::collections::HashSet;
 
-/// The sets of queries as bitmaps (equation 3), stored word by word, so that one query is compared with many at once.
+/// Sets of buckets as bitmaps, one per query (equation 3). They are stored word by word, so that one query can be
+/// compared with many at once.
 pub(crate) struct Bitmaps {
-    /// For each 64 buckets, the bits of all queries.
+    /// For each 64 buckets, one word of bits per query.
     words: Vec<Vec<u64>>,
     /// Number of buckets of each query.
     sizes: Vec<u32>,

@@ -1,5 +1,6 @@
-//! Policies that choose the buckets to keep in memory between the queries of a batch, and between batches. They count
-//! bytes only: they know neither the loader nor the place of a bucket, and the caller supplies the time.
+//! Policies that choose the buckets to keep in memory between the queries of a batch, and between batches. A policy
+//! sees only the sizes of buckets and the times of their uses. It does not depend on loaders or on the positions of
+//! buckets.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
@@ -10,37 +11,38 @@ use adjoin::{
     lab::plan::batch::{self, BucketCosts},
 };
 
-/// Seconds of WLRU's window, and between two prefetches of WLRU and CLRU (CALL, sections III-B and III-C).
+/// Length of WLRU's window in seconds. WLRU and CLRU prefetch once per window (CALL, sections III-B and III-C).
 const WINDOW_SECONDS: f64 = 60.0;
-/// Number of buckets that WLRU keeps for their uses within a window.
+/// Number of buckets that WLRU keeps because they were used most in a window.
 const WINDOW_TOP: usize = 10;
-/// Number of buckets that WLRU and CLRU prefetch.
+/// Number of buckets that WLRU and CLRU prefetch at a time.
 const PREFETCH: usize = 20;
-/// Average number of uses of each bucket after which an old use counts for half.
+/// Mean number of uses per bucket after which an earlier use counts half.
 const USES_REMEMBERED: f64 = 16.0;
-/// Use counts are scaled down beyond this.
+/// Maximum use count. Beyond it, all counts are scaled down.
 const COUNT_MAX: f64 = 1e200;
 
-/// Which bucket is evicted when another one needs its place.
+/// Which bucket is evicted when another one needs its space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Retention {
-    /// The one loaded longest ago.
+    /// The bucket that was loaded longest ago.
     Fifo,
-    /// The one used longest ago.
+    /// The bucket that was used longest ago.
     Lru,
-    /// The one used longest ago, but the ten most used of the last full minute are evicted last (CALL, section III-B).
+    /// The bucket that was used longest ago, except that the ten most used ones of the last full minute are evicted
+    /// last (CALL, section III-B).
     Wlru {
-        /// Whether the 20 most used buckets of the last minute are loaded each minute.
+        /// Whether the 20 most used buckets of the last minute are loaded once per minute.
         prefetches: bool,
     },
-    /// The one with the least product of uses and loading time (CALL, section V-A, after EdgeRAG).
+    /// The bucket with the smallest product of uses and loading time (CALL, section V-A, after EdgeRAG).
     Clru {
-        /// Whether the 20 buckets that take longest to load are loaded each minute.
+        /// Whether the 20 buckets that take longest to load are loaded once per minute.
         prefetches: bool,
     },
-    /// The one that the queues of S3-FIFO choose.
+    /// The bucket that the queues of S3-FIFO choose.
     S3Fifo,
-    /// The one that the engine chooses.
+    /// The bucket that the engine chooses.
     Foreseen,
 }
 
@@ -83,7 +85,7 @@ impl FromStr for Retention {
     }
 }
 
-/// Rank of a bucket: the least is evicted first.
+/// Rank of a bucket. The bucket with the smallest rank is evicted first.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Stay(u64, f64);
 
@@ -101,24 +103,25 @@ impl Ord for Stay {
     }
 }
 
-/// The buckets in a cache, and the facts that choose the one to evict.
+/// The buckets in a cache, and the data from which a policy chooses the bucket to evict.
 pub(crate) struct Residency {
     retention: Retention,
     capacity: u64,
     costs: BucketCosts,
     held_bytes: u64,
     held: Vec<Option<Stay>>,
-    /// The cached buckets by rank; empty under S3-FIFO and the engine's policy.
+    /// Cached buckets ordered by rank. Empty for S3-FIFO and for the engine's policy.
     by_stay: BTreeSet<(Stay, u32)>,
     queues: Option<S3Fifo>,
     foreseen: Option<batch::Residency>,
-    /// Counter of uses and loads.
+    /// Number of uses and loads so far.
     time: u64,
-    /// Uses of each bucket, of which old ones count for less.
+    /// Weighted number of uses of each bucket. Earlier uses have smaller weights.
     counts: Vec<f64>,
     /// Weight of the next use.
     next_counts: f64,
-    /// Uses within this window, and whether a bucket was among the most used of the last one.
+    /// For each bucket, the number of uses in this window, and whether it was one of the most used in the last
+    /// window.
     recent: Vec<u32>,
     is_top: Vec<bool>,
     window: u64,
@@ -154,7 +157,7 @@ impl Residency {
         self.held.len()
     }
 
-    /// Returns the bytes of a bucket.
+    /// Returns the size of a bucket in bytes.
     pub(crate) fn size(&self, bucket: u32) -> u64 {
         self.costs.sizes[bucket as usize]
     }
@@ -169,18 +172,18 @@ impl Residency {
         self.held_bytes + self.size(bucket) <= self.capacity
     }
 
-    /// Returns whether the policy needs the next use of each bucket.
+    /// Returns whether the policy needs to know the next use of each bucket.
     pub(crate) fn foresees(&self) -> bool {
         self.foreseen.is_some()
     }
 
-    /// Sets the time, in seconds since some start. Returns the buckets to prefetch, if a minute has passed.
+    /// Sets the time, in seconds from any fixed moment. If a new minute has begun, returns the buckets to prefetch.
     pub(crate) fn tick(&mut self, seconds: f64) -> Vec<u32> {
         let window = (seconds / WINDOW_SECONDS).max(0.0) as u64;
         if window <= self.window {
             return Vec::new();
         }
-        // A window without any use ranks nothing.
+        // If the last window had no uses, there are no most used buckets.
         let recent = std::mem::replace(&mut self.recent, vec![0; self.held.len()]);
         let recent = if window == self.window + 1 { recent } else { self.recent.clone() };
         self.window = window;
@@ -199,14 +202,14 @@ impl Residency {
         }
     }
 
-    /// Sets the place in the batch of a bucket's next use, or [`batch::NEVER`].
+    /// Sets when a bucket is used next, as a position in the batch, or [`batch::NEVER`].
     pub(crate) fn expect(&mut self, bucket: u32, next_use: u32) {
         if let Some(foreseen) = &mut self.foreseen {
             foreseen.expect(bucket, next_use);
         }
     }
 
-    /// Counts a use of a bucket, cached or not.
+    /// Counts a use of a bucket. The bucket need not be cached.
     pub(crate) fn note_use(&mut self, bucket: u32) {
         self.time += 1;
         self.recent[bucket as usize] += 1;
@@ -229,7 +232,7 @@ impl Residency {
     /// Adds a bucket to the cache.
     ///
     /// # Panics
-    /// If it is cached already, or does not fit.
+    /// If the bucket is cached already or does not fit.
     pub(crate) fn insert(&mut self, bucket: u32) {
         assert!(!self.holds(bucket) && self.fits(bucket), "a bucket is inserted once, if it fits");
         self.time += 1;
@@ -245,7 +248,7 @@ impl Residency {
         }
     }
 
-    /// Returns the next bucket to evict for which `may_go` is true, if any.
+    /// Returns the next bucket to evict among the buckets for which `may_go` returns true, if there is one.
     pub(crate) fn victim(&mut self, may_go: impl Fn(u32) -> bool) -> Option<u32> {
         match (&mut self.queues, &self.foreseen) {
             (Some(queues), _) => queues.victim(|bucket| self.costs.sizes[bucket as usize], may_go),
@@ -257,7 +260,7 @@ impl Residency {
     /// Removes a bucket from the cache.
     ///
     /// # Panics
-    /// If it is not cached.
+    /// If the bucket is not cached.
     pub(crate) fn evict(&mut self, bucket: u32) {
         let stay = self.held[bucket as usize].take().expect("only a held bucket is evicted");
         self.held_bytes -= self.size(bucket);
@@ -270,7 +273,7 @@ impl Residency {
         }
     }
 
-    /// Returns the rank of a bucket that is loaded or used now.
+    /// Returns the rank that a bucket gets if it is loaded or used now.
     fn stay(&self, bucket: u32) -> Stay {
         let at = bucket as usize;
         match self.retention {
@@ -280,7 +283,7 @@ impl Residency {
         }
     }
 
-    /// Updates the rank of a cached bucket.
+    /// Updates the rank of a bucket if it is cached.
     fn rank(&mut self, bucket: u32) {
         let stay = self.stay(bucket);
         if let Some(before) = &mut self.held[bucket as usize] {
@@ -290,7 +293,7 @@ impl Residency {
         }
     }
 
-    /// Updates all ranks after a change that affects all of them. Parts that depend on the time are kept.
+    /// Updates the ranks of all cached buckets. The parts that depend on the time of the last use are kept.
     fn rank_again(&mut self) {
         for bucket in 0..self.held.len() {
             let Some(before) = self.held[bucket] else { continue };
@@ -306,7 +309,8 @@ impl Residency {
     }
 }
 
-/// Returns the buckets with nonzero values, the largest first, equal ones by number.
+/// Returns the buckets with nonzero values, in descending order of value. Buckets with equal values are ordered by
+/// number.
 fn first_by<V>(values: &[V], value: impl Fn(&V) -> f64) -> Vec<u32> {
     let mut buckets: Vec<u32> =
         (0..values.len() as u32).filter(|&bucket| value(&values[bucket as usize]) > 0.0).collect();
@@ -325,7 +329,7 @@ mod tests {
         Residency::new(retention, capacity, costs)
     }
 
-    /// Uses a bucket. Returns the buckets evicted for it, if it had to be loaded.
+    /// Uses a bucket. If it had to be loaded, returns the buckets that were evicted for it.
     fn take(residency: &mut Residency, bucket: u32) -> Option<Vec<u32>> {
         residency.note_use(bucket);
         if residency.holds(bucket) {
@@ -341,7 +345,7 @@ mod tests {
         Some(gone)
     }
 
-    /// A cache as a plain list in eviction order.
+    /// A cache as a plain list. The first bucket is evicted first.
     struct PlainCache<'a> {
         retention: Retention,
         capacity: u64,
@@ -350,7 +354,7 @@ mod tests {
     }
 
     impl PlainCache<'_> {
-        /// Uses a bucket. Returns the buckets evicted for it, if it had to be loaded.
+        /// Uses a bucket. If it had to be loaded, returns the buckets that were evicted for it.
         fn take(&mut self, bucket: u32) -> Option<Vec<u32>> {
             let Self { retention, capacity, sizes, list } = self;
             if let Some(place) = list.iter().position(|&held| held == bucket) {
@@ -400,7 +404,7 @@ mod tests {
     #[test]
     fn wlru_evicts_the_most_used_of_the_last_minute_last() {
         let mut wlru = residency(Retention::Wlru { prefetches: true }, 12, &[1; 30]);
-        // 0 is used most, then 1, and so on; none of the ten is used in the next minute.
+        // Bucket 0 is used most, then 1, and so on. None of the ten most used ones is used in the next minute.
         (0..12).for_each(|bucket| (0..20 - bucket).for_each(|_| drop(take(&mut wlru, bucket))));
         assert!(wlru.tick(59.0).is_empty());
         assert_eq!(wlru.tick(60.0), (0..12).collect::<Vec<_>>(), "those of the last minute, at most 20");
@@ -415,7 +419,7 @@ mod tests {
     fn clru_evicts_rarely_used_and_cheap_buckets_first() {
         let mut clru = residency(Retention::Clru { prefetches: true }, 12, &[3, 4, 5, 4]);
         [0, 0, 0, 1, 2].into_iter().for_each(|bucket| drop(take(&mut clru, bucket)));
-        // Uses times cost: about 3 x 4, 1 x 5 and 1 x 6.
+        // Products of uses and cost of buckets 0, 1 and 2: about 3 x 4, 1 x 5 and 1 x 6.
         assert_eq!(take(&mut clru, 3), Some(vec![1]));
         assert_eq!(clru.tick(61.0), [2, 1, 3, 0]);
     }

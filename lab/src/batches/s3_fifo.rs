@@ -1,25 +1,26 @@
-//! S3-FIFO (Yang et al., SOSP 2023, Algorithm 1) by bytes: a small queue that buckets with one use pass through, a main
-//! queue, and the numbers of buckets that left the small one recently.
+//! S3-FIFO (Yang et al., SOSP 2023, Algorithm 1), with sizes in bytes. New buckets pass through a small queue. If
+//! they are used more than once there, they move to the main queue. The numbers of buckets that left the small queue
+//! recently are remembered.
 //!
-//! Implemented here since the crates for it (`quick_cache`, `foyer`) hold values and evict on their own. A plan instead
-//! asks for a victim among the buckets that are not about to be used.
+//! The crates for it (`quick_cache`, `foyer`) hold values and evict by themselves. A plan asks for a victim among the
+//! buckets that are not about to be used, so it is implemented here.
 
 use std::collections::VecDeque;
 
-/// Fraction of the bytes for the small queue.
+/// Fraction of the capacity in bytes for the small queue.
 const SMALL_SHARE: f64 = 0.1;
-/// Uses are counted up to this.
+/// Maximum number of uses that is counted.
 const USES_MAX: u8 = 3;
-/// Buckets with more uses move from the small queue to the main one.
+/// Buckets with more uses than this move from the small queue to the main queue.
 const ONCE: u8 = 1;
 
 pub(super) struct S3Fifo {
     small_bytes_max: u64,
     small_bytes: u64,
-    /// In order of insertion.
+    /// Buckets in order of insertion.
     small: VecDeque<u32>,
     main: VecDeque<u32>,
-    /// Not in the cache; at most as many as are in the main queue.
+    /// Buckets that left the small queue and are not cached. There are at most as many as in the main queue.
     ghosts: VecDeque<u32>,
     uses: Vec<u8>,
 }
@@ -47,7 +48,8 @@ impl S3Fifo {
         }
     }
 
-    /// Returns the next bucket to evict for which `may_go` is true, if any; moves others on the way.
+    /// Returns the next bucket to evict among the buckets for which `may_go` returns true, if there is one. Buckets
+    /// that are passed over may move to another place or queue.
     pub(super) fn victim(&mut self, size: impl Fn(u32) -> u64, may_go: impl Fn(u32) -> bool) -> Option<u32> {
         if !self.small.iter().chain(&self.main).any(|&bucket| may_go(bucket)) {
             return None;
@@ -69,7 +71,7 @@ impl S3Fifo {
                 *uses -= 1;
                 self.main.push_back(bucket);
             } else {
-                // The caller evicts it.
+                // Kept in the queue until the caller evicts it.
                 if is_small {
                     self.small.push_front(bucket)
                 } else {
@@ -98,7 +100,7 @@ impl S3Fifo {
 mod tests {
     use super::*;
 
-    /// Evicts a bucket for which `may_go` is true; each has one byte.
+    /// Evicts a bucket for which `may_go` returns true. Each bucket has one byte.
     fn evict(queues: &mut S3Fifo, may_go: impl Fn(u32) -> bool) -> Option<u32> {
         let victim = queues.victim(|_| 1, may_go)?;
         queues.evict(victim, 1);
@@ -127,7 +129,7 @@ mod tests {
             queues.insert(bucket, 1);
             (0..5).for_each(|_| queues.note_use(bucket));
         });
-        // Both move to the main queue, where counting starts again.
+        // Both move to the main queue, and their uses are counted from 0 again.
         assert_eq!(queues.victim(|_| 1, |_| true), Some(5));
         queues.note_use(5);
         assert_eq!(evict(&mut queues, |_| true), Some(6));

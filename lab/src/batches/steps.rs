@@ -1,22 +1,22 @@
-//! The plan of a batch, step by step: loads, evictions and comparisons.
+//! The plan of a batch as steps: loads, evictions and comparisons.
 
 use adjoin::lab::plan::batch::{BatchCounts, BatchPlan, BatchStep, NEVER};
 
 use super::order::{BatchOrder, Piece, pieces};
 use super::residency::Residency;
 
-/// Returns the fraction of uses that found their bucket in the cache. Uses of prefetched buckets are hits if
-/// `with_prefetched`, as CALL counts them.
+/// Returns the fraction of uses that found their bucket in the cache. If `with_prefetched` is true, the use of a
+/// prefetched bucket is a hit, as in CALL.
 pub(crate) fn hit_rate(counts: &BatchCounts, with_prefetched: bool) -> f64 {
     let missed = counts.misses + if with_prefetched { 0 } else { counts.prefetched };
     1.0 - missed as f64 / counts.uses.max(1) as f64
 }
 
-/// Plans a batch of queries that probe the listed buckets, at a time in seconds since some start. The cache ends in the
-/// state after the last step.
+/// Plans a batch of queries. `lists` has the buckets that each query probes, and `seconds` is the time from any fixed
+/// moment. Afterwards, the cache is in the state after the last step.
 ///
 /// # Panics
-/// If a bucket does not fit into the empty cache.
+/// If a bucket does not fit in the empty cache.
 pub(crate) fn plan_batch(order: BatchOrder, lists: &[Vec<u32>], cache: &mut Residency, seconds: f64) -> BatchPlan {
     let pieces = pieces(order, lists, cache);
     let mut planning = Planning::new(cache, lists);
@@ -39,11 +39,11 @@ struct Planning<'a> {
     cache: &'a mut Residency,
     steps: Vec<BatchStep>,
     counts: BatchCounts,
-    /// Queries of each bucket.
+    /// Number of queries that probe each bucket.
     queries: Vec<u32>,
-    /// Buckets that were prefetched and not used since.
+    /// Whether each bucket was prefetched and has not been used since.
     is_ahead: Vec<bool>,
-    /// Buckets that must stay because they have not been compared yet.
+    /// Whether each bucket must stay in the cache because it has not been compared yet.
     is_pinned: Vec<bool>,
     turn: u32,
 }
@@ -56,8 +56,8 @@ impl<'a> Planning<'a> {
         Self { cache, steps: Vec::new(), counts: BatchCounts::default(), queries, is_ahead, is_pinned, turn: 0 }
     }
 
-    /// Returns the next use of each bucket of each piece after that piece, if the cache needs it. Reports each bucket's
-    /// first use to the cache.
+    /// Returns, for each bucket of each piece, its next use after that piece. Reports the first use of each bucket to
+    /// the cache. If the cache does not need next uses, returns an empty list.
     fn next_uses(&mut self, pieces: &[Piece]) -> Vec<Vec<u32>> {
         if !self.cache.foresees() {
             return Vec::new();
@@ -72,7 +72,7 @@ impl<'a> Planning<'a> {
         uses
     }
 
-    /// Loads the buckets of a piece and compares them, as many at once as fit.
+    /// Loads the buckets of a piece and compares them. If they do not all fit, it does so for some of them at a time.
     fn carry_out(&mut self, piece: &Piece, next_uses: &[u32]) {
         let is_missing: Vec<bool> = piece.buckets.iter().map(|&bucket| !self.cache.holds(bucket)).collect();
         for (&bucket, &is_missing) in piece.buckets.iter().zip(&is_missing) {
@@ -92,7 +92,7 @@ impl<'a> Planning<'a> {
         self.compare(piece, next_uses, &mut waiting);
     }
 
-    /// Compares the buckets of a piece that wait for it. They may be evicted afterwards.
+    /// Compares the buckets of a piece that are loaded and wait for it. They may be evicted afterwards.
     fn compare(&mut self, piece: &Piece, next_uses: &[u32], waiting: &mut Vec<usize>) {
         for at in waiting.drain(..) {
             let bucket = piece.buckets[at];
@@ -104,8 +104,8 @@ impl<'a> Planning<'a> {
         }
     }
 
-    /// Counts the uses of a bucket: one for one query, or one for each of its queries if `by_all`. At most one of the
-    /// uses waited for the bucket (`is_missing`).
+    /// Counts the uses of a bucket: one if it is compared for one query, or one per query that probes it if `by_all`
+    /// is true. If `is_missing` is true, the first use had to wait for the bucket.
     fn count(&mut self, bucket: u32, by_all: bool, is_missing: bool) {
         self.counts.uses += if by_all { self.queries[bucket as usize].into() } else { 1 };
         self.counts.misses += u64::from(is_missing);
@@ -114,7 +114,7 @@ impl<'a> Planning<'a> {
         self.cache.note_use(bucket);
     }
 
-    /// Loads those of some buckets that are missing, without evicting any of these buckets.
+    /// Loads the missing ones among some buckets. None of these buckets is evicted for another one.
     fn prefetch(&mut self, buckets: &[u32]) {
         buckets.iter().for_each(|&bucket| self.is_pinned[bucket as usize] = true);
         for &bucket in buckets {
@@ -132,7 +132,7 @@ impl<'a> Planning<'a> {
         self.steps.push(BatchStep::Load { bucket, turn: self.turn });
     }
 
-    /// Evicts buckets until another one fits. Returns `false` if all remaining ones must stay.
+    /// Evicts buckets until `bucket` fits. Returns false if all remaining buckets must stay.
     fn make_room(&mut self, bucket: u32) -> bool {
         while !self.cache.fits(bucket) {
             let Some(victim) = self.cache.victim(|held| !self.is_pinned[held as usize]) else { return false };

@@ -6,12 +6,12 @@ use adjoin::lab::plan::batch::{self, BatchPlan, BatchStep, BucketCosts};
 
 use super::*;
 
-/// Creates a cache for `buckets` buckets, of which `capacity` fit.
+/// Creates a cache for `buckets` buckets of size 1. `capacity` of them fit at the same time.
 fn entries(retention: Retention, capacity: u64, buckets: usize) -> Residency {
     Residency::new(retention, capacity, BucketCosts { sizes: vec![1; buckets], reads: vec![1.0; buckets] })
 }
 
-/// Returns five queries: the first, third and fifth are alike, and so are the other two.
+/// Returns five queries. The first, third and fifth are similar, and so are the second and fourth.
 fn alternating() -> Vec<Vec<u32>> {
     vec![vec![0, 1, 2], vec![4, 5], vec![1, 2, 0], vec![5, 3, 4], vec![2, 1]]
 }
@@ -74,8 +74,9 @@ uses 13, misses 4, prefetched 2, loads 6
     assert!(printed("grouped", Retention::Lru).starts_with("uses 13, misses 6, prefetched 0, loads 6\n"));
 }
 
-/// Returns the least number of loads for queries that are answered one after another, over all choices of buckets to
-/// keep. Tries them all: `held` maps each possible set of cached buckets, as bits, to its least number of loads.
+/// Returns the smallest number of loads for queries that are answered one after another, over all choices of buckets
+/// to keep. Tries all choices: `held` maps each possible set of cached buckets, as bits, to its smallest number of
+/// loads.
 fn least_loads(queries: &[Vec<u32>], capacity: u32) -> u64 {
     let mut held = BTreeMap::from([(0, 0)]);
     for query in queries {
@@ -99,7 +100,7 @@ fn lists(buckets: u32, most: usize) -> impl Strategy<Value = Vec<Vec<u32>>> {
     prop::collection::vec(list, 1..7)
 }
 
-/// Returns the (bucket, query) pairs that a plan compares, and the expected ones.
+/// Returns the pairs of a bucket and a query that a plan compares.
 fn compared(plan: &BatchPlan, lists: &[Vec<u32>]) -> Vec<(u32, u32)> {
     let of = |step: &BatchStep| match *step {
         BatchStep::Compare { bucket, query: Some(query) } => vec![(bucket, query)],
@@ -154,7 +155,7 @@ proptest! {
         prop_assert_eq!(plan.counts.loads, least_loads(&lists, capacity));
     }
 
-    /// The order and the cache that stand for the engine give the engine's own plan.
+    /// Checks that the order and the cache that stand for the engine give the plan of the engine.
     #[test]
     fn bucket_major_order_with_foreseen_cache_equals_the_engine_plan(
         batches in prop::collection::vec(lists(9, 9), 1..4),

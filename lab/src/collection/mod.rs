@@ -1,14 +1,17 @@
-//! Measures writes and searches of a collection, one JSON object per line.
+//! Measures writes and searches of a collection. Prints one JSON object per line.
 //!
-//! `live writes FOLDER [NAME=VALUE]...`: `rows` writes of one row, buffered and in groups, by one writer and by many.
-//! `live sustained FOLDER FILE [NAME=VALUE]...`: inserts, deletes and searches at the same time; FILE is a `.u8bin`.
-//! Names: `share` (fraction of the rows that exist at first), `minutes`, `merge_at` bytes, `merge_threads`, `rate` in
-//! rows per second.
+//! `live writes FOLDER [NAME=VALUE]...`: `rows` writes of one row each, buffered and in groups, by one writer and by
+//! many.
 //!
-//! `live merge FOLDER [NAME=VALUE]...`: merges a collection by changing its index, with at most `replacements` (1)
-//! neighbors of a deleted vertex as candidates for those that had it as a neighbor, on `threads` threads.
+//! `live sustained FOLDER FILE [NAME=VALUE]...`: inserts, deletes and searches at the same time. FILE is a `.u8bin`.
+//! Names: `share` (fraction of the rows that exist at the start), `minutes`, `merge_at` in bytes, `merge_threads`,
+//! `rate` in rows per second.
 //!
-//! FOLDER is created, and kept, except by `merge`.
+//! `live merge FOLDER [NAME=VALUE]...`: merges a collection by changing its index. Names: `threads`, and
+//! `replacements` (default 1). If a deleted vertex was a neighbor of a vertex, at most `replacements` neighbors of
+//! the deleted vertex are candidates for new neighbors.
+//!
+//! `writes` and `sustained` create FOLDER and keep it.
 
 mod rows;
 mod sustained;
@@ -18,8 +21,8 @@ use std::path::Path;
 
 use adjoin::{Collection, Context, Error, Result};
 
-/// Returns a percentile of some times in microseconds, or 0 if there are none. `share` is the fraction of times that
-/// are not longer.
+/// Returns a percentile of times, in microseconds, or 0 if there are no times. `share` is the fraction of the times
+/// that are not longer than the result.
 fn percentile_us(seconds: &mut [f64], share: f64) -> f64 {
     seconds.sort_unstable_by(f64::total_cmp);
     let last = seconds.len().saturating_sub(1);

@@ -1,4 +1,4 @@
-//! Rows in memory as a source.
+//! A source of rows in memory.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ pub(crate) struct Rows {
 struct RowScan<'a>(Option<&'a Rows>);
 
 impl Rows {
-    /// Creates rows from concatenated vectors; the first has the id `first`.
+    /// Creates rows from the bytes of their vectors. The first row has the id `first`, and ids are consecutive.
     pub(crate) fn new(vectors: VectorType, first: i64, bytes: Vec<u8>) -> Self {
         let rows = (bytes.len() / vectors.bytes()) as u64;
         Self { info: SourceInfo { rows, vectors, ids: IdKind::Int64, rounded_from_f64: false }, first, bytes }

@@ -1,4 +1,4 @@
-//! Inserts, deletes and searches at the same time for some minutes: rates, latencies and resources.
+//! Inserts, deletes and searches at the same time for some minutes. Measures rates, latencies and resources.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,29 +19,30 @@ use serde_json::json;
 use super::percentile_us;
 use super::rows::Rows;
 
-/// Rows per write.
+/// Number of rows per write.
 const TOGETHER: usize = 10;
-/// Number of rows of the file that are queries.
+/// Number of rows of the file that are used as queries.
 const QUERIES: usize = 10_000;
 const K: u64 = 10;
 const LIST: usize = 40;
-/// Budget of the collection, and of its searches.
+/// Budgets of the collection and of its searches, in bytes.
 const MEMORY: u64 = 1 << 30;
 const SEARCH_MEMORY: u64 = 256 << 20;
 
 /// Options of the experiment.
 pub(crate) struct Asked {
-    /// Fraction of the rows that exist at first; the others are inserted.
+    /// Fraction of the rows that exist at the start. The others are inserted later.
     pub(crate) share: f64,
     pub(crate) minutes: f64,
-    /// Bytes of rows in memory at which a merge starts.
+    /// Size of the rows in memory at which a merge starts, in bytes.
     pub(crate) merge_at: u64,
     pub(crate) merge_threads: usize,
-    /// Rows inserted per second, and as many deleted; 0 for as many as possible.
+    /// Number of rows that are inserted per second, which is also the number of deleted ones. 0 means as fast as
+    /// possible.
     pub(crate) rate: f64,
 }
 
-/// Times of searches since they were last read.
+/// Durations of searches that were not taken yet, in seconds.
 #[derive(Default)]
 struct Times(Mutex<Vec<f64>>);
 
@@ -55,7 +56,7 @@ impl Times {
     }
 }
 
-/// Vectors of a file that starts with two u32: rows and dimensions.
+/// Vectors of a `.u8bin` file. It starts with the number of rows and the number of dimensions, both u32.
 struct File {
     vectors: VectorType,
     bytes: Vec<u8>,
@@ -72,7 +73,8 @@ impl File {
         self.bytes.len() / self.vectors.bytes()
     }
 
-    /// Returns rows `first..first + count` with other ids. After the last row, continues with the first.
+    /// Returns rows `first..first + count` with ids from `id` on. The last row of the file is followed by the first
+    /// one.
     fn part(&self, first: usize, count: usize, id: i64) -> Rows {
         let bytes = self.vectors.bytes();
         let row = |row: usize| &self.bytes[row % self.rows() * bytes..][..bytes];
@@ -80,7 +82,7 @@ impl File {
     }
 }
 
-/// Searches for one query after another until `ended` is set.
+/// Searches for one query after another, until `ended` is set.
 fn search(collection: &Collection, file: &File, times: &Times, ended: &AtomicBool) -> Result<()> {
     let context = Context::default().with_memory(SEARCH_MEMORY);
     let options = SearchOptions::new(QueryTarget::Nearest(K), SearchEffort::List(LIST), 1);
@@ -96,7 +98,7 @@ fn search(collection: &Collection, file: &File, times: &Times, ended: &AtomicBoo
     Ok(())
 }
 
-/// Creates a collection of the first `rows` rows of a file, all of them on disk.
+/// Creates a collection with the first `rows` rows of a file. All of them are on disk.
 fn opened(context: &Context, folder: &Path, file: &File, rows: usize) -> Result<Arc<Collection>> {
     let (vectors, metric, ids, attributes, index) =
         (file.vectors, Metric::L2, IdKind::Int64, Vec::new(), IndexOptions::default());

@@ -1,5 +1,5 @@
-//! Times writes of one row, by one writer and by many, compared with a file that is synced for each write. Also times
-//! opening the resulting collection.
+//! Times writes of one row, by one writer and by many. For comparison, also times a file that is synced after each
+//! record, and opening the resulting collection.
 
 use std::ops::Range;
 use std::path::Path;
@@ -15,7 +15,7 @@ use super::percentile_us;
 use super::rows::Rows;
 
 const VECTORS: VectorType = VectorType { element: Element::U8, dimensions: 128 };
-/// Bytes of a record of one row, and number of syncs that are timed.
+/// Size of the record of one row in bytes, and number of syncs that are timed.
 const RECORD_BYTES: usize = 184;
 const SYNCS: usize = 1_000;
 const WRITERS: [i64; 6] = [1, 2, 4, 8, 16, 32];
@@ -25,7 +25,8 @@ fn row(id: i64) -> Rows {
     Rows::new(VECTORS, id, bytes)
 }
 
-/// Runs `work` for each id on several writers. Returns the time of each call, and the total.
+/// Runs `work` for each id, on several writers. Returns the duration of each call and of all calls together, in
+/// seconds.
 fn timed(ids: Range<i64>, writers: i64, work: &(dyn Fn(i64) -> Result<()> + Sync)) -> (Vec<f64>, f64) {
     let begun = Instant::now();
     let times = std::thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! The paper's claims, depending on figures that it does not give. The most important one is the time to sense a page,
-//! which decides how much logic inside the chips gains.
+//! Claims of the paper, for different values of figures that it does not give. The most important of these figures is
+//! the time to sense a page. It decides how much is gained by logic inside the chips.
 
 use adjoin::{
     Result,
@@ -9,11 +9,11 @@ use adjoin::{
 use super::{Bench, Way, head, number, row};
 use crate::page_orders::PageOrder;
 
-/// Page sensing times of current flash, in microseconds, from Z-NAND to the slow pages of TLC.
+/// Times to sense a page of current flash, in microseconds, from Z-NAND to the slow pages of TLC.
 const SENSING_US: [f64; 6] = [5.0, 20.0, 40.0, 56.5, 77.5, 106.0];
-/// Largest fraction of failing hard decisions in Figure 18.
+/// Largest fraction of hard decisions that fail in Figure 18.
 const FAILING: f64 = 0.3;
-/// Assumed figures, with the least and the largest value of other devices.
+/// Figures that are assumed, with the smallest and the largest value of other devices.
 const ASSUMED: [(&str, f64, f64); 9] = [
     ("timing.command", 150.0, 1_200.0),
     ("timing.channel", 200.0, 3_600.0),
@@ -26,7 +26,7 @@ const ASSUMED: [(&str, f64, f64); 9] = [
     ("cpu.miss", 60.0, 150.0),
 ];
 
-/// The paper's largest value, and the model's value.
+/// A claim: the largest value in the paper, and the value of the model.
 struct Claim {
     what: &'static str,
     paper: f64,
@@ -34,7 +34,7 @@ struct Claim {
 }
 
 impl Bench<'_> {
-    /// Returns the table of all claims by sensing time.
+    /// Returns a table of all claims, with one column per sensing time.
     pub(super) fn claims(&self) -> Result<String> {
         let title = "Claims over the time of sensing a page, which the paper does not give";
         let times = SENSING_US.map(|time| format!("{time} us"));
@@ -53,7 +53,7 @@ impl Bench<'_> {
         Ok(text)
     }
 
-    /// Returns the claims on a device.
+    /// Returns the claims for a device.
     fn of_all(&self, config: &Config) -> Result<Vec<Claim>> {
         let of = |way: Way| self.run_on(config, way);
         let best = of(self.small(Platform::NdSearch))?;
@@ -87,7 +87,7 @@ impl Bench<'_> {
         Ok(claims)
     }
 
-    /// Returns the table of the effects of other assumed figures.
+    /// Returns a table of how other assumed figures affect the results.
     pub(super) fn assumed(&self) -> Result<String> {
         let title = "NDSearch over other platforms, with the lowest and the highest value known for one figure that the paper omits";
         let mut text = head(title, &["figure", "cpu", "gpu", "smartssd", "deepstore-chip"]);
@@ -114,8 +114,8 @@ fn changed(config: &Config, name: &str, value: f64) -> Result<Config> {
     Ok(config)
 }
 
-/// Returns the sensing time at which a claim holds, interpolated between the two times where the model is above and
-/// below it.
+/// Returns the sensing time at which a claim holds. Interpolates between two consecutive times if the model is above
+/// the claim at one of them and below it at the other.
 fn where_it_holds(claim: f64, values: &[f64]) -> String {
     let crossing =
         values.windows(2).zip(SENSING_US.windows(2)).find(|(two, _)| (two[0] - claim) * (two[1] - claim) <= 0.0);

@@ -1,4 +1,4 @@
-//! The best device for each job: traces on all devices, with vectors compared in several places.
+//! The best device for each job. Runs traces on all devices, with vectors compared at several places.
 
 use std::path::{Path, PathBuf};
 
@@ -9,14 +9,14 @@ use adjoin::{
 
 use super::{head, number, row};
 
-/// Platforms that read from flash, which can run a trace.
+/// Platforms that can run a trace, since they read from flash.
 const PLATFORMS: [Platform; 5] =
     [Platform::Cpu, Platform::SmartSsd, Platform::DeepStoreChannel, Platform::DeepStoreChip, Platform::NdSearch];
 
-/// How traces are run.
+/// Options for running traces.
 pub(super) struct Jobs<'a> {
     pub(super) context: &'a Context,
-    /// Concurrent reads.
+    /// Maximum number of reads in flight.
     pub(super) depth: usize,
     /// Number of elements that each byte is compared with.
     pub(super) comparisons: f64,
@@ -35,7 +35,7 @@ impl Jobs<'_> {
         Ok(replay(device, TraceReads::open(trace)?, &options)?)
     }
 
-    /// Returns a table of the milliseconds of each trace on each device, by the place of the comparisons.
+    /// Returns a table of the milliseconds of each trace on each device, for each place of the comparisons.
     fn devices(&self, traces: &[PathBuf]) -> Result<String> {
         let Self { depth, comparisons, .. } = self;
         let title = format!(
@@ -62,7 +62,8 @@ impl Jobs<'_> {
         Ok(text)
     }
 
-    /// Returns a table of the milliseconds of each trace in LUNs, by the distribution of consecutive bytes over them.
+    /// Returns a table of the milliseconds of each trace if LUNs compare, for each mapping of consecutive bytes to
+    /// LUNs.
     fn spreads(&self, traces: &[PathBuf]) -> Result<String> {
         let title = "How bytes that follow one another should lie, compared in the LUNs: milliseconds";
         let names = Spread::ALL.map(Spread::name);

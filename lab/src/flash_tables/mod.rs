@@ -1,7 +1,9 @@
-//! Reproduces the figures of NDSearch's evaluation: a table for each, with the paper's values next to the model's.
+//! Reproduces the figures of NDSearch's evaluation. Prints a table for each, with the values of the paper and of the
+//! model.
 //!
-//! Figures that the paper does not give are swept. The most important one is the time to sense a page, which decides
-//! how much logic inside the chips gains. Figure 21 is missing, since it needs the graphs HCNNG and TOGG.
+//! Figures that the paper does not give are swept. The most important of these is the time to sense a page, which
+//! decides how much is gained by logic inside the chips. Figure 21 is missing, since it needs the graphs HCNNG and
+//! TOGG.
 
 mod claims;
 mod jobs;
@@ -25,18 +27,18 @@ use adjoin::{
 use self::jobs::Jobs;
 use crate::page_orders::PageOrder;
 
-/// Batch sizes of Figure 19, in eighths of the default: 256 to 8192 if that is 2048.
+/// Batch sizes of Figure 19, in eighths of the default size. They are 256 to 8192 if the default is 2048.
 const BATCHES: [usize; 6] = [1, 2, 4, 8, 16, 32];
-/// Fractions of failing hard decisions in Figure 18.
+/// Fractions of hard decisions that fail in Figure 18.
 const FAILING: [f64; 4] = [0.01, 0.05, 0.10, 0.30];
-/// Fraction of the vectors in the memory of a processor if the set is larger: 24 GB of 500.
+/// Fraction of the vectors that are in the memory of a processor if the set is larger than memory: 24 GB of 500 GB.
 const SMALL_MEMORY: f64 = 0.05;
-/// Number of queries with exact neighbors, to measure the recall of searches.
+/// Number of queries for which exact neighbors are computed, to measure the recall of searches.
 const RECALL_QUERIES: u32 = 100;
 /// Seed of the error rates of planes.
 const SEED_OF_ERRORS: u64 = 1;
 
-/// Arguments: vectors and queries, traces, and values by name.
+/// Arguments: files of vectors and queries, and words of the form NAME=VALUE.
 struct Asked<'a> {
     sets: &'a [String],
     named: &'a [String],
@@ -49,7 +51,7 @@ impl<'a> Asked<'a> {
         Self { sets, named }
     }
 
-    /// Returns all values of a name.
+    /// Returns all values given for a name.
     fn all(&self, name: &str) -> impl Iterator<Item = &'a str> {
         self.named.iter().filter_map(move |word| word.strip_prefix(name)?.strip_prefix('='))
     }
@@ -59,7 +61,7 @@ impl<'a> Asked<'a> {
         text.parse().map_err(|_| Error::option(format!("{name}={text} is no value of that")))
     }
 
-    /// Returns the modeled device: a preset or a TOML file.
+    /// Returns the configuration of the modeled device, which is a preset or a TOML file.
     fn config(&self) -> Result<Config> {
         let name = self.all("model").next().unwrap_or("ndsearch");
         if Config::presets().any(|preset| preset == name) {
@@ -117,22 +119,22 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Inputs of the tables.
+/// What the tables are computed from.
 struct Bench<'a> {
     context: &'a Context,
     searches: &'a Searches,
     config: Config,
     usual: SearchOptions,
-    /// Hits of all queries in a search in memory.
+    /// Hits of all queries, from a search in memory.
     expected: Vec<Vec<Hit>>,
-    /// The last layout of the graph.
+    /// The graph as it was laid out last.
     last: RefCell<Option<Laid<'a>>>,
 }
 
-/// A layout and a mapping, and the graph laid out by them.
+/// A page order and a mapping, and the graph that is laid out by them.
 type Laid<'a> = ((PageOrder, Mapping), Rc<LaidOut<'a>>);
 
-/// A way to run the searches.
+/// How searches are run.
 #[derive(Clone, Copy)]
 struct Way {
     layout: PageOrder,
@@ -192,13 +194,13 @@ impl<'a> Bench<'a> {
         (0..queries).map(found).sum::<usize>() as f64 / (queries as usize * self.usual.k) as f64
     }
 
-    /// Returns the batch sizes for which there are enough queries.
+    /// Returns the batch sizes that do not exceed the number of queries.
     fn batch_sizes(&self) -> Vec<usize> {
         let sizes = BATCHES.into_iter().map(|eighths| self.usual.batch * eighths / 8);
         sizes.filter(|&size| size > 0 && size <= self.searches.queries() as usize).collect()
     }
 
-    /// Returns the best way of a platform.
+    /// Returns the best way to run searches on a platform.
     fn way(&self, platform: Platform) -> Way {
         let options = SearchOptions { platform, ..self.usual };
         Way { layout: PageOrder::Degree, mapping: Mapping::MultiPlane, options }
@@ -239,7 +241,7 @@ impl<'a> Bench<'a> {
         Ok(laid)
     }
 
-    /// Returns the best way of a platform for a set that is larger than its memory.
+    /// Returns the best way to run searches on a platform if the set is larger than its memory.
     fn small(&self, platform: Platform) -> Way {
         let mut way = self.way(platform);
         way.options.memory_share = if platform.place() == Place::Host { SMALL_MEMORY } else { 0.0 };
@@ -252,7 +254,7 @@ impl<'a> Bench<'a> {
         Ok(config)
     }
 
-    /// Returns a table of the processors' time spent on reads, and the utilization of their link.
+    /// Returns a table of the fraction of time that processors spend on reads, and of the utilization of their link.
     fn link(&self) -> Result<String> {
         let title = "Figures 1 and 2(a): processors that read; the paper reads for up to 75 % of the time, its link is busy to \
                      83 % from a batch of 1024 on (that share is its rate here: 100 % busy is 83 % of PCIe)";
@@ -275,7 +277,7 @@ impl<'a> Bench<'a> {
         Ok(text)
     }
 
-    /// Returns a table of the peak throughput of each level of the device.
+    /// Returns a table of the maximum throughput at each level of the device.
     fn roofline(&self) -> Result<String> {
         let device = Device::new(&self.config)?;
         let (figure, geometry) = (|name: &str| self.figure(name), device.geometry());
@@ -340,7 +342,7 @@ impl<'a> Bench<'a> {
         Ok(text)
     }
 
-    /// Returns a table for sets that fit in memory, like the paper's glove-100 and fashion-mnist.
+    /// Returns a table for sets that fit in memory, such as the paper's glove-100 and fashion-mnist.
     fn in_memory(&self) -> Result<String> {
         let title = "Figure 13, sets that fit in the memory of processors";
         let mut text = head(title, &["platform", "queries/s", "NDSearch over it", "paper, at most"]);
@@ -416,8 +418,8 @@ impl<'a> Bench<'a> {
         Ok(text)
     }
 
-    /// Returns NDSearch with the first `number_on` of its techniques: reordering, multi-plane mapping, dynamic
-    /// allocating, speculation.
+    /// Returns the way to run NDSearch with the first `number_on` of its techniques. They are reordering, multi-plane
+    /// mapping, dynamic allocating and speculation.
     fn with_switches(&self, number_on: usize) -> Way {
         let on = |switch: usize| number_on >= switch;
         let mut way = self.way(Platform::NdSearch);
@@ -531,7 +533,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Returns the fraction of the time that resources of a kind were busy.
+/// Returns the fraction of time for which resources of a kind were busy.
 fn busy(report: &SearchReport, name: &str) -> f64 {
     let elapsed = (report.seconds * 1e12) as u64;
     report.uses.iter().find(|of| of.name == name).map_or(0.0, |of| of.share(elapsed))

@@ -1,20 +1,22 @@
-//! Cache policies that do not know future uses, to compare Belady's cache with.
+//! Cache policies that do not know future uses. Belady's cache is compared with them.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use adjoin::lab::plan::{Step, Task};
 
-/// Which bucket is evicted when another one needs its place.
+/// Which bucket is evicted when another one needs its space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CachePolicy {
-    /// The one with the fewest uses since it was read; among equals, the one used longest ago.
+    /// The bucket with the fewest uses since it was read. If several have equally few, the one that was used longest
+    /// ago.
     Lfu,
-    /// The one read longest ago.
+    /// The bucket that was read longest ago.
     Fifo,
 }
 
-/// Rank of a bucket, by its uses and its last use: the least is evicted first.
+/// Rank of a bucket: its number of uses, and the position of its last use. The bucket with the smallest rank is
+/// evicted first.
 type Stay = (u64, usize);
 
 struct Held<'a> {
@@ -39,7 +41,7 @@ impl Held<'_> {
         stay
     }
 
-    /// Notes a use of a bucket by a task.
+    /// Records that task `at` uses a bucket.
     fn note_use(&mut self, bucket: u32, at: usize) {
         if self.policy == CachePolicy::Lfu {
             let (uses, _) = self.remove(bucket);
@@ -48,10 +50,10 @@ impl Held<'_> {
     }
 }
 
-/// Returns the steps that execute tasks in their order with a cache of `capacity` bytes.
+/// Returns the steps that execute tasks in their order, with a cache of `capacity` bytes.
 ///
 /// # Panics
-/// If the two buckets of a task do not fit together.
+/// If the two buckets of a task do not fit at the same time.
 pub(super) fn steps(tasks: &[Task], sizes: &[u64], capacity: u64, policy: CachePolicy) -> Vec<Step> {
     let mut held = Held { policy, sizes, bytes: 0, stays: vec![None; sizes.len()], by_stay: BTreeSet::new() };
     let mut steps = Vec::new();
@@ -90,24 +92,25 @@ mod tests {
 
     #[test]
     fn policies_evict_by_their_rule() {
-        // 3 needs a place; 0 was read first.
+        // Bucket 3 needs space. Bucket 0 was read first, so it is evicted.
         let tasks = [(0, 0), (1, 1), (2, 2), (0, 0), (3, 3), (0, 1)];
         assert_eq!(order_of_loads(&tasks, CachePolicy::Fifo), [0, 1, 2, 3, 0]);
-        // 3 needs a place; 0 and 2 were used twice, and 1 once, but last.
+        // Bucket 3 needs space. Buckets 0 and 2 were used twice. Bucket 1 was used once, so it is evicted although it
+        // was used last.
         let tasks = [(0, 0), (2, 2), (2, 2), (0, 0), (1, 1), (3, 3), (0, 2), (1, 1)];
         assert_eq!(order_of_loads(&tasks, CachePolicy::Lfu), [0, 2, 1, 3, 1]);
-        // 1 and 2 were used once each; 1 is evicted, since it was used longer ago.
+        // Buckets 1 and 2 were used once each. Bucket 1 was used longer ago, so it is evicted.
         let ties = [(0, 0), (0, 0), (1, 1), (2, 2), (3, 3), (2, 2), (1, 1)];
         assert_eq!(order_of_loads(&ties, CachePolicy::Lfu), [0, 1, 2, 3, 1]);
-        // Uses before the last read do not count: 2 evicts 0, which is read again and has fewer uses than 1 when 3 is
-        // read.
+        // Uses before the last read of a bucket do not count. Bucket 2 evicts bucket 0. When bucket 3 is read, bucket
+        // 0 has been read again and has fewer uses than bucket 1.
         let again = [(0, 0), (0, 0), (0, 0), (1, 1), (1, 1), (1, 1), (1, 1), (2, 3), (0, 0), (2, 2), (3, 3), (1, 2)];
         assert_eq!(order_of_loads(&again, CachePolicy::Lfu), [0, 1, 2, 3, 0, 3]);
     }
 
     #[test]
     fn lfu_evicts_by_bytes() {
-        // A bucket of 4 bytes evicts both less used ones, and not the most used one.
+        // A bucket of 4 bytes evicts both buckets with fewer uses, and not the most used one.
         let (tasks, sizes) = ([(0, 0), (1, 1), (2, 2), (1, 1), (3, 3), (1, 1)], [2, 2, 2, 4]);
         let steps = steps(&tasks, &sizes, 6, CachePolicy::Lfu).into_iter();
         let evicted = steps.filter_map(|step| if let Step::Evict(bucket) = step { Some(bucket) } else { None });

@@ -1,17 +1,18 @@
-//! Joins with rules, orders and caches to compare the engine's choices with.
+//! Joins with other rules, orders and caches, to compare the engine's choices with.
 //!
-//! `join STORE [NAME=VALUE]...` joins a store with itself, or with the store named by `with`, and writes the statistics
-//! of the run. Names:
-//! - `eps` or `similarity`; `recall` (default 0.95, `1` for every pair); `seed`
-//! - `rule`: union, margin-sum, or one of `crate::rules`, which run in memory; `threshold` sets the threshold of the
-//!   latter by hand
-//! - `order`: tree, block-nested, id, gorder, gorder-out or rcm; `lead`: left or right, in tree order unless another
-//!   one is given
-//! - `caching`: belady, lru, lfu or fifo; `cache` bytes; `memory`; `threads`
-//! - `stats`: a JSON file of the statistics; `counts`: a file of the number of neighbors of each row; `trace`: a file
-//!   of all file operations
+//! `join STORE [NAME=VALUE]...` joins a store with itself, or with the store that `with` names. It writes the
+//! statistics of the run. Names:
+//! - `eps` or `similarity`; `recall` (default 0.95; `1` for every pair); `seed`
+//! - `rule`: union, margin-sum, or one of `crate::rules`, which run in memory; `threshold`: threshold of a rule of
+//!   `crate::rules`, if it is not to be calibrated
+//! - `order`: tree, block-nested, id, gorder, gorder-out or rcm; `lead`: left or right; if `lead` is given and
+//!   `order` is not, the order is tree
+//! - `caching`: belady, lru, lfu or fifo; `cache` in bytes; `memory`; `threads`
+//! - `stats`: JSON file for the statistics; `counts`: file for the number of neighbors of each row; `trace`: file for
+//!   all operations on files
 //!
-//! `build SOURCE STORE [NAME=VALUE]...` builds a store with `centers` trained or random, `buckets`, `seed`, `memory`.
+//! `build SOURCE STORE [NAME=VALUE]...` builds a store. Names: `centers` (trained or random), `buckets`, `seed`,
+//! `memory`.
 
 mod caches;
 mod reorder;
@@ -57,7 +58,7 @@ impl<'a> Named<'a> {
     }
 }
 
-/// An order of tasks, of the engine or of this module.
+/// An order of tasks, either of the engine or of this module.
 #[derive(Clone, Copy)]
 enum TaskOrder {
     Engine(Order),
@@ -72,7 +73,8 @@ impl TaskOrder {
         }
     }
 
-    /// Sorts tasks. `sizes` are the bytes of buckets in memory, of which `capacity` fit.
+    /// Sorts tasks. `sizes` has the size of each bucket in memory, in bytes. `capacity` is the number of bytes that
+    /// fit in memory at the same time.
     fn sort(self, tasks: &mut [Task], sizes: &[u64], capacity: u64, lead: Lead) {
         match self {
             Self::Engine(order) => plan::sort_tasks(tasks, sizes, capacity, order, lead),
@@ -92,7 +94,7 @@ impl FromStr for TaskOrder {
     }
 }
 
-/// A cache policy, of the engine or of this module.
+/// A cache policy, either of the engine or of this module.
 #[derive(Clone, Copy)]
 enum Caching {
     Engine(Policy),
@@ -124,7 +126,7 @@ impl FromStr for Caching {
     }
 }
 
-/// The requested order and cache policy. What is not requested is as the engine plans it.
+/// The requested order and cache policy. If a field is `None`, the plan of the engine is used.
 struct Ways {
     order: Option<TaskOrder>,
     lead: Option<Lead>,
@@ -144,7 +146,7 @@ impl Ways {
         })
     }
 
-    /// Returns the plan with the requested order and the steps of the requested policy.
+    /// Returns the plan with the requested order, and with the steps of the requested cache policy.
     fn applied(&self, context: &Context, sets: Sets<'_>, prepared: Prepared) -> Result<Prepared> {
         let Self { order, lead, caching } = *self;
         if order.is_none() && lead.is_none() && caching.is_none() {
@@ -160,11 +162,11 @@ impl Ways {
                 order.sort(tasks, &sizes, capacity, lead);
             }
         };
-        // The engine plans by Belady's algorithm itself.
+        // For Belady's algorithm, the engine computes the steps.
         let caching = caching.filter(|caching| !matches!(caching, Caching::Engine(Policy::Belady)));
         let steps = |tasks: &[Task]| caching.map(|caching| caching.steps(tasks, &sizes, capacity));
         let plan = prepared.plan(sets).reordered(&name, lead, sort, steps);
-        drop(prepared); // frees the memory of its run
+        drop(prepared); // frees the memory that it holds for a run
         join::resume(context, sets, plan)
     }
 }
@@ -226,7 +228,7 @@ fn joined(context: &Context, store: &Path, named: &Named<'_>) -> Result<()> {
     print(&serde_json::to_string_pretty(&statistics).expect("statistics are numbers and text"), named)
 }
 
-/// Joins by a rule of the laboratory.
+/// Joins by a rule of the laboratory, and writes the statistics.
 fn by_other_rule(context: &Context, store: &Store, join: RuleJoin, named: &Named<'_>) -> Result<()> {
     let rules::Joined { t, recalls, found, calibrate_seconds, plan_seconds, execute_seconds } =
         join.run(context, store)?;
@@ -264,7 +266,7 @@ fn by_other_rule(context: &Context, store: &Store, join: RuleJoin, named: &Named
     print(&format!("{statistics:#}"), named)
 }
 
-/// Writes statistics to the requested file, else to standard output.
+/// Writes statistics to the requested file, or to standard output if none is requested.
 fn print(text: &str, named: &Named<'_>) -> Result<()> {
     match named.text("stats") {
         Some(path) => std::fs::write(path, text).map_err(|error| Error::device(format!("{path}: {error}"))),
@@ -296,7 +298,8 @@ pub(crate) fn build(arguments: &[String]) -> Result<()> {
     Store::build(&context, &*source, Path::new(folder), &options).map(drop)
 }
 
-/// Draws rows of a source as centers (DiskJoin, section 5.1). Returns them as stored, end to end.
+/// Returns randomly sampled rows of a source, to be used as centers (DiskJoin, section 5.1). The result is their
+/// stored bytes, one row after the other.
 fn drawn(source: &dyn VectorSource, count: u64, seed: u64) -> Result<Arc<[u8]>> {
     let (rows, bytes) = (source.info().rows, source.info().vectors.bytes());
     let mut wanted = Random::new(seed, "random centers").ascending_sample(count.min(rows), rows).into_iter().peekable();

@@ -1,4 +1,4 @@
-//! Orders of buckets to compare the default with: a random one, and orders computed from the graph.
+//! Orders of buckets to compare the default with: a random order, and orders that are computed from the bucket graph.
 
 use std::str::FromStr;
 
@@ -7,16 +7,17 @@ use adjoin::{
     lab::plan::{BucketGraph, Lead, Task},
 };
 
-/// An order of the buckets of a join, which its tasks follow.
+/// An order of the buckets of a join. The tasks follow it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BucketOrder {
-    /// Bucket by bucket, in a shuffled order.
+    /// Bucket by bucket, in a random order.
     Id,
-    /// Bucket by bucket. The next one shares most neighbors with the last ones (DiskJoin, Algorithm 2, read without
-    /// directions).
+    /// Bucket by bucket. The next bucket shares the most neighbors with the last ones (DiskJoin, Algorithm 2, with
+    /// undirected edges).
     Gorder,
-    /// DiskJoin's Algorithm 2 as printed: an edge points from the bucket with the lower number to the other, and the
-    /// next bucket shares most out-neighbors. A bucket brings its out-edges (section 4.3).
+    /// DiskJoin's Algorithm 2 as printed. An edge points from the bucket with the lower number to the other one, and
+    /// the next bucket shares the most out-neighbors with the last ones. A bucket is followed by the tasks of its
+    /// out-edges (section 4.3).
     GorderOut,
     /// Bucket by bucket in reverse Cuthill-McKee order.
     CuthillMcKee,
@@ -36,8 +37,9 @@ impl BucketOrder {
         }
     }
 
-    /// Sorts tasks. `sizes` are the bytes of buckets in memory, of which `capacity` fit. Only `GorderOut` uses
-    /// `lead`: it sorts tasks by their bucket of that side first.
+    /// Sorts tasks. `sizes` has the size of each bucket in memory, in bytes. `capacity` is the number of bytes that
+    /// fit in memory at the same time. `lead` is used only by `GorderOut`, which sorts tasks by their bucket of that
+    /// side first.
     pub(super) fn sort(self, tasks: &mut [Task], sizes: &[u64], capacity: u64, lead: Lead) {
         let rank = self.ranks(tasks, sizes, capacity);
         let of = |bucket: u32| rank[bucket as usize];
@@ -48,7 +50,7 @@ impl BucketOrder {
         });
     }
 
-    /// Returns the position of each bucket.
+    /// Returns the position of each bucket in this order.
     fn ranks(self, tasks: &[Task], sizes: &[u64], capacity: u64) -> Vec<u32> {
         let edges = tasks.iter().copied().filter(|(i, j)| i != j).collect();
         let graph = BucketGraph { buckets: sizes.len(), edges };
@@ -77,24 +79,24 @@ impl FromStr for BucketOrder {
     }
 }
 
-/// Neighbors of each bucket.
+/// Lists of the neighbors of each bucket.
 struct Adjacency {
     starts: Vec<usize>,
     neighbors: Vec<u32>,
 }
 
 impl Adjacency {
-    /// Creates lists of all neighbors, in both directions.
+    /// Creates lists of all neighbors. An edge counts in both directions.
     fn both(graph: &BucketGraph) -> Self {
         Self::new(graph.buckets, graph.edges.iter().flat_map(|&(i, j)| [(i, j), (j, i)]))
     }
 
-    /// Creates lists of out-neighbors: an edge (i, j), i < j, leads from i to j.
+    /// Creates lists of out-neighbors. An edge (i, j) with i < j leads from i to j.
     fn outgoing(graph: &BucketGraph) -> Self {
         Self::new(graph.buckets, graph.edges.iter().copied())
     }
 
-    /// Creates lists of in-neighbors.
+    /// Creates lists of in-neighbors. An edge (i, j) with i < j leads from i to j.
     fn incoming(graph: &BucketGraph) -> Self {
         Self::new(graph.buckets, graph.edges.iter().map(|&(i, j)| (j, i)))
     }
@@ -128,18 +130,20 @@ impl Adjacency {
     }
 }
 
-/// Returns buckets in a random order, as if their centers were drawn at random.
+/// Returns buckets in a random order. It is as if their centers had been drawn at random.
 fn shuffled(buckets: usize) -> Vec<u32> {
     let mut order: Vec<u32> = (0..buckets as u32).collect();
     Random::new(1, "shuffled buckets").shuffle(&mut order);
     order
 }
 
-/// Buckets that have no position yet, by the number of neighbors that each shares with a window. There is a linked list
-/// per number, since a number changes by one at a time. (The unit heap of Gorder.)
+/// The unit heap of Gorder. It has the buckets without a position, ordered by the number of neighbors that each
+/// shares with a window. There is a linked list for each number. Numbers change by one at a time, so a bucket moves
+/// to an adjacent list.
 struct Shares {
     shared: Vec<u32>,
-    /// First bucket of each list; for each bucket, the one before and the one after it in its list.
+    /// `first` has the first bucket of each list. `before` and `after` have, for each bucket, the previous and the
+    /// next one in its list.
     first: Vec<Option<u32>>,
     before: Vec<Option<u32>>,
     after: Vec<Option<u32>>,
@@ -147,7 +151,7 @@ struct Shares {
 }
 
 impl Shares {
-    /// Creates a heap without shared neighbors. Of buckets with equal numbers, the one added last is first.
+    /// Creates a heap in which no bucket shares a neighbor. Within a list, the bucket that was added last is first.
     fn new(buckets: usize) -> Self {
         let empty = || vec![None; buckets];
         let (first, placed) = (vec![None], vec![false; buckets]);
@@ -179,7 +183,7 @@ impl Shares {
         }
     }
 
-    /// Counts a neighbor of a bucket that entered the window, or left it.
+    /// Updates the number of a bucket, because one of its neighbors entered or left the window.
     fn change(&mut self, bucket: u32, entered: bool) {
         if self.placed[bucket as usize] {
             return;
@@ -195,7 +199,7 @@ impl Shares {
         self.placed[bucket as usize] = true;
     }
 
-    /// Returns a bucket that shares most.
+    /// Returns a bucket that shares the most neighbors with the window.
     fn most(&mut self) -> Option<u32> {
         while self.first.len() > 1 && self.first.last() == Some(&None) {
             self.first.pop();
@@ -204,22 +208,23 @@ impl Shares {
     }
 }
 
-/// Orders buckets by DiskJoin's Algorithm 2, with undirected edges: a bucket is needed together with all of its
+/// Orders buckets by DiskJoin's Algorithm 2 with undirected edges, since a bucket is needed together with all of its
 /// neighbors.
 fn gorder(graph: &BucketGraph, buckets_in_cache: f64) -> Vec<u32> {
     let both = Adjacency::both(graph);
     by_overlap(&both, &both, buckets_in_cache)
 }
 
-/// Orders buckets by DiskJoin's Algorithm 2 as printed, which counts the out-neighbors of a bucket, `N(v) = {u : (v, u)
-/// in E}`. Each pair of buckets is one edge, from the lower number to the higher (section 3).
+/// Orders buckets by DiskJoin's Algorithm 2 as printed. It counts the out-neighbors of a bucket, `N(v) = {u : (v, u)
+/// in E}`. Each pair of buckets is one edge, from the lower number to the higher one (section 3).
 fn gorder_out(graph: &BucketGraph, buckets_in_cache: f64) -> Vec<u32> {
     by_overlap(&Adjacency::outgoing(graph), &Adjacency::incoming(graph), buckets_in_cache)
 }
 
-/// Orders buckets so that the next one shares most neighbors with those in a sliding window (DiskJoin, Algorithm 2,
-/// after Gorder); the first has most neighbors. The window size is the number of buckets that fit into the cache,
-/// divided by the mean degree. `backwards` has the reversed edges of `adjacency`.
+/// Orders buckets such that the next one shares the most neighbors with the buckets in a sliding window (DiskJoin,
+/// Algorithm 2, after Gorder). The first bucket has the most neighbors. The size of the window is the number of
+/// buckets that fit in the cache, divided by the mean degree. `backwards` has the edges of `adjacency` in the
+/// opposite direction.
 fn by_overlap(adjacency: &Adjacency, backwards: &Adjacency, buckets_in_cache: f64) -> Vec<u32> {
     let buckets = adjacency.buckets();
     let window = ((buckets_in_cache / adjacency.mean_degree()) as usize).clamp(1, buckets.max(1));
@@ -241,8 +246,8 @@ fn by_overlap(adjacency: &Adjacency, backwards: &Adjacency, buckets_in_cache: f6
     order
 }
 
-/// Orders buckets by reverse Cuthill-McKee: breadth first from a bucket of least degree, neighbors by ascending degree,
-/// then reversed. Gives neighbors close numbers.
+/// Orders buckets by reverse Cuthill-McKee, which gives neighbors close positions. A breadth-first search starts at a
+/// bucket of smallest degree and visits neighbors in ascending order of degree. Then the order is reversed.
 fn cuthill_mckee(graph: &BucketGraph) -> Vec<u32> {
     let adjacency = Adjacency::both(graph);
     let by_degree = |bucket: &u32| (adjacency.degree(*bucket), *bucket);
@@ -273,7 +278,7 @@ fn cuthill_mckee(graph: &BucketGraph) -> Vec<u32> {
 mod tests {
     use super::*;
 
-    /// Two rings of 10 buckets, numbered alternately.
+    /// Returns two rings of 10 buckets. Consecutive numbers alternate between the rings.
     fn rings() -> BucketGraph {
         let edge = |ring: u32, k: u32| (2 * (k % 10) + ring, 2 * ((k + 1) % 10) + ring);
         let edges = (0..2).flat_map(|ring| (0..10).map(move |k| edge(ring, k)));
@@ -304,7 +309,7 @@ mod tests {
         assert_eq!(changes, 1, "{order:?}");
     }
 
-    /// Checks the definition, without incremental updates.
+    /// Checks the definition of the order, by counting all shared neighbors again for each position.
     fn assert_shares_most(order: &[u32], window: usize, neighbors: &[Vec<u32>]) {
         for at in 1..order.len() {
             let window = &order[at.saturating_sub(window)..at];
@@ -340,7 +345,7 @@ mod tests {
         assert_ne!(order, gorder(&graph, 3.0 * 2.0 * out_degree));
     }
 
-    /// Figure 5: bucket 4 shares 5 and 6 with bucket 1; buckets 2 and 3 do not.
+    /// Checks Figure 5. Bucket 4 shares the neighbors 5 and 6 with bucket 1. Buckets 2 and 3 share none with it.
     #[test]
     fn gorder_out_follows_shared_out_neighbors() {
         let graph = BucketGraph { buckets: 7, edges: vec![(1, 2), (1, 5), (1, 6), (2, 3), (4, 5), (4, 6)] };
@@ -363,7 +368,8 @@ mod tests {
         assert!("gorder-in".parse::<BucketOrder>().unwrap_err().to_string().contains("gorder, gorder-out, rcm"));
     }
 
-    /// Bucket 1 has most out-neighbors and 0 shares one of them; the edge between both leaves 0.
+    /// Bucket 1 has the most out-neighbors. Bucket 0 shares one of them, and the edge between both buckets leaves
+    /// bucket 0.
     #[test]
     fn gorder_out_groups_tasks_by_the_bucket_that_edges_leave() {
         let mut tasks = vec![(0, 1), (0, 2), (1, 2), (1, 3), (1, 4), (0, 0), (1, 1), (2, 2), (3, 3), (4, 4)];

@@ -1,7 +1,7 @@
-//! ClusterJoin (Das Sarma, He and Chaudhuri, PVLDB 7(12), 2014) on one machine, exact. Centers are drawn from the rows.
-//! Each row has its home at the nearest center. It is also sent to the centers at which a row within the threshold may
-//! have its home, by the distance to the bisector of the two centers. Two homes meet at one of their centers only, by
-//! the parity of their numbers.
+//! ClusterJoin (Das Sarma, He and Chaudhuri, PVLDB 7(12), 2014) on one machine. It finds all pairs. Centers are
+//! randomly sampled rows. The home of a row is the nearest center. A row is also sent to every center that may be the
+//! home of a row within the threshold. This is decided by the distance of the row to the bisector of both centers.
+//! The rows of two homes are compared at only one of the centers, which the parity of their numbers decides.
 
 use adjoin::{
     Random, Result,
@@ -11,10 +11,10 @@ use adjoin::{
 
 use super::{Counts, Joined, Options};
 
-/// Rows that are compared at once.
+/// Number of rows that are compared at once.
 const SENT: usize = 4_096;
 
-/// The home of a row, and the squared distance to its center.
+/// The home of a row, and the squared distance of the row to it.
 #[derive(Debug, Clone, Copy)]
 struct Home {
     center: u32,
@@ -60,7 +60,7 @@ struct Partitions<'a> {
 }
 
 impl Partitions<'_> {
-    /// Joins the rows of a home with each other, and with the rows that were sent there.
+    /// Joins the rows of a home with each other, and with the rows that are sent there.
     fn join(&self, center: u32) -> Counts {
         let Joined { context, rows, limit, .. } = *self.joined;
         let at_home: Vec<u32> =
@@ -68,7 +68,7 @@ impl Partitions<'_> {
         let columns = context.kernel.pack(rows, &at_home);
         let all = at_home.len() as u32;
         let mut hits = Vec::new();
-        // Each row of the home with the earlier ones; a tile computes some of the later ones too.
+        // Compares each row of the home with the earlier ones. A tile computes some pairs with later rows too.
         let before: Vec<u32> = (0..all).collect();
         let mut distances = context.kernel.within(rows, &at_home, &columns, &before, limit, &mut hits);
         let of_earlier = |mask: &HitMask| mask.columns().filter(|&column| column < mask.row).count() as u64;
@@ -81,8 +81,8 @@ impl Partitions<'_> {
         Counts { pairs, distances }
     }
 
-    /// Returns rows with other homes that may be within the threshold of a row of this home, if they are to be compared
-    /// here.
+    /// Returns the rows with other homes that are to be compared here. Each may be within the threshold of a row of
+    /// this home.
     fn sent(&self, center: u32) -> Vec<u32> {
         let Joined { context, rows, eps, .. } = *self.joined;
         let own = self.centers.row(center as usize);
@@ -90,7 +90,7 @@ impl Partitions<'_> {
         context.kernel.one_to_many(own, self.centers, &mut to_centers);
         let meets_here = |other: u32| other != center && (other + center).is_multiple_of(2) == (other < center);
         let may_be_near = |row: u32, home: Home| {
-            // Computed again to save memory; it was counted with the homes.
+            // This distance was counted when the homes were computed. It is computed again to save memory.
             let squared = context.kernel.distance(rows.row(row as usize), own);
             let apart = f64::from(to_centers[home.center as usize]).sqrt();
             f64::from(squared - home.squared) <= 2.0 * eps * apart

@@ -1,9 +1,9 @@
-//! Joins that DiskJoin is compared with in its Figure 7, in memory and with our kernels.
+//! Joins that DiskJoin is compared with in its Figure 7. They run in memory and use the kernels of the engine.
 //!
-//! `other-joins cluster-join|rshj FILE EPS ROWS [NAME=VALUE]...` joins the first rows of a u8bin file within a
-//! distance, and prints pairs, computed distances and seconds as JSON. Names of ClusterJoin are `partitions` and
-//! `seed`. Names of RSHJ are `tables`, `hashes` per table, `width` of a slot in thresholds, `cover` as a fraction of
-//! the threshold, `memory` that it may use, and `seed`.
+//! `other-joins cluster-join|rshj FILE EPS ROWS [NAME=VALUE]...` joins the first ROWS rows of a `.u8bin` file within
+//! the distance EPS. It prints pairs, computed distances and seconds as JSON. Names for ClusterJoin are `partitions`
+//! and `seed`. Names for RSHJ are `tables`, `hashes` per table, `width` of a slot in multiples of EPS, `cover` as a
+//! fraction of EPS, `memory` that it may use, and `seed`.
 
 mod cluster_join;
 mod rshj;
@@ -11,7 +11,7 @@ mod rshj;
 use adjoin::{Context, Error, Result, kernels::Panel, lab::report::Stopwatch};
 use serde_json::json;
 
-/// Input of a join: rows, and a distance given as its square.
+/// Input of a join: rows, the threshold `eps`, and its square as the limit of squared distances.
 struct Joined<'a> {
     context: &'a Context,
     rows: &'a Panel<u8>,
@@ -19,7 +19,8 @@ struct Joined<'a> {
     limit: u32,
 }
 
-/// Pairs of a join, and the distances that it computed, also to choose the pairs to compare.
+/// Number of pairs that a join found, and number of distances that it computed. The latter includes distances for
+/// choosing the pairs to compare.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
     pairs: u64,

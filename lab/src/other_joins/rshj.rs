@@ -1,7 +1,7 @@
 //! A join by hashes that only some rows look up, like RSHJ (Yu, Nutanong, Li, Wang and Yuan, IEEE TKDE 29(4), 2017).
-//! Rows are in tables of locality-sensitive hashes. Representatives are chosen greedily, so that each row is near one
-//! of them. The rows that collide with a representative in any table are candidates for all rows that it represents.
-//! Collisions take one bit for each pair of rows, which bounds the size of the set.
+//! Rows are stored in tables of locality-sensitive hashes. Representatives are chosen greedily, such that each row is
+//! near one of them. Rows that collide with a representative in any table are candidates for all rows that it
+//! represents. Collisions take one bit for each pair of rows, which limits the size of the set.
 
 use std::collections::{BinaryHeap, HashMap};
 
@@ -9,7 +9,7 @@ use adjoin::{Error, Random, Result, lab::workers::map_items};
 
 use super::{Counts, Joined, Options};
 
-/// One bit for each pair of rows.
+/// A table with one bit for each pair of rows.
 struct Bits {
     words: usize,
     all: Vec<u64>,
@@ -60,14 +60,14 @@ pub(crate) fn join(joined: &Joined<'_>, options: &Options<'_>) -> Result<Counts>
         pairs.extend(found);
         distances += computed;
     }
-    // A pair may be found from either side.
+    // A pair may have been found from both of its rows.
     pairs.sort_unstable();
     pairs.dedup();
     Ok(Counts { pairs: pairs.len() as u64, distances })
 }
 
-/// Returns which rows share a slot of a table. Hashes are products with normal numbers, in steps (Datar et al., SCG
-/// 2004).
+/// Returns which rows share a slot of a table. A hash is the product of a vector with normally distributed numbers,
+/// divided into steps (Datar et al., SCG 2004).
 fn collisions(joined: &Joined<'_>, options: &Options<'_>) -> Result<Bits> {
     let Joined { context, rows, eps, .. } = *joined;
     let (tables, hashes) = (options.value("tables", 10.0)? as usize, options.value("hashes", 4.0)? as usize);
@@ -98,7 +98,8 @@ fn collisions(joined: &Joined<'_>, options: &Options<'_>) -> Result<Bits> {
     Ok(collide)
 }
 
-/// Returns which colliding rows are within a fraction `cover` of the threshold, and the number of distances computed.
+/// Returns which colliding rows are within `cover` times the threshold, and the number of distances that were
+/// computed.
 fn near(joined: &Joined<'_>, collide: &Bits, cover: f64) -> Result<(Bits, u64)> {
     let Joined { context, rows, eps, .. } = *joined;
     let limit = (cover * cover * eps * eps) as u32;
@@ -118,7 +119,8 @@ fn near(joined: &Joined<'_>, collide: &Bits, cover: f64) -> Result<(Bits, u64)> 
     Ok((near, computed))
 }
 
-/// Returns representatives with their rows. The row that is near most rows without a representative is the next one.
+/// Returns the representatives, each with its rows. The next representative is always the row that is near the most
+/// rows which have none yet.
 fn representatives(near: &Bits) -> Vec<(u32, Vec<u32>)> {
     let rows = near.all.len() / near.words;
     let mut open = vec![u64::MAX; near.words];
@@ -140,7 +142,8 @@ fn representatives(near: &Bits) -> Vec<(u32, Vec<u32>)> {
     groups
 }
 
-/// Compares the rows of a representative with its candidates.
+/// Compares the rows of a representative with its candidates. Returns the pairs, and the number of computed
+/// distances.
 fn verify(
     joined: &Joined<'_>,
     members: &[u32],

@@ -1,8 +1,9 @@
 //! Block neighbor frequency (Starling, Algorithm 1).
 //!
-//! In each round, a vertex moves to the page with most of its neighbors, among pages with room. Vertices without such a
-//! page fill the remaining room at the end. Neighbors that were placed earlier in the round count at their new page,
-//! the others at the page of the previous round. If all counted at their previous page, rounds would gain half as much.
+//! In each round, a vertex moves to the page that has the most of its neighbors, among pages with free places. If
+//! there is no such page, the vertex fills a free place at the end of the round. A neighbor that was placed earlier
+//! in the round counts for its new page. Other neighbors count for their page in the previous round. If all counted
+//! for their previous page, a round would gain half as much.
 
 use std::cmp::Reverse;
 
@@ -17,13 +18,13 @@ use super::bnp::bnp;
 /// Order in which a round places the vertices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turns {
-    /// The order of the previous round.
+    /// The order that the previous round produced.
     Before,
-    /// Largest gain first: prioritized restreaming (Starling, appendix G, GP3).
+    /// Vertices with larger gains first: prioritized restreaming (Starling, appendix G, GP3).
     Gain,
 }
 
-/// Returns the best order within `rounds_max` rounds, starting from block neighbor padding.
+/// Returns the best order after up to `rounds_max` rounds. The first round starts from block neighbor padding.
 pub(super) fn bnf(cancel: &Cancel, edges: &Edges, room: Room, turns: Turns, rounds_max: usize) -> Result<Vec<u32>> {
     let mut best = bnp(edges, room);
     let mut best_ratio = overlap_ratio(edges, &best, room);
@@ -58,8 +59,8 @@ fn round(edges: &Edges, order: &[u32], room: Room, turns: Turns) -> Vec<u32> {
     filling.finish(order)
 }
 
-/// Returns the vertices by gain, largest first: the number of neighbors on the page with most of them, less those on
-/// the vertex's own page.
+/// Returns the vertices in descending order of gain. The gain is the number of neighbors on the page with the most of
+/// them, minus the number of neighbors on the vertex's own page.
 fn by_gain(edges: &Edges, order: &[u32], room: Room) -> Vec<u32> {
     let mut votes = Votes { page_of: room.pages_of(order), pages: Vec::new() };
     let mut gains: Vec<(Reverse<usize>, u32)> = Vec::with_capacity(order.len());
@@ -73,17 +74,17 @@ fn by_gain(edges: &Edges, order: &[u32], room: Room) -> Vec<u32> {
     gains.into_iter().map(|gain| gain.1).collect()
 }
 
-/// Pages of the neighbors of vertices.
+/// Counts the neighbors of a vertex by page.
 struct Votes {
     /// Page of each vertex.
     page_of: Vec<u32>,
-    /// Pages of the neighbors of the last vertex.
+    /// Pages of the neighbors of the vertex that was counted last.
     pages: Vec<u32>,
 }
 
 impl Votes {
-    /// Returns the page with most neighbors of a vertex, among pages that `may_be` admits, and their number before it.
-    /// Ties go to the first page.
+    /// Returns the page with the most neighbors of a vertex, preceded by their number, among pages for which `may_be`
+    /// returns true. If several pages have equally many, it is the first one.
     fn most(&mut self, edges: &Edges, vertex: u32, may_be: impl Fn(u32) -> bool) -> Option<(usize, u32)> {
         let Self { page_of, pages } = self;
         pages.clear();

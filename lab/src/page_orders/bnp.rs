@@ -1,5 +1,5 @@
-//! Block neighbor padding (Starling, section 4.1): a page gets the next unplaced vertex and its neighbors. While there
-//! is room, the next unplaced vertex follows with its neighbors.
+//! Block neighbor padding (Starling, section 4.1). A page gets the next unplaced vertex and its neighbors. This is
+//! repeated while the page has free places.
 
 use adjoin::lab::{Edges, Room};
 
@@ -12,7 +12,7 @@ pub(super) fn bnp(edges: &Edges, room: Room) -> Vec<u32> {
         }
         let page_end = (order.len() / room.records() + 1) * room.records();
         for member in std::iter::once(vertex).chain(edges.neighbors(vertex)) {
-            // Neighbors that do not fit on this page are placed on another one.
+            // Neighbors that do not fit on this page are placed on a later one.
             if order.len() < page_end && !placed[member as usize] {
                 placed[member as usize] = true;
                 order.push(member);

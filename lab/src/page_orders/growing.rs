@@ -1,7 +1,8 @@
-//! K-way greedy graph growing (GP2 in Starling, appendix G): all pages grow at once, each from one vertex. The vertex
-//! and page with the most edges between them come next.
+//! K-way greedy graph growing (GP2 in Starling, appendix G). All pages grow at the same time, each from one vertex.
+//! Of all vertices and pages, the pair with the most edges between them is placed next.
 //!
-//! The first vertices are spread evenly over the order of buckets, instead of drawn at random.
+//! The first vertices of the pages are spread evenly over the order of buckets. In the paper, they are drawn at
+//! random.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,9 +12,9 @@ use adjoin::{
     lab::{Edges, Filling, Room},
 };
 
-/// A possible placement: the ties between a vertex and a page, and the two.
+/// A possible placement: the number of ties between a vertex and a page, the vertex, and the page.
 type Wish = (u32, Reverse<u32>, Reverse<u32>);
-/// Placements between two checks for cancellation.
+/// Number of placements between two checks for cancellation.
 const CANCEL_EVERY: usize = 1 << 16;
 
 pub(super) fn growing(cancel: &Cancel, edges: &Edges, room: Room) -> Result<Vec<u32>> {
@@ -34,7 +35,8 @@ pub(super) fn growing(cancel: &Cancel, edges: &Edges, room: Room) -> Result<Vec<
     Ok(filling.finish(&edges.numbers().collect::<Vec<_>>()))
 }
 
-/// Assigns a vertex to a page, and pushes the placements of its neighbors on that page, which have more edges now.
+/// Assigns a vertex to a page. Adds the possible placements of its neighbors on that page, which now has more edges
+/// to them.
 fn put(edges: &Edges, vertex: u32, page: u32, filling: &mut Filling, wishes: &mut BinaryHeap<Wish>) {
     filling.put(vertex, page);
     if !filling.has_room(page) {

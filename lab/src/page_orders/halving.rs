@@ -1,10 +1,11 @@
-//! Hierarchical balanced clustering (GP1 in Starling, appendix G, after SPANN: Chen et al., NeurIPS 2021). It divides a
-//! group of vertices between two means, each with half of the pages, and then divides the halves in the same way, until
-//! a group fits on a page. Only vectors decide, not edges.
+//! Hierarchical balanced clustering (GP1 in Starling, appendix G, after SPANN: Chen et al., NeurIPS 2021). It divides
+//! a group of vertices between two means, each with half of the pages. It then divides the halves in the same way,
+//! until a group fits on a page. It uses only vectors, not edges.
 //!
-//! SPANN penalizes clusters of unequal size. Pages leave no choice, as all but the last are full: a half takes the
-//! vertices that are nearest to its mean relative to the other mean, up to its size. The means start from the halves of
-//! the order of buckets, in which similar vectors are near each other.
+//! SPANN penalizes clusters of unequal size. Here the sizes are fixed, since all pages except the last are full. A
+//! half gets the vertices that are nearer to its mean than to the other mean, relative to the other vertices, until
+//! it has its size. The first means are of the halves of the order of buckets, in which similar vectors are near each
+//! other.
 
 use adjoin::{
     Cancel, Result,
@@ -14,13 +15,13 @@ use adjoin::{
 
 use super::WindowVectors;
 
-/// Largest number of rounds with two means.
+/// Maximum number of rounds for dividing a group.
 const ROUNDS_MAX: usize = 8;
 
 pub(super) fn halved(cancel: &Cancel, vectors: WindowVectors<'_>, room: Room) -> Result<Vec<u32>> {
     let WindowVectors { kernel, panel } = vectors;
     let mut order: Vec<u32> = (0..panel.rows() as u32).collect();
-    // A range of pages, from the first to the end.
+    // Ranges of pages that are still to be divided, as first page and end.
     let mut waiting = vec![(0, room.pages())];
     while let Some((first, end)) = waiting.pop() {
         if end < first + 2 {
@@ -35,12 +36,12 @@ pub(super) fn halved(cancel: &Cancel, vectors: WindowVectors<'_>, room: Room) ->
     Ok(order)
 }
 
-/// Divides a group so that the first `cut` vertices form one part. Both parts keep the order of their numbers.
+/// Divides a group into the first `cut` vertices and the rest. Within both parts, vertices are ordered by number.
 fn halve(kernel: Kernel, panel: &Panel<f32>, group: &mut [u32], cut: usize) {
     let mut sides: Vec<(f64, u32)> = Vec::with_capacity(group.len());
     for _ in 0..ROUNDS_MAX {
         let away = difference(&mean(panel, &group[cut..]), &mean(panel, &group[..cut]));
-        // By how much a vertex is nearer to the second mean than to the first, up to a factor and a constant.
+        // How much nearer a vertex is to the second mean than to the first, up to a factor and a constant.
         let side = |&vertex: &u32| (kernel.dot_wide(panel.row(vertex as usize), &away), vertex);
         sides.clear();
         sides.extend(group.iter().map(side));
@@ -54,7 +55,7 @@ fn halve(kernel: Kernel, panel: &Panel<f32>, group: &mut [u32], cut: usize) {
     }
 }
 
-/// Returns the mean of some vectors, padded as they are.
+/// Returns the mean of some vectors, with their padding.
 fn mean(panel: &Panel<f32>, group: &[u32]) -> Vec<f64> {
     let mut sums = vec![0.0; panel.stride()];
     for &vertex in group {

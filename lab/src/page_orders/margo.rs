@@ -1,19 +1,20 @@
-//! Heavy edges first (MARGO: Yue et al., PVLDB 18): groups of vertices merge along edges, heaviest first, while they
-//! fit on a page.
+//! Heavy edges first (MARGO: Yue et al., PVLDB 18). Groups of vertices are merged along edges, in descending order of
+//! weight, if the result fits on a page.
 //!
-//! MARGO counts during pruning how many candidates an edge represents, that is, to how many a monotonic path can start
-//! with it. A graph does not store these counts. They fall with the rank of an edge, since nearer neighbors are kept
-//! first and remove the candidates beyond them. Therefore an edge weighs by its rank here.
+//! During pruning, MARGO counts how many candidates an edge represents, which is the number of candidates that can be
+//! reached by a monotonic path that starts with the edge. A graph does not store these counts. They decrease with the
+//! rank of an edge, because nearer neighbors are kept first and remove the candidates beyond them. Therefore the
+//! weight of an edge is derived from its rank here.
 
 use adjoin::{
     Cancel, Result,
     lab::{Edges, Filling, Room, Tie},
 };
 
-/// Exclusive upper bound on the weight of a tie.
+/// Weights of ties are below this number.
 const WEIGHTS: usize = 128;
 
-/// Returns the weight of a tie: heavier the nearer each vertex ranks among the neighbors of the other.
+/// Returns the weight of a tie. It is larger if the vertices are nearer in the order of each other's neighbors.
 fn weight(tie: Tie) -> u32 {
     let of_rank = |rank: u32| if rank == 0 { 0 } else { 64 - rank };
     of_rank(tie.rank_to()) + of_rank(tie.rank_from())
@@ -28,8 +29,8 @@ pub(super) fn margo(cancel: &Cancel, edges: &Edges, room: Room) -> Result<Vec<u3
     Ok(groups.packed(edges, room))
 }
 
-/// Returns the ties between different vertices, each once, heaviest first. Equally heavy ties are in the order of their
-/// vertices.
+/// Returns the ties between different vertices, each once, in descending order of weight. Ties of equal weight are in
+/// the order of their vertices.
 fn heaviest_first(edges: &Edges) -> Vec<(u32, u32)> {
     let once = |vertex: u32| edges.ties(vertex).iter().filter(move |tie| tie.other() > vertex);
     let mut ends = [0usize; WEIGHTS + 1];
@@ -51,7 +52,7 @@ fn heaviest_first(edges: &Edges) -> Vec<(u32, u32)> {
 struct Groups {
     /// Parent of each vertex in its group. The representative of a group is its own parent.
     above: Vec<u32>,
-    /// Size of each group, at its representative.
+    /// Size of each group, stored at its representative.
     sizes: Vec<u32>,
 }
 
@@ -66,7 +67,7 @@ impl Groups {
         vertex
     }
 
-    /// Merges the groups of two vertices, unless the result would have more than `most`.
+    /// Merges the groups of two vertices, unless the result would have more than `most` vertices.
     fn join(&mut self, one: u32, other: u32, most: u32) {
         let (one, other) = (self.first(one), self.first(other));
         let size = self.sizes[one as usize] + self.sizes[other as usize];
@@ -77,8 +78,8 @@ impl Groups {
         }
     }
 
-    /// Assigns groups to pages, large ones first, each to the page with the least room that suffices. Groups that fit
-    /// nowhere fill the remaining places.
+    /// Assigns groups to pages, larger groups first. A group gets the page with the fewest free places that suffice
+    /// for it. The vertices of groups that fit on no page fill the remaining places.
     fn packed(mut self, edges: &Edges, room: Room) -> Vec<u32> {
         let mut order: Vec<u32> = edges.numbers().collect();
         let firsts: Vec<u32> = edges.numbers().map(|vertex| self.first(vertex)).collect();

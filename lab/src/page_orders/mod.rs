@@ -1,7 +1,8 @@
-//! Orders of the vertices of an index on its pages, to compare the engine's order with. Each order has its own file.
+//! Orders of the vertices of an index on its pages, to compare the engine's order with. Each order has a file of its
+//! own.
 //!
-//! All but `rows` order the vertices within a window of the engine. All of these but `gp1` use only the edges within
-//! the window.
+//! All orders except `rows` work on a window of the engine. Except for `gp1`, they use only the edges within the
+//! window.
 
 mod bnf;
 mod bnp;
@@ -27,38 +28,39 @@ use adjoin::{
 
 use self::bnf::Turns;
 
-/// Rounds end when the overlap ratio gains less than this (Starling's tau; with the paper's 0.01, most of beta is not
-/// used).
+/// Minimum gain of the overlap ratio in a round; after a smaller gain, there are no more rounds (Starling's tau).
+/// With the paper's value of 0.01, most of beta would not be used.
 const GAIN_MIN: f64 = 0.001;
 
-/// The order of vertices on pages.
+/// An order of vertices on pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PageOrder {
-    /// By row number, like DiskANN.
+    /// By row number, as in DiskANN.
     Rows,
-    /// A vertex and its neighbors, page by page: block neighbor padding (Starling, section 4.1).
+    /// Page by page, each with a vertex and its neighbors: block neighbor padding (Starling, section 4.1).
     Bnp,
-    /// Each vertex on the page with most of its neighbors: block neighbor frequency (Starling, section 4.1).
+    /// Each vertex on the page with the most of its neighbors: block neighbor frequency (Starling, section 4.1).
     Bnf,
-    /// `Bnf`, then swaps of two vertices: block neighbor swap (Starling, appendix E).
+    /// `Bnf`, followed by swaps of two vertices: block neighbor swap (Starling, appendix E).
     Bns,
-    /// Pages that grow along edges, then swaps: the order of the engine.
+    /// Pages that grow along edges, followed by swaps. This is the order of the engine.
     Grown,
-    /// Heavy edges first; an edge weighs by its use for monotonic paths (MARGO, VLDB 2025).
+    /// Heavy edges first. The weight of an edge is its use for monotonic paths (MARGO, VLDB 2025).
     Margo,
-    /// Breadth first, vertices with few edges before others (NDSearch, section VI-A).
+    /// Breadth first, with vertices of few edges before others (NDSearch, section VI-A).
     Degree,
-    /// Breadth first by vertex number, the baseline for `Degree`.
+    /// Breadth first by vertex number. `Degree` is compared with it.
     Bfs,
-    /// Repeated halving of the vectors, down to a page: hierarchical balanced clustering (GP1 in Starling, appendix G).
+    /// Repeated halving of the vectors, until each group fits on a page: hierarchical balanced clustering (GP1 in
+    /// Starling, appendix G).
     Gp1,
-    /// All pages grow at once: k-way greedy graph growing (GP2 in Starling, appendix G).
+    /// All pages grow at the same time: k-way greedy graph growing (GP2 in Starling, appendix G).
     Gp2,
-    /// Block neighbor frequency, largest gain first: prioritized restreaming (GP3 in Starling, appendix G).
+    /// Block neighbor frequency with larger gains first: prioritized restreaming (GP3 in Starling, appendix G).
     Gp3,
 }
 
-/// Vectors of a window, in the order of its vertices, and the kernel that compares them.
+/// Vectors of a window in the order of its vertices, and the kernel that compares them.
 #[derive(Clone, Copy)]
 pub(crate) struct WindowVectors<'v> {
     kernel: Kernel,
@@ -103,11 +105,11 @@ impl PageOrder {
         matches!(self, Self::Bnf | Self::Bns | Self::Grown | Self::Gp3)
     }
 
-    /// Orders the vertices of a window. An order that improves another one does so in at most `rounds_max` rounds
+    /// Orders the vertices of a window. If the order improves another one, it does so in at most `rounds_max` rounds
     /// (Starling's beta, appendix C). Only `gp1` needs `vectors`.
     ///
     /// # Errors
-    /// If the work is cancelled.
+    /// If the work is canceled.
     pub(crate) fn of_window(
         self,
         cancel: &Cancel,
@@ -118,7 +120,7 @@ impl PageOrder {
     ) -> Result<Vec<u32>> {
         let swaps = |weight: fn(Tie) -> u32, order| swapped(cancel, edges, room, order, weight, rounds_max);
         match self {
-            // `Rows` is an order of the whole graph, see `of_graph`.
+            // `Rows` is an order of the whole graph, which `of_graph` computes.
             Self::Rows => Ok(edges.numbers().collect()),
             Self::Bnp => Ok(bnp::bnp(edges, room)),
             Self::Bnf => bnf::bnf(cancel, edges, room, Turns::Before, rounds_max),
@@ -137,7 +139,7 @@ impl PageOrder {
     /// fraction of the other vertices on a vertex's page that are its neighbors.
     ///
     /// # Errors
-    /// If the work is cancelled.
+    /// If the work is canceled.
     pub(crate) fn of_graph(self, context: &Context, graph: &PageGraph, rounds_max: usize) -> Result<(Vec<u32>, f64)> {
         let (vertices, records) = (graph.rows.len() as u32, graph.records);
         if self == Self::Rows {
@@ -174,7 +176,7 @@ impl PageOrder {
     }
 }
 
-/// Returns the overlap ratio of an order without windows.
+/// Returns the overlap ratio of an order of all vertices.
 fn ratio(graph: &PageGraph, order: &[u32]) -> f64 {
     let mut page_of = vec![0; order.len()];
     (0..).zip(order).for_each(|(place, &vertex): (usize, _)| page_of[vertex as usize] = place / graph.records);
@@ -189,8 +191,8 @@ fn ratio(graph: &PageGraph, order: &[u32]) -> f64 {
     order.chunks(graph.records).map(of_page).sum::<f64>() / order.len().max(1) as f64
 }
 
-/// Writes an index in another order into another folder, replacing an index there. In the report, `layout_seconds` is
-/// the time to compute the order.
+/// Writes an index in another page order into another folder. An index in that folder is replaced. In the report,
+/// `layout_seconds` is the time to compute the order.
 ///
 /// # Errors
 /// If the index cannot be read or written.
@@ -204,7 +206,7 @@ pub(crate) fn relayout(context: &Context, folder: &Path, output: &Path, order: P
     Ok(RelayoutReport { layout_seconds, ..relayout_in_order(context, folder, Some(output), order, true)? })
 }
 
-/// Runs `relayout INDEX FOLDER ORDER [threads=N]`, which writes an index with its pages in an order of this module.
+/// Runs `relayout INDEX FOLDER ORDER [threads=N]`. It writes an index in a page order of this module.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let [index, folder, order, named @ ..] = arguments else {
         return Err(Error::option("give INDEX FOLDER ORDER [threads=N]"));

@@ -54,7 +54,7 @@ fn page_orders_parse_from_their_names() {
     assert!("bnx".parse::<PageOrder>().unwrap_err().to_string().contains("rows, bnp, bnf"));
 }
 
-/// If groups of vectors are far from each other, and their numbers are mixed, each page has one group.
+/// Checks groups of vectors that are far from each other and have mixed numbers. Each page must have one group.
 #[test]
 fn halving_puts_near_vectors_on_one_page() {
     let group = |vertex: u32| vertex * 7 % 10;
@@ -68,7 +68,8 @@ fn halving_puts_near_vectors_on_one_page() {
     assert!(order.chunks(9).all(|page| page.iter().all(|&vertex| group(vertex) == group(page[0]))), "{order:?}");
 }
 
-/// Computed in plain f64, two pages are nearer to their means than the two that halving starts with.
+/// Checks in f64 that the vectors on two pages are nearer to their means than they were in the order that halving
+/// starts with.
 #[test]
 fn halving_reduces_the_distance_to_page_means() {
     for (count, dimensions) in [(20, 1), (37, 3), (64, 40)] {

@@ -1,15 +1,17 @@
-//! Measures how often the promised recall is reached, and its cost. Joins whole real sets and compares the results with
-//! the truth.
+//! Measures how often the promised recall is reached, and the cost. Joins real sets and compares the results with the
+//! truth.
 //!
-//! `promises DATA WORK` joins each set many times at many recalls, each time with a sample of another seed. It prints
-//! how often the recall is reached and how often the printed interval contains it. DATA has the sets; WORK gets the
-//! stores, the truth, and one line for each run in `runs.csv`. Runs that are listed there are not repeated, so the
-//! program can be interrupted; the summary at the end covers all runs. These runs force the calibrated rule, even if
-//! finding every pair would cost less. Fewer runs, in `chosen.csv`, choose the rule as a user's join does.
+//! `promises DATA WORK` joins each set many times at many recalls, each time with another seed for the sample. It
+//! prints how often the recall is reached, and how often the reported interval contains it. DATA is the folder with
+//! the sets. WORK gets the stores, the truth, and the list `runs.csv` with one line per run. Runs in that list are
+//! not repeated, so the program can be interrupted. The summary at the end covers all runs. These runs force the
+//! calibrated rule, even if finding every pair would cost less. In a smaller number of runs, in `chosen.csv`, the
+//! rule is chosen as in a user's join.
 //!
-//! `promises DATA WORK rules` prints instead the comparisons of each rule. `promises DATA WORK search` measures
-//! searches, in `search.csv`; `promises DATA WORK indexes` searches of graph indexes, in `index.csv`; `promises DATA
-//! WORK parts` joins of two sets, in `between.csv`, and joins of new rows with old ones, in `grown.csv`.
+//! `promises DATA WORK rules` prints the number of comparisons of each rule. `promises DATA WORK search` measures
+//! searches, in `search.csv`. `promises DATA WORK indexes` measures searches of graph indexes, in `index.csv`.
+//! `promises DATA WORK parts` measures joins of two sets, in `between.csv`, and joins of new rows with old ones, in
+//! `grown.csv`.
 
 mod rules;
 mod runs;
@@ -21,7 +23,7 @@ use std::path::Path;
 
 use adjoin::{Context, Error, Result};
 
-/// More than any of these joins needs, since the question is recall.
+/// Budget in bytes. It exceeds the needs of all these joins, since only the recall is measured.
 const MEMORY: u64 = 8 << 30;
 
 pub(crate) fn run(arguments: &[String]) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Measures the comparisons that each rule needs to reach a recall, on all sets.
+//! Measures how many comparisons each rule needs to reach a recall, on all sets.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use adjoin::{Context, JoinEffort, JoinOptions, Result, lab::plan};
 use super::setting::{Joined, Reached, RecallReached, Setting};
 use crate::rules::{self, Rule, RuleJoin};
 
-/// Sets and thresholds, at which a vector has 10 and 100 neighbors on average, and round thresholds.
+/// Sets with thresholds. At some of them, a vector has 10 or 100 neighbors on average. Others are round numbers.
 const SETTINGS: [(&str, f64); 8] = [
     ("sift-200k.u8bin", 126.566),
     ("sift-200k.u8bin", 226.555),
@@ -26,12 +26,12 @@ const CALIBRATED: [Way; 5] = [
     Way::Lab(Rule::Arc),
 ];
 const RECALLS: [f64; 2] = [0.9, 0.99];
-/// The paper's lambda for a recall of this size; it does not steer recall.
+/// The paper's lambda for a recall of this size. It does not control the recall.
 const LAMBDA: f64 = 0.8;
 
-/// Pairs compared per vector by the study's prototypes, for both recalls at 0.9 and at 0.99. Their thresholds were set
-/// on the whole truth, while a promise needs a sample and a margin. For texts, estimated from the study's two tables,
-/// which have one recall each.
+/// Number of pairs per vector that the prototypes of the study compare, for both recalls at 0.9 and at 0.99. The
+/// study set their thresholds with the whole truth, while a promise needs a sample and a margin. For texts, the
+/// numbers are estimated from the two tables of the study, which have one recall each.
 const STUDY: [(&str, f64, &str, [f64; 2]); 6] = [
     ("sift-200k.u8bin", 126.566, "union", [78.0, 113.0]),
     ("sift-200k.u8bin", 126.566, "distance", [110.0, 1634.0]),
@@ -41,7 +41,7 @@ const STUDY: [(&str, f64, &str, [f64; 2]); 6] = [
     ("sift-200k.u8bin", 226.555, "nearest", [2632.0, f64::NAN]),
 ];
 
-/// A rule of the engine or of the laboratory.
+/// A rule, either of the engine or of the laboratory.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Engine(plan::Rule),
@@ -66,7 +66,8 @@ struct Line {
     seconds: f64,
 }
 
-/// Joins by a rule, to reach a recall, or every pair without one. `given` is a threshold of the rule, if it is given.
+/// Joins by a rule. The join must reach `recall`, or find every pair if it is `None`. If `given` is set, it is used
+/// as the threshold of the rule.
 fn joined(context: &Context, setting: &Setting, way: Way, recall: Option<f64>, given: Option<f64>) -> Result<Line> {
     match way {
         Way::Engine(rule) => {

@@ -1,4 +1,4 @@
-//! Counts how often many joins reach the promised recall.
+//! Counts how often joins reach the promised recall, over many runs.
 
 use std::fs;
 use std::io::Write;
@@ -10,7 +10,7 @@ use adjoin::{Context, Error, JoinEffort, JoinOptions, Result, lab::plan::Rule};
 
 use super::setting::{Joined, Reached, RecallReached, Setting};
 
-/// Sets and thresholds, at which a vector has 1, 10 and 100 neighbors on average, and round thresholds.
+/// Sets with thresholds. At some of them, a vector has 1, 10 or 100 neighbors on average. Others are round numbers.
 const SETTINGS: [(&str, &[f64]); 5] = [
     ("sift-200k.u8bin", &[62.426, 126.566, 226.555]),
     ("sift-stars-50k.u8bin", &[43.243, 77.569, 174.880]),
@@ -18,24 +18,27 @@ const SETTINGS: [(&str, &[f64]); 5] = [
     ("wordnet-20k.f16.npy", &[0.6613, 0.526, 0.3938, 0.95, 0.9, 0.85, 0.8]),
     ("sift-900k.u8bin", &[79.793]),
 ];
-/// Sets and thresholds for joins of two sets, and of new rows.
+/// Sets with thresholds, for joins of two sets and of new rows.
 const PARTS: [(&str, &[f64]); 3] =
     [("sift-200k.u8bin", &[126.566]), ("debdesc.f16.npy", &[0.7296, 0.85]), ("wordnet-20k.f16.npy", &[0.526])];
 const RECALLS: [f64; 4] = [0.8, 0.9, 0.95, 0.99];
-/// Number of fixed seeds; as many more are drawn for a new `runs.csv`.
+/// Number of fixed seeds. An equal number of random seeds is added when `runs.csv` is started.
 const SEEDS: u64 = 20;
 const SEEDS_AT_ONCE: usize = 5;
 /// Number of seeds for runs in which the planner chooses the rule.
 const SEEDS_CHOSEN: usize = 2;
-/// Least number of runs in 20 of a setting that must reach the recall, and least fractions of all runs.
+/// Conditions for a kept promise. Of 20 runs of a setting, at least the first number must reach the recall. Of all
+/// runs, at least the next fraction must reach it, and in at least the last fraction, the reported interval must
+/// contain it.
 const REACHED_OF_20: f64 = 15.0;
 const REACHED_SHARE: f64 = 0.93;
 const COVERED_SHARE: f64 = 0.92;
 
-/// Recorded if no sample supports the promise: a user is told, and gets every pair.
+/// Recorded if no sample supports the promise. In that case, a user gets a message and every pair.
 const REFUSED: &str = "refused";
 
-/// Runs the missing joins of two sets and of new rows. Returns whether the promise holds in all runs.
+/// Runs the joins of two sets and of new rows that are not listed yet. Returns whether the promise is kept over all
+/// runs.
 pub(crate) fn of_parts(context: &Context, data: &Path, work: &Path) -> Result<bool> {
     let failed = |error: std::io::Error| Error::device(format!("{}: {error}", work.display()));
     let seeds = seeds(work).map_err(failed)?;
@@ -49,7 +52,7 @@ pub(crate) fn of_parts(context: &Context, data: &Path, work: &Path) -> Result<bo
     Ok(holds)
 }
 
-/// Runs the missing joins. Returns whether the promise holds in all runs.
+/// Runs the joins that are not listed yet. Returns whether the promise is kept over all runs.
 pub(crate) fn all(context: &Context, data: &Path, work: &Path) -> Result<bool> {
     let failed = |error: std::io::Error| Error::device(format!("{}: {error}", work.display()));
     let seeds = seeds(work).map_err(failed)?;
@@ -62,19 +65,19 @@ pub(crate) fn all(context: &Context, data: &Path, work: &Path) -> Result<bool> {
     Ok(summarize(&chosen) && forced_holds)
 }
 
-/// Runs with one way to choose the rule.
+/// Runs that choose the rule in one way.
 struct Runs<'a> {
     context: &'a Context,
     data: &'a Path,
     work: &'a Path,
-    /// Whether all joins are by the calibrated rule; otherwise the planner chooses.
+    /// Whether all joins use the calibrated rule. Otherwise the planner chooses the rule.
     calibrated: bool,
     joined: Joined,
     settings: &'a [(&'static str, &'static [f64])],
 }
 
 impl Runs<'_> {
-    /// Runs what the named list lacks, and returns the whole list.
+    /// Runs the joins that a list lacks. Returns the complete list.
     fn make(&self, list: &str, seeds: &[u64]) -> Result<String> {
         let list = self.work.join(list);
         let failed = |error: std::io::Error| Error::device(format!("{}: {error}", list.display()));
@@ -82,7 +85,8 @@ impl Runs<'_> {
         let settings =
             self.settings.iter().flat_map(|&(name, all)| all.iter().map(move |&threshold| (name, threshold)));
         let settings: Vec<_> = settings.filter(|(name, _)| self.data.join(name).exists()).collect();
-        // A few seeds of every setting before more of any, so that an early stop leaves a balanced sample.
+        // All settings are run with a few seeds before any is run with more. If the program is stopped early, the
+        // sample is balanced.
         for seeds in seeds.chunks(SEEDS_AT_ONCE) {
             for &(name, threshold) in &settings {
                 let key = |recall: f64, seed: u64| format!("{name},{threshold},{recall},{seed},");
@@ -107,7 +111,7 @@ impl Runs<'_> {
         fs::read_to_string(&list).map_err(failed)
     }
 
-    /// Runs joins in parallel, each on one thread, and passes the line of each to the caller.
+    /// Runs joins in parallel, each on one thread. Passes the seed, the recall and the line of each join to `note`.
     fn measure(
         &self,
         setting: &Setting,
@@ -133,7 +137,7 @@ impl Runs<'_> {
         })
     }
 
-    /// Joins once. The result is `None` if no sample supports the promise.
+    /// Joins once. Returns `None` if no sample supports the promise.
     fn join(&self, one: &Context, setting: &Setting, seed: u64, recall: f64) -> Result<Option<Reached>> {
         let rule = self.calibrated.then_some(Rule::Union);
         let options =
@@ -145,7 +149,7 @@ impl Runs<'_> {
     }
 }
 
-/// Returns the fixed seeds, and as many that were drawn when the list was started.
+/// Returns the fixed seeds, and the random seeds that were drawn when the list was started.
 #[allow(clippy::disallowed_methods, reason = "half of the seeds are to be new ones")]
 fn seeds(work: &Path) -> std::io::Result<Vec<u64>> {
     let path = work.join("seeds");
@@ -158,13 +162,13 @@ fn seeds(work: &Path) -> std::io::Result<Vec<u64>> {
     Ok((1..=SEEDS).chain(drawn.lines().filter_map(|line| line.parse().ok())).collect())
 }
 
-/// Returns the line of a join.
+/// Returns the line that records a join.
 fn line(reached: &Reached) -> String {
     let Reached { statistics, recall: RecallReached { pair, per_vector, per_right_vector } } = reached;
     let per_vector = per_vector.min(*per_right_vector);
     let recall = statistics.common.recall.as_ref().expect("a join reports its recall");
     let [of_pairs, of_left] = [recall.pair, recall.per_vector].map(|of| of.expect("a join has both recalls"));
-    // Of two sets, the one with the lower recall.
+    // For two sets, it is the interval of the set with the lower recall.
     let of_vectors = recall.per_right_vector.filter(|_| per_right_vector == &per_vector).unwrap_or(of_left);
     format!(
         "{pair},{per_vector},{},{},{},{},{},{},{:.2}",

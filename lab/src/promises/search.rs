@@ -1,10 +1,10 @@
-//! Counts how often many searches reach the promised recall. Some rows of each set are held out of its store and serve
-//! as queries; each search draws its calibration sample from the store with another seed. For queries of another kind
-//! than the rows of the store, a recall is promised only if other queries of that kind calibrate; otherwise it is only
-//! measured.
+//! Counts how often searches reach the promised recall, over many runs. Some rows of each set are held out of its
+//! store and used as queries. Each search samples calibration queries from the store with another seed. Some queries
+//! are of another kind than the rows of the store. For these, a recall is promised only if other queries of that kind
+//! calibrate the effort. Otherwise, it is only measured.
 //!
-//! Graph indexes of these stores are measured in the same way. The recall of each list length is measured once: seeds
-//! only decide the length.
+//! Graph indexes of these stores are measured in the same way. The recall of each list length is measured only once,
+//! since a seed affects only the length that is chosen.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -19,12 +19,13 @@ use adjoin::{
     lab::{buckets::search, index, query::QuerySources, source},
 };
 
-/// A set to search, and its queries.
+/// A set to search, and where its queries are from.
 struct Asked {
     name: &'static str,
     set: &'static str,
     metric: Metric,
-    /// Set of the queries, and whether other rows of that set calibrate. `None` for held-out rows.
+    /// Set that the queries are from, and whether other rows of that set calibrate. `None` if held-out rows are the
+    /// queries.
     queries: Option<(&'static str, bool)>,
 }
 
@@ -60,23 +61,24 @@ const KS: [u64; 3] = [1, 10, 100];
 const RECALLS: [f64; 4] = [0.8, 0.9, 0.95, 0.99];
 const SEEDS: u64 = 20;
 const SEEDS_AT_ONCE: u64 = 5;
-/// Number of held-out rows: more than a calibration draws, since fewer queries would be compared with all rows.
+/// Number of held-out rows. It exceeds the number of rows that a calibration samples, since a smaller number of
+/// queries would be compared with all rows.
 const QUERIES: u64 = 3_000;
-/// At least this fraction of all runs must reach the recall.
+/// Minimum fraction of all runs that must reach the recall.
 const REACHED_SHARE: f64 = 0.93;
 
-/// Runs the searches that the list lacks. Returns whether the promise holds in all runs.
+/// Runs the searches that are not listed yet. Returns whether the promise is kept over all runs.
 pub(crate) fn all(context: &Context, data: &Path, work: &Path) -> Result<bool> {
     let of_stores = all_of(context, data, work, Searched::Stores)?;
     Ok(of_stores && of_indexes(context, data, work)?)
 }
 
-/// Runs the missing searches of indexes only. Returns whether the promise holds in all runs.
+/// Runs the searches of indexes that are not listed yet. Returns whether the promise is kept over all runs.
 pub(crate) fn of_indexes(context: &Context, data: &Path, work: &Path) -> Result<bool> {
     all_of(context, data, work, Searched::Indexes)
 }
 
-/// The kind of folder that is searched.
+/// Kind of folder that is searched.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Searched {
     Stores,
@@ -113,20 +115,20 @@ fn all_of(context: &Context, data: &Path, work: &Path, searched: Searched) -> Re
     Ok(summarize(&fs::read_to_string(&list).map_err(failed)?, unit))
 }
 
-/// Rows that a query found, with their values.
+/// Hits of a query: rows with their values.
 type Hits = Vec<(u64, f32)>;
 
-/// A set to search, with the truth.
+/// A store or an index to search, with queries and the truth.
 struct Setting {
     store: Store,
     queries: InMemory,
-    /// Calibration queries, if rows of the store do not calibrate.
+    /// Calibration queries. `None` if rows of the store calibrate.
     like: Option<InMemory>,
-    /// The nearest rows of each query, for the largest k.
+    /// For each query, its nearest rows for the largest K.
     truth: Vec<Hits>,
-    /// Searched instead of the store, if set.
+    /// Index that is searched, if it is not the store.
     index: Option<Index>,
-    /// Measured recall of walks, by k and list length.
+    /// Recall of walks that was measured already, by K and list length.
     known: RefCell<HashMap<(u64, usize), f64>>,
 }
 
@@ -176,7 +178,8 @@ impl Setting {
         Ok((self.share(&found, k as usize), probes))
     }
 
-    /// Returns the mean recall@k of the queries in an index that promises a recall, and the length of their lists.
+    /// Searches an index with a promised recall. Returns the mean recall@K of the queries, and the list length of
+    /// their walks.
     fn reached_by_walks(&self, context: &Context, index: &Index, k: u64, recall: f64, seed: u64) -> Result<(f64, f64)> {
         let like = self.like.as_ref().map(|like| like as &dyn VectorSource);
         let search = |queries: &InMemory, calibrate_with, effort| -> Result<(Vec<Hits>, f64)> {
@@ -197,7 +200,7 @@ impl Setting {
         Ok((reached, list))
     }
 
-    /// Returns the mean fraction of the truth that queries found.
+    /// Returns the fraction of the true K nearest rows that were found, averaged over the queries.
     fn share(&self, found: &[Hits], k: usize) -> f64 {
         let share = |(hits, truth): (&Hits, &Hits)| {
             hits.iter().filter(|hit| truth[..k].contains(hit)).count() as f64 / k as f64
@@ -240,14 +243,14 @@ fn summarize(runs: &str, unit: &str) -> bool {
     share >= REACHED_SHARE
 }
 
-/// A set in memory.
+/// A set of vectors in memory.
 struct InMemory {
     info: SourceInfo,
     stored: Vec<u8>,
     name: PathBuf,
 }
 
-/// Returns rows drawn at random, and the others.
+/// Splits a set. Returns randomly sampled rows, and the other rows.
 fn split(source: &dyn VectorSource) -> Result<(InMemory, InMemory)> {
     let SourceInfo { rows, vectors, .. } = *source.info();
     let held_out = Random::new(7, "queries").ascending_sample(QUERIES, rows);
@@ -269,7 +272,7 @@ fn split(source: &dyn VectorSource) -> Result<(InMemory, InMemory)> {
 }
 
 impl InMemory {
-    /// Returns the first row alone.
+    /// Returns a set of the first row only.
     fn first(&self) -> Self {
         let info = SourceInfo { rows: 1, ..self.info.clone() };
         Self { stored: self.stored[..info.vectors.bytes()].to_vec(), name: self.name.clone(), info }

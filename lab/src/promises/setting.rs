@@ -1,4 +1,4 @@
-//! A real set at one threshold, with its truth.
+//! A real set with one threshold and its truth.
 
 use std::fs;
 use std::ops::Range;
@@ -24,12 +24,12 @@ pub(crate) enum Joined {
     Within,
     /// The first two thirds with the others.
     Between,
-    /// The last tenth with the others and with each other.
+    /// The last tenth with all other rows and with each other.
     Grown,
 }
 
 impl Joined {
-    /// Returns the name, which the names of its files contain.
+    /// Returns the name, which is also a part of the names of files.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Within => "within",
@@ -38,7 +38,7 @@ impl Joined {
         }
     }
 
-    /// Returns the first row of the second part of `rows` rows.
+    /// Returns the number of the first row of the second part, if there are `rows` rows.
     fn second(self, rows: u64) -> u64 {
         match self {
             Self::Within => rows,
@@ -47,7 +47,8 @@ impl Joined {
         }
     }
 
-    /// Returns how often a pair counts at its earlier and at its later row. The second part starts at row `second`.
+    /// Returns how often a pair counts as a neighbor of its earlier row and of its later row. `second` is the first
+    /// row of the second part.
     fn weights(self, earlier: u64, later: u64, second: u64) -> [u32; 2] {
         match (self, earlier < second, later < second) {
             (Self::Within, ..) | (Self::Between, true, false) | (Self::Grown, false, false) => [1, 1],
@@ -71,7 +72,8 @@ pub(crate) struct Reached {
     pub(crate) recall: RecallReached,
 }
 
-/// Fraction of all pairs, and mean fraction of a vector's neighbors, over the first of two sets and over the second.
+/// Recalls of a join: the fraction of all pairs that were found, and the mean fraction of a vector's neighbors that
+/// were found. The latter is given for the first set and for the second set.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RecallReached {
     pub(crate) pair: f64,
@@ -80,13 +82,13 @@ pub(crate) struct RecallReached {
 }
 
 impl Reached {
-    /// Returns the pairs that the rule admitted, per vector.
+    /// Returns the number of pairs that the rule admitted, per vector.
     pub(crate) fn compared(&self) -> f64 {
         self.statistics.join.candidate_pairs as f64 / self.statistics.common.rows as f64
     }
 }
 
-/// Counts the neighbors of each row. The second part starts at row `second`.
+/// Sink that counts the neighbors of each row. `second` is the first row of the second part.
 struct Neighbors {
     joined: Joined,
     second: u64,
@@ -102,7 +104,7 @@ impl PairSink for Neighbors {
         let mut counts = self.counts.lock().unwrap();
         let rows = counts.len() as u64;
         for (&left, &right) in batch.left_rows.iter().zip(&batch.right_rows) {
-            let (earlier, later) = (left % rows, right % rows); // numbers of new rows follow all possible old ones
+            let (earlier, later) = (left % rows, right % rows); // new rows are numbered after all possible old ones
             let [of_earlier, of_later] = self.joined.weights(earlier, later, self.second);
             counts[earlier as usize] += of_earlier;
             counts[later as usize] += of_later;
@@ -116,7 +118,7 @@ impl PairSink for Neighbors {
 }
 
 impl Setting {
-    /// Opens a set. Its store and truth are computed once and kept in `work`.
+    /// Opens a set. Its store and its truth are computed once and kept in the folder `work`.
     pub(crate) fn open(context: &Context, file: &Path, work: &Path, threshold: f64, joined: Joined) -> Result<Self> {
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let predicate = if name.ends_with(".npy") { Predicate::cosine(threshold)? } else { Predicate::l2(threshold)? };
@@ -170,7 +172,7 @@ impl Setting {
         self.run(context, &options.prepare(context, self.sets(), false)?)
     }
 
-    /// Joins by a rule of the laboratory, within one set.
+    /// Joins the set with itself by a rule of the laboratory.
     pub(crate) fn join_by(&self, context: &Context, join: &RuleJoin) -> Result<(rules::Joined, RecallReached)> {
         let joined = join.run(context, &self.stores[0])?;
         let reached = self.recall_of(&joined.found.of_rows);
@@ -191,7 +193,7 @@ impl Setting {
         Ok(Reached { statistics, recall })
     }
 
-    /// Returns the recall of a result, given the number of neighbors that it has of each row.
+    /// Returns the recall of a result. `found` has the number of neighbors of each row in the result.
     fn recall_of(&self, found: &[u32]) -> RecallReached {
         let sum = |counts: &[u32]| counts.iter().map(|&count| f64::from(count)).sum::<f64>();
         let ratio = |found: f64, all: f64| if all > 0.0 { found / all } else { 1.0 };

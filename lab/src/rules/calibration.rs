@@ -1,5 +1,5 @@
-//! Finds the threshold of a rule that reaches a recall, by drawn rows that are compared with all others. Thresholds are
-//! certified as the engine certifies those of its own rule.
+//! Finds the threshold of a rule that reaches a recall. It compares sampled rows with all others, and certifies
+//! thresholds as the engine does for its own rule.
 
 use adjoin::{
     Context, Random, Result,
@@ -17,14 +17,15 @@ use super::Rule;
 use super::edges::{EdgeThresholds, scaled};
 use super::rows::Rows;
 
-/// Samples that may be tested, and how many times as large the second one is. Both are of the engine.
+/// Maximum number of samples that are tested, and the factor by which the second one is larger. Both are as in the
+/// engine.
 const TESTS: u32 = 2;
 const GROWTH: (u64, u64) = (9, 4);
-/// Divisor: if a sample exceeds this part of all rows, all rows are drawn instead.
+/// If a sample would have more than this part of all rows, all rows are sampled instead. The number is the divisor.
 const PARTS_MAX: u64 = 3;
-/// Drawn rows that are compared with all others at once.
+/// Number of sampled rows that are compared with others at once.
 const TOGETHER: usize = 32;
-/// Rows with which they are compared at once.
+/// Number of rows that they are compared with at once.
 const COLUMNS: usize = 4_096;
 
 /// Parameters of a calibration.
@@ -36,7 +37,8 @@ pub(super) struct Calibration<'a, T: Coordinate> {
     pub(super) threshold: &'a Threshold,
 }
 
-/// Drawn rows, the least threshold at which each of their neighbors is found, and the row of each neighbor.
+/// Sampled rows. For each of their neighbors, the sample has the smallest threshold at which the rule finds the pair,
+/// and `partners` has the row of the neighbor.
 pub(super) struct Drawn {
     pub(super) sample: NeighborSample,
     partners: Vec<u32>,
@@ -44,7 +46,7 @@ pub(super) struct Drawn {
 }
 
 impl Drawn {
-    /// Returns the least threshold that certainly reaches a recall, if the rows support one.
+    /// Returns the smallest threshold that certainly reaches a recall. Returns `None` if the rows do not support one.
     fn certified(&self, recall: f64) -> Option<f64> {
         let (mut rows, mut start) = (RowSample::new(self.sample.whole), 0);
         for &(neighbors, end) in &self.sample.neighbors {
@@ -67,7 +69,8 @@ impl Drawn {
 }
 
 impl<T: Coordinate> Calibration<'_, T> {
-    /// Draws rows until they support a threshold that reaches a recall. Returns that, if any, and the rows.
+    /// Samples rows until they support a threshold that reaches a recall. Returns that threshold, if there is one,
+    /// and the sample.
     pub(super) fn threshold(&self, recall: f64, seed: u64) -> Result<(Option<f64>, Drawn)> {
         let all = self.rows.numbers.len() as u64;
         let mut drawn = self.draw(ROWS_MIN.min(all), seed)?;
@@ -84,7 +87,7 @@ impl<T: Coordinate> Calibration<'_, T> {
         Ok((None, drawn))
     }
 
-    /// Draws rows, and finds the least threshold at which each of their neighbors is found.
+    /// Samples rows, and finds for each of their neighbors the smallest threshold at which the rule finds the pair.
     pub(super) fn draw(&self, count: u64, seed: u64) -> Result<Drawn> {
         let Self { context, rows, .. } = *self;
         let all = rows.numbers.len() as u64;
@@ -104,7 +107,7 @@ impl<T: Coordinate> Calibration<'_, T> {
         Ok(drawn)
     }
 
-    /// Returns the neighbors of some rows, each with its threshold.
+    /// Returns the neighbors of some rows, each with the smallest threshold at which the rule finds the pair.
     fn neighbors(&self, drawn: &[u32], hits: &mut Vec<HitMask>) -> Vec<Vec<(u32, f32)>> {
         let Self { context, rows, threshold, .. } = *self;
         let mut found = vec![Vec::new(); drawn.len()];
@@ -123,7 +126,7 @@ impl<T: Coordinate> Calibration<'_, T> {
         found
     }
 
-    /// Returns the least threshold at which a pair is found.
+    /// Returns the smallest threshold at which the rule finds a pair.
     fn threshold_of(&self, x: u32, y: u32) -> f32 {
         let Self { context, rows, edges, rule, threshold } = *self;
         let (i, j) = (rows.bucket_of(x), rows.bucket_of(y));

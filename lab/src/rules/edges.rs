@@ -1,4 +1,4 @@
-//! The least threshold at which two buckets are compared, for each pair of buckets.
+//! For each pair of buckets, the smallest threshold at which a rule compares them.
 
 use adjoin::{
     Context, Result,
@@ -10,19 +10,19 @@ use super::Rule;
 use super::rows::Rows;
 use super::thresholds::{Neighborhood, bucket_thresholds};
 
-/// An edge with fewer pairs is not worth holding two buckets in memory.
+/// Minimum number of pairs of an edge. For fewer pairs, it is not worth holding two buckets in memory.
 const EDGE_PAIRS_MIN: usize = 4;
-/// Ranks of the members whose measures may decide; their products reach [`EDGE_PAIRS_MIN`].
+/// Ranks of the members that may decide on an edge. From this rank on, the member's pairs reach [`EDGE_PAIRS_MIN`].
 const RANKS: [usize; 3] = [1, 2, 4];
 
-/// The threshold of each pair of buckets; infinite if there is none.
+/// The threshold of each pair of buckets. It is infinite if they are never compared.
 pub(super) struct EdgeThresholds {
     buckets: usize,
     all: Vec<f32>,
 }
 
 impl EdgeThresholds {
-    /// Finds the thresholds of a rule.
+    /// Computes the thresholds for a rule.
     pub(super) fn find<T: Coordinate>(context: &Context, rows: &Rows<T>, rule: Rule, eps: f64) -> Result<Self> {
         let buckets = rows.buckets() as usize;
         let seeker = Seeker { context, rows, rule, eps };
@@ -36,7 +36,8 @@ impl EdgeThresholds {
         let mut all = vec![f32::INFINITY; buckets * buckets];
         for (from, towards) in sides.iter().enumerate() {
             for (other, &t) in towards.iter().enumerate().filter(|&(other, _)| other != from) {
-                // Either side is enough. Thresholds are rounded up, so that a rule admits the pairs that it counts.
+                // One side is enough. Thresholds are rounded up, so that a rule really admits the pairs that are
+                // counted for it.
                 let t = (t as f32).next_up();
                 for at in [from * buckets + other, other * buckets + from] {
                     all[at] = all[at].min(t);
@@ -59,7 +60,7 @@ struct Seeker<'a, T: Coordinate> {
 }
 
 impl<T: Coordinate> Seeker<'_, T> {
-    /// Returns the squared distances of a center to all centers.
+    /// Returns the squared distances of the center of a bucket to all centers.
     fn gaps(&self, bucket: usize) -> Vec<f64> {
         let centers = &self.rows.centers;
         let mut squared = vec![T::Distance::default(); centers.rows()];
@@ -67,7 +68,7 @@ impl<T: Coordinate> Seeker<'_, T> {
         squared.into_iter().map(|squared| self.rows.squared(squared)).collect()
     }
 
-    /// Returns the thresholds at which a bucket selects the others, for a rule that compares whole buckets.
+    /// Returns the thresholds at which a bucket selects each other bucket, for rules that compare whole buckets.
     fn whole(&self, bucket: usize) -> Vec<f64> {
         let (gaps, radii) = (self.gaps(bucket), &self.rows.radii);
         let mut thresholds = vec![f64::INFINITY; gaps.len()];
@@ -86,7 +87,7 @@ impl<T: Coordinate> Seeker<'_, T> {
         thresholds
     }
 
-    /// Returns the thresholds at which enough members of a bucket are compared with all of another one.
+    /// Returns the thresholds at which enough members of a bucket are compared with all members of each other bucket.
     fn by_members(&self, bucket: usize) -> Vec<f64> {
         let Self { context, rows, rule, eps } = *self;
         let (members, own) = (rows.members(bucket as u32), &rows.own[rows.range(bucket as u32)]);
@@ -108,7 +109,7 @@ impl<T: Coordinate> Seeker<'_, T> {
     }
 }
 
-/// Returns a measure in units of the threshold.
+/// Returns a measure divided by its unit. If the unit is 0, returns an infinite value.
 pub(super) fn scaled(measure: f64, unit: f64) -> f64 {
     match unit > 0.0 {
         true => measure / unit,

@@ -23,21 +23,21 @@ pub(super) struct Execution<'a, T: Coordinate> {
     pub(super) edges: &'a EdgeThresholds,
     pub(super) rule: Rule,
     pub(super) threshold: &'a Threshold,
-    /// Threshold of the rule.
+    /// Threshold of the rule for this run.
     pub(super) t: f64,
 }
 
-/// Pairs found, and the work for them.
+/// Result of a run: the pairs that were found, and the work that it took.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Found {
-    /// Number of pairs of each row of the source.
+    /// For each row of the source, the number of its pairs.
     pub(crate) of_rows: Vec<u32>,
     pub(crate) pairs: u64,
-    /// Pairs of buckets that were compared.
+    /// Number of pairs of buckets that were compared.
     pub(crate) edges: u64,
-    /// Pairs that the rule admits.
+    /// Number of pairs that the rule admits.
     pub(crate) candidate_pairs: u64,
-    /// Pairs that were computed, in whole tiles.
+    /// Number of pairs that were computed. It includes the rest of each tile.
     pub(crate) verified_pairs: u64,
     pub(crate) center_distances: u64,
 }
@@ -53,7 +53,7 @@ impl AddAssign for Found {
 }
 
 impl<T: Coordinate> Execution<'_, T> {
-    /// Compares each bucket with itself and with the later ones that it has an edge to.
+    /// Compares each bucket with itself, and with the later buckets that it has an edge to.
     pub(super) fn run(&self) -> Result<Found> {
         let Self { context, rows, .. } = *self;
         let of_rows: Vec<AtomicU32> = (0..rows.source_rows).map(|_| AtomicU32::new(0)).collect();
@@ -97,7 +97,8 @@ impl<T: Coordinate> Worker<'_, T> {
             self.find((&members, &vec![others.len() as u32; members.len()]), (&others, &columns), |_, _| true);
             return;
         }
-        // Near members are compared with all others, and the other members with the near others.
+        // Members that are near the other center are compared with all others. The remaining members are compared
+        // only with the near members of the other bucket.
         let (near, rest) = self.split(members, (i, j));
         let (near_others, mut all) = self.split(others, (j, i));
         let all_near = near_others.len() as u32;
@@ -112,7 +113,8 @@ impl<T: Coordinate> Worker<'_, T> {
         self.find((&order, reach), (&all, &columns), |_, _| true);
     }
 
-    /// Splits the members of a bucket into members that are near another one, and the others.
+    /// Splits the members of a bucket into members that are near the other center, and the rest. `between` has the
+    /// bucket and the other one.
     fn split(&mut self, members: Vec<u32>, between: (u32, u32)) -> (Vec<u32>, Vec<u32>) {
         let Execution { context, rows, rule, threshold, t, .. } = *self.run;
         let [center, other] = [between.0, between.1].map(|bucket| rows.centers.row(bucket as usize));
@@ -131,7 +133,7 @@ impl<T: Coordinate> Worker<'_, T> {
         (rows_of(near), rows_of(rest))
     }
 
-    /// Compares each row with the columns before its reach. Tiles find more, which count too.
+    /// Compares each row with the columns below its reach. Pairs that tiles compute beyond the reach count too.
     fn find(
         &mut self,
         rows: (&[u32], &[u32]),

@@ -1,8 +1,9 @@
-//! Rules of DiskJoin and simpler ones, which choose the pairs that a join compares. The engine's rules are compared with
-//! them (Figure 18). Joins by these rules run here, in memory and with the engine's kernels and stores.
+//! Rules of DiskJoin, and simpler ones. A rule chooses the pairs that a join compares. The engine's rules are
+//! compared with them (Figure 18). Joins by these rules run here in memory, and use the kernels and stores of the
+//! engine.
 //!
-//! A rule with a threshold `t` admits more pairs the larger `t` is. A calibration sets it so that the recall is reached
-//! (`calibration.rs`).
+//! A rule with a threshold `t` admits more pairs if `t` is larger. A calibration sets `t` such that the recall is
+//! reached (`calibration.rs`).
 
 mod calibration;
 mod edges;
@@ -29,25 +30,27 @@ use self::execution::Execution;
 pub(crate) use self::execution::Found;
 use self::rows::Rows;
 
-/// Which pairs are compared, in addition to those within a bucket.
+/// Which pairs are compared, in addition to the pairs within a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// All pairs of buckets that the triangle inequality cannot exclude (DiskJoin, equation 1): misses nothing.
+    /// All pairs of buckets that the triangle inequality does not exclude (DiskJoin, equation 1). No pair is missed.
     Triangle,
-    /// Members with a distance of at most `sqrt(t) * eps` to the other center, on either side.
+    /// Members with a distance of at most `sqrt(t) * eps` to the other center, in either bucket.
     Distance,
-    /// Members with a margin of at most `t * eps` towards the other center, on either side.
+    /// Members with a margin of at most `t * eps` towards the other center, in either bucket.
     Margin,
-    /// All members of a bucket with its `t` nearest others.
+    /// All members of a bucket and of its `t` nearest other buckets.
     Nearest,
-    /// All members of a bucket with the members that DiskJoin's probabilistic pruning leaves (section 5.2, Algorithm 3), read
-    /// with the ball of radius eps around the center; `t` is its lambda.
+    /// All members of a bucket and of the buckets that DiskJoin's probabilistic pruning leaves (section 5.2,
+    /// Algorithm 3). The ball of the paper is taken to be the ball of radius eps around the center. `t` is the
+    /// paper's lambda.
     Arc,
-    /// [`Self::Arc`] with the constant `mu` that equation 3 has and Algorithm 3 omits.
+    /// [`Self::Arc`] with the constant `mu`, which equation 3 has but Algorithm 3 omits.
     ArcMu,
-    /// [`Self::Arc`] with a ball that holds everything within eps of a member: its radius is the bucket's plus eps.
+    /// [`Self::Arc`] with a ball that contains everything within eps of a member. Its radius is the bucket's radius
+    /// plus eps.
     ArcRadius,
-    /// [`Self::ArcRadius`] with `mu`.
+    /// [`Self::ArcRadius`] with the constant `mu`.
     ArcRadiusMu,
 }
 
@@ -78,7 +81,7 @@ impl Rule {
         }
     }
 
-    /// Returns whether it admits all pairs of an edge or none.
+    /// Returns whether the rule admits either all pairs of an edge or none.
     fn takes_whole(self) -> bool {
         !matches!(self, Self::Distance | Self::Margin)
     }
@@ -100,19 +103,19 @@ impl FromStr for Rule {
 pub(crate) struct RuleJoin {
     pub(crate) rule: Rule,
     pub(crate) predicate: Predicate,
-    /// The recall to reach.
+    /// Recall to reach.
     pub(crate) recall: f64,
-    /// A threshold of the rule that must be used, whatever recall it reaches.
+    /// Threshold of the rule. If it is set, it is used even if it does not reach the recall.
     pub(crate) t: Option<f64>,
-    /// Seed of the drawn rows.
+    /// Seed of the sample.
     pub(crate) seed: u64,
 }
 
-/// Result of such a join.
+/// Result of a [`RuleJoin`].
 pub(crate) struct Joined {
-    /// Threshold of the rule, unless it is exact.
+    /// Threshold of the rule. `None` if the rule is exact.
     pub(crate) t: Option<f64>,
-    /// Recall of the rule for the drawn rows.
+    /// Recall of the rule for the sampled rows.
     pub(crate) recalls: Recalls,
     pub(crate) found: Found,
     pub(crate) calibrate_seconds: f64,

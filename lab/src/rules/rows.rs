@@ -15,21 +15,21 @@ use adjoin::{
 /// The rows of a store, grouped by bucket.
 pub(super) struct Rows<T: Coordinate> {
     pub(super) panel: Panel<T>,
-    /// The number of each row in its source.
+    /// Number of each row in its source.
     pub(super) numbers: Vec<u64>,
-    /// The first row of each bucket, and the number of rows.
+    /// First row of each bucket, followed by the number of rows.
     starts: Vec<u32>,
     pub(super) centers: Panel<T>,
     /// Computed squared distance of each row to the center of its bucket.
     pub(super) own: Vec<T::Distance>,
-    /// Upper bound on the distances of a bucket's members to its center.
+    /// For each bucket, an upper bound on the distances of its members to its center.
     pub(super) radii: Vec<f64>,
     /// Number of rows of the source.
     pub(super) source_rows: u64,
 }
 
 impl<T: Coordinate> Rows<T> {
-    /// Reads a store.
+    /// Reads all rows of a store.
     pub(super) fn read(context: &Context, buckets: &Buckets<'_>) -> Result<Self> {
         let bytes = most_read_ahead(buckets.extents(), false);
         let loads = Load::each(buckets.count());
@@ -75,7 +75,7 @@ impl<T: Coordinate> Rows<T> {
         self.starts.partition_point(|&start| start <= row) as u32 - 1
     }
 
-    /// Returns a computed squared distance as a number.
+    /// Converts a computed squared distance to an upper bound in f64.
     pub(super) fn squared(&self, computed: T::Distance) -> f64 {
         T::at_most(computed, self.panel.dimensions())
     }

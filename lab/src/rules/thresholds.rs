@@ -1,22 +1,23 @@
-//! Thresholds of rules that compare whole buckets: the least threshold at which a bucket is compared with each other.
+//! Thresholds of rules that compare whole buckets. For a bucket and each other one, it is the smallest threshold at
+//! which they are compared.
 
 use std::f64::consts::FRAC_2_PI;
 
 use super::Rule;
 
-/// Properties of a bucket, in addition to its distances to others, for rules that compare whole buckets.
+/// Properties of a bucket and a join that rules for whole buckets need, in addition to the distances between centers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Neighborhood {
-    /// The threshold of the join.
+    /// Threshold of the join.
     pub(super) eps: f64,
-    /// Upper bound on the distances of members to the center.
+    /// Upper bound on the distances of the bucket's members to its center.
     pub(super) radius: f64,
-    /// Dimensions of the vectors.
+    /// Number of dimensions of the vectors.
     pub(super) dimensions: usize,
 }
 
-/// Returns the thresholds at which a bucket is compared with others, for a rule that compares whole buckets. `squared` are
-/// the squared distances of their centers, ascending.
+/// Returns the thresholds at which a bucket is compared with each other bucket, for rules that compare whole buckets.
+/// `squared` has the squared distances between their centers, in ascending order.
 pub(super) fn bucket_thresholds(rule: Rule, of: Neighborhood, squared: &[f64]) -> Vec<f64> {
     let Neighborhood { eps, radius, dimensions } = of;
     match rule {
@@ -28,8 +29,9 @@ pub(super) fn bucket_thresholds(rule: Rule, of: Neighborhood, squared: &[f64]) -
     }
 }
 
-/// Returns the fraction that is found when a bucket and all farther ones are dropped: 1 minus the missed fraction of
-/// the ball. By equation 3, that is `factor` times the sum of `arccos(min(x, 1))`, `x = (D / 2) / ball`.
+/// Returns, for each other bucket, the fraction of the ball that is still found if this bucket and all farther ones
+/// are dropped. It is 1 minus the missed fraction. By equation 3, the missed fraction is `factor` times the sum of
+/// `arccos(min(x, 1))` with `x = (D / 2) / ball`, where `D` is the distance between the centers.
 fn arc_thresholds(ball: f64, factor: f64, squared: &[f64]) -> Vec<f64> {
     let mut sum = 0.0;
     let found = squared.iter().rev().map(|squared| {
@@ -42,9 +44,9 @@ fn arc_thresholds(ball: f64, factor: f64, squared: &[f64]) -> Vec<f64> {
     thresholds
 }
 
-/// Returns `pi^(-1/2) Gamma((d - 1) / 2) / Gamma(d / 2)`, the constant of equation 3. It is 1 in two dimensions and `2
-/// / pi` in three; from d to d + 2 dimensions, it is multiplied by `(d - 1) / d`. In one dimension it is infinite, so a
-/// bucket that shares an arc is never dropped.
+/// Returns `pi^(-1/2) Gamma((d - 1) / 2) / Gamma(d / 2)`, the constant of equation 3 for `d` dimensions. It is 1 for
+/// two dimensions and `2 / pi` for three. From `d` to `d + 2` dimensions, it is multiplied by `(d - 1) / d`. For one
+/// dimension it is infinite, so a bucket that cuts off an arc is never dropped.
 fn mu(dimensions: usize) -> f64 {
     let (first, of_first) = match dimensions {
         1 => return f64::INFINITY,
@@ -68,7 +70,7 @@ mod tests {
     fn rules_for_whole_buckets_order_them_by_distance() {
         assert_eq!(whole(Rule::Nearest, 1.0, 5.0, 8), [1.0, 2.0, 3.0, 4.0]);
         let arc = whole(Rule::Arc, 2.0, 5.0, 8);
-        // The paper's lambda of 1 takes all; beyond twice eps nothing is missed.
+        // With the paper's lambda of 1, all buckets are taken. Beyond twice eps, nothing is missed.
         assert!(arc.is_sorted() && arc[3] == 1.0 && arc[0] < arc[1], "{arc:?}");
         assert!((arc[2] - (1.0 - 0.75f64.acos())).abs() < 1e-12);
     }
@@ -89,7 +91,7 @@ mod tests {
         assert_eq!(whole(Rule::ArcRadiusMu, 0.0, 0.0, 1), [1.0; 4], "a ball of nothing shares nothing");
     }
 
-    /// Values of the gamma function, by the formula of equation 3.
+    /// Compares with the formula of equation 3, evaluated with known values of the gamma function.
     #[test]
     fn mu_matches_the_formula_of_the_paper() {
         let root_of_pi = std::f64::consts::PI.sqrt();

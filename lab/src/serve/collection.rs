@@ -1,4 +1,4 @@
-//! Batches and arrivals against a cached search.
+//! Sends batches, or queries at their arrival times, to a cached search.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -21,20 +21,20 @@ use super::arrivals::arrivals;
 use super::{Options, queries};
 use crate::batches::{BatchOrder, Residency, Retention, plan_batch};
 
-/// Most queries that may wait in a replay; further ones are refused.
+/// Maximum number of queries that may wait in a replay. Further queries are refused.
 const WAITING_MAX: usize = 20_000;
 
-/// A cached search, the queries that it gets in turn, and their target and effort.
+/// A cached search, the queries that are sent to it in turn, and their target and effort.
 pub(crate) struct Asking {
     search: CachedSearch,
     vectors: VectorType,
-    /// Stored floats of each query.
+    /// Stored floats of the vector of each query.
     queries: Vec<Vec<u8>>,
     pub(crate) wanted: QueryTarget,
     pub(crate) effort: SearchEffort,
 }
 
-/// Names of an order of batches and of a cache policy.
+/// Names of an order of batches, and of a cache policy.
 #[derive(Clone, Copy)]
 pub(crate) struct PolicyNames<'a> {
     pub(crate) order: &'a str,
@@ -61,7 +61,7 @@ impl Asking {
         Ok(Self { search, vectors, queries, wanted, effort })
     }
 
-    /// Returns the requested number of hits.
+    /// Returns the requested number of hits per query, or 0 for a threshold.
     fn hits(&self) -> usize {
         match self.wanted {
             QueryTarget::Nearest(hits) => hits as usize,
@@ -74,7 +74,7 @@ impl Asking {
         ServedQuery { vectors: self.vectors, stored, target: self.wanted, effort: self.effort, deadline: None }
     }
 
-    /// Answers a batch of queries, given by their numbers.
+    /// Answers one batch of queries. `numbers` selects the queries.
     pub(crate) fn answer(&self, numbers: impl Iterator<Item = usize>) -> Vec<Result<ServedHits>> {
         let queries: Vec<ServedQuery<'_>> = numbers.map(|number| self.query(number)).collect();
         let mut answers: Vec<Option<Result<ServedHits>>> = queries.iter().map(|_| None).collect();
@@ -82,8 +82,9 @@ impl Asking {
         answers.into_iter().map(|answer| answer.expect("each query is delivered")).collect()
     }
 
-    /// Answers queries as they arrive, until all have arrived. Arrivals during a batch form the next one. The
-    /// first query of a batch waits for others until `gather` after its arrival. Returns the latency of each query.
+    /// Answers queries as they arrive, until all have arrived. Queries that arrive during a batch form the next one.
+    /// The first query of a batch waits for others until `gather` after its arrival. Returns the latency of each
+    /// query.
     fn answer_arrivals(&self, waiting: &Receiver<Arrival>, gather: Duration) -> Vec<TimedAnswer> {
         let mut times = Vec::new();
         while let Ok(first) = waiting.recv() {
@@ -106,18 +107,18 @@ impl Asking {
 /// A query that waits.
 struct Arrival {
     number: usize,
-    /// Seconds from the start of the replay to its arrival, and that time.
+    /// Time of the arrival: in seconds from the start of the replay, and as an instant.
     at: f64,
     intended: Instant,
 }
 
-/// Seconds from the arrival of a query to its answer.
+/// Latency of a query in seconds, and its arrival in seconds from the start of the replay.
 struct TimedAnswer {
     at: f64,
     seconds: f64,
 }
 
-/// Returns a planner with an order of batches and a cache policy.
+/// Returns a planner that uses an order of batches and a cache policy.
 fn planner(order: BatchOrder, retention: Retention) -> NewPlanner {
     Arc::new(move |costs, capacity| {
         let mut cache = Residency::new(retention, capacity, costs);

@@ -1,4 +1,4 @@
-//! Single queries, answered by a cached search and by a search.
+//! Single queries, which are answered by a cached search and by a search without a cache.
 
 use std::path::Path;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use super::Options;
 use super::collection::{Asking, PolicyNames};
 use crate::one_query::OneQuery;
 
-/// Times both with equal queries, in turn. Fails if their hits differ.
+/// Times both kinds of searches in turn, with the same queries. Fails if their hits differ.
 pub(crate) fn run(store: &Path, file: &str, options: &Options<'_>) -> Result<()> {
     let policy = PolicyNames { order: "bucket-major", cache: "foreseen" };
     let asking = Asking::open(store, file, policy, options)?;
@@ -39,7 +39,7 @@ pub(crate) fn run(store: &Path, file: &str, options: &Options<'_>) -> Result<()>
     Ok(())
 }
 
-/// Returns the rows that a search finds.
+/// Returns the rows that a search without a cache finds.
 fn searched(
     context: &Context,
     store: &Store,

@@ -1,19 +1,22 @@
-//! Measures the cost of serving a store with each order of a batch and each cache policy, one JSON object per line.
+//! Measures the cost of serving a store, for each order of batches and each cache policy. Prints one JSON object per
+//! line.
 //!
-//! `serve plans STORE QUERIES [NAME=VALUE]...`: plans only, without reads. Hit rates and bytes (CALL, Figures 9 and 13,
-//! Table III), the time of grouping (Table II) and the balance of loaders (Figure 14). Names: `nprobe`, `batch`
-//! queries, `entries` of the paper's cache, `share` of all bytes for our cache.
+//! `serve plans STORE QUERIES [NAME=VALUE]...`: makes plans but reads nothing. Prints hit rates and bytes (CALL,
+//! Figures 9 and 13, Table III), the time of grouping (Table II) and the balance of loaders (Figure 14). Names:
+//! `nprobe`, `batch` (number of queries), `entries` (size of the paper's cache), `share` (size of our cache as a
+//! fraction of all bytes).
 //!
-//! `serve batches STORE QUERIES ORDER CACHE [NAME=VALUE]...`: batches one after another. Names: `nprobe`, `batch`,
-//! `batches`, `share`, `memory`, `threads`, `k`, and `hits`, a file to write with k row numbers of 4 bytes for each
-//! query.
+//! `serve batches STORE QUERIES ORDER CACHE [NAME=VALUE]...`: answers one batch after another. Names: `nprobe`,
+//! `batch`, `batches`, `share`, `memory`, `threads`, `k`, and `hits` (a file that gets K row numbers of 4 bytes for
+//! each query).
 //!
-//! `serve replay STORE QUERIES ORDER CACHE [NAME=VALUE]...`: queries that arrive at their times, answered or not
-//! (Figures 4 and 10 to 13), with latencies from arrival. The names of batches, and `rate` per second, `burst` times
-//! that, `seconds` after `warm` seconds, `gather` seconds that a batch waits, `seed`.
+//! `serve replay STORE QUERIES ORDER CACHE [NAME=VALUE]...`: sends queries at their arrival times, even if earlier
+//! ones are not answered yet (Figures 4 and 10 to 13). Prints latencies from arrival to answer. Names: those of
+//! `batches`, and `rate` per second, `burst` (factor of the rate), `seconds` (after `warm` seconds), `gather`
+//! (seconds that a batch waits), `seed`.
 //!
-//! `serve lone STORE QUERIES [NAME=VALUE]...`: one query at a time by a cached search and by a search, in turn. Names:
-//! `queries`, and the names of batches.
+//! `serve lone STORE QUERIES [NAME=VALUE]...`: answers one query at a time, in turn by a cached search and by a
+//! search without a cache. Names: `queries`, and those of `batches`.
 
 mod arrivals;
 mod collection;

@@ -15,21 +15,21 @@ use crate::batches::{
     greedy_packing, group, hit_rate, plan_batch,
 };
 
-/// Queries of a batch in Table II.
+/// Numbers of queries per batch in Table II.
 const GROUPED: [usize; 4] = [1_000, 1_500, 2_000, 2_500];
-/// Thresholds of Table III.
+/// Thresholds in Table III.
 const THETAS: [f64; 5] = [0.1, 0.3, 0.5, 0.7, 0.9];
-/// Queries in the squares of Figure 3.
+/// Number of queries in the squares of Figure 3.
 const OVERLAPPING: usize = 10;
 /// Number of loaders in the paper's setup.
 const LOADERS: usize = 8;
-/// Queries per second, which set the clock of a plan.
+/// Number of queries per second. It determines the clock of a plan.
 const RATE: f64 = 100.0;
 
-/// A stream of batches, and the buckets that they need.
+/// A stream of batches, with the buckets that each query probes.
 struct Stream {
     batches: Vec<Vec<Vec<u32>>>,
-    /// Bytes of each bucket on disk.
+    /// Size of each bucket on disk, in bytes.
     extents: Vec<u64>,
 }
 
@@ -50,8 +50,8 @@ impl Stream {
         Residency::new(retention, capacity, BucketCosts { sizes, reads })
     }
 
-    /// Returns the counts of all batches with an order and a cache policy, and the bytes per query. The first batch
-    /// only warms the cache.
+    /// Plans all batches with an order and a cache policy. Returns the counts and the bytes per query. The first
+    /// batch only warms up the cache and is not counted.
     fn play(&self, order: BatchOrder, retention: Retention, capacity: &Capacity) -> (BatchCounts, f64) {
         let mut cache = self.cache(retention, capacity);
         let (mut counts, mut bytes, mut queries) = (BatchCounts::default(), 0, 0);
@@ -72,7 +72,7 @@ impl Stream {
         (counts, bytes as f64 / queries.max(1) as f64)
     }
 
-    /// Prints Figure 5: the hit rates of the first queries of groups and of the other queries.
+    /// Prints Figure 5: the hit rates of the first queries of groups, and of the other queries.
     fn borders(&self, reading: Reading, prefetches: bool, capacity: &Capacity) {
         let order = BatchOrder::Grouped { theta: THETA, reading, prefetches };
         let mut cache = self.cache(Retention::Lru, capacity);
@@ -85,7 +85,7 @@ impl Stream {
             let groups = group(&Bitmaps::new(lists, self.extents.len() as u32), THETA, reading);
             let heads = groups.iter().flat_map(|group| group.iter().enumerate().map(|(at, &query)| (query, at == 0)));
             let heads: Vec<(u32, bool)> = heads.collect();
-            // Loads for a query, by turn: one turn per query, and one for the prefetch after it.
+            // Number of loads in each turn. A query has one turn, and the prefetch after it another one.
             let mut loaded = vec![0; 2 * heads.len() + 2];
             plan.steps.iter().for_each(|step| {
                 if let BatchStep::Load { turn, .. } = *step {
@@ -158,7 +158,7 @@ pub(crate) fn run(store: &Path, file: &str, options: &Options<'_>) -> Result<()>
     Ok(())
 }
 
-/// Prints Table II: the time of grouping with both forms of sets.
+/// Prints Table II: the time of grouping, with both representations of sets.
 fn grouping(lists: &[Vec<u32>], buckets: u32) {
     for count in GROUPED {
         let some = &lists[..count.min(lists.len())];

@@ -1,4 +1,4 @@
-//! Queries of a file, and the buckets that they probe.
+//! Queries in a file, and the buckets that they probe.
 
 use adjoin::{
     Context, Element, Result, Store,
@@ -27,7 +27,7 @@ fn floats(element: Element, stored: &[u8]) -> Vec<f32> {
     }
 }
 
-/// Returns the nearest buckets of each query, nearest first, by distances in plain floats.
+/// Returns the `nprobe` nearest buckets of each query, nearest first. Distances are computed in plain floats.
 pub(crate) fn lists(store: &Store, queries: &[Vec<f32>], nprobe: usize) -> Result<Vec<Vec<u32>>> {
     let buckets = Buckets::of(store);
     let centers: Vec<Vec<f32>> = match store.manifest().vectors.element {

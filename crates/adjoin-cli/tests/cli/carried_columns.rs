@@ -1,5 +1,5 @@
-//! `--columns` of `adjoin join` and `adjoin dedupe`: pairs and removed rows carry the columns of both rows, equal to a
-//! join by hand.
+//! `--columns` of `adjoin join` and `adjoin dedupe`. Pairs and removed rows must carry the columns of both rows,
+//! equal to a lookup by hand.
 
 use std::sync::Arc;
 
@@ -15,15 +15,16 @@ use crate::place::Place;
 
 type Columns<'a> = &'a [(&'a str, ArrayRef)];
 
-/// Returns the values of the rows with the ids in a column of a result. Row `k` has the id `3 * k`.
+/// Looks up the values of the column `name` by hand, for rows with the given ids. Row `k` has the id `3 * k`.
 fn by_hand(columns: Columns<'_>, name: &str, ids: &ArrayRef) -> ArrayRef {
     let rows: UInt64Array = ids.as_primitive::<Int64Type>().values().iter().map(|id| Some(*id as u64 / 3)).collect();
     let (_, column) = columns.iter().find(|(other, _)| *other == name).unwrap();
     take(column, &rows, None).unwrap()
 }
 
-/// Checks that lines have the columns of their rows: after the columns of the result without them, `own`, which they
-/// must equal in any order, the columns of both rows, called by `names`.
+/// Checks the columns of a result. It must have the columns of `own`, the result without carried columns, with equal
+/// lines in any order. After these, it must have the columns of both rows. `names` has the name of each column and
+/// its names in the result.
 fn check(lines: &RecordBatch, own: &RecordBatch, columns: Columns<'_>, names: &[[&str; 3]], what: &str) {
     let width = own.num_columns();
     let fields: Vec<&str> = lines.schema_ref().fields().iter().map(|field| field.name().as_str()).collect();
@@ -49,7 +50,8 @@ fn check(lines: &RecordBatch, own: &RecordBatch, columns: Columns<'_>, names: &[
     }
 }
 
-/// Returns the names of a column of both rows in a result that has the columns `taken`.
+/// Returns the name of each column and its names in the result, for the left and the right row. The result has the
+/// columns `taken` too.
 fn names_of<'a>(columns: Columns<'a>, prefixes: [&str; 2], taken: &[&str]) -> Vec<[&'a str; 3]> {
     let name = |prefix: &str, column: &str| {
         let name = format!("{prefix}{column}");
@@ -59,7 +61,7 @@ fn names_of<'a>(columns: Columns<'a>, prefixes: [&str; 2], taken: &[&str]) -> Ve
     columns.iter().map(|(column, _)| [*column, name(prefixes[0], column), name(prefixes[1], column)]).collect()
 }
 
-/// Columns of every type, and one that is called as the ids are.
+/// Returns columns of every type, and one with the name of the column of ids.
 fn every_type() -> Vec<(&'static str, ArrayRef)> {
     let ids: ArrayRef = Arc::new((0..ROWS as i64).map(|row| row * 3).collect::<Int64Array>());
     [common(), further(), vec![("id", ids)]].concat()
@@ -173,7 +175,7 @@ fn columns_that_a_result_cannot_carry_are_refused_before_any_work() {
     assert_eq!(names, ["bare.store", "set.parquet", "set.store"]);
 }
 
-/// Pairs and removed rows with texts of 1 MB fit the first budget that a refusal names.
+/// Checks pairs and removed rows with texts of 1 MB. The first budget that a refusal names must suffice.
 #[test]
 fn lines_with_texts_of_a_megabyte_fit_the_least_budget() {
     let place = Place::on_disk();

@@ -1,4 +1,5 @@
-//! Tests in a cgroup with little memory, as in a container: the default budget is a fraction of its limit.
+//! Runs in a cgroup with little memory, as in a container. The default budget must be a fraction of the cgroup's
+//! limit.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,18 +8,18 @@ use std::process::Command;
 use crate::place::{Place, ran, skip};
 
 const LIMIT_BYTES: u64 = 300_000_000;
-/// The limit in whole pages, as messages print it.
+/// The limit as messages print it. The system rounds it to whole pages.
 const LIMIT_IN_WORDS: &str = "300.0 MB of this cgroup";
 
-/// A cgroup with a memory limit; removed when dropped.
+/// A cgroup with a memory limit. It is removed when this is dropped.
 struct Cgroup {
     folder: PathBuf,
-    /// File that counts processes killed for lack of memory.
+    /// File that counts the processes that were killed for lack of memory.
     killed: &'static str,
 }
 
 impl Cgroup {
-    /// Creates a cgroup of the version that this system has. `None` unless the user is root.
+    /// Creates a cgroup of the version that this system has. Returns `None` unless the user is root.
     fn new() -> Option<Self> {
         let made = |at: &str, limit: &str, killed| {
             let folder = Path::new(at).join(format!("adjoin-test-{}", std::process::id()));
@@ -30,7 +31,7 @@ impl Cgroup {
             .or_else(|| made("/sys/fs/cgroup", "memory.max", "memory.events"))
     }
 
-    /// Returns the command that runs in the cgroup.
+    /// Returns a command that enters the cgroup and runs `adjoin` with these arguments.
     fn run(&self, place: &Place, arguments: &[&str]) -> Command {
         let enter = "echo $$ > \"$0\"/cgroup.procs && exec \"$@\"";
         let inner = place.command(arguments);
@@ -40,7 +41,7 @@ impl Cgroup {
         command
     }
 
-    /// Returns how many processes of the cgroup were killed for lack of memory, if the system counts them.
+    /// Returns the number of processes of the cgroup that were killed for lack of memory, if the system counts them.
     fn killed(&self) -> u64 {
         let text = fs::read_to_string(self.folder.join(self.killed)).unwrap();
         let count = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
@@ -71,7 +72,7 @@ fn joins_a_set_larger_than_the_cgroup_memory() {
     assert!(memory["kept"] == true && memory["share_of"] == "cgroup" && memory["share"] == 0.5, "{memory}");
     let share = ran(cgroup.run(&place, &["build", "set.fbin", "-o", "other", "--memory", "70%"]));
     assert!(share.code == Some(0) && share.said.contains(&format!("70 % of the {LIMIT_IN_WORDS}")), "{}", share.said);
-    // A budget given as a size needs no explanation.
+    // If the budget is given as a size, messages do not explain it.
     let given = ran(cgroup.run(&place, &["build", "set.fbin", "-o", "store", "--memory", "100MB"]));
     assert!(given.code == Some(0) && given.said.ends_with("; the budget is 100.0 MB\n"), "{}", given.said);
     let too_much = ran(cgroup.run(&place, &["build", "set.fbin", "-o", "fourth", "--memory", "310MB"]));

@@ -1,9 +1,9 @@
-//! `adjoin live`: creating, writing, searching, merging and describing a collection, and refusals.
+//! `adjoin collection`: creating, writing, searching, merging and describing a collection, and refusals.
 
 use crate::inputs::fbin;
 use crate::place::Place;
 
-/// Creates a collection of nine vectors of the plane, with their numbers as ids.
+/// Creates a collection of nine points in the plane. Their ids are the row numbers.
 pub(crate) fn small() -> Place {
     let place = Place::new();
     place.write("set.fbin", &fbin(2, &[0., 0., 1., 0., 3., 0., 0., 4., 5., 5., 1., 0., 9., 9., -2., 0., 0., -1.]));
@@ -41,7 +41,7 @@ fn collection_hits_equal_store_hits_before_and_after_a_merge() {
     assert_eq!(place.done("verify set.live").out, "sound: all checksums match, 9 rows, 64 B of log\n");
 }
 
-/// Returns the lines without ranks, since the order of equal hits is arbitrary.
+/// Returns the hits without ranks and sorted, since hits at equal distances may be in any order.
 fn sorted(hits: &str) -> Vec<String> {
     let of = |line: &str| {
         let words: Vec<&str> = line.split(',').collect();
@@ -150,7 +150,8 @@ fn refuses_invalid_requests() {
     assert!(place.done("info set.live").out.contains("vectors      9 of"));
 }
 
-/// Checks that every command that accepts a source accepts a collection with rows on disk, in memory, and deleted.
+/// Checks that every command that accepts a source accepts a collection. The collection has rows on disk, rows in
+/// memory and deleted rows.
 #[test]
 fn every_command_accepts_a_collection_as_source() {
     let place = small();

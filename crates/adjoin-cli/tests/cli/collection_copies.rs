@@ -27,7 +27,7 @@ fn snapshots_and_backups_have_the_current_rows() {
     place.done("collection create other.live --dimensions 2");
     place.done("collection write other.live --insert rows.parquet --quiet");
     assert_eq!(hits("other.live"), wanted);
-    // The copy is independent, and can replace an older copy.
+    // The copy is independent of the original, and a later copy can replace it.
     place.done("collection write copy.live --delete gone --upsert set.fbin --quiet");
     assert_eq!(hits("set.live"), wanted);
     assert_eq!(told(&place, "copy.live")["stats"]["rows"], 9);
@@ -84,7 +84,8 @@ fn info_reports_the_resources_of_a_collection() {
     }
 }
 
-/// Checks copies made while another process writes: each has all acknowledged rows, and a prefix of the running write.
+/// Checks copies that are made while another process writes. Each has all acknowledged rows, and the first rows of
+/// the write in progress.
 #[test]
 fn backups_made_during_writes_are_consistent() {
     let place = Place::on_disk();

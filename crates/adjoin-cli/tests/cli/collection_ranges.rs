@@ -1,4 +1,5 @@
-//! `adjoin live search` within a radius, compared with the formula: rows on disk, in memory, and deleted.
+//! `adjoin search` of a collection within a radius, compared with the formula. Rows are on disk, in memory, and
+//! deleted.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +8,16 @@ use crate::place::Place;
 const ROWS: usize = 600;
 const DIMENSIONS: usize = 6;
 
-/// Vectors by id.
+/// Vectors by their ids.
 type Rows = BTreeMap<usize, Vec<f64>>;
 
-/// Reads the vectors of a file of f32 vectors.
+/// Decodes the vectors in an `.fbin` file.
 fn rows_of(bytes: &[u8]) -> Vec<Vec<f64>> {
     let floats: Vec<f64> = bytes[8..].as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes).into()).collect();
     floats.chunks_exact(DIMENSIONS).map(<[f64]>::to_vec).collect()
 }
 
-/// Returns a distance, or a negated similarity.
+/// Returns the distance of two vectors, or their negated similarity.
 fn far(metric: &str, a: &[f64], b: &[f64]) -> f64 {
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f64>();
     match metric {
@@ -25,7 +26,7 @@ fn far(metric: &str, a: &[f64], b: &[f64]) -> f64 {
     }
 }
 
-/// Checks that a search finds exactly the rows within the threshold of each query; returns how many.
+/// Checks that a search finds exactly the rows within the threshold of each query. Returns the number of hits.
 fn check(place: &Place, metric: &str, threshold: f64, rows: &Rows, queries: &[Vec<f64>]) -> usize {
     let (option, most) = if metric == "l2" { ("--radius", threshold) } else { ("--min-similarity", -threshold) };
     let asked = format!("search set.live --queries queries.fbin {option} {threshold} -L {ROWS} --quiet");
@@ -66,7 +67,7 @@ fn range_search_finds_rows_in_memory_and_on_disk() {
             counts.push(thresholds.map(|threshold| check(&place, metric, threshold, &rows, &queries)));
             place.done("collection merge set.live --quiet");
             if round == 1 {
-                // Delete a third of the rows on disk, replace some, and insert some near the queries.
+                // Deletes a third of the rows on disk, replaces some rows, and inserts some near the queries.
                 let gone: String = (0..ROWS).step_by(3).map(|id| format!("{id}\n")).collect();
                 place.write("gone", gone.as_bytes());
                 rows.retain(|id, _| id % 3 != 0);

@@ -1,5 +1,5 @@
-//! `adjoin live` with bad input or on a machine with problems: one line states the problem, the exit code is 2, and
-//! existing data is unchanged.
+//! `adjoin collection` with invalid input, or on a machine with problems. One line must state the problem, the exit
+//! code must be 2, and existing data must be unchanged.
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use crate::collection::small;
 use crate::inputs::fbin;
 use crate::place::{Place, Ran, SmallDisk, ran};
 
-/// Checks that a run printed one line and was refused; it may have added files.
+/// Checks that a run was refused with one line. Unlike [`Place::refused`], this allows that files were added.
 fn refused(of: Ran, words: &[&str]) {
     let lines: Vec<&str> = of.said.lines().filter(|line| !line.contains("refuses direct reads")).collect();
     assert_eq!((of.code, of.out.as_str(), lines.len()), (Some(2), "", 1), "{}", of.said);
@@ -101,7 +101,7 @@ fn a_second_writer_is_refused_while_the_first_writes() {
         "collection merge set.live",
         "collection backup copy.live set.live --force",
     ] {
-        // The process takes the lock shortly after it creates the lock file.
+        // The process creates the lock file first and takes the lock shortly after that.
         let mut second = place.run(line);
         for _ in 0..100 {
             if second.code != Some(0) {
@@ -118,7 +118,7 @@ fn a_second_writer_is_refused_while_the_first_writes() {
     assert_eq!(place.done("search set.live --queries queries.fbin -k 9 --quiet").out.lines().count(), 15);
 }
 
-/// Checks a collection of a later version: its manifest or its log is valid and of version 2.
+/// Checks collections of a later version. The manifest or the log is valid but has version 2.
 #[test]
 fn refuses_collections_of_a_newer_version() {
     let lines = [
@@ -171,7 +171,7 @@ fn ids_of_another_kind_are_refused() {
     }
 }
 
-/// Checks for many shapes that following the advice "give --memory X" once suffices.
+/// Checks, for many shapes, that it is enough to follow the advice "give --memory X" once.
 #[test]
 fn advised_memory_suffices_for_collections() {
     let place = Place::new();
@@ -198,7 +198,7 @@ fn advised_memory_suffices_for_collections() {
             let budget = first.said.split("--memory ").nth(1).and_then(|rest| rest.split(' ').next());
             let budget = budget.unwrap_or_else(|| panic!("{line}: {}", first.said));
             let second = place.run(&format!("{line} --memory {budget} --quiet"));
-            // An unoptimized program holds more than the budget counts, and ends with code 1.
+            // An unoptimized program may hold more memory than the budget counts, and then ends with code 1.
             assert!(matches!(second.code, Some(0 | 1)), "{line} with {budget}: {}", second.said);
         }
     }

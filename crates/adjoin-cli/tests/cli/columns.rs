@@ -1,4 +1,4 @@
-//! `adjoin search --columns`: hits carry the columns of their rows, equal to a join by hand.
+//! `adjoin search --columns`. Hits must carry the columns of their rows, equal to a lookup by hand.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -20,17 +20,17 @@ use crate::options::least_budget;
 use crate::place::Place;
 
 pub(crate) const ROWS: usize = 600;
-/// Columns that collections keep, with their types.
+/// Columns of collections, with their types.
 const OF_COLLECTIONS: &str =
     "text:text,whole:int64,real:float64,truth:bool,day:date,moment:timestamp,distance:text,rank:int64";
 
-/// Returns a value of each row, none for every third.
+/// Returns a value for each row. Every third value is null.
 fn some<T>(value: impl Fn(u64) -> T) -> impl Iterator<Item = Option<T>> {
-    // Multiplied by a prime, so that values do not have the order of the rows.
+    // Multiplying by a prime gives the values another order than the rows.
     (0..ROWS as u64).map(move |row| (row % 3 != 1).then(|| value(row * 7_919 % 1_000)))
 }
 
-/// Returns the columns that all folders keep: some have the names of columns of hits.
+/// Returns columns of types that all kinds of folders can keep. Some have the name of a column of hits.
 pub(crate) fn common() -> Vec<(&'static str, ArrayRef)> {
     vec![
         ("text", Arc::new(some(|k| format!("text {k} é\"\n,").repeat(k as usize % 9)).collect::<StringArray>()) as _),
@@ -44,7 +44,7 @@ pub(crate) fn common() -> Vec<(&'static str, ArrayRef)> {
     ]
 }
 
-/// Returns columns of the types that only stores and indexes keep.
+/// Returns columns of types that only stores and indexes can keep.
 pub(crate) fn further() -> Vec<(&'static str, ArrayRef)> {
     let zoned: TimestampNanosecondArray = some(|k| k as i64 * 999).collect();
     vec![
@@ -61,7 +61,7 @@ pub(crate) fn further() -> Vec<(&'static str, ArrayRef)> {
     ]
 }
 
-/// Returns the vectors of the rows, of which some are equal.
+/// Returns the vectors of the rows. Some of them are equal.
 fn vectors() -> ArrayRef {
     let row = |row: u64| Some([row % 59, row % 31, row % 7].map(|x| Some(x as f32)));
     Arc::new(FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>((0..ROWS as u64).map(row), 3))
@@ -80,7 +80,7 @@ pub(crate) fn parquet(place: &Place, name: &str) -> RecordBatch {
     concat_batches(&schema, &batches.map(|batch| batch.unwrap()).collect::<Vec<_>>()).unwrap()
 }
 
-/// Checks that hits have the columns of their rows, under these names.
+/// Checks that hits have the columns `names` with the values of their rows.
 fn check(place: &Place, hits: &str, columns: &[(&str, ArrayRef)], names: &[&str], what: &str) {
     let hits = parquet(place, hits);
     let fields: Vec<String> = hits.schema().fields().iter().map(|field| field.name().clone()).collect();
@@ -147,7 +147,7 @@ fn hits_of_a_collection_carry_columns_of_merged_and_unmerged_rows() {
     let list = all.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(",");
     let names: Vec<&str> = list.split(',').collect();
     write_rows(&place, "first.parquet", &all, 0..400);
-    // Rows from 350 on get the columns of other rows, so that replaced rows must not keep theirs.
+    // From row 350 on, the rows get the columns of other rows. Replaced rows must not keep their old columns.
     let others: UInt64Array =
         (0..ROWS as u64).map(|row| Some(if row < 350 { row } else { ROWS as u64 - row })).collect();
     let changed: Vec<_> = all.iter().map(|(name, column)| (*name, take(column, &others, None).unwrap())).collect();
@@ -171,7 +171,8 @@ fn hits_of_a_collection_carry_columns_of_merged_and_unmerged_rows() {
     check(&place, "hits.parquet", &changed, &names, "with a filter");
 }
 
-/// Returns a store, an index and a collection with unmerged rows, of the same rows with a text and a number.
+/// Creates a store, an index and a collection of the same rows, with a column of texts and one of numbers. Some rows
+/// of the collection are not merged.
 fn folders() -> Place {
     let place = Place::new();
     let columns: Vec<_> = common().into_iter().filter(|(name, _)| ["text", "whole"].contains(name)).collect();
@@ -270,15 +271,15 @@ fn columns_that_are_not_kept_are_refused_before_any_search() {
     assert!(!place.path("hits.csv").exists());
 }
 
-/// Writes `set.parquet` with 20 rows: vectors at 0 to 19, ids that are multiples of `step`, and texts of 1 MB, which it
-/// returns. Some texts are null.
+/// Writes `set.parquet` with 20 rows. Their vectors are the numbers 0 to 19, and their ids are multiples of `step`.
+/// Each row has a text of 1 MB, except some with a null. Returns the texts.
 pub(crate) fn write_long_texts(place: &Place, step: i64) -> ArrayRef {
     let rows = 20;
     let text = |row: u64| {
         let mut state = row * 2 + 1;
         let mut letter = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            char::from(b'!' + (state >> 58) as u8) // 64 letters, among them quotes and commas
+            char::from(b'!' + (state >> 58) as u8) // 64 characters, including quotes and commas
         };
         (0..1_000_000).map(|_| letter()).collect::<String>()
     };
@@ -290,7 +291,8 @@ pub(crate) fn write_long_texts(place: &Place, step: i64) -> ArrayRef {
     texts
 }
 
-/// Hits with texts of 1 MB fit the first budget that a refusal names, and are the same in any budget.
+/// Checks hits with texts of 1 MB. The first budget that a refusal names must suffice, and hits must be equal with
+/// any budget.
 #[test]
 fn hits_with_texts_of_a_megabyte_fit_the_least_budget() {
     let place = Place::on_disk();

@@ -1,4 +1,4 @@
-//! `adjoin copy`: folders between disks and object stores.
+//! `adjoin copy` of folders between disks and object stores.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -8,7 +8,7 @@ use adjoin::{Collection, Context, Folder};
 use crate::object_server::{Fault, Request, Server};
 use crate::place::Place;
 
-/// A folder of each kind, small and without columns.
+/// One small folder of each kind, without columns.
 const KINDS: [&str; 3] = ["store", "index", "live"];
 
 fn place() -> Place {
@@ -41,13 +41,14 @@ fn done(place: &Place, server: &Server, line: &str) -> String {
     said
 }
 
-/// Runs a command that must end with one error, and leave no file here and no folder that opens there.
+/// Runs a command that must fail with one error. It must leave no file on this machine, and no folder in the object
+/// store that can be opened.
 fn refused(place: &Place, server: &Server, line: &str, expected: &str) {
     let before = place.listing();
     let ran = run(place, server, line);
     let said = String::from_utf8(ran.stderr).unwrap();
     assert!(matches!(ran.status.code(), Some(2 | 4)), "{line}: {:?} {said}", ran.status.code());
-    // A note says which objects are left.
+    // Lines that report which objects are left are notes, not errors.
     let is_error = |line: &&str| line.starts_with("adjoin: ") && !line.contains(" are left without a manifest");
     let errors: Vec<&str> = said.lines().filter(is_error).collect();
     assert!(errors.len() == 1 && errors[0].contains(expected), "{line}: {said}");
@@ -55,13 +56,13 @@ fn refused(place: &Place, server: &Server, line: &str, expected: &str) {
     assert_eq!(server.unfinished(), 0, "{line}");
 }
 
-/// Returns the files of a folder, by their paths in it.
+/// Returns the files of a folder, with their paths relative to it.
 fn files(place: &Place, folder: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let within = |(path, bytes): (PathBuf, Vec<u8>)| (path.strip_prefix(place.path(folder)).unwrap().to_owned(), bytes);
     place.tree(folder).into_iter().map(within).collect()
 }
 
-/// Returns the objects below a prefix, by their paths below it.
+/// Returns the objects below a prefix, with their keys relative to it.
 fn objects(server: &Server, prefix: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let within = |(key, bytes): (String, Vec<u8>)| Some((key.strip_prefix(prefix)?.strip_prefix('/')?.into(), bytes));
     server.objects().into_iter().filter_map(within).collect()
@@ -94,7 +95,7 @@ fn folders_are_copied_to_a_bucket_and_back() {
         done(&place, &server, &format!("copy s3://bucket/deep/er/{kind} s3://bucket/other/{kind} --quiet"));
         assert_eq!(objects(&server, &format!("other/{kind}")), files(&place, kind), "{kind}");
     }
-    // Requests that write carry no condition but for the manifest, which is written last.
+    // Only the request that writes the manifest has a condition. The manifest is written last.
     let line = "search s3://bucket/other/index --queries set.fbin -k 2 -o -";
     let said = String::from_utf8(run(&place, &server, line).stderr).unwrap();
     assert!(said.contains("copy it to a disk with: adjoin copy s3://bucket/other/index FOLDER"), "{said}");
@@ -152,7 +153,7 @@ fn interrupted_uploads_do_not_open_and_are_completed_by_the_next() {
             assert_eq!(objects(&server, "x"), files(&place, kind), "{kind}");
         }
     }
-    // Leftovers of another copy are removed: a log must have no other files.
+    // Leftovers of another copy are removed, since a log must have no other files next to it.
     let server = Server::start();
     server.put("x/log-0000000000000fff.bin", b"of another log");
     server.put("x/index-0000000000000fff/pages.bin", b"of another index");
@@ -212,16 +213,16 @@ fn throttled_copies_succeed_and_others_are_refused_in_one_line() {
 fn damaged_folders_are_not_copied() {
     let (place, server, context) = (place(), Server::start(), Context::default());
     for kind in KINDS {
-        // The lock file of a collection is empty.
+        // Empty files are skipped: the lock file of a collection has no byte to damage.
         for (path, bytes) in place.tree(kind).into_iter().filter(|(_, bytes)| !bytes.is_empty()) {
-            // Also of the headers and ends of buckets, pages and blocks.
+            // These offsets include headers and ends of buckets, pages and blocks.
             let places = [0, 9, bytes.len() / 2, bytes.len() - 1].into_iter().filter(|at| *at < bytes.len());
             for at in places {
                 let mut damaged = bytes.clone();
                 damaged[at] ^= 0x10;
                 std::fs::write(&path, &damaged).unwrap();
                 let copied = Folder::copy(&context, &place.path(kind), &place.path("back"), false);
-                // The end of a log may be torn, which no reader takes for damage.
+                // The end of a log may be torn, so readers do not report it as damage.
                 let is_torn = path.file_name().unwrap().to_str().unwrap().starts_with("log-");
                 assert!(copied.is_err() || is_torn, "{} {at}", path.display());
                 place.removed("back");
@@ -236,7 +237,7 @@ fn damaged_folders_are_not_copied() {
         assert_eq!(whole.files, files(&place, kind).len() as u64);
         place.removed("back");
     }
-    // In a bucket: a file that is cut off, one that is damaged, and one that is missing.
+    // The file in the object store is truncated, then damaged, then missing.
     put_folder(&place, &server, "store");
     let vectors = server.objects().into_keys().find(|key| key.starts_with("store/vectors-")).unwrap();
     let bytes = server.objects().remove(&vectors).unwrap();
@@ -260,7 +261,7 @@ fn objects_that_change_are_noticed() {
     put_folder(&place, &server, "index");
     server.set_faults(|request| (request.range.is_some() && request.path.contains("pages-")).then_some(Fault::Replace));
     refused(&place, &server, "copy s3://bucket/index back", "it has changed since it was opened");
-    // Another writer replaces a file of the copy after it was written.
+    // Another writer replaces a file of the copy after this copy has written it.
     server.set_faults(|request| {
         let is_last = request.method == "PUT" && request.path.contains("vectors-");
         is_last.then_some(Fault::ReplaceAfter)
@@ -283,7 +284,7 @@ fn collections_that_are_open_for_writing_are_refused() {
     done(&place, &server, "copy live s3://bucket/live --quiet");
 }
 
-/// Checks that the memory that is named suffices, and is kept.
+/// Checks that the memory that a refusal names suffices, and that the process does not exceed it.
 #[test]
 fn the_memory_that_is_named_suffices() {
     let (place, server) = (place(), Server::start());

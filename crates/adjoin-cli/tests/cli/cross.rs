@@ -1,11 +1,11 @@
-//! `adjoin join A --with B`: pairs of rows of two sets.
+//! `adjoin join A --with B`, which finds pairs between the rows of two sets.
 
 use serde_json::Value;
 
 use crate::inputs::{fbin, lines, sample};
 use crate::place::Place;
 
-/// Creates rows 0 to 5 on a line, and four other rows with names.
+/// Writes the set with rows 0 to 5 on a line, and another set of four rows with names as ids.
 fn place() -> Place {
     let place = Place::new();
     place.write("set.fbin", &fbin(1, &[0.0, 1.0, 2.0, 10.0, 20.0, 21.0]));
@@ -26,7 +26,7 @@ fn left_rows_of_pairs_are_from_the_first_set() {
         let line = format!("join {second} --with {first} --eps 0.5 --exact -o - --quiet");
         assert_eq!(lines(&place.done(&line).out), ["a,0,0.5", "a,1,0.5", "b,2,0.0", "c,5,0.25"], "{line}");
     }
-    // A join of a set with itself also pairs each row with itself.
+    // If a set is joined with itself, each row is also paired with itself.
     let itself = place.done("join set.store --with set.store --eps 0 --exact -o - --quiet").out;
     assert_eq!(lines(&itself), ["0,0,0.0", "1,1,0.0", "2,2,0.0", "3,3,0.0", "4,4,0.0", "5,5,0.0"]);
 }
@@ -52,7 +52,7 @@ fn cross_joins_of_real_vectors_reach_the_recall_of_both_sides() {
     place.done(&format!("build {} --id-column name --metric cosine -o set.store --quiet", sample()));
     let line = "join set.store --with set.store --min-similarity 0.9 --recall 0.9";
     let said = place.done(&format!("{line} -o pairs.csv --stats stats.json --memory 200MB")).said;
-    // Each of the 35,159 pairs in both directions, and each row with itself.
+    // The result has each of the 35,159 pairs in both directions, and a pair of each row with itself.
     let pairs = place.text("pairs.csv").lines().count() - 1;
     let every = 2 * 35_159 + 24_000;
     assert!(pairs <= every && pairs as f64 >= 0.9 * every as f64, "{pairs}: {said}");

@@ -1,4 +1,4 @@
-//! `adjoin dedupe --decisions`: rows that a user marks are kept or removed, whatever they are near.
+//! `adjoin dedupe --decisions`. Rows that a user has marked must be kept or removed, whichever rows are near them.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,8 @@ use crate::options::least_budget;
 use crate::place::Place;
 use crate::report::data;
 
-/// Writes nine rows at 0, 1, ..., 8, of which each is near the next, with a text; rows 0 and 5 have the same one.
+/// Writes nine rows with texts at 0, 1, ..., 8, so that each is near the next one. Rows 0 and 5 have the same text,
+/// and so on.
 fn chain() -> Place {
     let place = Place::new();
     let line = |row: usize| format!("{{\"id\": \"r{row}\", \"text\": \"t{}\", \"v\": [{row}, 0]}}\n", row % 5);
@@ -16,7 +17,7 @@ fn chain() -> Place {
     place
 }
 
-/// Writes decisions about rows.
+/// Writes a file of decisions that keeps and removes the rows with these ids.
 fn decide(place: &Place, keep: &[&str], remove: &[&str]) {
     let line = |id: &&str, decision: &str| format!("{}\n", json!({"id": id, "decision": decision}));
     let keep = keep.iter().map(|id| line(id, "keep"));
@@ -24,7 +25,7 @@ fn decide(place: &Place, keep: &[&str], remove: &[&str]) {
     place.write("decisions.jsonl", lines.collect::<String>().as_bytes());
 }
 
-/// Returns the numbers of the kept rows.
+/// Returns the numbers of the rows that were kept.
 fn kept(place: &Place, name: &str) -> Vec<u64> {
     let row = |line: &str| serde_json::from_str::<Value>(line).unwrap()["v"][0].as_u64().unwrap();
     place.text(name).lines().map(row).collect()
@@ -49,7 +50,7 @@ fn deduped(place: &Place, options: &str) -> Vec<u64> {
 fn marked_rows_are_kept_and_removed() {
     let place = chain();
     assert_eq!(deduped(&place, ""), [0, 2, 4, 6, 8]);
-    // Both rows of a pair may be kept, and a row that is removed by decision removes no other.
+    // Both rows of a pair may be kept. A row that a decision removes does not cause other rows to be removed.
     decide(&place, &["r1", "r2"], &["r4", "r8"]);
     assert_eq!(deduped(&place, "--decisions decisions.jsonl"), [1, 2, 5, 7]);
     let gone: BTreeSet<String> = place.text("gone.csv").lines().skip(1).map(str::to_owned).collect();
@@ -101,7 +102,7 @@ fn ids_may_be_integers_row_numbers_or_texts() {
     place.write("rows.jsonl", b"{\"id\": 1, \"decision\": \"keep\"}\n{\"id\": \"3\", \"decision\": \"remove\"}\n");
     place.done(&format!("{dedupe} rows.jsonl --removed gone.parquet"));
     assert_eq!(kept(&place, "clean.jsonl"), [1]);
-    // The list has a row without a kept one, and a page of it can be made.
+    // A row removed by a decision has no kept row in the list. `adjoin report` accepts this list.
     place.done("report gone.parquet -o page.html");
     let page = data(&place, "page.html");
     assert_eq!(page["causes"], json!({"near": 2, "equal": 0, "decided": 1}));

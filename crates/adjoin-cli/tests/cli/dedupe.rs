@@ -1,4 +1,4 @@
-//! `adjoin dedupe`: kept rows are unchanged in every column, and keep their order.
+//! `adjoin dedupe`. Kept rows must be unchanged in every column, and must keep their order.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -23,8 +23,8 @@ use crate::place::Place;
 
 const GROUP_ROWS: usize = 64;
 
-/// Returns rows with columns of many types, of which every third is a near copy of the previous one. `first` is the
-/// first id.
+/// Returns rows with columns of many types. Every third row is a near copy of the previous one. `first` is the id of
+/// the first row.
 fn shard(first: i64, rows: usize) -> RecordBatch {
     let ids = Int64Array::from_iter_values(first..first + rows as i64);
     let group = |row: usize| row - usize::from(row % 3 == 2);
@@ -81,7 +81,7 @@ fn write(path: &Path, table: &RecordBatch) {
     writer.close().unwrap();
 }
 
-/// Reads a file: its rows, and the number of rows of each row group.
+/// Reads a Parquet file. Returns its rows, and the number of rows of each row group.
 fn read(path: &Path) -> (RecordBatch, Vec<usize>) {
     let builder = ParquetRecordBatchReaderBuilder::try_new(File::open(path).unwrap()).unwrap();
     let groups = builder.metadata().row_groups().iter().map(|group| group.num_rows() as usize).collect();
@@ -98,19 +98,19 @@ fn ids_of(table: &RecordBatch, column: &str) -> Vec<i64> {
     table.column_by_name(column).unwrap().as_primitive::<Int64Type>().values().to_vec()
 }
 
-/// Returns the rows whose id is not in `gone`.
+/// Returns the rows with ids that are not in `gone`.
 fn without(table: &RecordBatch, gone: &BTreeSet<i64>) -> RecordBatch {
     let stays: BooleanArray = ids_of(table, "id").iter().map(|id| Some(!gone.contains(id))).collect();
     arrow_select::filter::filter_record_batch(table, &stays).unwrap()
 }
 
-/// Returns the ids that a join would remove.
+/// Returns the ids of the rows that a join would remove.
 fn to_remove(place: &Place, threshold: &str) -> BTreeSet<i64> {
     place.done(&format!("join data {threshold} --result removed -o keep.parquet --quiet --force"));
     ids_of(&read(&place.path("keep.parquet")).0, "id").into_iter().collect()
 }
 
-/// Writes a data set in the layout of Hugging Face.
+/// Writes a data set of three files in the layout of Hugging Face. Returns the rows of each file.
 fn data_set(place: &Place) -> [RecordBatch; 3] {
     let shards = [shard(0, 200), shard(200, 1), shard(201, 150)];
     let names = ["train-00000.parquet", "train-00001.parquet", "more/train-00002.parquet"];
@@ -170,7 +170,7 @@ fn keep_by_decides_which_row_is_kept() {
     let place = Place::new();
     let shards = data_set(&place);
     place.done("dedupe data -o plain --eps 0.01 --removed plain.parquet --quiet");
-    // The rule keeps the later of two rows, which is the near copy.
+    // The order keeps the later one of two rows, which is the near copy.
     let line = [
         "dedupe",
         "data",
@@ -222,7 +222,7 @@ fn equal_texts_are_removed_before_vectors_are_compared() {
     assert!(said.contains("of 10 rows 2 equal another in text, 1 are near a kept row; 7 are kept"), "{said}");
     let (listed, _) = removed("--exact-text normalize(text)");
     assert!(listed.contains("\n1,0,,equal text\n2,0,,equal text\n5,4,"), "{listed}");
-    // Of equal texts the last row is kept, but of near vectors the first.
+    // Among rows with equal texts, the last one is kept. Among rows with near vectors, the first one is kept.
     let words = [
         "dedupe",
         "a.parquet",
@@ -289,7 +289,7 @@ fn dedupe_preserves_the_format_of_files() {
     place.done("build a.fbin -o store --quiet");
     place.refused("dedupe store -o out --eps 1", &["store is a store", "name the data set"]);
     place.done("dedupe a.fbin -o out-a.fbin --eps 1 --quiet --force");
-    // Several input files produce a folder, which is published at once.
+    // Several input files give a folder, which appears as a whole.
     fs::create_dir(place.path("set")).unwrap();
     place.write("set/a.fbin", &fbin(2, &rows));
     place.write("set/b.fbin", &fbin(2, &[]));
@@ -361,7 +361,7 @@ fn dedupe_keeps_skipped_rows_without_a_vector() {
     assert_eq!(statistics["io"]["bytes_written"], place.read("out.parquet").len());
 }
 
-/// Writes the rows of [`shard`] as JSON lines with different line endings, some of them blank.
+/// Returns rows of [`shard`] as JSON lines. Line endings differ, and some lines are blank.
 fn json_lines(table: &RecordBatch) -> Vec<u8> {
     let mut writer = arrow_json::LineDelimitedWriter::new(Vec::new());
     writer.write(table).unwrap();
@@ -400,7 +400,7 @@ fn dedupe_copies_kept_json_lines_byte_by_byte() {
             before.split_inclusive(|byte| *byte == b'\n').filter(stays).flatten().copied().collect();
         assert!(place.read("out.jsonl") == expected, "{memory}");
     }
-    // Order by a column that is integer in one file and fractional in another; a third file has no rows.
+    // The column of the order has integers in one file and fractions in another. A third file has no rows.
     fs::create_dir(place.path("set")).unwrap();
     place.write("set/0.jsonl", b"");
     place.write("set/1.jsonl", b"{\"v\":[1,0],\"score\":10}\n{\"v\":[5,0],\"score\":2}\n");
@@ -418,7 +418,7 @@ fn dedupe_copies_kept_json_lines_byte_by_byte() {
     place.done("dedupe mixed.jsonl -o yes.jsonl --eps 1 --quiet");
 }
 
-/// Checks that a run killed at any moment leaves the whole data set or nothing, and that the next run succeeds.
+/// Kills a run at many moments. It must leave the complete data set or nothing, and the next run must succeed.
 #[test]
 fn a_killed_dedupe_leaves_all_or_nothing() {
     let place = Place::new();
@@ -464,7 +464,7 @@ fn removed_rows_without_ids_are_listed_by_row_number() {
     assert_eq!((rows("id"), rows("kept_id")), (vec![2, 4], vec![0, 1]));
 }
 
-/// Checks a column `id` of a type that ids cannot have; `--no-ids` ignores it.
+/// Checks a column `id` with a type that ids cannot have. `--no-ids` ignores the column.
 #[test]
 fn no_ids_lists_removed_rows_by_row_number() {
     let place = Place::new();
@@ -518,7 +518,7 @@ fn refuses_unwritable_outputs_before_the_work() {
         place.refused(&format!("{line} nowhere/s.json"), &["nowhere is missing"]);
         place.refused(&format!("{line} folder"), &["folder is a folder"]);
         place.refused(&format!("{line} a.fbin/s.json"), &["a.fbin is not a folder"]);
-        // A folder in which no user can create files.
+        // No user can create files in this folder.
         place.refused(&format!("{line} /proc/s.json"), &["/proc"]);
         assert!(!place.path("out.fbin").exists() && !place.path("out.csv").exists(), "{line}");
     }
@@ -538,7 +538,7 @@ fn outputs_of_a_glob_keep_their_path_below_the_first_wildcard() {
     assert_eq!(place.read("one/en/x.fbin"), fbin(1, &[]));
     assert_eq!(place.read("two/b/de/x.fbin"), fbin(1, &[50.0, 150.0]));
     assert_eq!(place.read("three/a/de/x.fbin"), fbin(1, &[0.1, 100.1]));
-    // Files named one by one keep only their file names.
+    // Files that are named one by one are written under their file names, without their folders.
     place.done("dedupe set/b/de/x.fbin -o x.fbin --eps 1 --quiet");
     place.refused("dedupe set/b/de/x.fbin set/a/de/x.fbin -o no --eps 1", &["would both be called x.fbin"]);
 }

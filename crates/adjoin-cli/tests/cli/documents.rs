@@ -1,4 +1,4 @@
-//! Documents show commands with their output, and messages of the program: both must match the program.
+//! Documents show commands with their output, and messages of the program. Both must match what the program prints.
 
 use std::fs;
 use std::net::TcpListener;
@@ -8,20 +8,20 @@ use std::process::Command;
 use crate::inputs::sample;
 use crate::place::{Place, skip};
 
-/// Units of figures that differ from run to run.
+/// Units of numbers that differ from run to run.
 const UNITS: [&str; 5] = ["s", "ms", "kB", "MB", "GB"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Returns the fenced blocks of a page, each with its language.
+/// Returns the fenced blocks of a page. Each has its language and its text.
 fn blocks(text: &str) -> Vec<(&str, &str)> {
     let fenced = text.split("\n```").skip(1).step_by(2);
     fenced.map(|block| block.split_once('\n').unwrap()).collect()
 }
 
-/// Replaces times and sizes by `#`.
+/// Replaces the numbers of times and sizes by `#`.
 fn masked(text: &str) -> String {
     let mask_line = |line: &str| {
         let mut words: Vec<&str> = line.trim_end().split(' ').collect();
@@ -42,17 +42,17 @@ fn only_times_and_sizes_are_masked() {
     assert_eq!(masked(line), "35,159 pairs found in # s; memory: # MB, 24,000 rows of 9 sets");
 }
 
-/// Line after the output of each block.
+/// Line that is printed after the output of each block.
 const END: &str = "===== end of a block";
 
-/// Runs the shell blocks of a page in one shell, so that later ones see the servers that earlier ones start. Returns the
-/// output of each.
+/// Runs the shell blocks of a page in one shell, so that later blocks can use the servers that earlier blocks start.
+/// Returns the output of each block.
 fn outputs(blocks: &[(&str, &str)], place: &Place) -> Vec<String> {
     let mut script = "exec 2>&1\nset -e\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n".to_owned();
     for (_, lines) in blocks.iter().filter(|(language, _)| *language == "sh") {
         script += &format!("{lines}\nprintf '\\n{END}\\n'\n");
     }
-    // A page shows the default port, which may be taken on this machine.
+    // The default port, which the page uses, may be taken on this machine.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let script = script.replace("127.0.0.1:7700", &free.to_string());
     let programs = Path::new(env!("CARGO_BIN_EXE_adjoin")).parent().unwrap().display();
@@ -103,7 +103,7 @@ fn the_tutorial_about_a_crash_prints_what_it_shows() {
     check_tutorial("survive-a-crash.md", 6);
 }
 
-/// Returns the sources of all crates in a folder, without the breaks of long strings.
+/// Appends the sources of all crates in a folder to `all`. Strings that span several lines are joined.
 fn sources(folder: &Path, all: &mut String) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

@@ -1,4 +1,4 @@
-//! Joins from source files to pairs.
+//! Joins from source files to a file of pairs.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,7 @@ use crate::inputs::{fbin, sample};
 use crate::pairs::{of_csv, pairs_of};
 use crate::place::Place;
 
-/// Pairs of the sample with a cosine of at least 0.9.
+/// Number of pairs of the sample with a cosine of at least 0.9.
 const SAMPLE_PAIRS: usize = 35_159;
 
 #[test]
@@ -77,7 +77,7 @@ fn skipped_rows_without_a_usable_vector_keep_row_numbers() {
     assert!(said.contains("2 rows without a usable vector skipped"), "{said}");
 }
 
-/// Reads a folder as `hf download` leaves it.
+/// Reads a folder in the layout that `hf download` creates.
 #[test]
 fn reads_nested_folders_of_a_download() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! `adjoin explain` of sources for which no store was built.
+//! `adjoin explain` of sources that have no store.
 
 use crate::inputs::{fbin, write_parquet};
 use crate::place::Place;
@@ -10,7 +10,7 @@ fn figures(place: &Place, line: &str) -> serde_json::Value {
     serde_json::from_str(&ran.out).unwrap()
 }
 
-/// Returns the figures for the requested threshold.
+/// Returns the figures for the threshold that was asked for.
 fn asked(figures: &serde_json::Value) -> &serde_json::Value {
     let thresholds = figures["explain"]["thresholds"].as_array().unwrap();
     thresholds.iter().find(|at| at["asked"] == true).unwrap()
@@ -79,7 +79,8 @@ fn estimates_depend_on_the_seed_not_on_threads_or_memory() {
     assert_ne!(once, told("--seed 2"));
 }
 
-/// Sets of two element types and five seeds, each joined within two thresholds; the seconds are not looked at.
+/// Joins sets of two element types and five seeds within two thresholds each. Compares counts and bytes with the
+/// estimates, but not times.
 #[test]
 fn actual_counts_and_bytes_are_in_90_percent_of_estimated_bounds() {
     let place = Place::new();
@@ -106,7 +107,7 @@ fn actual_counts_and_bytes_are_in_90_percent_of_estimated_bounds() {
             let thresholds = figures["explain"]["thresholds"].as_array().unwrap();
             for at in [&thresholds[1], &thresholds[2]] {
                 let join = format!("join {set} --eps {} --seed {seed} --force --quiet", at["threshold"]);
-                // The more a recall leaves out, the nearer is the lower bound.
+                // The join has the default recall. The more pairs it misses, the nearer it is to the lower bound.
                 place.done(&format!("{join} -o pairs.parquet --stats stats.json"));
                 let statistics: serde_json::Value = serde_json::from_str(&place.text("stats.json")).unwrap();
                 check("pairs", &at["pairs"], statistics["join"]["pairs"].as_f64().unwrap());

@@ -1,4 +1,4 @@
-//! `adjoin join --where`, `--where-other` and `--where-pair`.
+//! Filtered joins: `adjoin join --where`, `--where-other` and `--where-pair`.
 
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ fn place() -> Place {
     place
 }
 
-/// Returns the lines of a join's result in ascending order, cut to `columns` columns.
+/// Runs a join. Returns the sorted lines of its result, with only their first `columns` columns.
 fn lines(place: &Place, arguments: &[&str], columns: usize) -> Vec<String> {
     let ran = place.run_words(&[&["join"], arguments, &["--exact", "--quiet", "-o", "-"]].concat());
     assert_eq!(ran.code, Some(0), "{arguments:?}: {}", ran.said);

@@ -21,7 +21,7 @@ fn built() -> Place {
     place
 }
 
-/// Returns the ids that a query at the origin finds among the rows that pass a filter.
+/// Searches for the origin among the rows that pass a filter. Returns the ids of the hits.
 fn found(place: &Place, condition: &str) -> Vec<String> {
     let line = ["search", "set.store", "--queries", "queries.fbin", "-k", "9", "--quiet", "--where", condition];
     let ran = place.run_words(&line);

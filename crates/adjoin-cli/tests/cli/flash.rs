@@ -1,11 +1,12 @@
-//! The model of flash devices: replay of traces and searches, sweeps, charts, and refusals.
+//! `adjoin flash`, the model of flash devices: replays of traces, searches, sweeps, charts, and refusals.
 
 use serde_json::{Value, json as value};
 
 use crate::place::Place;
 use crate::report::data;
 
-/// Creates vectors, similar queries, and traces of a join, of searches of an index and of searches of buckets.
+/// Creates vectors, queries that are similar to them, and traces of a join, of searches of an index and of searches
+/// of buckets.
 fn workloads() -> Place {
     let place = Place::new();
     place.done("gen --rows 3000 --dimensions 16 --element u8 -o set.u8bin --quiet");

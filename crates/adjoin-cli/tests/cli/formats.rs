@@ -1,10 +1,11 @@
-//! Stores written by earlier versions can still be read, verified and joined, with equal results.
+//! Stores that earlier versions wrote. They can still be read, verified and joined, with equal results.
 
 use std::path::Path;
 
 use crate::place::Place;
 
-/// Copies a store of `fixtures/format-1` to `store`, with its rows and the pairs that its join had when it was written.
+/// Copies a store of `fixtures/format-1` to `store`, together with its rows. Also returns the pairs that a join of it
+/// found when it was written.
 fn fixture(name: &str) -> (Place, String) {
     let place = Place::new();
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/format-1");

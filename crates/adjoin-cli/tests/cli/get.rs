@@ -17,8 +17,8 @@ const LINES: &str = r#"{"id": "a", "v": [0, 0], "lang": "en", "year": 2019}
 {"id": "d", "v": [1, 0], "lang": null, "year": 2023}
 "#;
 
-/// Builds a store, an index and a collection of the same rows. The collection has rows on disk and in memory, and a
-/// deleted row.
+/// Builds a store, an index and a collection of the same rows. Some rows of the collection are on disk and some in
+/// memory, and one is deleted.
 fn built() -> Place {
     let place = Place::new();
     place.write("set.jsonl", LINES.as_bytes());
@@ -94,7 +94,7 @@ fn what_cannot_be_written_is_refused_before_rows_are_read() {
     place.refused("get set.store --ids ids.txt -o rows.parquet", &["rows.parquet", "--force"]);
 }
 
-/// Returns ids and vectors of a Parquet file.
+/// Returns the ids and the vector elements in a Parquet file.
 fn parquet(place: &Place, name: &str) -> (Vec<i64>, Vec<f32>) {
     let file = std::fs::File::open(place.path(name)).unwrap();
     let batches = ParquetRecordBatchReaderBuilder::try_new(file).unwrap().build().unwrap();
@@ -107,7 +107,7 @@ fn parquet(place: &Place, name: &str) -> (Vec<i64>, Vec<f32>) {
     (ids, elements)
 }
 
-/// The first budget that a refusal names suffices, and rows are the same in any budget.
+/// Checks that the first budget that a refusal names suffices, and that the rows are equal with any budget.
 #[test]
 fn rows_that_memory_does_not_hold_are_fetched_in_parts() {
     let place = Place::new();
@@ -133,11 +133,11 @@ fn rows_that_memory_does_not_hold_are_fetched_in_parts() {
     }
 }
 
-/// Checks that the first refusal names a budget with which rows with long texts are fetched.
+/// Checks rows with long texts. The first budget that a refusal names must suffice.
 #[test]
 fn rows_with_long_texts_fit_the_suggested_budget() {
     let place = Place::on_disk();
-    // Random letters, so that a page is not much smaller than its texts.
+    // The letters are random, so that a compressed page is not much smaller than its texts.
     let mut random = Random::new(1, "long texts");
     let mut text = || -> String { (0..1_000_000).map(|_| (b'a' + random.below(26) as u8) as char).collect() };
     let lines: String = (0..12).map(|id| format!("{}\n", json!({"id": id, "v": [id, 1], "text": text()}))).collect();

@@ -1,5 +1,5 @@
-//! Stores, indexes, pairs and hits of real sets, compared with the digests in `tests/golden`. They are the same on all
-//! processors, and with any number of threads. Run the tests with `ADJOIN_TEST=overwrite` to accept a change.
+//! Stores, indexes, pairs and hits of real sets, compared with the digests in `tests/golden`. They are equal on all
+//! processors and with any number of threads. Run the tests with `ADJOIN_TEST=overwrite` to accept a change.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -42,7 +42,7 @@ fn check(file: &str, eps: &str) {
     assert!(found == golden, "{file} gives other results\n--- found\n{found}\n--- golden\n{golden}");
 }
 
-/// Sorts the lines of a CSV file: which of several threads writes a pair first is left open.
+/// Sorts the lines of a CSV file, since pairs are written in any order if there are several threads.
 fn sorted_lines(path: &Path, bytes: Vec<u8>) -> Vec<u8> {
     if path.extension().is_none_or(|extension| extension != "csv") {
         return bytes;

@@ -1,4 +1,4 @@
-//! Results per row: neighbor counts, clusters of rows connected by pairs, and rows to remove.
+//! Results per row: numbers of neighbors, clusters of rows that pairs connect, and rows to remove.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -14,7 +14,7 @@ fn sample_join(rest: &str) -> String {
     format!("join {SAMPLE} --id-column name --min-similarity 0.95 --exact {rest}")
 }
 
-/// Returns the lines of a CSV file after its header.
+/// Returns the lines of a CSV file without its header, which must equal `header`.
 fn lines(place: &Place, name: &str, header: &str) -> Vec<String> {
     let text = place.text(name);
     let (first, rest) = text.split_once('\n').unwrap();
@@ -76,7 +76,8 @@ fn joins_without_an_output_file_print_only_the_summary() {
     }
 }
 
-/// Writes `rows` rows, each near only its neighbors in sequence, and `others` rows near none.
+/// Writes `rows` rows, each of which is near only the previous and the next one, and `others` rows that are near
+/// none.
 fn chain(place: &Place, rows: u32, others: u32) {
     let values = (0..rows).map(f64::from).chain((0..others).map(|row| 1e6 + 10.0 * f64::from(row)));
     let bytes: Vec<u8> = values.flat_map(|value| (value as f32).to_le_bytes()).collect();
@@ -96,7 +97,7 @@ fn cluster_rule_reports_rows_removed_beyond_the_threshold() {
     let statistics: serde_json::Value = serde_json::from_str(&place.text("stats.json")).unwrap();
     assert_eq!(statistics["join"]["removed_beyond_threshold"], 398);
     assert_eq!(statistics["join"]["largest_cluster"], 400);
-    // Each removed row is within the threshold of a kept one.
+    // Each removed row is within the threshold of a kept row.
     let said = place.done(&format!("{join} greedy")).said;
     assert!(said.contains("of 400 rows 200 to keep, 200 to remove\n") && !said.contains("warning"), "{said}");
     let statistics: serde_json::Value = serde_json::from_str(&place.text("stats.json")).unwrap();
@@ -114,7 +115,7 @@ fn warns_of_a_cluster_with_a_large_fraction_of_rows() {
         let said = place.done("join chain.fbin --eps 1 --exact --result clusters").said;
         assert_eq!(said.contains("warning: one cluster has"), warned, "{rows} of {}: {said}", rows + others);
     }
-    // Rows that are removed in favor of one kept row form a cluster of a deduplication.
+    // The rows that are removed for one kept row form a cluster of the deduplication, together with the kept row.
     for (equal, warned) in [(99, false), (150, true)] {
         let values = (0..equal).map(|_| 0.0).chain((0..50).map(|row| 10.0 + 10.0 * f64::from(row)));
         let bytes: Vec<u8> = values.flat_map(|value| (value as f32).to_le_bytes()).collect();
@@ -150,8 +151,8 @@ fn options_for_other_results_are_refused() {
     assert_eq!(place.text("there.csv"), "of old");
 }
 
-/// Checks that ids which occur twice do not name rows to keep: removing all rows of an id would also remove the kept
-/// one.
+/// Checks that rows to keep are not named by ids that occur twice. If all rows with an id were removed, the kept row
+/// would be removed too.
 #[test]
 fn refuses_to_name_kept_rows_by_duplicate_ids() {
     let place = Place::new();
@@ -163,8 +164,8 @@ fn refuses_to_name_kept_rows_by_duplicate_ids() {
     assert_eq!(lines(&place, "gone.csv", "id,kept_id,distance"), ["1,0,0.0"]);
 }
 
-/// Checks that a store in a read-only folder is enough: results for standard output are sorted in the folder for
-/// temporary files.
+/// Checks a store in a read-only folder. Results for standard output are sorted in the folder for temporary files, so
+/// nothing is written to the store's folder.
 #[test]
 fn a_read_only_store_can_be_joined_to_row_results() {
     let place = Place::new();

@@ -12,9 +12,9 @@ use arrow_schema::Field;
 use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
 
-/// Rows of a row group.
+/// Number of rows of a row group.
 const GROUP_ROWS: u64 = 500;
-/// Rows that are near each other.
+/// Number of rows of a cluster. They are near each other.
 const CLUSTER_ROWS: u64 = 20;
 /// Approximate number of vector elements in a set.
 const ELEMENTS: u64 = 400_000;
@@ -31,7 +31,7 @@ pub(crate) enum Element {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum IdLength {
     Number,
-    /// Texts of this many bytes.
+    /// Texts with this number of bytes.
     Text(usize),
 }
 
@@ -43,11 +43,11 @@ pub(crate) struct Shape {
     pub(crate) dimensions: usize,
     pub(crate) element: Element,
     pub(crate) ids: IdLength,
-    /// Bytes per value of a text column.
+    /// Number of bytes per value of the text column; 0 if there is no such column.
     pub(crate) text_bytes: usize,
-    /// Number of distinct vectors; the others are copies.
+    /// Number of distinct vectors. The other vectors are copies of these.
     pub(crate) distinct: u64,
-    /// Threshold within which most rows of a cluster are.
+    /// Threshold. Most rows of a cluster are within it.
     pub(crate) eps: f64,
 }
 
@@ -70,7 +70,7 @@ impl Shape {
         let rows = (ELEMENTS / dimensions as u64).min(20_000) * one(random, &[1, 2, 4]);
         let ids = one(random, &[IdLength::Number, IdLength::Text(8), IdLength::Text(200), IdLength::Text(2_000)]);
         let rows = if matches!(ids, IdLength::Text(2_000)) { rows.min(8_000) } else { rows };
-        // All copies of all rows of a cluster are pairs, so 2,000 rows have millions of them.
+        // All copies of all rows of a cluster are pairs. 2,000 rows thus have millions of pairs.
         let of_copies = random.below(4) == 0;
         let rows = if of_copies { rows.min(2_000) } else { rows };
         Self {
@@ -81,13 +81,13 @@ impl Shape {
             ids,
             text_bytes: one(random, &[0, 100, 3_000]),
             distinct: if of_copies { rows / 100 + 1 } else { rows },
-            // Each element of two vectors of a cluster differs by the difference of two numbers with standard deviation
-            // 2.
+            // Two vectors of a cluster differ in each element by the difference of two numbers with a standard
+            // deviation of 2.
             eps: (dimensions as f64 * 8.0).sqrt(),
         }
     }
 
-    /// Returns the option that keeps the columns of a set.
+    /// Returns the option with which a folder keeps the columns of this set.
     pub(crate) fn columns(&self) -> &'static str {
         if self.text_bytes > 0 { "--columns number,text" } else { "--columns number" }
     }
@@ -99,7 +99,7 @@ impl Shape {
         }
     }
 
-    /// Returns the elements of a row.
+    /// Returns the elements of the vector of a row.
     fn vector(&self, row: u64, seed: u64) -> Vec<f32> {
         let number = row % self.distinct;
         let mut center = Random::new(number / CLUSTER_ROWS, "center");
@@ -139,7 +139,7 @@ impl Shape {
     }
 }
 
-/// Writes a range of the rows of a set.
+/// Writes a range of the rows of a set as a Parquet file.
 pub(crate) fn write_set(path: &Path, shape: &Shape, rows: Range<u64>, seed: u64) {
     let properties = WriterProperties::builder().set_max_row_group_row_count(Some(GROUP_ROWS as usize)).build();
     let mut writer = None;

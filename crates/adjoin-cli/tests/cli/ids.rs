@@ -1,4 +1,4 @@
-//! Choice of the column with the ids of a result, and the error if a column cannot serve.
+//! The choice of the column with the ids, and the error if no column or an unsuitable one is chosen.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use arrow_array::{ArrayRef, DictionaryArray, FixedSizeListArray, Float64Array, T
 use crate::inputs::write_columns;
 use crate::place::Place;
 
-/// Writes three rows, of which the first two are near each other.
+/// Writes three rows with the ids in the column `name`. The first two rows are near each other.
 fn with_ids(place: &Place, name: &str, ids: ArrayRef) {
     let vectors = [[0.0, 0.0], [0.5, 0.0], [9.0, 9.0]].map(|vector| Some(vector.map(Some)));
     let vectors = FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>(vectors, 2);

@@ -1,4 +1,4 @@
-//! `adjoin index`: builds from a store or sources, searches, descriptions, and refusals.
+//! `adjoin index`: builds from a store or from sources, searches, descriptions, and refusals.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use crate::inputs::{fbin, sample};
 use crate::place::Place;
 use crate::search::find_themselves;
 
-/// Creates an index of 9 vectors of the plane, two of them equal, and queries.
+/// Creates an index of 9 points in the plane, two of which are equal, and queries.
 fn small() -> Place {
     let place = Place::new();
     place.write("set.fbin", &fbin(2, &[0., 0., 1., 0., 3., 0., 0., 4., 5., 5., 1., 0., 9., 9., -2., 0., 0., -1.]));

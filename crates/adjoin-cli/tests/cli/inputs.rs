@@ -8,12 +8,12 @@ use arrow_array::types::Float32Type;
 use arrow_array::{ArrayRef, FixedSizeListArray, RecordBatch, StringArray};
 use parquet::arrow::ArrowWriter;
 
-/// Returns the path of 24,000 embeddings with names; 35,159 pairs have a cosine of at least 0.9.
+/// Returns the path of a file of 24,000 embeddings with names. It has 35,159 pairs with a cosine of at least 0.9.
 pub(crate) fn sample() -> String {
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/sample.parquet").into()
 }
 
-/// Returns a file of f32 vectors with a header of their number and dimensions.
+/// Returns a file of f32 vectors. Its header has the number of vectors and the number of dimensions.
 pub(crate) fn fbin(dimensions: usize, elements: &[f32]) -> Vec<u8> {
     let counts = [elements.len() / dimensions, dimensions].map(|count| (count as u32).to_le_bytes()).concat();
     [counts, elements.iter().flat_map(|element| element.to_le_bytes()).collect()].concat()
@@ -26,7 +26,7 @@ pub(crate) fn npy(header: &str, elements: &[u8]) -> Vec<u8> {
     [b"\x93NUMPY\x01\x00", &(padded as u16).to_le_bytes()[..], header.as_bytes(), elements].concat()
 }
 
-/// A vector of a Parquet file; `None` is null.
+/// A vector of a Parquet file. `None` stands for null.
 pub(crate) type Vector = Option<[f32; 2]>;
 
 /// Writes a Parquet file with the columns `key` and `embedding`.

@@ -1,4 +1,4 @@
-//! Floats that are all small integers are joined as bytes, with the results of floats.
+//! Floats that are all small integers. They must be joined as bytes, with the results of a join of floats.
 
 use adjoin::Random;
 
@@ -7,13 +7,13 @@ use crate::place::Place;
 
 const DIMENSIONS: usize = 6;
 
-/// Returns random integers from `least` on, a few apart, as floats.
+/// Returns random integers from `least` to `least + 23`, as floats.
 fn integers(rows: usize, least: i32, seed: u64) -> Vec<f32> {
     let mut random = Random::new(seed, "integers");
     (0..rows * DIMENSIONS).map(|_| (least + random.below(24) as i32) as f32).collect()
 }
 
-/// Returns a file of bytes, in the format of `.u8bin` and `.i8bin`, with the same values as floats.
+/// Returns a file in the format of `.u8bin` and `.i8bin` with the given values.
 fn bytes(values: &[f32]) -> Vec<u8> {
     let counts = [values.len() / DIMENSIONS, DIMENSIONS].map(|count| (count as u32).to_le_bytes()).concat();
     let byte = |&value: &f32| if value < 0.0 { (value as i8).cast_unsigned() } else { value as u8 };
@@ -39,7 +39,7 @@ fn integers_in_floats_give_the_pairs_of_bytes() {
                 let options = format!("{limit} --exact --stats s.json --force -o");
                 place.done(&format!("join {set} {options} {set}.csv"));
                 let mut pairs: Vec<String> = place.text(&format!("{set}.csv")).lines().map(str::to_owned).collect();
-                // Workers finish in any order.
+                // The order of the pairs depends on threads.
                 pairs.sort();
                 (element(&place, "s.json"), pairs)
             };
@@ -51,7 +51,7 @@ fn integers_in_floats_give_the_pairs_of_bytes() {
     }
 }
 
-/// Two sets are joined as bytes only if both fit in one type.
+/// Checks that two sets are joined as bytes only if the values of both fit in one byte type.
 #[test]
 fn other_floats_stay_floats() {
     let place = Place::new();

@@ -1,5 +1,5 @@
-//! Processes that write to a collection or merge it are killed at random moments. All ways to read then return the
-//! acknowledged rows and no deleted ones, and the next process continues from there.
+//! Kills processes at random moments while they write to a collection or merge it. After that, all ways to read must
+//! return the acknowledged rows and no deleted ones, and the next process must be able to continue.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -10,18 +10,18 @@ use adjoin::{Collection, Context, Ids, Random};
 use crate::inputs::fbin;
 use crate::place::Place;
 
-/// Upper bound of the ids. A source with this many rows is split into more than one write.
+/// Ids are below this number. A source with this number of rows is split into more than one write.
 const IDS: usize = 2_500;
 const DIMENSIONS: usize = 112;
-/// Number of processes to kill, and the number with `ADJOIN_EVERY_FAULT`.
+/// Number of processes to kill: by default, and with `ADJOIN_EVERY_FAULT`.
 const KILLS: (usize, usize) = (8, 500);
 
-/// The write that each row is from, by id; `None` if there is no row.
+/// For each id, the number of the write that its row is from; `None` if there is no row.
 type Versions = Vec<Option<usize>>;
 
 /// Work of a process.
 enum Task {
-    /// Deletes rows, then inserts or replaces those below an id.
+    /// Deletes rows, and then inserts or replaces the rows with ids below `rows`.
     Write {
         deleted: BTreeSet<usize>,
         rows: usize,
@@ -38,7 +38,7 @@ impl Task {
         Self::Write { deleted, rows: random.below(IDS as u64 + 1) as usize }
     }
 
-    /// Returns the words of the command, and writes its input files.
+    /// Writes the input files of the command, and returns its words.
     fn words(&self, place: &Place, version: usize, random: &mut Random) -> Vec<&'static str> {
         let Self::Write { deleted, rows } = self else { return vec!["collection", "merge", "set.live", "--quiet"] };
         place.write("gone", deleted.iter().map(|id| format!("{id}\n")).collect::<String>().as_bytes());
@@ -52,8 +52,8 @@ impl Task {
         words
     }
 
-    /// Checks that the rows found are the result of the task: all of it if it was acknowledged, otherwise up to the end
-    /// of one of its writes.
+    /// Checks the rows after the task. If it was acknowledged, all of its changes are there. Otherwise, it may have
+    /// been cut off at the end of one of its writes.
     fn check(&self, before: &Versions, found: &Versions, version: usize, is_acknowledged: bool) {
         let mut wanted = before.clone();
         let done = found.iter().take_while(|of| **of == Some(version)).count();
@@ -78,8 +78,8 @@ fn vector(id: usize, version: usize) -> Vec<f32> {
     vector
 }
 
-/// Returns the rows of the collection, looked up by id. Checks that a search by distance, with a list long enough to be
-/// exhaustive, finds the same rows.
+/// Returns the rows of the collection, looked up by id. Checks that an exhaustive search by distance finds the same
+/// rows.
 fn found(place: &Place) -> Versions {
     let collection = Collection::open_read_only(&Context::default(), &place.path("set.live")).unwrap();
     let got = collection.get(&Ids::Int64((0..IDS as i64).collect())).unwrap();
@@ -110,8 +110,8 @@ fn found(place: &Place) -> Versions {
     found
 }
 
-/// Runs a command and kills it after some time unless it has ended. Returns whether it was killed, and whether its work
-/// was acknowledged.
+/// Runs a command, and kills it after `after` unless it has ended. Returns whether it was killed, and whether its
+/// work was acknowledged.
 fn killed(place: &Place, words: &[&str], after: Duration) -> (bool, bool) {
     let mut child = place.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     std::thread::sleep(after);
@@ -129,7 +129,7 @@ fn a_killed_process_loses_no_acknowledged_write() {
     place.write("query.fbin", &fbin(DIMENSIONS, &[0.0; DIMENSIONS]));
     let (mut random, mut there) = (Random::new(1, "kills"), vec![None; IDS]);
     let wanted = if std::env::var_os("ADJOIN_EVERY_FAULT").is_some() { KILLS.1 } else { KILLS.0 };
-    // Longest durations so far of commands that write and commands that merge, with guesses as start values.
+    // Maximum duration so far of commands that write and of commands that merge. The initial values are guesses.
     let mut longest = [Duration::from_millis(50), Duration::from_millis(300)];
     let (mut kills, mut ended) = ([0; 2], 0);
     for version in 1.. {

@@ -1,4 +1,4 @@
-//! Common layouts of data sets: splits of Hugging Face, partitions of Hive.
+//! Common layouts of data sets: splits of Hugging Face, and partitions of Hive.
 
 use std::fs;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use arrow_array::{ArrayRef, FixedSizeListArray, Int64Array};
 use crate::inputs::write_columns;
 use crate::place::Place;
 
-/// Writes a Parquet file of vectors on a line, each with its number as `id`.
+/// Writes a Parquet file with one vector for each id.
 fn write(place: &Place, name: &str, ids: std::ops::Range<i64>) {
     let path = place.path(name);
     fs::create_dir_all(path.parent().unwrap()).unwrap();

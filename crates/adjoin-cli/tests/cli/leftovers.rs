@@ -1,5 +1,5 @@
-//! The next run removes leftovers of killed runs, but no files of running processes. Also tests the choice of the
-//! folder for temporary files.
+//! Leftovers of killed runs. The next run must remove them, but no files of running processes. Also tests which
+//! folder is used for temporary files.
 
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::place::Place;
 use crate::signals::{holds, holds_one, wait_until_begun};
 
-/// Starts a run, and stops it once `begun` holds.
+/// Starts a run, and stops it with a signal as soon as `begun` returns true.
 fn stopped(place: &Place, line: &str, begun: impl Fn() -> bool) -> Child {
     let words: Vec<&str> = line.split(' ').collect();
     let mut child = place.command(&words).stderr(Stdio::null()).spawn().unwrap();
@@ -25,7 +25,7 @@ fn go_on(mut child: Child) -> Option<i32> {
     child.wait().unwrap().code()
 }
 
-/// Kills a run after each of these delays, in milliseconds.
+/// Starts a run repeatedly, and kills it after each of these delays in milliseconds.
 fn kill_after(place: &Place, line: &str, delays_ms: &[u64]) {
     let words: Vec<&str> = line.split(' ').collect();
     for &delay in delays_ms {
@@ -81,8 +81,8 @@ fn temporary_files_of_a_running_join_are_kept() {
     let place = Place::new();
     place.done("gen --rows 60000 --dimensions 32 -o set.fbin --quiet");
     place.done("gen --rows 100 --dimensions 32 -o small.fbin --quiet");
-    // A folder is owned once its lock file has content; before that, another process may take it and its owner creates
-    // another.
+    // The owner of a folder is known once the lock file has content. Before that, another process may take the
+    // folder, and then the owner creates another one.
     let is_owned = |path: &Path| path.ends_with("owner.lock") && path.metadata().is_ok_and(|facts| facts.len() > 0);
     let is_owned_result = |path: &Path| path.to_string_lossy().contains(".adjoin-result-") && is_owned(path);
     let moments: [&dyn Fn() -> bool; 2] = [&|| holds(&place, "/vectors.bin"), &|| holds_one(&place, is_owned_result)];

@@ -1,4 +1,4 @@
-//! Tests of the command line as users see it: the built binary, run in temporary folders.
+//! Tests of the command line. They run the program in temporary folders, as users do.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
@@ -39,7 +39,7 @@ mod nearest;
 mod neighbors;
 mod new_rows;
 #[cfg(feature = "object")]
-#[allow(dead_code)] // has faults that only the tests of its own crate need
+#[allow(dead_code)] // only the tests of its own crate need some of its faults
 #[path = "../../../adjoin-object/tests/objects/server.rs"]
 mod object_server;
 #[cfg(feature = "object")]

@@ -1,4 +1,4 @@
-//! Output generated from the flags: the manual page and shell completions.
+//! The manual page and the shell completions, which are generated from the flags.
 
 use crate::place::Place;
 

@@ -1,4 +1,5 @@
-//! Files with large pages or record batches: their decoded size is reserved before they are decoded.
+//! Files with large pages or record batches. The memory for their decoded form must be reserved before they are
+//! decoded.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -14,10 +15,10 @@ use crate::place::Place;
 
 const ROWS: usize = 12_000;
 const DIMENSIONS: usize = 512;
-/// Decompressed bytes of the only page of the vectors.
+/// Size of the only page of the vectors after decompression, in bytes.
 const PAGE_BYTES: usize = ROWS * DIMENSIONS * 4;
 
-/// Writes a file as DuckDB does: lists of undeclared length, in one page.
+/// Writes a file as DuckDB does: all vectors are in one page, as lists without a declared length.
 fn write_large_page(place: &Place, name: &str) {
     let mut state = 1u32;
     let mut element = || {
@@ -42,7 +43,7 @@ fn write_large_page(place: &Place, name: &str) {
     writer.close().unwrap();
 }
 
-/// Checks a calibration on equal vectors, where every vector of a sample has all others as neighbors.
+/// Checks a calibration on equal vectors. Every sampled vector has all other vectors as neighbors.
 #[test]
 fn a_calibration_of_equal_vectors_keeps_its_budget() {
     let place = Place::new();
@@ -67,8 +68,8 @@ fn the_least_budget_counts_decompressed_page_sizes() {
     }
 }
 
-/// Checks that the budget named by the first refusal covers every phase of a command, whichever phase refused. Exit
-/// code 1 is accepted, because the code of an unoptimized program takes more memory.
+/// Checks that the budget that the first refusal names suffices for every phase of a command. Exit code 1 is
+/// accepted, because the code of an unoptimized program takes more memory.
 #[test]
 fn a_suggested_budget_is_never_refused() {
     let place = Place::new();

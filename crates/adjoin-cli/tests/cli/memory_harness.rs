@@ -1,13 +1,13 @@
-//! Runs every command with `--memory` on random sets, starting from the smallest budget. The budget that a refusal
-//! names suffices, so does every larger one, and the process never exceeds its budget. GNU `time` measures the peak
-//! from outside.
+//! Runs every command with `--memory` on random sets, starting with the smallest budget. The budget that a refusal
+//! names must suffice, and so must every larger one. The process must never exceed its budget. GNU `time` measures
+//! the peak memory of the process.
 //!
-//! These environment variables set the extent:
+//! These environment variables set the number and kind of runs:
 //!
 //! - `ADJOIN_MEMORY_RUNS`: number of runs
 //! - `ADJOIN_MEMORY_SEED`: seed of the first set
-//! - `ADJOIN_MEMORY_ONLY`: a part of the names of the commands to run
-//! - `ADJOIN_MEMORY_PROGRAM`: the program, by default the one built with the test
+//! - `ADJOIN_MEMORY_ONLY`: runs only commands with this text in their name
+//! - `ADJOIN_MEMORY_PROGRAM`: path of the program; by default, the program that was built with the test
 
 use std::fmt;
 use std::path::Path;
@@ -22,22 +22,22 @@ use adjoin::Random;
 const RUNS: u64 = 0;
 /// Options for building the folders, with an ample budget.
 const AMPLE: &str = "--memory 2GB --quiet --force";
-/// Budgets to try after the one that a refusal named, as multiples of it.
+/// Further budgets to try, as multiples of the budget that a refusal named.
 const LARGER: [f64; 4] = [1.07, 1.3, 1.9, 3.5];
-/// Number of refusals allowed before a budget must suffice.
+/// Maximum number of refusals. After that, the named budget must suffice.
 const REFUSALS_MAX: u64 = 1;
 /// Budget of the first run.
 const FIRST_BUDGET: &str = "19MB";
-/// Bytes of the unit in which GNU `time` reports.
+/// Size of the unit in which GNU `time` reports memory, in bytes.
 const KIB: u64 = 1 << 10;
-/// Bytes by which an unoptimized program may exceed its budget: its code takes more pages.
+/// Number of bytes by which an unoptimized program may exceed its budget, since its code takes more pages.
 const UNOPTIMIZED_BYTES: f64 = 4e6;
 
-/// A command to try. Words of its line in braces are replaced by random choices.
+/// A command to try. Words in braces in its line are replaced by random choices.
 struct Tried {
     name: &'static str,
     line: &'static str,
-    /// Folder that the command changes; every run gets a copy of it.
+    /// Folder that the command changes. Every run gets a copy of it.
     changes: Option<&'static str>,
 }
 
@@ -49,7 +49,7 @@ const fn changes(name: &'static str, line: &'static str, folder: &'static str) -
     Tried { name, line, changes: Some(folder) }
 }
 
-/// All commands that have `--memory`, some with several kinds of results.
+/// All commands that have `--memory`. Some are listed several times, with different results.
 const COMMANDS: &[Tried] = &[
     reads("build", "build set.parquet {columns} -o out.store"),
     changes("append", "append store --new beyond.parquet", "store"),
@@ -101,7 +101,7 @@ const COMMANDS: &[Tried] = &[
     reads("groundtruth sample", "groundtruth set.parquet --eps {eps} --sample 100 -o out.{table}"),
 ];
 
-/// Hits of all rows together, at most.
+/// Maximum number of hits of all rows together.
 const ALL_HITS_MAX: u64 = 4_000_000;
 
 /// A failed check.
@@ -118,7 +118,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A folder with a set of vectors and all folders that the commands read.
+/// A folder with a set of vectors, and with all folders that the commands read.
 struct Sets {
     place: Place,
     shape: Shape,
@@ -140,7 +140,7 @@ impl Sets {
         Self { place, shape, seed }
     }
 
-    /// Builds a folder if it does not exist.
+    /// Builds the folder `name` if it does not exist.
     fn has(&self, name: &str) {
         if self.place.path(name).exists() {
             return;
@@ -181,13 +181,13 @@ impl Sets {
         assert_eq!(ran.code, Some(0), "seed {}: adjoin {line}: {}", self.seed, ran.said);
     }
 
-    /// Returns the line of a command with its random choices.
+    /// Returns the line of a command, with random choices in place of the words in braces.
     fn line(&self, command: &Tried, random: &mut Random) -> String {
         let mut chosen = |of: &[&str]| of[random.below(of.len() as u64) as usize].to_owned();
         let table = chosen(&["parquet", "csv", "jsonl"]);
         let promise = chosen(&["", "", "--exact", "--recall 0.8"]);
         let k = chosen(&["1", "10", "100", "1000", "5000"]);
-        // A result for all rows must fit on the disk.
+        // If every row is a query, the result must still fit on the disk.
         let k_of_all = k.parse::<u64>().unwrap().min((ALL_HITS_MAX / self.shape.rows).max(1));
         let threads = chosen(&["1", "2", "3"]);
         let Shape { eps, .. } = self.shape;
@@ -210,8 +210,8 @@ impl Sets {
         }
     }
 
-    /// Runs a command with a budget, on a copy of the folder that it changes. Also returns the peak memory of the
-    /// process.
+    /// Runs a command with a budget. If the command changes a folder, that folder is restored first. Also returns the
+    /// peak memory of the process in bytes.
     fn run(&self, command: &Tried, line: &str, budget: &str) -> (Ran, u64) {
         self.restore(command);
         for name in self.place.names().iter().filter(|name| is_result(name)) {
@@ -228,7 +228,7 @@ impl Sets {
         (ran, peak.trim().parse::<u64>().unwrap() * KIB)
     }
 
-    /// Brings back the folder that a command changes, as it was before.
+    /// Restores the folder that a command changes.
     fn restore(&self, command: &Tried) {
         if let Some(folder) = command.changes {
             self.place.removed(folder);
@@ -236,11 +236,11 @@ impl Sets {
         }
     }
 
-    /// Tries a command with the smallest budget that it names, and with larger ones.
+    /// Tries a command with the budget that its refusal names, and with larger ones. Returns the number of runs.
     fn try_command(&self, command: &Tried, random: &mut Random, faults: &mut Vec<Fault>) -> u64 {
         self.prepare(command);
         let runs = self.try_line(command, &self.line(command, random), faults);
-        // Later commands read the folder as it was.
+        // Later commands read this folder, so it must be unchanged.
         self.restore(command);
         runs
     }
@@ -259,7 +259,7 @@ impl Sets {
         }
     }
 
-    /// Tries a command line.
+    /// Tries one command line with several budgets. Returns the number of runs.
     fn try_line(&self, command: &Tried, line: &str, faults: &mut Vec<Fault>) -> u64 {
         let (mut runs, mut refusals, mut budget) = (0, 0, FIRST_BUDGET.to_owned());
         let mut fault = |budget: &str, what: String| {
@@ -303,7 +303,7 @@ impl Sets {
     }
 }
 
-/// Describes how a run exceeded its budget or ended with an unexpected code.
+/// Returns a description if a run exceeded its budget or ended with an unexpected code.
 fn over(ran: &Ran, peak: u64, budget: &str) -> Option<String> {
     let bytes = budget.trim_end_matches("MB").parse::<f64>().unwrap() * 1e6;
     let is_optimized = !program().contains("/debug/");
@@ -311,12 +311,12 @@ fn over(ran: &Ran, peak: u64, budget: &str) -> Option<String> {
     if peak as f64 > allowed {
         return Some(format!("held {:.1} of {budget}, exit code {:?}", peak as f64 / 1e6, ran.code));
     }
-    // Code 1 means that recall or memory missed its target; memory is checked above.
+    // Code 1 means that the run missed its target for recall or memory. Memory is checked above.
     let ends_well = matches!(ran.code, Some(0..=2));
     (!ends_well).then(|| format!("ended with {:?}: {}", ran.code, ran.said.trim()))
 }
 
-/// Returns the program to run.
+/// Returns the path of the program to run.
 fn program() -> String {
     std::env::var("ADJOIN_MEMORY_PROGRAM").unwrap_or_else(|_| env!("CARGO_BIN_EXE_adjoin").to_owned())
 }
@@ -326,7 +326,7 @@ fn is_result(name: &str) -> bool {
     ["out.", "kept.", "removed."].iter().any(|start| name.starts_with(start))
 }
 
-/// Splits a line into words; quoted words stay together.
+/// Splits a line into words. Words within quotes are one word.
 fn words(line: &str) -> Vec<&str> {
     let parts = line.split('"').enumerate();
     parts.flat_map(|(k, part)| if k % 2 == 1 { vec![part] } else { part.split_whitespace().collect() }).collect()
@@ -342,12 +342,12 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Returns the number in an environment variable, or the default.
+/// Returns the number in an environment variable, or `otherwise` if it is not set.
 fn number_of(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).map_or(otherwise, |number| number.parse().unwrap())
 }
 
-/// Returns whether peaks can be measured.
+/// Returns whether the peak memory of a process can be measured.
 fn can_measure() -> bool {
     let there = Path::new("/usr/bin/time").exists();
     if !there {
@@ -356,7 +356,7 @@ fn can_measure() -> bool {
     there
 }
 
-/// Checks searches with long ids: the hits of 20 queries have 20 MB of ids.
+/// Checks searches with long ids. The hits of 20 queries have ids of 20 MB in total.
 #[test]
 fn searches_with_long_ids_fit_the_suggested_budget() {
     if !can_measure() {
@@ -374,7 +374,7 @@ fn searches_with_long_ids_fit_the_suggested_budget() {
     assert!(faults.is_empty(), "{}", in_lines(&faults));
 }
 
-/// Checks merges of rows with long ids and columns, of which the peak and the budget that is named depend on both.
+/// Checks merges of rows with long ids and columns. Both affect the peak memory and the budget that a refusal names.
 #[test]
 fn merges_with_long_ids_and_columns_fit_the_suggested_budget() {
     if !can_measure() {

@@ -1,11 +1,11 @@
-//! `adjoin join --neighbors`: the nearest neighbors of each row, in every format, and refusals.
+//! `adjoin join --neighbors`, which finds the nearest neighbors of each row: results in every format, and refusals.
 
 use serde_json::Value;
 
 use crate::inputs::{fbin, sample, write_parquet};
 use crate::place::Place;
 
-/// Creates 8 vectors of the plane, two of them equal, as a file and as a store.
+/// Creates 8 points in the plane, two of which are equal, as a file and as a store.
 fn small() -> Place {
     let place = Place::new();
     place.write("set.fbin", &fbin(2, &[0., 0., 1., 0., 3., 0., 0., 4., 5., 5., 1., 0., 9., 9., -2., 0.]));

@@ -1,19 +1,19 @@
-//! `adjoin groundtruth` with the flags of DiskANN's `compute_groundtruth`: its files are compared byte by byte with the
-//! result of plain loops.
+//! `adjoin groundtruth` with the flags of DiskANN's `compute_groundtruth`. Its files are compared byte by byte with
+//! the results of plain loops.
 
 use crate::inputs::fbin;
 use crate::options::least_budget;
 use crate::place::Place;
 
-/// A small set of few distinct values, so that many distances are equal.
+/// A small set with few distinct values, so that many distances are equal.
 struct Set {
     dimensions: usize,
     values: Vec<f64>,
 }
 
 impl Set {
-    /// Creates integers from -2 to 2 in a fixed shuffled order, shifted by `shift` and divided by `divisor`. No row is
-    /// all zeros.
+    /// Creates integers from -2 to 2 in a fixed pseudorandom order, adds `shift`, and divides by `divisor`. No row
+    /// consists of zeros only.
     fn new(rows: usize, dimensions: usize, shift: f64, divisor: f64, seed: u64) -> Self {
         let mut state = seed;
         let mut value = |k: usize| {
@@ -24,7 +24,7 @@ impl Set {
         Self { dimensions, values: (0..rows * dimensions).map(&mut value).collect() }
     }
 
-    /// Returns the file for an element type.
+    /// Returns the set as a file with this element type.
     fn bytes(&self, data_type: &str) -> Vec<u8> {
         let rows = self.values.len() / self.dimensions;
         let mut bytes: Vec<u8> = [rows, self.dimensions].iter().flat_map(|&x| (x as u32).to_le_bytes()).collect();
@@ -44,10 +44,10 @@ impl Set {
     }
 }
 
-/// Returns all rows for each query, nearest first: the distance as written, and the id.
+/// Returns for each query all rows, nearest first. Each has the distance as it is written, and the id.
 fn oracle(dist_fn: &str, base: &[Vec<f64>], queries: &[Vec<f64>], id: impl Fn(usize) -> u32) -> Vec<Vec<(f64, u32)>> {
     let dot = |x: &[f64], y: &[f64]| x.iter().zip(y).fold(0.0, |sum, (x, y)| sum + x * y);
-    // (sort key, written value)
+    // Returns the sort key and the value that is written.
     let measure = |x: &[f64], y: &[f64]| match dist_fn {
         "l2" => {
             let squared = x.iter().zip(y).fold(0.0, |sum, (x, y)| sum + (x - y) * (x - y));
@@ -67,7 +67,7 @@ fn oracle(dist_fn: &str, base: &[Vec<f64>], queries: &[Vec<f64>], id: impl Fn(us
     queries.iter().map(of_query).collect()
 }
 
-/// Returns the file of the `k` nearest.
+/// Returns the expected file of the `k` nearest rows.
 fn nearest_file(all: &[Vec<(f64, u32)>], k: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = [all.len(), k].iter().flat_map(|&x| (x as i32).to_le_bytes()).collect();
     all.iter().flat_map(|all| &all[..k]).for_each(|(_, id)| bytes.extend(id.to_le_bytes()));
@@ -75,7 +75,7 @@ fn nearest_file(all: &[Vec<(f64, u32)>], k: usize) -> Vec<u8> {
     bytes
 }
 
-/// Returns the file of all rows that `is_within` accepts.
+/// Returns the expected file of all rows with distances that `is_within` accepts.
 fn range_file(all: &[Vec<(f64, u32)>], is_within: impl Fn(f64) -> bool, with_distances: bool) -> Vec<u8> {
     let within: Vec<Vec<_>> =
         all.iter().map(|all| all.iter().filter(|(written, _)| is_within(*written)).collect()).collect();
@@ -91,7 +91,7 @@ fn range_file(all: &[Vec<(f64, u32)>], is_within: impl Fn(f64) -> bool, with_dis
 
 const FILES: &str = "--base_file base.data --query_file queries.bin --gt_file truth --quiet";
 
-/// Creates more rows and more queries than are compared at once.
+/// Writes more rows, and more queries, than are compared at a time.
 fn with_sets(data_type: &str) -> (Place, Vec<Vec<f64>>, Vec<Vec<f64>>) {
     let (shift, divisor) = match data_type {
         "float" => (0.0, 7.0),
@@ -125,7 +125,7 @@ fn ground_truth_equals_brute_force_for_every_type_and_distance() {
 #[test]
 fn ground_truth_uses_tags_as_ids_if_given() {
     let (place, base, queries) = with_sets("float");
-    // Tags are not in the order of the rows, and 0 is a valid tag.
+    // The order of the tags is not the order of the rows. 0 is a valid tag.
     let tag = |row: usize| (row as u32).wrapping_mul(2_654_435_761) ^ 2_654_435_761;
     assert_eq!(tag(1), 0);
     let tags: Vec<u8> = [5_000, 1].into_iter().chain((0..5_000).map(tag)).flat_map(u32::to_le_bytes).collect();
@@ -149,7 +149,7 @@ fn range_ground_truth_can_be_written_in_both_formats() {
         place.done(&format!("{line} --range_form diskann --force --threads 2 --memory 60MB"));
         assert!(place.read("truth") == range_file(&truth, is_within, false), "{line}");
     }
-    // The threshold is inclusive, and a query without results has count 0.
+    // A row at exactly the threshold is a result. A query without results has count 0.
     let place = Place::new();
     place.write("base.data", &fbin(1, &[0.0, 2.0, 5.0]));
     place.write("queries.bin", &fbin(1, &[100.0, 2.0]));

@@ -1,11 +1,11 @@
-//! `adjoin join STORE --new MORE`: finds the pairs of new rows that a join of all rows would find.
+//! `adjoin join STORE --new MORE`. It must find the pairs with new rows that a join of all rows would find.
 
 use serde_json::Value;
 
 use crate::inputs::{fbin, lines, sample};
 use crate::place::Place;
 
-/// Rows 0 to 4 on a line, and four new rows.
+/// Vectors of the rows 0 to 4, which are on a line, and of four new rows.
 const OLD: [f32; 5] = [0.0, 1.0, 2.0, 10.0, 20.0];
 const NEW: [f32; 4] = [1.25, 10.5, 10.75, 99.0];
 
@@ -48,13 +48,13 @@ fn joins_with_new_rows_count_and_remove_only_new_rows() {
     assert_eq!(lines(&of("--result counts -o - --quiet").out), ["5,2", "6,2", "7,2", "8,0"]);
     let said = of("--result removed -o gone.csv --kept kept.csv --stats stats.json").said;
     assert_eq!(place.text("kept.csv").lines().collect::<Vec<_>>(), ["id", "8"], "{said}");
-    // The nearest kept row is an old one: no new row nearby is kept.
+    // The nearest kept row is an old one, since no new row nearby is kept.
     assert_eq!(lines(&place.text("gone.csv")), ["5,1,0.25", "6,3,0.5", "7,3,0.75"]);
     let statistics: Value = serde_json::from_str(&place.text("stats.json")).unwrap();
     let join = &statistics["join"];
     assert_eq!((&statistics["rows"], &join["new_rows"], &join["with_rows"]), (&5.into(), &4.into(), &Value::Null));
     assert_eq!((&join["pairs"], &statistics["recall"]["pair"]["low"]), (&5.into(), &1.0.into()));
-    // Without old rows nearby, the first of the new ones is kept.
+    // If no old rows are near, the first of the new rows is kept.
     let place = Place::new();
     place.write("old.fbin", &fbin(1, &[500.0]));
     place.write("new.fbin", &fbin(1, &NEW));
@@ -110,7 +110,8 @@ fn refuses_invalid_new_rows() {
     }
 }
 
-/// Checks that joining a new tenth of a set finds the pairs of a full join with less than half of its distances.
+/// Checks that joining a new tenth of a set finds the pairs that a full join finds, and computes less than half of
+/// its distances.
 #[test]
 fn joins_a_new_tenth_with_fewer_distances_than_a_full_join() {
     let place = Place::new();
@@ -147,13 +148,13 @@ fn joins_new_rows_with_duplicate_text_ids_on_demand() {
     let place = Place::new();
     place.done(&format!("build {} --id-column name --metric cosine -o set.store --quiet", sample()));
     let same = format!("join set.store --new {} --id-column name --min-similarity 0.999 --exact", sample());
-    // Rows whose ids exist are refused, as in append.
+    // As in an append, rows with existing ids are refused.
     let refused = ["was used by an earlier row (24000 such rows in all)", "--on-duplicate-id keep"];
     place.refused(&same, &refused);
     place.refused(&format!("append set.store --new {} --id-column name", sample()), &refused);
     let same = same + " --on-duplicate-id keep";
     let said = place.done(&format!("{same} --result counts -o - --quiet")).out;
-    // Each row was added a second time, so that it has at least its copy as a neighbor.
+    // Each row was added a second time, so each has at least its copy as a neighbor.
     assert_eq!(said.lines().count(), 24_001);
     assert!(said.lines().skip(1).all(|line| !line.ends_with(",0")), "{}", &said[..200]);
 }
@@ -182,7 +183,8 @@ fn append_inserts_and_deletes_rows_of_a_store() {
     assert!(told.contains("skipped      2 rows of 9 (2 deleted)") && told.contains("4 rows appended since"), "{told}");
     let manifest: Value = serde_json::from_str(&place.done("info named.store --json").out).unwrap();
     assert_eq!((&manifest["removed_rows"], &manifest["built_rows"]), (&2.into(), &5.into()));
-    // Rows without ids are identified by their numbers, which do not change when others are deleted.
+    // If rows have no ids, they are identified by their numbers. A number does not change when other rows are
+    // deleted.
     place.write("gone.txt", b"0\n3\n");
     place.done("append old.store --delete gone.txt --quiet");
     place.done("append old.store --new new.fbin --quiet");

@@ -1,4 +1,4 @@
-//! Sources in object stores, named on the command line.
+//! Sources in object stores, given on the command line.
 
 use std::process::Output;
 
@@ -6,7 +6,7 @@ use crate::inputs::fbin;
 use crate::object_server::{Fault, Server};
 use crate::place::Place;
 
-/// Two pairs of near vectors in two objects.
+/// Starts a server with two objects. Each row of one object is near a row of the other one.
 fn server() -> Server {
     let server = Server::start();
     server.put("set/0.fbin", &fbin(2, &[0.0, 0.0, 5.0, 5.0]));
@@ -71,7 +71,7 @@ fn failures_are_one_line_and_leave_nothing() {
     ] {
         refused(&place, &server, line, expected);
     }
-    // From the second range on, when a build has begun.
+    // Access is denied from the second range on, when a build has already begun.
     server.put("set/2.fbin", &fbin(2, &vec![1.0; 1 << 20]));
     server.set_faults(|request| request.range.is_some_and(|(start, _)| start > 0).then_some(Fault::Deny));
     let line = "build s3://bucket/set --metric l2 --quiet -o store";
@@ -98,7 +98,7 @@ fn stores_in_a_bucket_are_read_as_stores_on_disk_are() {
         let said = String::from_utf8(there.stderr).unwrap();
         assert_eq!(there.status.code(), Some(0), "{line}: {said}");
         let printed = String::from_utf8(there.stdout).unwrap().replace("s3://bucket/stores/base", "base");
-        // Pairs are written as threads find them.
+        // Pairs are written in the order in which threads find them.
         let sorted = |text: &str| {
             let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
             lines.sort_unstable();

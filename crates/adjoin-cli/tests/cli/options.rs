@@ -1,4 +1,4 @@
-//! Options that change how a result is computed, but not the result.
+//! Options that affect how a result is computed, but not the result.
 
 use crate::inputs::fbin;
 use crate::pairs::{Pairs, pairs_of};
@@ -57,7 +57,7 @@ fn store_bytes_do_not_depend_on_threads_kernels_or_memory() {
     assert!(contents("--seed 2", "four") != expected);
 }
 
-/// Returns the budget that a refusal advises.
+/// Returns the budget that a refusal advises to give.
 pub(crate) fn least_budget(said: &str) -> String {
     let from = said.split("give --memory ").nth(1).unwrap_or_else(|| panic!("no remedy: {said}"));
     from.split([' ', ',']).next().unwrap().into()

@@ -1,4 +1,4 @@
-//! Reads results of every format into a common list.
+//! Reads results of all formats into one form.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, UInt64Type};
@@ -8,10 +8,10 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use crate::place::Place;
 
-/// Left id, right id and bits of the value, in ascending order.
+/// Left id, right id and bits of the value of each pair, in ascending order.
 pub(crate) type Pairs = Vec<(String, String, u32)>;
 
-/// Returns the pairs of a result and the names of its columns.
+/// Reads a result. Returns the names of its columns, and its pairs.
 pub(crate) fn pairs_of(place: &Place, name: &str) -> (Vec<String>, Pairs) {
     match name.rsplit_once('.').unwrap().1 {
         "parquet" => of_parquet(place, name),
@@ -49,7 +49,7 @@ fn ids(batch: &RecordBatch, column: usize) -> Vec<String> {
     }
 }
 
-/// Parses the pairs of CSV text; ids must not contain line breaks.
+/// Parses the pairs in a CSV text. Ids must not contain line breaks.
 pub(crate) fn of_csv(text: &str) -> (Vec<String>, Pairs) {
     let mut lines = text.lines().map(fields);
     let columns = lines.next().unwrap();
@@ -60,7 +60,7 @@ pub(crate) fn of_csv(text: &str) -> (Vec<String>, Pairs) {
     (columns, sorted(pairs.collect()))
 }
 
-/// Splits a CSV line into fields; inside quotes, commas are text and two quotes are one.
+/// Splits a CSV line into fields. Within quotes, a comma is text, and two quotes stand for one.
 fn fields(line: &str) -> Vec<String> {
     let mut fields = vec![String::new()];
     let mut quoted = false;

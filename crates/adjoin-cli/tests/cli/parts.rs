@@ -1,4 +1,5 @@
-//! A join in parts, run as users run it: one process per part, killed at seeded moments, in the shell's order.
+//! Joins in parts as users run them: with one process per part, started by a shell. Processes are killed at random
+//! moments.
 
 use std::fs::File;
 use std::process::Stdio;
@@ -9,10 +10,10 @@ use adjoin::Random;
 use crate::place::{Place, Ran};
 
 const PARTS: u32 = 4;
-/// Number of processes to kill, and the number with `ADJOIN_EVERY_FAULT`.
+/// Number of processes to kill: by default, and with `ADJOIN_EVERY_FAULT`.
 const KILLS: (usize, usize) = (12, 100);
 
-/// Returns a folder with a store and a plan for it.
+/// Creates a folder with a store and a plan for a join of it.
 fn planned(rows: u32, result: &str) -> Place {
     let place = Place::new();
     done(&place, &format!("gen --rows {rows} --dimensions 32 -o set.fbin"));

@@ -1,4 +1,4 @@
-//! A temporary folder in which tests run the command.
+//! A temporary folder in which a test runs the program.
 
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A folder of test files.
+/// A temporary folder with the files of a test.
 pub(crate) struct Place(tempfile::TempDir);
 
 /// Exit code and output of a run.
@@ -21,7 +21,7 @@ impl Place {
         Self(tempfile::tempdir().unwrap())
     }
 
-    /// Creates a folder on disk; the default folder for temporary files may be in memory.
+    /// Creates a folder that is on disk. The default folder for temporary files may be in memory.
     pub(crate) fn on_disk() -> Self {
         Self(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap())
     }
@@ -42,8 +42,8 @@ impl Place {
         String::from_utf8(self.read(name)).unwrap()
     }
 
-    /// Returns the file of this name, or all files in the folder of this name, with their bytes; empty if neither
-    /// exists.
+    /// Returns the file with this name, or all files below the folder with this name, with their bytes. Returns
+    /// nothing if neither exists.
     pub(crate) fn tree(&self, name: &str) -> Vec<(PathBuf, Vec<u8>)> {
         let (path, mut all) = (self.path(name), Vec::new());
         if path.is_dir() {
@@ -62,37 +62,38 @@ impl Place {
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
 
-    /// Returns the files of a folder, by their names in it.
+    /// Returns the files of a folder with their names and bytes.
     pub(crate) fn names_and_bytes(&self, name: &str) -> Vec<(String, Vec<u8>)> {
         let of = |(path, bytes): (PathBuf, Vec<u8>)| (path.file_name().unwrap().to_str().unwrap().to_owned(), bytes);
         self.tree(name).into_iter().map(of).collect()
     }
 
-    /// Removes a file or folder, if it exists.
+    /// Removes a file or folder if it exists.
     pub(crate) fn removed(&self, name: &str) {
         let path = self.path(name);
         let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
     }
 
-    /// Returns the command with arguments, not yet started.
+    /// Returns a command that runs the program with these arguments in this folder.
     pub(crate) fn command(&self, arguments: &[impl AsRef<OsStr>]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_adjoin"));
         command.args(arguments).current_dir(self.0.path()).stdin(Stdio::null());
-        command.env("TMPDIR", self.0.path()); // stores without a result next to them are built here
+        command.env("TMPDIR", self.0.path()); // a store is built here if its result is not in a folder
         command
     }
 
-    /// Runs the command with arguments separated by single spaces.
+    /// Runs the program with the arguments in `line`, which are separated by single spaces.
     pub(crate) fn run(&self, line: &str) -> Ran {
         self.run_words(&line.split(' ').collect::<Vec<_>>())
     }
 
-    /// Runs the command with these arguments.
+    /// Runs the program with these arguments.
     pub(crate) fn run_words(&self, arguments: &[&str]) -> Ran {
         ran(self.command(arguments))
     }
 
-    /// Returns the command as run by a user without write permission here, if possible: root drops its privileges.
+    /// Returns a command for a user that may not write to this folder. Root drops its privileges for that. Returns
+    /// `None` if this is not possible.
     pub(crate) fn powerless(&self, arguments: &[&str]) -> Option<Command> {
         if !rustix::process::geteuid().is_root() {
             return Some(self.command(arguments));
@@ -110,8 +111,8 @@ impl Place {
         Some(command)
     }
 
-    /// Returns the command as run by a user with a limit of `threads` threads and write permission here, if possible.
-    /// The user has no other processes.
+    /// Returns a command for a user with a limit of `threads` threads. The user has no other processes, and may write
+    /// to this folder. Returns `None` if this is not possible.
     pub(crate) fn with_threads(&self, threads: usize, arguments: &[&str]) -> Option<Command> {
         if !rustix::process::geteuid().is_root() {
             skip("root", "processes of this user are not known, so no limit can be set");
@@ -134,25 +135,25 @@ impl Place {
         Some(limited(arguments))
     }
 
-    /// Runs the command, which must succeed. Returns its output.
+    /// Runs the program, which must succeed. Returns its output.
     pub(crate) fn done(&self, line: &str) -> Ran {
         let ran = self.run(line);
         assert_eq!(ran.code, Some(0), "{line}: {}", ran.said);
         ran
     }
 
-    /// Runs the command, which must refuse: with exit code 2, nothing on standard output, one line that contains all of
-    /// `words`, and no change to any file.
+    /// Runs the program, which must refuse: it must end with exit code 2, print nothing to standard output and one
+    /// line with all of `words` to standard error, and change no file.
     pub(crate) fn refused(&self, line: &str, words: &[&str]) {
         self.refused_words(&line.split(' ').collect::<Vec<_>>(), words);
     }
 
-    /// Runs the command like [`Place::refused`], with arguments that may contain spaces.
+    /// Runs the program like [`Place::refused`]. Its arguments may contain spaces.
     pub(crate) fn refused_words(&self, arguments: &[&str], words: &[&str]) {
         self.refuses(self.command(arguments), arguments, words);
     }
 
-    /// Runs an existing command like [`Place::refused`].
+    /// Runs a given command like [`Place::refused`].
     pub(crate) fn refuses(&self, command: Command, arguments: &[&str], words: &[&str]) {
         let before = self.listing();
         let Ran { code, out, said } = ran(command);
@@ -166,7 +167,7 @@ impl Place {
         assert_eq!(self.listing(), before, "{arguments:?}");
     }
 
-    /// Returns every file and folder, including hidden ones, with the length of files except locks.
+    /// Returns all files and folders, including hidden ones. Each file has its length, except locks.
     pub(crate) fn listing(&self) -> Vec<(PathBuf, Option<u64>)> {
         let mut found = Vec::new();
         list(self.0.path(), &mut found);
@@ -175,11 +176,11 @@ impl Place {
     }
 }
 
-/// A small disk, unmounted when dropped.
+/// A small disk, which is unmounted when this is dropped.
 pub(crate) struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    /// Mounts a disk of `bytes` bytes at the folder `disk`, if this user may do so.
+    /// Mounts a disk of `bytes` bytes at the folder `disk`. Returns `None` if this user may not mount disks.
     pub(crate) fn new(place: &Place, bytes: u64) -> Option<Self> {
         let at = place.path("disk");
         fs::create_dir(&at).unwrap();
@@ -195,11 +196,11 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).output(); // best effort: a test cannot do more
+        let _ = Command::new("umount").arg(&self.0).output(); // best effort: a failure cannot be handled here
     }
 }
 
-/// Prints that a test lacks a requirement; fails if `ADJOIN_REQUIRE` lists it.
+/// Reports that a test is skipped because it lacks a requirement. Panics if `ADJOIN_REQUIRE` lists the requirement.
 pub(crate) fn skip(need: &str, why: &str) {
     let required = std::env::var("ADJOIN_REQUIRE").unwrap_or_default();
     assert!(!required.split(',').any(|required| required == need), "ADJOIN_REQUIRE={required}, but {why}");
@@ -212,7 +213,7 @@ pub(crate) fn ran(mut command: Command) -> Ran {
     Ran { code: output.status.code(), out: text(output.stdout), said: text(output.stderr) }
 }
 
-/// Returns whether a line depends on the machine.
+/// Returns whether a line is a note that depends on the machine.
 fn is_note(line: &str) -> bool {
     ["refuses direct reads", "refuses io_uring", "are rounded to f32"].iter().any(|note| line.contains(note))
 }
@@ -225,7 +226,7 @@ fn list(folder: &Path, found: &mut Vec<(PathBuf, Option<u64>)>) {
             found.push((path, None));
         } else {
             let bytes = fs::metadata(&path).unwrap().len();
-            // A lock holds the number of the last process that took it, so its length varies.
+            // A lock file contains the number of the last process that took the lock, so its length varies.
             let bytes = (!path.ends_with("owner.lock")).then_some(bytes);
             found.push((path, bytes));
         }

@@ -1,4 +1,4 @@
-//! Invalid inputs: one line names the file, the row, the value and a remedy, and no files are left behind.
+//! Invalid inputs. One line must name the file, the row, the value and a remedy, and no files may be left behind.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use rustix::fs::{FileType, Mode};
 use crate::inputs::{fbin, npy, write_columns, write_parquet};
 use crate::place::Place;
 
-/// Checks that every command that reads sources refuses these.
+/// Checks that every command that reads sources refuses these sources.
 fn refused_by_all(place: &Place, sources: &str, threshold: &str, words: &[&str]) {
     let metric = if threshold.starts_with("--eps") { "l2" } else { "cosine" };
     place.refused(&format!("build {sources} --metric {metric} -o store"), words);
     place.refused(&format!("join {sources} {threshold} -o pairs.parquet"), words);
     place.refused(&format!("join {sources} {threshold}"), words);
-    // A ground truth skips no rows, so it must not advise that.
+    // A ground truth never skips rows, so it must not advise to skip them.
     let words: Vec<&str> = words.iter().filter(|word| !word.starts_with("--on-bad")).copied().collect();
     place.refused(&format!("groundtruth {sources} {threshold} -o pairs.csv"), &words);
 }
@@ -92,7 +92,7 @@ fn refuses_null_vectors_and_duplicate_ids() {
     let words = ["set.parquet", "the id a of row 1", "--on-duplicate-id keep"];
     place.refused("build set.parquet --id-column key -o store", &words);
     place.refused("join set.parquet --id-column key --eps 1 -o pairs.csv", &words);
-    place.done("build set.parquet -o store"); // without ids there is nothing to repeat
+    place.done("build set.parquet -o store"); // without ids, no id can occur twice
 }
 
 #[test]

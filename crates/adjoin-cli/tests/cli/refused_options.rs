@@ -72,7 +72,7 @@ fn refuses_invalid_numbers_sizes_and_names() {
     }
 }
 
-/// Checks that flags of other tools get useful advice, not the flag with the most letters in common.
+/// Checks that flags of other tools get useful advice, not just the flag with the most similar name.
 #[test]
 fn flags_of_other_tools_get_advice() {
     let place = with_set_and_store();
@@ -222,7 +222,7 @@ fn refuses_existing_and_invalid_output_names() {
     assert_eq!((place.text("pairs.csv"), place.text("stats.json")), ("mine".into(), "mine".into()));
 }
 
-/// Checks that no command overwrites its input, under any name or link.
+/// Checks that no command overwrites its input, even if the input is named differently or through a link.
 #[test]
 fn refuses_to_overwrite_inputs() {
     let place = with_set_and_store();
@@ -264,7 +264,7 @@ fn refuses_to_overwrite_inputs() {
         let report = "report pairs.csv --stats stats.json --names a.parquet --id-column key";
         place.refused(&format!("{report} -o {written} --force"), &is_read);
     }
-    place.done("join shards/*.parquet --eps 1 -o shards/pairs.csv"); // no glob that was given has it
+    place.done("join shards/*.parquet --eps 1 -o shards/pairs.csv"); // the glob of the inputs does not match this file
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn refuses_budgets_that_are_too_small() {
 fn refuses_results_larger_than_the_free_disk_space() {
     let place = Place::new();
     place.done("gen --rows 1000000 --dimensions 2 --element u8 -o many.u8bin --quiet");
-    // Half a trillion pairs: ten terabytes.
+    // The join has half a trillion pairs, which would take ten terabytes.
     let join = "join many.u8bin --buckets 10 --eps 1000 --exact -o pairs.csv --quiet";
     place.refused(join, &["pairs.csv would take about", "the disk has", "stricter threshold", "--yes"]);
     place.done("gen --rows 2000 --dimensions 2 --element u8 -o few.u8bin --quiet");

@@ -1,4 +1,4 @@
-//! Remedies in messages about inputs: following each one once makes the command work.
+//! Remedies in messages about inputs. If a user follows a remedy once, the command must work.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,7 +16,7 @@ fn vectors(rows: &[Option<[f32; 2]>]) -> ArrayRef {
     Arc::new(FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>(rows, 2))
 }
 
-/// Creates every kind of file that a message advises about.
+/// Creates a file for every kind of advice.
 fn place() -> Place {
     let place = Place::new();
     let plain = || vectors(&[Some([1.0, 0.0]), Some([0.0, 1.0]), Some([1.0, 1.0])]);
@@ -61,16 +61,16 @@ fn place() -> Place {
     place
 }
 
-/// A failing command, the remedy in its message, and the command that follows it; empty if the remedy uses another
-/// program.
+/// A command that fails, the remedy in its message, and the command that follows the remedy. The latter is empty if
+/// the remedy needs another program.
 const REMEDIES: &[(&str, &str, &str)] = &[
-    // Files and folders.
+    // About files and folders.
     ("join mixed --eps 2 -o -", "name those to read by a glob such as mixed/*.fbin", "join mixed/*.fbin --eps 2 -o -"),
     ("join names/*/v.fbin --eps 0 -o -", "name the folder in place of the glob", "join names --eps 0 -o -"),
     ("join splits --split dev --eps 2 -o -", "train", "join splits --split train --eps 2 -o -"),
     ("join set.fbin --split train --eps 2 -o -", "leave out --split", "join set.fbin --eps 2 -o -"),
     ("join table/part-0.fbin --eps 2 -o -", "read the rows that are alive from Python", ""),
-    // Columns.
+    // About columns.
     (
         "join two.parquet --eps 0 -o -",
         "pass --vector-column NAME (one of: a, b)",
@@ -90,7 +90,7 @@ const REMEDIES: &[(&str, &str, &str)] = &[
     ("join set.fbin --id-column id --eps 0 -o -", "leave out --id-column", "join set.fbin --eps 0 -o -"),
     ("join float-id.parquet --eps 0 -o -", "--no-ids", "join float-id.parquet --no-ids --eps 0 -o -"),
     ("join set.jsonl --eps 2 -o -", "--no-ids", "join set.jsonl --no-ids --eps 2 -o -"),
-    // Rows.
+    // About rows.
     (
         "join null.parquet --eps 2 -o -",
         "give --on-bad skip to leave them out",
@@ -107,7 +107,7 @@ const REMEDIES: &[(&str, &str, &str)] = &[
         "--on-duplicate-id keep",
         "join twice.parquet --on-duplicate-id keep --eps 2 -o -",
     ),
-    // Stores.
+    // About stores.
     ("join l2.store --min-similarity 0.5 -o -", "--eps", "join l2.store --eps 0.5 -o -"),
     (
         "join l2.store --where lang='en' --eps 2 -o -",
@@ -126,7 +126,7 @@ const REMEDIES: &[(&str, &str, &str)] = &[
     ),
     ("build plain.parquet -o l2.store", "--force", "build plain.parquet -o l2.store --force --quiet"),
     ("join set.fbin --eps 2 -o there.csv", "--force", "join set.fbin --eps 2 -o there.csv --force --quiet"),
-    // Numbers.
+    // About numbers.
     ("join set.fbin --neighbors -1 -o -", "give a whole number, such as 10", "join set.fbin --neighbors 1 -o -"),
     (
         "search l2.store --queries set.fbin -k -1 -o -",
@@ -163,7 +163,7 @@ fn non_utf8_file_names_are_handled_or_refused() {
     assert_eq!(code, Some(0), "{said}");
     let (code, said) = run(&[word("verify"), &store]);
     assert_eq!(code, Some(0), "{said}");
-    // A folder whose files have such names can be read, and written again under those names.
+    // A folder that contains files with such names can be read. A result in a folder keeps the names.
     place.done("dedupe names -o without --eps 0 --quiet");
     for folder in [&b"a"[..], b"\xff"] {
         assert!(place.path("without").join(name(folder)).join("v.fbin").is_file());

@@ -1,4 +1,4 @@
-//! `--force`: existing files are replaced as a whole, or unchanged.
+//! `--force`. Existing files must be replaced as a whole or be unchanged.
 
 use crate::inputs::fbin;
 use crate::place::Place;
@@ -52,7 +52,7 @@ fn build_refuses_a_folder_with_other_files() {
     place.done("join empty --eps 1");
 }
 
-/// Checks that concurrent builds leave one whole store, whichever ends last.
+/// Checks that builds at the same time leave one complete store. It does not matter which of them ends last.
 #[test]
 fn two_builds_at_once_leave_one_sound_store() {
     for _ in 0..10 {

@@ -1,4 +1,5 @@
-//! The HTML report of a result: correct figures, safe against hostile names, and complete in a real browser.
+//! The HTML report of a result. Its figures must be right, hostile names must be harmless, and a real browser must
+//! show it without errors.
 
 use std::fs::File;
 use std::process::{Command, Stdio};
@@ -14,7 +15,7 @@ use crate::inputs::fbin;
 use crate::options::least_budget;
 use crate::place::{Place, skip};
 
-/// Creates a result with statistics, and names that try to break out of the script.
+/// Creates a result with statistics. Some names try to break out of the script of the page.
 fn joined() -> Place {
     let place = Place::new();
     place.done("gen --rows 3000 --dimensions 8 --seed 2 -o set.fbin");
@@ -27,7 +28,7 @@ fn joined() -> Place {
     place
 }
 
-/// Returns the JSON that the page draws.
+/// Returns the JSON data of the page.
 pub(crate) fn data(place: &Place, page: &str) -> serde_json::Value {
     let text = place.text(page);
     let (_, rest) = text.split_once("<script id=\"data\" type=\"application/json\">").unwrap();
@@ -52,13 +53,13 @@ fn reports_of_every_format_are_equal() {
     let members = csv["clusters"].as_array().unwrap().iter().map(|cluster| cluster.as_array().unwrap().len());
     assert_eq!(csv["clustered_rows"], members.sum::<usize>());
     assert!(csv["names"][0][1].as_str().unwrap().starts_with("name </script><b>"));
-    // Another run writes pairs in another order; their figures must agree.
+    // Another run may write the pairs in another order. These figures must be equal nevertheless.
     for key in ["total", "curve", "sizes", "clusters_total", "clustered_rows"] {
         assert_eq!(csv[key], lines[key], "{key}");
     }
 }
 
-/// Checks that rows without ids are named by their number in the whole set.
+/// Checks that rows without ids are named by their number, which counts the rows of all files.
 #[test]
 fn report_reads_names_from_one_file_or_many() {
     let place = joined();
@@ -115,7 +116,7 @@ fn report_refuses_files_that_are_not_results() {
     }
 }
 
-/// Checks refusals before and after ids fit into the budget, of pairs whose number of ids is unknown before.
+/// Checks refusals that happen before and after it is known whether the ids fit in the budget.
 #[test]
 fn the_first_refusal_names_a_budget_that_suffices() {
     let place = joined();
@@ -129,7 +130,8 @@ fn the_first_refusal_names_a_budget_that_suffices() {
     }
 }
 
-/// With too little memory to count ids, their number is bounded by the lines of a text, not by its bytes.
+/// Checks the budget that is named if memory does not suffice to count the ids. Their number is then bounded by the
+/// number of lines, not by the number of bytes.
 #[test]
 fn long_ids_do_not_multiply_the_budget_that_the_first_refusal_names() {
     let place = Place::new();
@@ -142,7 +144,7 @@ fn long_ids_do_not_multiply_the_budget_that_the_first_refusal_names() {
     let line = "report pairs.csv -o page.html --force --memory";
     let refused = place.run(&format!("{line} 19MB"));
     let least = least_budget(&refused.said);
-    // The ids have 7 MB, and two copies of them are counted.
+    // The ids take 7 MB, and two copies of them are counted.
     assert!(least.trim_end_matches("MB").parse::<f64>().unwrap() < 60.0, "{}", refused.said);
     assert_ne!(place.run(&format!("{line} {least}")).code, Some(2), "{least}");
 }
@@ -167,8 +169,8 @@ fn empty_results_of_every_format_have_a_report() {
     }
 }
 
-/// Checks that 007 and 7 are different ids, that later ids may differ in kind from the first thousand lines, and that
-/// distances may be fractional.
+/// Checks that 007 and 7 are different ids, that ids after the first thousand lines may have another type, and that
+/// distances may have fractions.
 #[test]
 fn text_ids_are_read_verbatim() {
     let place = Place::new();
@@ -183,7 +185,7 @@ fn text_ids_are_read_verbatim() {
     assert!(named("007", "agent") && named("7", "number") && named("abc", ""));
 }
 
-/// Writes a file in which 400 rows refer to one text of 4 MB.
+/// Writes a file in which 400 rows refer to the same text of 4 MB.
 fn write_repeated_text(place: &Place, name: &str) {
     let texts: ArrayRef = Arc::new(StringArray::from_iter_values(["a".repeat(4 << 20)]));
     let names = DictionaryArray::<Int32Type>::new(Int32Array::from(vec![0; 400]), texts);
@@ -199,7 +201,7 @@ fn write_repeated_text(place: &Place, name: &str) {
     writer.close().unwrap();
 }
 
-/// Checks that names are read within the budget: exit code 1 would mean that more memory was held.
+/// Checks that names are read within the budget. If more memory were held, the exit code would be 1.
 #[test]
 fn report_reads_large_names_within_the_budget() {
     let place = Place::new();
@@ -248,7 +250,8 @@ fn report_shows_small_clusters_and_omits_a_huge_one() {
     assert!(shown.len() == 1 && shown[0].as_array().unwrap().len() == 2, "{shown:?}");
 }
 
-/// Two sets without ids, whose rows go by their numbers on both sides, with a table of names each.
+/// Creates two sets without ids, a table of names for each, and pairs of their rows. Rows of both sets are identified
+/// by their numbers.
 fn of_two_sets() -> Place {
     let place = Place::new();
     place.write("first.fbin", &fbin(1, &[0.0, 10.0, 20.0, 30.0]));
@@ -265,7 +268,8 @@ fn of_two_sets() -> Place {
     place
 }
 
-/// Row 2 of one set is another row than row 2 of the other: with its own text, and in another cluster.
+/// Checks that row 2 of one set and row 2 of the other set are different rows, with their own texts and in different
+/// clusters.
 #[test]
 fn report_separates_names_and_clusters_of_two_sets() {
     let place = of_two_sets();
@@ -285,7 +289,7 @@ fn report_separates_names_and_clusters_of_two_sets() {
         assert_eq!(shown, wanted.map(|(left, right)| (left.to_owned(), right.to_owned())), "{format}");
         assert_eq!((&page["clusters_total"], &page["clustered_rows"]), (&3.into(), &7.into()), "{format}");
     }
-    // Of one set there are no sides.
+    // Pairs within one set have no sides.
     place.done("join first.fbin --eps 10 --exact -o one.parquet --stats one.json");
     place.done("report one.parquet --stats one.json --names first.csv -o one.html");
     let page = data(&place, "one.html");
@@ -297,14 +301,15 @@ fn report_separates_names_and_clusters_of_two_sets() {
 #[test]
 fn report_refuses_names_of_one_set_for_pairs_of_two_sets() {
     let place = of_two_sets();
-    // A result is known to be of two sets by its Parquet metadata, its statistics, or rows that do not follow their partners.
+    // A result is recognized as pairs of two sets by its Parquet metadata, by its statistics, or because neither side
+    // has the smaller row number in all lines.
     for result in
         ["pairs.parquet", "pairs.csv --stats csv.json", "pairs.jsonl --stats jsonl.json", "pairs.csv", "pairs.jsonl"]
     {
         let line = format!("report {result} --names first.csv -o page.html");
         place.refused(&line, &["rows of two sets", "give --with-names", "the same table again"]);
     }
-    // The pairs of another set have clusters of their own also without names.
+    // If no names are given, the rows of two sets still have separate clusters.
     place.done("report pairs.parquet -o page.html");
     assert_eq!(data(&place, "page.html")["clusters_total"], 3);
     place.refused("report pairs.csv --with-names second.csv -o other.html", &["--names"]);
@@ -314,7 +319,7 @@ fn report_refuses_names_of_one_set_for_pairs_of_two_sets() {
     );
 }
 
-/// One table may have the ids of both sets; columns of two tables may differ.
+/// Checks one table with the ids of both sets, and two tables with different columns.
 #[test]
 fn report_selects_id_and_text_columns_for_each_side() {
     let place = Place::new();
@@ -337,7 +342,7 @@ fn report_selects_id_and_text_columns_for_each_side() {
     assert_eq!(texts("same.html", "--names both.csv --with-names both.csv"), ["A", "B", "B", "C"]);
 }
 
-/// Returns the document that a browser makes of a page, if there is a browser. The page must cause no errors.
+/// Opens a page in a browser, if one is installed, and returns the resulting document. The page must cause no errors.
 pub(crate) fn browsed(place: &Place, page: &str) -> Option<String> {
     let browsers = ["chromium", "chromium-browser", "google-chrome"];
     let Some(browser) = browsers.into_iter().find(|name| is_there(name)) else {

@@ -1,4 +1,4 @@
-//! Pages of removed rows, clusters, hits and neighbors, with the texts that results carry.
+//! Reports of removed rows, clusters, hits and neighbors, with the texts that results carry.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use crate::options::least_budget;
 use crate::place::Place;
 use crate::report::{browsed, data};
 
-/// Writes rows in groups of three near ones, each with a text, a language and a path. Of a group, the first is English.
+/// Writes rows with a text, a language and a path each. They form groups of three rows that are near each other. The
+/// first row of a group is English.
 fn place_of_groups(groups: usize) -> Place {
     let place = Place::new();
     let line = |row: usize| {
@@ -23,7 +24,7 @@ fn place_of_groups(groups: usize) -> Place {
     place
 }
 
-/// Returns the values of a side of all lines on a page: `of` gets the position of a name.
+/// Returns a value for each line of a page. `of` receives the index of the name on one side of the line.
 fn of_side<T>(page: &Value, side: &str, of: impl Fn(usize) -> T) -> Vec<T> {
     page["pairs"][side].as_array().unwrap().iter().map(|name| of(name.as_u64().unwrap() as usize)).collect()
 }
@@ -43,7 +44,7 @@ fn check_texts(page: &Value, names: impl IntoIterator<Item = usize>) {
     }
 }
 
-/// Returns the lines of a column of the page by its values on both sides.
+/// Returns the number of lines of the page for each pair of values that a column has on both sides.
 fn shares(page: &Value, column: &str) -> BTreeMap<(String, String), u64> {
     let shares = page["shares"].as_array().unwrap().iter().find(|shares| shares["column"] == column).unwrap();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
@@ -72,7 +73,7 @@ fn removed_rows_have_a_page_with_both_texts_and_shares() {
         assert!(gone.iter().zip(&kept).all(|(&gone, &kept)| id(&page, kept) == id(&page, gone) / 3 * 3), "{format}");
         assert!(gone.iter().all(|&name| page["sides"][name] == 0) && kept.iter().all(|&name| page["sides"][name] == 1));
         check_texts(&page, gone.into_iter().chain(kept));
-        // The farthest rows are the doubtful ones.
+        // Rows that are far from their kept row are doubtful, so they are first.
         let values: Vec<f64> =
             page["pairs"]["value"].as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect();
         assert!(values.is_sorted_by(|a, b| a >= b) && values[0] > 0.19 && values[79] < 0.11, "{values:?}");
@@ -80,7 +81,7 @@ fn removed_rows_have_a_page_with_both_texts_and_shares() {
         assert_eq!(page["sizes"], json!([[3, 40]]));
         assert_eq!(shares(&page, "lang"), counted(&[("de", "en", 40), ("en", "en", 40)]), "{format}");
     }
-    // Names of the whole set also state how many rows each language has.
+    // With the names of the whole set, the page also shows the number of rows of each language.
     place.done("report gone.parquet --names set.jsonl -o named.html");
     let page = data(&place, "named.html");
     assert_eq!(page["shares"][0]["rows"], json!([["de", 40], ["en", 80]]));
@@ -99,7 +100,7 @@ fn names_of_one_table_name_removed_and_kept_rows() {
         assert_eq!(name[1], format!("the {} th text </script>", &name[0].as_str().unwrap()[1..]));
     }
     assert!(page["columns"].as_array().unwrap().is_empty());
-    // Without ids, kept rows after removed ones may be of another set.
+    // If rows have no ids, a kept row with a higher number than its removed row may be of another set.
     place.write("rows.csv", b"id,kept_id,distance\n0,3,0.5\n1,4,0.5\n");
     place.write("names.csv", b"name\na\nb\nc\nd\ne\n");
     place.refused("report rows.csv --names names.csv -o rows.html", &["rows.csv", "give --with-names"]);
@@ -136,7 +137,7 @@ fn pairs_have_a_page_with_the_texts_that_they_carry() {
         check_texts(&page, of_side(&page, "left", |name| name).into_iter().chain(of_side(&page, "right", |name| name)));
         assert_eq!(shares(&page, "lang").values().sum::<u64>(), 10);
     }
-    // Of two sets, each side has its own columns, so no table of names is needed.
+    // For two sets, each side has its own columns, so no table of names is needed.
     place.done("join set.jsonl --with set.jsonl --eps 0 --exact --columns text,lang,path -o both.parquet");
     place.done("report both.parquet -o both.html");
     let page = data(&place, "both.html");
@@ -171,7 +172,7 @@ fn hits_have_a_page_by_query_in_their_order() {
 fn neighbors_have_a_page_with_names_of_their_set() {
     let place = place_of_groups(30);
     place.done("join set.jsonl -k 2 --exact -o near.csv --stats near.json");
-    // The statistics distinguish neighbors from the hits of other queries.
+    // Only the statistics distinguish neighbors of rows from the hits of other queries.
     place.done("report near.csv --stats near.json --names set.jsonl --name-column text -o near.html");
     let page = data(&place, "near.html");
     assert_eq!((&page["kind"], &page["total"], &page["queries"]), (&json!("hits"), &json!(180), &json!(90)));
@@ -211,7 +212,7 @@ fn clusters_have_a_page_with_the_largest_first() {
             assert!(rows.iter().all(|row| row / 3 == rows[0] / 3), "{rows:?}");
         }
     }
-    // Columns that were added to the rows of clusters are shown, too.
+    // Columns that were added to the rows of clusters are shown too.
     place.write("sized.csv", b"id,cluster,distance,text\na,a,1,one\nb,a,2,two\nc,c,3,three\nd,c,4,four\ne,c,5,five\n");
     place.done("report sized.csv -o sized.html");
     let page = data(&place, "sized.html");
@@ -219,7 +220,7 @@ fn clusters_have_a_page_with_the_largest_first() {
     assert!(page["names"].as_array().unwrap().contains(&json!(["d", "four"])), "{page}");
 }
 
-/// The rows of a page with long texts fit the first budget that a refusal names.
+/// Checks a page with long texts. The first budget that a refusal names must suffice.
 #[test]
 fn texts_of_results_fit_the_least_budget() {
     let place = Place::new();

@@ -1,5 +1,5 @@
-//! Killed builds and joins continue with `--resume`: their results equal the ones of an uninterrupted run, and they
-//! repeat only the step that was interrupted.
+//! Builds and joins that are killed and continue with `--resume`. Their results must equal the results of an
+//! uninterrupted run, and they may repeat only the step that was interrupted.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -10,14 +10,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::place::Place;
 use crate::signals::{holds, wait_until_begun};
 
-/// Number of processes to kill per command, and the number with `ADJOIN_EVERY_FAULT`.
+/// Number of processes to kill per command: by default, and with `ADJOIN_EVERY_FAULT`.
 const KILLS: (usize, usize) = (10, 200);
 
 fn kills() -> usize {
     if std::env::var_os("ADJOIN_EVERY_FAULT").is_some() { KILLS.1 } else { KILLS.0 }
 }
 
-/// Runs a command and kills it after some time; returns its messages if it had ended.
+/// Runs a command, and kills it after `after`. Returns its messages if it had ended before.
 fn said_unless_killed(place: &Place, line: &str, after: Duration) -> Option<String> {
     let words: Vec<&str> = line.split(' ').collect();
     let mut child = place.command(&words).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -30,7 +30,8 @@ fn said_unless_killed(place: &Place, line: &str, after: Duration) -> Option<Stri
     (!is_killed).then_some(said)
 }
 
-/// Runs a command until it has created a file with `part` in its path, then ends it by a signal; returns its messages.
+/// Runs a command until it has created a file with `part` in its path, and then ends it by a signal. Returns its
+/// messages.
 fn ended_at(place: &Place, line: &str, part: &str, signal: Signal) -> String {
     let words: Vec<&str> = line.split(' ').collect();
     let mut child = place.command(&words).stderr(Stdio::piped()).spawn().unwrap();
@@ -45,16 +46,17 @@ fn number(statistics: &serde_json::Value, object: &str, name: &str) -> f64 {
     statistics[object][name].as_f64().unwrap_or_else(|| panic!("{object}.{name} of {statistics}"))
 }
 
-/// Measurements of killed runs.
+/// Measurements of runs that were killed.
 #[derive(Default)]
 struct Repeated {
     kills: usize,
-    /// Maximum fraction of the work of a whole run that each kill caused to be repeated.
+    /// Fraction of the work of an uninterrupted run that was repeated, at most, per kill.
     shares: Vec<f64>,
 }
 
-/// Kills runs of `line` at seeded moments, one or more times in a row, and checks that `result` ends up equal to that
-/// of an uninterrupted run. `share` returns the fraction of the work that a finished run repeated.
+/// Kills runs of `line` at random moments, one or more times in a row. Checks that `result` equals the result of an
+/// uninterrupted run in the end. `share` returns the fraction of the work that a run had to repeat, from its
+/// messages.
 fn kill_and_resume(place: &Place, line: &str, result: &str, share: impl Fn(&Place, &str) -> f64) -> Repeated {
     let mut random = Random::new(1, "kills");
     let (mut told, begun) = (Repeated::default(), Instant::now());
@@ -88,7 +90,7 @@ fn compared_twice(place: &Place, _said: &str) -> f64 {
     number(&statistics, "resume", "verified_pairs_repeated_max") / number(&statistics, "join", "verified_pairs")
 }
 
-/// Returns the repeated fraction of a build, in distances to centers.
+/// Returns the fraction of the distances to centers that a build computed a second time.
 fn computed_twice(_place: &Place, said: &str) -> f64 {
     let Some((_, told)) = said.split_once("assigned before, at most ") else { return 0.0 };
     let mut numbers = told.split(' ').filter_map(|word| word.replace(',', "").parse::<f64>().ok());
@@ -157,7 +159,7 @@ fn a_killed_build_resumes_and_writes_the_same_bytes() {
         place.names_and_bytes("store") == place.names_and_bytes("plain"),
         "a build that is not kept writes the same"
     );
-    // Training the centers precedes the first checkpoint, and is most of the work on so small a set.
+    // For such a small set, most of the work is training the centers, which precedes the first checkpoint.
     assert!(told.shares.iter().all(|&share| share <= 1.0), "a kill costs no more than a run: {:?}", told.shares);
 }
 
@@ -228,7 +230,7 @@ fn a_changed_source_or_option_is_refused() {
     assert!(ran.said.contains("run 2 of this build: "), "{}", ran.said);
 }
 
-/// Checks a source with changed bytes of equal length and a restored modification time.
+/// Checks a source in which bytes have changed, but not the length. The modification time is restored.
 #[test]
 fn resume_detects_changes_that_preserve_size_and_modification_time() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! `adjoin search`: hits by query and rank, in every format, and refusals.
+//! `adjoin search`: hits by query and rank in every format, and refusals.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -9,7 +9,7 @@ use crate::inputs::{fbin, npy, sample, write_parquet};
 use crate::options::least_budget;
 use crate::place::Place;
 
-/// Counts the queries that have themselves as the first hit, in a table of `k` hits per query.
+/// Counts the queries whose first hit is the query itself, in a table with `k` hits per query.
 pub(crate) fn find_themselves(hits: &str, k: usize) -> usize {
     let is_itself = |line: &&str| {
         let fields: Vec<&str> = line.split(',').collect();
@@ -18,7 +18,7 @@ pub(crate) fn find_themselves(hits: &str, k: usize) -> usize {
     hits.lines().skip(1).step_by(k).filter(is_itself).count()
 }
 
-/// Creates a store of 8 vectors of the plane, and queries.
+/// Creates a store of 8 points in the plane, and queries.
 fn small() -> Place {
     let place = Place::new();
     place.write("set.fbin", &fbin(2, &[0., 0., 1., 0., 3., 0., 0., 4., 5., 5., 1., 0., 9., 9., -2., 0.]));

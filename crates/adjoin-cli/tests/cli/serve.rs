@@ -1,4 +1,4 @@
-//! `adjoin serve`: returns the hits of `adjoin search`, for every kind of body, and refusals.
+//! `adjoin serve`. It must return the hits of `adjoin search` for every kind of body, and refuse invalid requests.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::inputs::{fbin, sample};
 use crate::place::Place;
 use crate::serving::Serving;
 
-/// Creates a store of 8 vectors of the plane.
+/// Creates a store of 8 points in the plane.
 pub(crate) fn small() -> Place {
     let place = Place::new();
     place.write("set.fbin", &fbin(2, &[0., 0., 1., 0., 3., 0., 0., 4., 5., 5., 1., 0., 9., 9., -2., 0.]));
@@ -205,7 +205,7 @@ fn the_server_returns_ids_and_applies_filters() {
     assert!(some.iter().all(is_named) && !all.iter().all(is_named), "{all:?} {some:?}");
 }
 
-/// Checks that rows given by id are searched for by their vectors.
+/// Checks requests that give ids of rows as queries. The server must search for the vectors of these rows.
 #[test]
 fn the_server_searches_by_row_id() {
     let place = small();
@@ -247,7 +247,7 @@ fn openapi_lists_the_existing_paths_and_limits() {
             assert!(![404, 405].contains(&status), "{method} {path}: {status}");
         }
     }
-    // Generators of clients name functions by these.
+    // Generators of clients name functions by these ids, so they must be unique.
     let operations = paths.values().flat_map(|methods| methods.as_object().unwrap().values());
     let ids: BTreeSet<&str> = operations.map(|operation| operation["operationId"].as_str().unwrap()).collect();
     assert_eq!(ids.len(), paths.len(), "{ids:?}");
@@ -275,8 +275,8 @@ fn openapi_lists_the_existing_paths_and_limits() {
     assert_eq!(element["schema"]["enum"], json!(Element::names()));
 }
 
-/// Checks that many hits and thresholds are answered exactly in the long lane, while few hits still have the recall of
-/// a rule.
+/// Checks that requests for many hits or within a threshold are answered exactly, in the long lane. Requests for few
+/// hits must still have the recall of a rule.
 #[test]
 fn large_requests_are_exact_and_do_not_affect_small_ones() {
     let place = Place::new();
@@ -354,7 +354,7 @@ fn queries_can_be_sent_as_arrow() {
     assert_eq!(serving.end().0, Some(0));
 }
 
-/// Returns queries as an Arrow stream of lists.
+/// Returns queries as an Arrow stream of variable-size lists.
 pub(crate) fn queries(rows: &[Option<Vec<f32>>]) -> Vec<u8> {
     let mut lists = ListBuilder::new(Float32Builder::new());
     rows.iter().for_each(|row| match row {
@@ -364,7 +364,7 @@ pub(crate) fn queries(rows: &[Option<Vec<f32>>]) -> Vec<u8> {
     stream(Arc::new(lists.finish()))
 }
 
-/// Returns vectors of the plane as an Arrow stream of fixed-size lists of f64.
+/// Returns points of the plane as an Arrow stream of fixed-size lists of f64.
 fn fixed_queries(values: [f64; 4]) -> Vec<u8> {
     let mut lists = FixedSizeListBuilder::new(Float64Builder::new(), 2);
     for row in values.chunks(2) {

@@ -1,4 +1,5 @@
-//! `adjoin serve` with slow, numerous, broken or hostile clients: others are still answered, and resources do not grow.
+//! `adjoin serve` with slow, numerous, broken or hostile clients. Other clients must still be answered, and resources
+//! must not grow.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,7 +14,7 @@ use crate::place::Place;
 use crate::serve::small;
 use crate::serving::{Serving, response};
 
-/// Time limit for an expected event before a test fails.
+/// Time after which a test fails if an expected event has not occurred.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 fn answers(serving: &Serving) {
@@ -40,8 +41,8 @@ fn resident_bytes(serving: &Serving) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
-/// Opens a thousand connections that send nothing, half a request or garbage, then closes them. Other clients are
-/// answered meanwhile, and afterwards the server holds no more than before.
+/// Opens a thousand connections that send nothing, half a request or garbage, and closes them. Other clients must be
+/// answered meanwhile. After that, the server must hold no more files and memory than before.
 #[test]
 fn broken_connections_neither_block_other_clients_nor_leak_files() {
     let place = small();
@@ -62,7 +63,7 @@ fn broken_connections_neither_block_other_clients_nor_leak_files() {
             3 => "\u{1}\u{2}\u{3} garbage \r\n\r\n GET / HTTP/9\r\n\r\n".repeat(10),
             _ => String::new(),
         };
-        let _ = stream.write_all(said.as_bytes()); // the server may close at the first garbage
+        let _ = stream.write_all(said.as_bytes()); // fails if the server closes the connection at the first garbage
         if k % 2 == 0 {
             let _ = stream.shutdown(Shutdown::Write);
         }
@@ -76,7 +77,8 @@ fn broken_connections_neither_block_other_clients_nor_leak_files() {
     assert_eq!(serving.end().0, Some(0));
 }
 
-/// Checks that searches are refused while idle clients hold all connections, but supervisors and writers are answered.
+/// Checks a server whose connections are all held by idle clients. Searches are refused, but supervisors and writers
+/// are answered.
 #[test]
 fn the_server_refuses_searches_until_idle_clients_disconnect() {
     let place = Place::new();
@@ -106,16 +108,16 @@ fn oversized_bodies_are_refused_before_reading() {
     let head = "POST /v1/search HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n";
     stream.write_all(format!("{head}content-length: {}\r\n\r\n", u64::MAX / 2).as_bytes()).unwrap();
     assert!(response(stream).problem(413).contains("a body may have"));
-    // Endless chunks are refused once they exceed the limit.
+    // A body of endless chunks is refused when it exceeds the limit.
     let mut stream = serving.connect();
     stream.write_all(format!("{head}transfer-encoding: chunked\r\n\r\n").as_bytes()).unwrap();
     let chunk = format!("{:x}\r\n{}\r\n", 60_000, " ".repeat(60_000));
     let sent = (0..2 + most / 30_000).take_while(|_| stream.write_all(chunk.as_bytes()).is_ok()).count() as u64;
     assert!(sent <= 2 + most / 30_000);
     let mut bytes = Vec::new();
-    let _ = stream.read_to_end(&mut bytes); // unread input resets the connection
+    let _ = stream.read_to_end(&mut bytes); // the server leaves input unread, which resets the connection
     assert!(bytes.is_empty() || bytes.starts_with(b"HTTP/1.1 413"), "{}", String::from_utf8_lossy(&bytes));
-    // Bodies of the maximum size with invalid content.
+    // Bodies of the maximum size with invalid contents are refused.
     for body in [vec![b'['; most as usize], vec![0; most as usize], b"[1e999]".repeat(most as usize / 7)] {
         serving.ask("POST /v1/search\ncontent-type: application/json", &body).problem(400);
     }
@@ -126,7 +128,7 @@ fn oversized_bodies_are_refused_before_reading() {
     assert_eq!(serving.end().0, Some(0));
 }
 
-/// Sends requests ahead on one connection, followed by garbage.
+/// Sends several requests on one connection before the first answer, followed by garbage.
 #[test]
 fn pipelined_requests_are_answered_in_order() {
     let place = small();
@@ -147,7 +149,7 @@ fn pipelined_requests_are_answered_in_order() {
     answers(&serving);
 }
 
-/// Sends SIGTERM while clients wait: accepted requests are answered.
+/// Checks that accepted requests are answered if SIGTERM arrives while their clients wait.
 #[test]
 fn a_terminating_server_answers_accepted_requests() {
     let place = Place::new();
@@ -161,7 +163,7 @@ fn a_terminating_server_answers_accepted_requests() {
     let asked = || {
         let mut stream = serving.connect();
         stream.write_all(head.as_bytes()).unwrap();
-        // The server sends this when it starts to read the body.
+        // The server sends this line when it starts to read the body.
         let goes_on = b"HTTP/1.1 100 Continue\r\n\r\n";
         let mut said = vec![0; goes_on.len()];
         stream.read_exact(&mut said).unwrap();
@@ -177,7 +179,7 @@ fn a_terminating_server_answers_accepted_requests() {
     assert!(code == Some(0) && said.contains("ending: what was taken in is answered"), "{code:?} {said}");
 }
 
-/// Checks that a damaged store fails with a message, and that a newly published store is opened.
+/// Checks that the server reports damage of its store in a message, and opens a store that is published later.
 #[test]
 fn the_server_reports_damage_and_opens_a_new_store() {
     let place = small();
@@ -216,17 +218,17 @@ fn a_late_request_times_out_and_the_next_is_answered() {
         let head = format!("POST /v1/search?k=10&exact=true&deadline_ms={deadline_ms}");
         serving.ask(&format!("{head}\ncontent-type: application/octet-stream"), &queries)
     };
-    // The maximum deadline, so that the test does not depend on the speed of the machine.
+    // With the maximum deadline, the test does not depend on the speed of the machine.
     assert_eq!(ask(600_000).status, 200);
-    // The 12.8 billion byte differences take longer than 1 ms on any machine.
+    // The search takes 12.8 billion differences of bytes, which take longer than 1 ms on any machine.
     ask(1).problem(504);
     assert_eq!(ask(600_000).status, 200, "and afterwards all is as before");
     let shed = ["crowded", "late"].map(|reason| serving.metric(&format!("adjoin_shed_total{{reason=\"{reason}\"}}")));
     assert_eq!(shed, [0.0, 1.0]);
 }
 
-/// Checks hits that exceed the memory for clients: the request is refused for good, and the hits found so far are
-/// released.
+/// Checks a request with more hits than fit in the memory for clients. It must be refused as not repeatable, and the
+/// hits found so far must be released.
 #[test]
 fn hits_larger_than_memory_are_refused_and_late_ones_released() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! `adjoin serve`: headers that change the meaning of a body, and extreme numbers in JSON.
+//! `adjoin serve`: headers that determine how a body is read, and extreme numbers in JSON.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use crate::place::Place;
 use crate::serve::small;
 use crate::serving::{Response, Serving, response};
 
-/// Returns a gzip member that stores bytes uncompressed.
+/// Returns a gzip member that contains the bytes uncompressed.
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let crc = !bytes.iter().fold(!0u32, |crc, &byte| {
         (0..8).fold(crc ^ u32::from(byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 })
@@ -20,7 +20,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     [&head[..], &lengths, bytes, &tail].concat()
 }
 
-/// Returns a zstd frame that stores at most 255 bytes uncompressed.
+/// Returns a zstd frame that contains up to 255 bytes uncompressed.
 fn zstd(bytes: &[u8]) -> Vec<u8> {
     let block = ((bytes.len() as u32) << 3 | 1).to_le_bytes();
     [&[0x28, 0xb5, 0x2f, 0xfd, 0x20, bytes.len() as u8][..], &block[..3], bytes].concat()
@@ -170,7 +170,7 @@ fn attributes_are_stored_exactly_or_refused() {
     }
     let whole: Value = json!({"queries": [[0]], "k": 9, "where": "n = 1 and x > 9007199254740991"});
     assert_eq!(serving.post("/v1/search", &whole).json()["hits"][0].as_array().unwrap().len(), 1);
-    // Long chains and nested lists of conditions are read or refused, in little time and stack.
+    // Long chains and deep nests of conditions must be read or refused, with little time and stack.
     for condition in
         [["n = 1", "+1"], ["n", " is null"], ["n", " between 1 and 2"], ["n", " in (1, 2)"], ["n = 1", " or n = 1"]]
     {

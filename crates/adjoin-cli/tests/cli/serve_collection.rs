@@ -1,4 +1,4 @@
-//! `adjoin serve` with indexes, and with a collection that clients change.
+//! `adjoin serve` with an index, and with a collection that clients change.
 
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ fn an_index_is_served() {
     assert_eq!(ids_of(&found), wanted);
     let refused = serving.post("/v1/search", &json!({"queries": [vec![0.5; 8]], "k": 3, "nprobe": 1})).problem(400);
     assert!(refused.contains("nprobe 1 is for stores, and this is a graph index; give recall or list"), "{refused}");
-    // A recall of 1 is not estimated: every row is compared.
+    // For a recall of 1, the server makes no estimate but compares every row.
     let exact = serving.post("/v1/search", &json!({"queries": [vec![0.5; 8]], "k": 3, "exact": true})).json();
     let all = serving.post("/v1/search", &json!({"queries": [vec![0.5; 8]], "k": 3, "recall": 1})).json();
     assert_eq!((ids_of(&exact), ids_of(&all)), (wanted.clone(), wanted));
@@ -88,7 +88,7 @@ fn collection_writes_survive_a_restart_of_the_server() {
     assert!(serving.post("/v1/search", &json!({"like": ["b"], "k": 2})).problem(400).contains("no row is called b"));
 }
 
-/// Checks that searches of an empty collection do not affect the predicted time of searches after it has grown.
+/// Checks that searches of an empty collection do not affect the predicted times of searches after it has grown.
 #[test]
 fn searches_of_an_empty_collection_do_not_affect_later_searches() {
     let place = Place::new();
@@ -104,7 +104,7 @@ fn searches_of_an_empty_collection_do_not_affect_later_searches() {
     assert_eq!([find(), find(), find()], [200; 3]);
 }
 
-/// Checks that acknowledged writes survive a killed process.
+/// Checks that acknowledged writes survive if the server is killed.
 #[test]
 fn acknowledged_writes_survive_a_killed_server() {
     let place = Place::new();
@@ -119,8 +119,8 @@ fn acknowledged_writes_survive_a_killed_server() {
     assert_eq!(ids_of(&found), (0..20).map(|id| json!(id)).collect::<Vec<_>>());
 }
 
-/// Checks that writes are refused with a message while the disk is full, and accepted again without a restart once it
-/// has space.
+/// Checks that writes are refused with a message while the disk is full. When it has space again, they must be
+/// accepted without a restart.
 #[test]
 fn the_server_survives_a_full_disk() {
     let place = Place::new();
@@ -131,11 +131,11 @@ fn the_server_survives_a_full_disk() {
     assert_eq!((put(0).status, serving.get("/readyz").status), (200, 200));
     let mut filler = 1 << 20;
     while filler > 0 {
-        // A write that does not fit still fills the disk.
+        // The write fills the disk even if it fails.
         let _ = std::fs::write(place.path(&format!("disk/filler-{filler}")), vec![1; filler]);
         filler /= 2;
     }
-    // The free part of the last block of the log is soon used up.
+    // The last block of the log has free space only for a few writes.
     let refused = (1..2_000).map(put).find(|answer| answer.status != 200).expect("the disk is full");
     let detail = refused.problem(503);
     assert!(detail.contains("the write was not taken") && detail.contains("No space left"), "{detail}");
@@ -154,7 +154,7 @@ fn the_server_survives_a_full_disk() {
     assert_eq!(serving.end().0, Some(0));
 }
 
-/// Checks that a server refuses to start with a budget in which no merge fits, and names one that suffices.
+/// Checks that a server refuses to start if no merge fits in its budget, and that it names a budget that suffices.
 #[test]
 fn a_budget_too_small_for_merges_is_refused_at_the_start() {
     let place = Place::new();

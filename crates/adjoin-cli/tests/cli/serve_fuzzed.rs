@@ -1,4 +1,4 @@
-//! Mutated requests: each gets an answer or a closed connection, and none triggers a bug of the server.
+//! Mutated requests. Each must get an answer or a closed connection, and none may trigger a bug of the server.
 
 #[path = "../../../adjoin/tests/fuzz/mutate.rs"]
 pub(crate) mod mutate;
@@ -14,18 +14,18 @@ use crate::place::Place;
 use crate::serve::queries;
 use crate::serving::Serving;
 
-/// Default number of cases, which takes a few seconds.
+/// Default number of cases. They take a few seconds.
 const CASES: u64 = 3_000;
 /// Statuses with which a request may be refused.
 const REFUSED: &[u16] = &[400, 403, 404, 405, 408, 413, 414, 415, 417, 429, 431, 501, 504, 505];
 
-/// Returns a request with the correct length of its body.
+/// Returns a request with the right content length.
 fn request(head: &str, body: &[u8]) -> Vec<u8> {
     let head = format!("{head}\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
     [head.as_bytes(), body].concat()
 }
 
-/// Returns valid requests, as head and body.
+/// Returns the heads and bodies of valid requests.
 fn right() -> Vec<(&'static str, Vec<u8>)> {
     let json = |path, body: Value| (path, body.to_string().into_bytes());
     const SEARCH: &str = "POST /v1/search HTTP/1.1\r\ncontent-type: application/json";
@@ -72,10 +72,10 @@ fn fuzzed_requests_do_not_break_the_server() {
             mutate(&mut random, &mut sent, &bodies);
         }
         let mut stream = serving.connect();
-        let _ = stream.write_all(&sent); // the server may close before the end
+        let _ = stream.write_all(&sent); // fails if the server closes the connection before the end
         let _ = stream.shutdown(Shutdown::Write);
         let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer); // unread input resets the connection
+        let _ = stream.read_to_end(&mut answer); // the server may leave input unread, which resets the connection
         let answer = String::from_utf8_lossy(&answer);
         let version = ["HTTP/1.1 ", "HTTP/1.0 "].iter().find_map(|version| answer.strip_prefix(version));
         let status = version.and_then(|rest| rest.get(..3)?.parse::<u16>().ok());

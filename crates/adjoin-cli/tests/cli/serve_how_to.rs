@@ -1,4 +1,4 @@
-//! Runs the commands of the how-to about the server in one shell, in order.
+//! Runs all commands of the how-to about the server in one shell, in their order.
 
 use std::fs;
 use std::net::TcpListener;
@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::inputs::sample;
 use crate::place::{Place, skip};
 
-/// Ports in the how-to, which are replaced by free ones.
+/// Ports in the how-to. They are replaced by free ports.
 const PORTS: [u16; 3] = [7700, 7701, 7702];
 
 #[test]
@@ -33,7 +33,7 @@ fn the_how_to_about_the_server_runs() {
         blocks += 1;
     }
     assert!(blocks >= 8, "{blocks} blocks");
-    // All listeners stay open until every port is chosen, so that the ports differ.
+    // All listeners are kept until all ports are chosen, so that the ports differ.
     let free = PORTS.map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
     let ports = free.each_ref().map(|free| free.local_addr().unwrap().port());
     let default = "adjoin serve embeddings.store --memory 256MB";

@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use crate::place::Place;
 
-/// Time limit for bytes that never arrive. No result depends on it: a slow machine stays far below.
+/// Time limit for bytes that never arrive. It is so long that it is not reached on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(1_800);
 
-/// A running server, killed when dropped.
+/// A running server. It is killed when this is dropped.
 pub(crate) struct Serving {
     child: Child,
     pub(crate) address: SocketAddr,
@@ -32,7 +32,7 @@ impl Response {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Returns the detail of the response, which must be a problem with this status.
+    /// Returns the detail of the response. The response must be a problem with this status.
     pub(crate) fn problem(&self, status: u16) -> String {
         assert_eq!(self.status, status, "{}", String::from_utf8_lossy(&self.body));
         assert!(self.head.contains("content-type: application/problem+json"), "{}", self.head);
@@ -68,12 +68,12 @@ impl Serving {
         stream
     }
 
-    /// Sends a request on a new connection.
+    /// Sends a request on a new connection, and returns the response.
     pub(crate) fn ask(&self, head: &str, body: &[u8]) -> Response {
         self.ask_under("localhost", head, body)
     }
 
-    /// Sends a request that names `host` as the server.
+    /// Sends a request with `host` as the name of the server, and returns the response.
     pub(crate) fn ask_under(&self, host: &str, head: &str, body: &[u8]) -> Response {
         let mut stream = self.connect();
         let (line, headers) = head.split_once('\n').unwrap_or((head, ""));
@@ -83,7 +83,7 @@ impl Serving {
             "{line} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n{headers}content-length: {length}\r\n\r\n"
         );
         stream.write_all(text.as_bytes()).unwrap();
-        let _ = stream.write_all(body); // fails if the server refuses before it has read the body
+        let _ = stream.write_all(body); // fails if the server refuses before it has read the whole body
         response(stream)
     }
 
@@ -91,12 +91,12 @@ impl Serving {
         self.ask(&format!("GET {path}"), b"")
     }
 
-    /// Posts JSON.
+    /// Sends a POST request with a JSON body.
     pub(crate) fn post(&self, path: &str, body: &Value) -> Response {
         self.ask(&format!("POST {path}\ncontent-type: application/json"), body.to_string().as_bytes())
     }
 
-    /// Returns the value of a line of `/metrics`.
+    /// Returns the value of a metric in `/metrics`.
     pub(crate) fn metric(&self, name: &str) -> f64 {
         let text = String::from_utf8(self.get("/metrics").body).unwrap();
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -114,7 +114,7 @@ impl Serving {
         self.wait()
     }
 
-    /// Waits for a server that is shutting down. Returns its exit code and messages.
+    /// Waits until a server that shuts down has ended. Returns its exit code and messages.
     pub(crate) fn wait(mut self) -> (Option<i32>, String) {
         let mut said = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
@@ -124,12 +124,12 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        let _ = self.child.kill(); // it may have ended
+        let _ = self.child.kill(); // fails if it has ended
         let _ = self.child.wait();
     }
 }
 
-/// Reads a connection until it is closed.
+/// Reads from a connection until the server closes it. Returns the response.
 pub(crate) fn response(mut stream: TcpStream) -> Response {
     let mut bytes = Vec::new();
     let ended = stream.read_to_end(&mut bytes);

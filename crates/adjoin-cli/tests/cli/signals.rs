@@ -1,4 +1,4 @@
-//! Interrupted work ends cleanly: the exit code identifies the signal, and no temporary files are left.
+//! Runs that are interrupted. The exit code must identify the signal, and no temporary files may be left.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -8,13 +8,14 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::place::Place;
 
-/// Time limit for an event that never occurs. No result depends on it: a slow machine stays far below.
+/// Time limit for an event that never occurs. It is so long that it is not reached on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(1_800);
-/// Rows of the first set to try; each further one has twice as many.
+/// Number of rows of the first set, and number of sets to try. Each set has twice as many rows as the previous one.
 const ROWS: usize = 200_000;
 const ATTEMPTS: usize = 3;
 
-/// Interrupts runs of `line` as soon as `begun` holds. `set.fbin` is the source, and `store` a store of it.
+/// Interrupts runs of `line` as soon as `begun` returns true. The folder has the source `set.fbin` and a `store` of
+/// it.
 fn interrupt(line: &str, begun: impl Fn(&Place) -> bool) {
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let ended = (0..ATTEMPTS).find_map(|attempt| interrupt_once(line, ROWS << attempt, signal, &begun));
@@ -25,7 +26,7 @@ fn interrupt(line: &str, begun: impl Fn(&Place) -> bool) {
     }
 }
 
-/// Interrupts one run; `None` if it ended before the signal.
+/// Interrupts one run. Returns `None` if it ended before the signal.
 fn interrupt_once(line: &str, rows: usize, signal: Signal, begun: &impl Fn(&Place) -> bool) -> Option<Output> {
     let place = Place::new();
     place.done(&format!("gen --rows {rows} --dimensions 64 -o set.fbin --quiet"));
@@ -48,7 +49,7 @@ fn interrupt_once(line: &str, rows: usize, signal: Signal, begun: &impl Fn(&Plac
     Some(output)
 }
 
-/// Waits until `begun` holds; returns false if the run ended before.
+/// Waits until `begun` returns true. Returns false if the run ended before.
 pub(crate) fn wait_until_begun(child: &mut Child, begun: impl Fn() -> bool) -> bool {
     let started = Instant::now();
     while !begun() {
@@ -66,9 +67,9 @@ pub(crate) fn holds(place: &Place, part: &str) -> bool {
     holds_one(place, |path| path.to_string_lossy().contains(part))
 }
 
-/// Returns whether the folder contains a file or folder for which `is_it` holds.
+/// Returns whether the folder contains a file or folder for which `is_it` returns true.
 pub(crate) fn holds_one(place: &Place, is_it: impl Fn(&Path) -> bool) -> bool {
-    // Unlike a full listing, this tolerates files that appear and disappear meanwhile.
+    // Unlike a full listing, this works if files appear and disappear meanwhile.
     let mut waiting = vec![place.path("")];
     while let Some(folder) = waiting.pop() {
         let Ok(entries) = std::fs::read_dir(folder) else { continue };
@@ -81,7 +82,7 @@ pub(crate) fn holds_one(place: &Place, is_it: impl Fn(&Path) -> bool) -> bool {
     false
 }
 
-/// Returns how many times the signal thread has blocked; `None` unless it is blocked now.
+/// Returns how many times the signal thread of a process has waited so far. Returns `None` if it is not waiting now.
 fn watcher_waits(process: u32) -> Option<u64> {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).ok()?;
     let file = |task: &Path, name: &str| std::fs::read_to_string(task.join(name)).unwrap_or_default();
@@ -110,7 +111,7 @@ fn an_interrupted_forced_build_keeps_the_old_store() {
     let before = place.listing();
     let words = ["build", "set.fbin", "-o", "store", "--force", "--threads", "1"];
     let mut child = place.command(&words).stderr(Stdio::null()).spawn().unwrap();
-    // The draft appears before the source is read, so the signal arrives during the build.
+    // The draft appears before the source is read. When it exists, a signal arrives during the build.
     let is_new = |path: &Path| !before.iter().any(|(old, _)| path.ends_with(old));
     assert!(wait_until_begun(&mut child, || holds_one(&place, is_new)), "it ends before it can be interrupted");
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
@@ -131,7 +132,8 @@ fn a_join_of_a_store_is_interrupted_while_it_compares() {
     }
 }
 
-/// Starts a join through `env` with an option that sets its signal handling, and sends SIGHUP once it builds its store.
+/// Starts a join through `env` with an option that sets how signals are handled. Sends SIGHUP while the join builds
+/// its store.
 fn hung_up(env: &str) -> Option<(Place, Output)> {
     if !Command::new("env").args([env, "true"]).status().is_ok_and(|status| status.success()) {
         println!("skipped: env does not know {env}");
@@ -143,7 +145,7 @@ fn hung_up(env: &str) -> Option<(Place, Output)> {
     command.args([env, env!("CARGO_BIN_EXE_adjoin"), "join", "set.fbin", "--eps", "0.1", "-o", "pairs.csv"]);
     command.current_dir(place.path("")).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    drop(child.stderr.take()); // as after a closed terminal: nothing reads its messages
+    drop(child.stderr.take()); // nothing reads the messages any more, as if the terminal had been closed
     assert!(wait_until_begun(&mut child, || holds(&place, ".adjoin-store-")), "it ends before it can be hung up");
     kill_process(Pid::from_child(&child), Signal::HUP).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -183,13 +185,13 @@ fn a_join_is_interrupted_along_with_its_reader() {
     let words = ["join", "set.fbin", "--eps", "100", "-o", "-"];
     let mut child = place.command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut reader = std::io::BufReader::new(child.stdout.take().unwrap());
-    // The remaining pairs exceed the capacity of a pipe: from here on the join waits for its reader.
+    // The remaining pairs do not fit in a pipe, so from now on the join waits for its reader.
     std::io::BufRead::read_line(&mut reader, &mut String::new()).unwrap();
     let pid = child.id();
     assert!(wait_until_begun(&mut child, || watcher_waits(pid).is_some()));
     let waits = watcher_waits(pid);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    // The signal thread blocks again once it has handled this signal.
+    // When the signal thread waits again, it has handled this signal.
     assert!(wait_until_begun(&mut child, || watcher_waits(pid) > waits));
     drop(reader);
     let output = child.wait_with_output().unwrap();
@@ -214,7 +216,7 @@ fn the_generation_of_a_set_is_interrupted() {
 #[test]
 fn progress_is_printed_to_standard_error_line_by_line() {
     let place = Place::new();
-    // Let it run long enough to print a few lines of progress, then interrupt it.
+    // Interrupts the run after it has printed its first line of progress.
     let words = ["gen", "--rows", "1000000000", "--dimensions", "2", "--element", "u8", "-o", "big.u8bin"];
     let mut child = place.command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));

@@ -1,6 +1,6 @@
-//! A server under mixed load: writers, searchers, large, malformed and slow requests, restarts and kills. Once the load
-//! ends, the server answers each cheap request. It keeps all acknowledged writes, never answers 500, and stays within
-//! its budget.
+//! A server under mixed load: writers, searchers, large, malformed and slow requests, restarts and kills. When the
+//! load ends, the server must answer each cheap request. It must keep all acknowledged writes, never answer 500, and
+//! stay within its budget.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -17,22 +17,23 @@ use crate::serve_fuzzed::mutate::mutate;
 use crate::serving::Serving;
 
 const DIMENSIONS: usize = 24;
-/// Rows that each writer owns; ids are below `WRITERS * ROWS`. The smallest budget holds all of them.
+/// Number of rows of each writer, so ids are below `WRITERS * ROWS`. The smallest budget suffices for all rows.
 const ROWS: u64 = 300;
 const WRITERS: u64 = 3;
 const SEARCHERS: u64 = 3;
-/// Budgets of the server, used in turn by the rounds.
+/// Budgets of the server. Rounds use them in turn.
 const BUDGETS: [(&str, u64); 3] = [("64MB", 64_000_000), ("256MB", 256_000_000), ("2GB", 2_000_000_000)];
-/// Requests of each client in a round.
+/// Number of requests of each client in a round.
 const REQUESTS: usize = 25;
-/// Rounds of a short run: every budget, with orderly shutdowns and kills.
+/// Number of rounds of a short run. They use every budget, and end the server both orderly and by a kill.
 const ROUNDS: u64 = 3;
-/// Time limit for a cheap request after the load ends. Only the long run measures it.
+/// Time limit for a cheap request after the load has ended. It is checked only in a long run.
 const RECOVERY: Duration = Duration::from_secs(5);
-/// Time limit for a server that never recovers. No result of a short run depends on it.
+/// Time limit for a server that never recovers. In a short run, it is reached only then.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Versions that a row may have, by id; 0 if it is absent. There is more than one after a write without an answer.
+/// For each id, the versions that its row may have; version 0 means that there is no row. After a write without an
+/// answer, several versions are possible.
 type Versions = BTreeMap<u64, Vec<u64>>;
 
 /// State that all clients of a round share.
@@ -40,13 +41,13 @@ struct Round {
     address: SocketAddr,
     pid: u32,
     seed: u64,
-    /// Requests until the server is killed; `u64::MAX` if it is not.
+    /// Number of requests until the server is killed; `u64::MAX` if it is not killed.
     kill_after: Mutex<u64>,
     statuses: Mutex<BTreeMap<(&'static str, u16), u64>>,
 }
 
 impl Round {
-    /// Sends a request and returns its status and body; `None` if the server died.
+    /// Sends a request. Returns its status and body, or `None` if the server died.
     fn ask(&self, client: &'static str, head: &str, body: &[u8]) -> Option<(u16, Vec<u8>)> {
         self.count_down();
         let answer = self.try_ask(head, body);
@@ -82,7 +83,7 @@ impl Round {
         }
     }
 
-    /// Inserts, replaces and deletes rows of one writer's range, and notes which versions they may have afterwards.
+    /// Inserts, replaces and deletes rows of one writer. Records which versions each row may have afterwards.
     fn write(&self, writer: u64, requests: usize, versions: &mut Versions) {
         let mut random = Random::new(self.seed, &format!("writer {writer}"));
         for number in 0..requests {
@@ -121,7 +122,7 @@ impl Round {
         }
     }
 
-    /// Sends expensive requests: many queries, large k, large radius, and metrics in between.
+    /// Sends expensive requests: many queries, a large K, or a large radius. Also requests metrics.
     fn ask_much(&self, requests: usize) {
         let mut random = Random::new(self.seed, "large");
         for _ in 0..requests {
@@ -148,7 +149,7 @@ impl Round {
         }
     }
 
-    /// Opens connections that stop in the middle of a request; they are kept until the returned value is dropped.
+    /// Opens connections that stop in the middle of a request. They stay open until the returned value is dropped.
     fn hold_connections(&self) -> Vec<TcpStream> {
         let starts: [&[u8]; 3] =
             [b"", b"GET /live", b"POST /v1/search HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99\r\n\r\n{"];
@@ -160,7 +161,7 @@ impl Round {
         (0..30).filter_map(open).collect()
     }
 
-    /// Runs all clients concurrently, until each has sent its requests.
+    /// Runs all clients at the same time, until each has sent its requests.
     fn run(&self, requests: usize, versions: &mut [Versions]) {
         let held = self.hold_connections();
         std::thread::scope(|scope| {
@@ -176,7 +177,7 @@ impl Round {
         drop(held);
     }
 
-    /// Repeats each cheap request until it succeeds; returns the time of the slowest.
+    /// Repeats each cheap request until it succeeds. Returns the time that the slowest one took.
     fn recover(&self, versions: &mut [Versions]) -> Duration {
         let (begun, id) = (Instant::now(), 0);
         let (version, json) = (self.seed * 1_000_000 + 999_999, "content-type: application/json");
@@ -204,7 +205,7 @@ impl Round {
     }
 }
 
-/// Returns a vector that contains its id and version, so that a row identifies its write.
+/// Returns a vector that contains its id and version. Thus a row shows which write it is from.
 fn vector(id: u64, version: u64) -> Vec<u64> {
     let mut vector = vec![0; DIMENSIONS];
     (vector[0], vector[1], vector[2]) = (id, version / 1_000_000, version % 1_000_000);
@@ -212,7 +213,8 @@ fn vector(id: u64, version: u64) -> Vec<u64> {
     vector
 }
 
-/// Compares the rows of the closed collection with the acknowledged writes, and settles uncertain versions.
+/// Compares the rows of the closed collection with the acknowledged writes. Replaces possible versions by the actual
+/// ones.
 fn check_rows(place: &Place, folder: &str, all: &mut [Versions]) {
     let collection = Collection::open_read_only(&Context::default(), &place.path(folder)).unwrap();
     for versions in all {
@@ -239,7 +241,7 @@ fn resident_bytes_max(pid: u32) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
-/// Returns the duration of a long run, in seconds from the environment.
+/// Returns the duration of a long run, if `ADJOIN_SOAK_SECONDS` sets one.
 fn long_run() -> Option<Duration> {
     let seconds = std::env::var("ADJOIN_SOAK_SECONDS").ok()?;
     Some(Duration::from_secs(seconds.parse().expect("ADJOIN_SOAK_SECONDS is a number of seconds")))
@@ -248,7 +250,8 @@ fn long_run() -> Option<Duration> {
 #[test]
 fn a_server_recovers_from_combined_faults_without_loss() {
     let place = Place::on_disk();
-    // A collection for each budget: rows that a large budget holds unmerged need not fit into a smaller one.
+    // Each budget has a collection of its own, because unmerged rows that fit in a large budget need not fit in a
+    // small one.
     for (memory, _) in BUDGETS {
         place.done(&format!("collection create {memory}.live --dimensions {DIMENSIONS}"));
     }
@@ -263,7 +266,7 @@ fn a_server_recovers_from_combined_faults_without_loss() {
         let ((memory, bytes), versions) = (BUDGETS[budget], &mut versions[budget]);
         let folder = format!("{memory}.live");
         let serving = Serving::start(&place, &format!("{folder} --memory {memory} --log error"));
-        let is_killed = seed % 2 == 0; // the number of budgets is odd, so each is ended in both ways
+        let is_killed = seed % 2 == 0; // the number of budgets is odd, so each budget is used with and without a kill
         let kill_after = if is_killed { Random::new(seed, "kill").below(8 * requests as u64) + 1 } else { u64::MAX };
         let round = Round {
             address: serving.address,

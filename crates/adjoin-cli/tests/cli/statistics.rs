@@ -1,4 +1,4 @@
-//! `--stats`: every run writes every key.
+//! `--stats`. Every run must write every key.
 
 use adjoin::device::{FileSystem, Operation, Trace, TracedOperation};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::inputs::fbin;
 use crate::place::Place;
 
-/// Returns the keys of a join's statistics; a leaf is `true` if this version must fill it.
+/// Returns the keys of a join's statistics. A leaf is `true` if this version must fill it.
 fn keys() -> Value {
     let interval = || json!({"estimate": true, "low": true, "high": true});
     json!({
@@ -44,7 +44,7 @@ fn keys() -> Value {
     })
 }
 
-/// Compares the keys of both, at every depth.
+/// Checks that both values have equal keys at every depth, and that required values are not null.
 fn check(at: &str, wanted: &Value, found: &Value) {
     let Some(wanted) = wanted.as_object() else {
         assert!(!found.is_object(), "{at} is an object");
@@ -61,14 +61,14 @@ fn told(place: &Place, line: &str) -> Value {
     serde_json::from_str(&place.text("stats.json")).unwrap()
 }
 
-/// Returns the statistics of a join, with their keys checked.
+/// Runs a join. Returns its statistics after checking their keys.
 fn statistics(place: &Place, line: &str) -> Value {
     let statistics = told(place, line);
     check("statistics", &keys(), &statistics);
     statistics
 }
 
-/// Returns the part common to all commands; the rest is an object with the name of the command.
+/// Returns the statistics that all commands have. Removes the rest, which is an object with the name of the command.
 fn common(mut told: Value, command: &str) -> Value {
     let all = told.as_object_mut().unwrap();
     assert!(all["command"] == command && all["version"] == 2, "{all:?}");
@@ -77,7 +77,7 @@ fn common(mut told: Value, command: &str) -> Value {
     told
 }
 
-/// Checks that both have equal keys, at every depth at which both are objects.
+/// Checks that two values have equal keys, at every depth at which both are objects.
 fn assert_same_keys(at: &str, one: &Value, other: &Value) {
     let (Some(one), Some(other)) = (one.as_object(), other.as_object()) else { return };
     assert_eq!(one.keys().collect::<Vec<_>>(), other.keys().collect::<Vec<_>>(), "keys of {at}");
@@ -107,7 +107,7 @@ fn common_statistics_have_the_same_keys_for_every_command() {
     }
 }
 
-/// Checks that a join of a source counts the bytes its build spills, compared with a join of a store.
+/// Checks that a join of a source counts the bytes that its build spills. A join of a store serves as comparison.
 #[test]
 fn spilled_bytes_include_those_of_the_build() {
     let place = Place::new();
@@ -117,7 +117,7 @@ fn spilled_bytes_include_those_of_the_build() {
     let of_source = spilled(&format!("join set.u8bin {join}"));
     place.done("build set.u8bin -o store --quiet");
     let of_store = spilled(&format!("join store {join}"));
-    // Most of the 25.6 MB of vectors do not fit in 32 MB.
+    // Most of the 25.6 MB of vectors do not fit in the budget of 32 MB.
     assert!(of_source > of_store + (10 << 20), "{of_source} {of_store}");
 }
 
@@ -153,7 +153,7 @@ fn statistics_have_every_key_with_null_if_not_applicable() {
     assert_eq!((&of_source["strategy"]["rule"], &of_source["io"]["bytes_written"]), (&json!("margin-sum"), &json!(0)));
 }
 
-/// The next uses of millions of edges have no room in 70 MB.
+/// Checks a budget of 70 MB, which is too small to hold the next uses of millions of edges.
 #[test]
 fn the_cache_uses_belady_if_memory_suffices() {
     let place = Place::new();
@@ -178,7 +178,7 @@ fn statistics_counters_are_consistent() {
     assert!(io["bytes_read"].as_u64() >= io["bytes_requested"].as_u64() && io["passes"].as_f64() >= Some(1.0));
 }
 
-/// Checks that a large join stays within a small budget, as measured by the system, and reads more instead.
+/// Checks that a large join stays within a small budget, as measured by the system. It reads more bytes instead.
 #[test]
 fn a_join_with_a_small_budget_reads_more() {
     let place = Place::new();
@@ -195,7 +195,7 @@ fn a_join_with_a_small_budget_reads_more() {
     }
 }
 
-/// Checks that a failed join writes no trace, not even part of one.
+/// Checks that a failed join does not write any part of a trace.
 #[test]
 fn a_failed_join_writes_no_trace() {
     let place = Place::new();
@@ -219,7 +219,7 @@ fn statistics_name_the_device_and_traces_list_every_read() {
     let buckets = |read: &&TracedOperation| {
         read.operation == Operation::Read && trace.name(read.file).to_str().unwrap().contains("vectors")
     };
-    // The planning pass also reads the store, and its reads count.
+    // The reads of the planning pass count too.
     assert_eq!(trace.operations().iter().filter(buckets).count() as u64, by_pread["io"]["reads"].as_u64().unwrap());
     let written = |asked: &&TracedOperation| asked.operation == Operation::Write;
     assert!(trace.operations().iter().filter(written).map(|asked| asked.bytes).sum::<u64>() > 0);

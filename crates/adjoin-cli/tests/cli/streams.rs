@@ -1,4 +1,4 @@
-//! Standard output and standard error: what each receives, and the effect of a closed or full stream.
+//! Standard output and standard error: what is written to each, and what happens if one is closed or full.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
@@ -77,7 +77,8 @@ fn a_reader_that_closes_the_pipe_early_is_no_error() {
     }
 }
 
-/// Checks that a reader that leaves early ends only the output to it; other requested files are still written.
+/// Checks a reader that closes the pipe early. Only the output to the pipe ends; other requested files are still
+/// written.
 #[test]
 fn other_outputs_are_written_if_the_reader_closes_the_pipe() {
     let place = with_set_and_store();

@@ -1,4 +1,4 @@
-//! `adjoin join --result removed --target-rows`: finds the threshold that leaves a number of rows.
+//! `adjoin join --result removed --target-rows`, which finds the threshold at which a given number of rows is left.
 
 use crate::inputs::{fbin, sample};
 use crate::place::Place;
@@ -12,7 +12,7 @@ fn number_before(said: &str, words: &str) -> f64 {
 #[test]
 fn target_rows_finds_the_best_threshold_of_a_small_set() {
     let place = Place::new();
-    // Rows on a line, with growing gaps.
+    // The rows are on a line, with growing gaps.
     let places: Vec<f32> = (0..400).map(|row: u16| f32::from(row) * (1.0 + f32::from(row) / 400.0)).collect();
     place.write("set.fbin", &fbin(1, &places));
     for wanted in [40, 120, 300] {
@@ -28,7 +28,7 @@ fn target_rows_finds_the_best_threshold_of_a_small_set() {
 #[test]
 fn target_rows_tries_finer_thresholds_and_reports_failure() {
     let place = Place::new();
-    // Pairs of rows, with slowly growing distances between the two.
+    // The rows form pairs. The distance within a pair grows slowly from pair to pair.
     let places: Vec<f32> =
         (0..400u16).flat_map(|k| [0.0, 1.0 + f32::from(k) / 1_000.0].map(|x| x + 3.0 * f32::from(k))).collect();
     place.write("set.fbin", &fbin(1, &places));
@@ -38,7 +38,7 @@ fn target_rows_tries_finer_thresholds_and_reports_failure() {
         let kept = place.text("kept.csv").lines().count() - 1;
         assert!(kept.abs_diff(wanted) <= 1, "{kept} of {wanted}: {said}");
     }
-    // Each five rows are equal, so no threshold leaves half of the rows.
+    // Always five rows are equal, so no threshold leaves half of the rows.
     let places: Vec<f32> = (0..500u16).map(|row| 3.0 * f32::from(row / 5) * f32::from(row / 5)).collect();
     place.write("equal.fbin", &fbin(1, &places));
     let ran = place.run("join equal.fbin --result removed --target-rows 250 --exact");

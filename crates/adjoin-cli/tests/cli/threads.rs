@@ -1,11 +1,13 @@
-//! A system that grants no more threads: one line, exit code 2, and no files remain.
+//! Systems that refuse to start more threads. The program must print one line, end with exit code 2 and leave no
+//! files.
 
 use crate::place::{Place, Ran, ran};
 
-/// Number of threads with which every command here works.
+/// Number of threads that suffices for every command in these tests.
 const ENOUGH: usize = 24;
 
-/// Runs the command with a limit of one thread, two, three, until it works; each failure must state the reason.
+/// Runs the program with a limit of one thread, then two, and so on, until it works. Each failure must state the
+/// reason.
 fn until_it_works(place: &Place, line: &str) {
     let arguments: Vec<&str> = line.split(' ').collect();
     let before = place.listing();

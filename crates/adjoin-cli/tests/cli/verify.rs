@@ -1,4 +1,4 @@
-//! `adjoin verify`: reports that a store is sound, or which part is damaged.
+//! `adjoin verify`, which reports that a folder is sound, or which part is damaged.
 
 use adjoin::{lab::store::StoreManifest, lab::store::format::checksum};
 
@@ -13,7 +13,7 @@ fn store() -> (Place, String) {
     (place, format!("store/{vectors}"))
 }
 
-/// Checks a store of a later version: its manifest is valid, its version is 3.
+/// Checks a store of a later version. Its manifest is valid and has version 3.
 #[test]
 fn refuses_a_store_of_a_newer_version() {
     let (place, _) = store();
@@ -26,7 +26,7 @@ fn refuses_a_store_of_a_newer_version() {
     }
 }
 
-/// Inserts text into the manifest of the store and updates its checksum.
+/// Inserts text into the manifest of the store, and corrects the checksum.
 fn edit(place: &Place, before: &str, more: &str) {
     let text = place.text("store/manifest.json");
     let digits = StoreManifest::decode(&place.path("store"), text.as_bytes()).unwrap().manifest_xxh3;
@@ -36,7 +36,7 @@ fn edit(place: &Place, before: &str, more: &str) {
     place.write("store/manifest.json", [&blank[..at], &digits, &blank[at + 16..]].concat().as_bytes());
 }
 
-/// Checks that a folder states its kind, and that other kinds are not accepted as a store and not replaced.
+/// Checks folders that state another kind. They must not be accepted or replaced as a store.
 #[test]
 fn refuses_folders_of_other_kinds() {
     for (kind, words) in [
@@ -46,8 +46,8 @@ fn refuses_folders_of_other_kinds() {
     ] {
         let (place, _) = store();
         edit(&place, r#""format_version""#, &format!(r#""kind": "{kind}", "#));
-        // These commands accept an index as it is, and a collection as a source; here one without pages or without a
-        // log.
+        // These commands accept an index, and a collection as a source. But here the index has no pages, and the
+        // collection no log.
         let no_pages = ["no file for the role pages", "build the index again"];
         let no_log = ["missing field `salt`", "bring the folder back from a backup"];
         for line in ["join store --eps 1 -o pairs.csv", "explain store --eps 1"] {
@@ -68,8 +68,8 @@ fn refuses_folders_of_other_kinds() {
     }
 }
 
-/// Checks that files added by a later version are no damage, are not deleted as leftovers, and are replaced with the
-/// store.
+/// Checks files that a later version has added. They must not be reported as damage or deleted as leftovers. When the
+/// store is replaced, they are replaced too.
 #[test]
 fn files_of_a_later_version_are_neither_damage_nor_leftovers() {
     let (place, _) = store();
@@ -94,7 +94,8 @@ fn files_of_a_later_version_are_neither_damage_nor_leftovers() {
     assert!(!place.path("store/codes.bin").exists() && place.path("store/mine.txt").exists());
 }
 
-/// Checks that names in a folder or a manifest, which are untrusted, cannot forge a line or control the terminal.
+/// Checks names in a folder or a manifest, which are untrusted. They must not be able to forge a line or control the
+/// terminal.
 #[test]
 fn names_are_printed_without_their_control_characters() {
     let (place, _) = store();
@@ -119,7 +120,7 @@ fn names_are_printed_without_their_control_characters() {
     is_plain(&place.done("info store").out);
 }
 
-/// Verifies a damaged store; returns the printed lines, the last of which is the error.
+/// Verifies a damaged store. Returns the lines that were printed. The last one is the error.
 fn damaged(place: &Place, line: &str) -> Vec<String> {
     let before = place.listing();
     let Ran { code, out, said } = place.run(line);
@@ -140,7 +141,7 @@ fn verify_accepts_a_sound_store_and_lists_leftovers() {
     assert!(ran.out.contains("delete it"), "{}", ran.out);
 }
 
-/// Checks that files of editors, sync tools and network file systems are reported in folders of every kind.
+/// Checks that `verify` reports files of editors, sync tools and network file systems, in every kind of folder.
 #[test]
 fn verify_lists_foreign_files_in_every_folder() {
     let (place, _) = store();

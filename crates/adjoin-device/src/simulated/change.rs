@@ -1,23 +1,23 @@
-//! Changes of an image that are not durable yet.
+//! Changes of the live image that are not durable yet.
 
 use super::image::{Image, Name, Node};
 
 #[derive(Debug, Clone)]
 pub(super) enum Change {
-    /// Adds a file or folder under a new name.
+    /// Adds a name for a file or folder.
     Link(Name, Node),
-    /// Removes a name.
+    /// Removes the name of a file or folder.
     Unlink(Name, Node),
-    /// Renames in one step.
+    /// Renames a file or folder in one step.
     Rename { from: Name, to: Name, node: Node },
     /// Truncates a file to `len` bytes.
     Truncate { file: u64, len: u64 },
-    /// Writes bytes of a file.
+    /// Writes bytes to a file, from `offset` on.
     Write { file: u64, offset: u64, bytes: Vec<u8> },
 }
 
 impl Change {
-    /// Applies the change if what it builds on exists.
+    /// Applies the change to an image. Changes to names are skipped if the image lacks the name that they remove.
     pub(super) fn apply(&self, image: &mut Image) {
         match self {
             Self::Link(name, node) => image.link(name, *node),
@@ -40,8 +40,8 @@ impl Change {
         }
     }
 
-    /// Returns the folders that contain the changed names. A sync of either folder makes a rename durable, which is one
-    /// step, as on journaling file systems.
+    /// Returns the folders that contain the changed names. A rename has two. Syncing either of them makes the whole
+    /// rename durable, as on journaling file systems.
     pub(super) fn folders(&self) -> Vec<u64> {
         match self {
             Self::Link(name, _) | Self::Unlink(name, _) => vec![name.folder],
@@ -50,7 +50,8 @@ impl Change {
         }
     }
 
-    /// Returns the change in pieces: a write is cut at multiples of `piece_bytes` of its file.
+    /// Splits the change into pieces that may be lost separately. A write is cut at offsets in its file that are
+    /// multiples of `piece_bytes`. Any other change is one piece.
     pub(super) fn pieces(&self, piece_bytes: u64) -> Vec<Self> {
         let Self::Write { file, offset, bytes } = self else { return vec![self.clone()] };
         let mut pieces = Vec::new();

@@ -12,35 +12,35 @@ use super::state::{Fate, Locked, State};
 use crate::device::{Device, FileKind, HeldLock, Lock, ReadFile, ReadQueue, WriteFile};
 use crate::error::{DeviceError, Operation};
 
-/// Files in memory, with faults on demand. Clones share the device. Absolute and relative paths both start at the root;
-/// folders above the root do not exist.
+/// Files in memory, with faults on demand. Clones share the files. All paths, absolute and relative, start at the
+/// root. The parent of the root is the root itself.
 #[derive(Clone, Default)]
 pub struct SimulatedDevice {
     state: Arc<Mutex<State>>,
 }
 
 impl SimulatedDevice {
-    /// Creates an empty device of unlimited size.
+    /// Creates an empty device of unlimited size. `plan` is the fault to simulate.
     pub fn new(plan: FaultPlan) -> Self {
         Self { state: Arc::new(Mutex::new(State::new(plan))) }
     }
 
-    /// Changes the fault plan; operations keep their numbers.
+    /// Changes the fault plan. The numbering of operations continues.
     pub fn set_plan(&self, plan: FaultPlan) {
         self.lock_state().plan = plan;
     }
 
-    /// Limits the bytes that can still be written; removing files frees space.
+    /// Limits how many more bytes can be written. Removing files frees space.
     pub fn set_free_bytes(&self, bytes: u64) {
         self.lock_state().set_free_bytes(bytes);
     }
 
-    /// Disables locks from now on, as on some file systems.
+    /// Makes locks unsupported from now on, as they are on some file systems.
     pub fn refuse_locks(&self) {
         self.lock_state().refuses_locks = true;
     }
 
-    /// Returns all operations up to the loss of power, including failed ones.
+    /// Returns the operations before the loss of power, if any. Failed operations are included.
     pub fn operations(&self) -> Vec<LoggedOperation> {
         self.lock_state().log.clone()
     }
@@ -55,33 +55,31 @@ impl SimulatedDevice {
         self.lock_state().unsynced()
     }
 
-    /// Returns the device as found after a loss of power at this moment: everything durable, and the part of the rest
-    /// that `keep` selects. The new device has no faults, and numbers its operations from 0.
+    /// Returns the device as it would be found if the power were lost at this moment. It has everything durable, and
+    /// the other changes that `keep` selects. The new device has no faults, and numbers its operations from 0.
     #[must_use]
     pub fn after_crash(&self, keep: Keep) -> Self {
         Self { state: Arc::new(Mutex::new(self.lock_state().after_crash(keep))) }
     }
 
-    /// Stores a file and its folders, durably and without counting an operation.
+    /// Stores a file durably, and creates its folders. Does not count as an operation.
     ///
     /// # Panics
-    /// If a folder has that name, or a file has the name of one of its folders.
+    /// If `path` is a folder, or one of its folders is a file.
     pub fn put(&self, path: impl AsRef<Path>, bytes: &[u8]) {
         let path = path.as_ref();
         self.lock_state().put(path, bytes).unwrap_or_else(|error| panic!("cannot put {}: {error}", path.display()));
     }
 
-    /// Returns the bytes of a file as its writer sees them; `None` if there is no such file.
+    /// Returns the bytes of a file, including bytes that readers cannot see yet. Returns `None` if there is no such
+    /// file.
     pub fn bytes(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
         let state = self.lock_state();
         let file = state.open(path.as_ref()).ok()?;
         Some(state.written(file).to_vec())
     }
 
-    /// Copies a folder of the machine to `at`, durably and without counting operations.
-    ///
-    /// # Errors
-    /// If the folder cannot be read.
+    /// Copies a folder of the machine to `at`, durably. Does not count as operations.
     pub fn import(&self, folder: &Path, at: &Path) -> io::Result<()> {
         self.lock_state().put_folder(at)?;
         for entry in std::fs::read_dir(folder)? {
@@ -96,10 +94,10 @@ impl SimulatedDevice {
         Ok(())
     }
 
-    /// Copies the contents of the folder `at` to a folder of the machine, which is created if it is missing.
+    /// Copies the contents of the folder `at` to `folder` on the machine, which is created if it is missing.
     ///
     /// # Errors
-    /// If there is no such folder, or the machine's cannot be written.
+    /// If there is no folder `at`, or `folder` cannot be written.
     pub fn export(&self, at: &Path, folder: &Path) -> io::Result<()> {
         std::fs::create_dir_all(folder)?;
         let names = self.lock_state().list(at)?;
@@ -117,7 +115,7 @@ impl SimulatedDevice {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Performs an operation without bytes, unless a fault prevents it.
+    /// Performs an operation that transfers no bytes, unless a fault prevents it.
     fn attempt<R>(
         &self,
         operation: Operation,

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 
 use crate::error::Operation;
 
-/// Bytes that a disk writes entirely or not at all.
+/// Size of a sector. A disk writes a sector completely or not at all.
 pub(super) const SECTOR_BYTES: u64 = 512;
 
-/// The fault to simulate. Operations are numbered from 0 in the order of their calls. Everything that a
-/// [`Device`](crate::Device), its files and its queues do has a number, except `len` and the like.
+/// Fault to simulate. Operations are numbered from 0 in the order of their calls. Every call of a
+/// [`Device`](crate::Device), its files and its queues has a number, except those that only return a property, such
+/// as `len`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FaultPlan {
     /// No fault.
@@ -19,20 +20,20 @@ pub enum FaultPlan {
     Fail {
         /// Number of the operation.
         at: u64,
-        /// Kind of the error; `Other` means an I/O error.
+        /// Kind of the error; `Other` stands for an I/O error.
         kind: io::ErrorKind,
     },
-    /// Operation `at`, a read or a write, transfers only the first half: a read then fails with `UnexpectedEof`, a
-    /// write with `WriteZero`. Other operations are not affected.
+    /// Operation `at`, if it is a read or a write, transfers only the first half of its bytes. A read then fails with
+    /// `UnexpectedEof`, a write with `WriteZero`. Other operations are not affected.
     Short {
         /// Number of the operation.
         at: u64,
     },
-    /// The power is lost during operation `at`; if it is a write, its first sectors reach the disk.
+    /// The power is lost during operation `at`. If it is a write, its first sectors reach the disk.
     Torn {
         /// Number of the operation.
         at: u64,
-        /// Sectors of 512 bytes that reach the disk, at most the length of the write.
+        /// Number of sectors of 512 bytes that reach the disk. If the write is shorter, all of it does.
         sectors: u64,
     },
     /// The power is lost before operation `at`.
@@ -42,39 +43,40 @@ pub enum FaultPlan {
     },
 }
 
-/// Which unsynced changes are found after a crash. They are applied in order; a change that builds on a lost name is
-/// lost with it.
+/// Which unsynced changes survive a crash. They are applied in order. If a change is lost, later changes of the same
+/// name that rely on it are lost too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
-    /// None of them.
+    /// No change.
     Nothing,
-    /// All changes, as if only the program had died.
+    /// All changes, as if the program had died and the machine had not.
     Everything,
-    /// All but the change with this number, below [`SimulatedDevice::unsynced`](crate::SimulatedDevice::unsynced).
+    /// All changes except the one with this number, which is below
+    /// [`SimulatedDevice::unsynced`](crate::SimulatedDevice::unsynced).
     AllBut(usize),
     /// Only the change with this number.
     Only(usize),
-    /// Names (create, rename, remove) without data: a file that was never synced exists but is empty.
+    /// Changes of names (create, rename, remove) but not of data. A file that was never synced exists but is empty.
     Names,
-    /// Data without names.
+    /// Changes of data but not of names.
     Data,
-    /// Each change at random, with equal probability.
+    /// A random selection: each change survives with probability 1/2.
     Seeded {
         /// Seed of the random numbers.
         seed: u64,
-        /// Unit in which a write is kept or lost.
+        /// Unit of a write that survives or is lost.
         pieces: Pieces,
     },
 }
 
-/// Unit in which a write is kept or lost. A lost piece before a kept one reads as zeros.
+/// Unit of a write that survives or is lost. If a later unit survives, a lost one reads as zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pieces {
     /// The whole write.
     Whole,
-    /// Each part between multiples of 512 bytes of the file.
+    /// The bytes between two multiples of 512 in the file.
     Sectors,
-    /// Each part between multiples of 4096 bytes of the file.
+    /// The bytes between two multiples of 4096 in the file.
     Blocks,
 }
 
@@ -88,20 +90,20 @@ impl Pieces {
     }
 }
 
-/// A logged operation.
+/// An operation in the log of the device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggedOperation {
     /// Number of the operation, as in a [`FaultPlan`].
     pub number: u64,
     /// The operation.
     pub operation: Operation,
-    /// Its file or folder.
+    /// The file or folder of the operation.
     pub path: PathBuf,
-    /// Bytes requested to be read or written; 0 for other operations.
+    /// Number of bytes that a read or write was asked to transfer; 0 for other operations.
     pub bytes: u64,
 }
 
-/// Pseudorandom coins (SplitMix64), reproducible from a seed.
+/// Pseudorandom numbers (SplitMix64) that a seed determines.
 pub(super) struct Coins(pub(super) u64);
 
 impl Coins {

@@ -60,7 +60,7 @@ impl ReadFile for SimulatedReader {
     }
 }
 
-/// The lock of a file, released when dropped.
+/// The lock of a file. It is released when this is dropped.
 pub(super) struct SimulatedLock {
     pub(super) state: Arc<Mutex<State>>,
     pub(super) file: u64,
@@ -85,7 +85,7 @@ impl SimulatedWriter {
         Self { state, path, file, offset, failed: false }
     }
 
-    /// Performs an operation, unless a fault prevents it or an earlier one failed.
+    /// Performs an operation, unless a fault prevents it or an earlier operation on this file failed.
     fn attempt(
         &mut self,
         operation: Operation,

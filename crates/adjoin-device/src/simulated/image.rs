@@ -8,7 +8,7 @@ use std::path::{Component, Path};
 /// The root folder.
 pub(super) const ROOT: u64 = 0;
 
-/// The object that a name refers to. Files and folders share one sequence of numbers, and numbers are never reused.
+/// A file or a folder, by number. Files and folders are numbered together, and numbers are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Node {
     File(u64),
@@ -22,7 +22,8 @@ pub(super) struct Name {
     pub(super) name: OsString,
 }
 
-/// Folders, and the bytes of files. A node without a name is kept, like an open file that was removed.
+/// Folders with their names, and files with their bytes. A node remains when its last name is removed, as an open
+/// file does.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Image {
     folders: BTreeMap<u64, BTreeMap<OsString, Node>>,
@@ -52,7 +53,7 @@ impl Image {
         }
     }
 
-    /// Returns the name that a path ends in, whether it exists or not.
+    /// Returns the folder and the last component of a path. The folder must exist, but not the name in it.
     pub(super) fn name(&self, path: &Path) -> io::Result<Name> {
         let name = path.file_name().ok_or(ErrorKind::InvalidInput)?.to_owned();
         Ok(Name { folder: self.find_folder(path.parent().unwrap_or(Path::new("")))?, name })
@@ -74,12 +75,12 @@ impl Image {
         self.files.get(&file).map_or(&[], Vec::as_slice)
     }
 
-    /// Adds a name for a node; a new folder is empty.
+    /// Adds a name for a node. A folder that is new has no names.
     pub(super) fn link(&mut self, name: &Name, node: Node) {
         self.folders.entry(name.folder).or_default().insert(name.name.clone(), node);
     }
 
-    /// Removes a name if it refers to that node. Returns whether it did.
+    /// Removes a name if it refers to `node`. Returns whether it did.
     pub(super) fn unlink(&mut self, name: &Name, node: Node) -> bool {
         let is_there = self.named(name) == Some(node);
         if is_there {
@@ -95,7 +96,7 @@ impl Image {
         }
     }
 
-    /// Writes bytes at an offset; a gap before them is filled with zeros.
+    /// Writes bytes at an offset. If the file is shorter than the offset, the gap is filled with zeros.
     pub(super) fn write(&mut self, file: u64, offset: u64, bytes: &[u8]) {
         let held = self.files.entry(file).or_default();
         let range = offset as usize..offset as usize + bytes.len();
@@ -112,7 +113,7 @@ impl Image {
         outer == inner || folders.into_iter().any(|folder| self.holds(folder, inner))
     }
 
-    /// Returns every name in a folder and below, deepest first.
+    /// Returns every name in a folder and its subfolders. A folder follows the names in it.
     pub(super) fn below(&self, folder: u64) -> Vec<(Name, Node)> {
         let mut found = Vec::new();
         for (name, node) in self.entries(folder) {

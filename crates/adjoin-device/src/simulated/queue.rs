@@ -7,8 +7,8 @@ use crate::aligned::AlignedBuffer;
 use crate::device::{Cause, Completion, ReadFile, ReadQueue};
 use crate::error::DeviceError;
 
-/// Queue that reads at submission, so that operations are numbered in that order, and returns completions shuffled, in
-/// a reproducible way.
+/// Queue that performs a read when it is submitted, so that reads are numbered in this order. It returns the
+/// completions in a shuffled but reproducible order.
 pub(super) struct SimulatedQueue {
     done: Vec<Completion>,
     coins: Coins,

@@ -17,16 +17,17 @@ const UNLIMITED_BYTES: u64 = 1 << 50;
 pub(super) struct State {
     live: Image,
     durable: Image,
-    /// Changes of the live image that are not in the durable one, in order.
+    /// Changes of the live image that the durable image lacks, in order.
     unsynced: Vec<Change>,
     pub(super) log: Vec<LoggedOperation>,
     pub(super) plan: FaultPlan,
     crashed: bool,
     capacity_bytes: Option<u64>,
     nodes: u64,
-    /// Bytes of each file being written that readers can see: a real file buffers appended bytes.
+    /// For each file that is being written, the number of its first bytes that readers see. The rest is in the buffer
+    /// of the writer, as with a real file.
     visible: BTreeMap<u64, u64>,
-    /// Number of writes, and the last one of each file.
+    /// Number of writes so far, and for each file the number of its last write.
     writes: u64,
     last_write: BTreeMap<u64, u64>,
     /// Files with a held lock; none after a loss of power.
@@ -42,13 +43,13 @@ pub(super) enum Locked {
     Unsupported,
 }
 
-/// Outcome of an operation that is not refused.
+/// Outcome of an operation that does not fail at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Whole,
-    /// Only the first half, then an error.
+    /// Only the first half is transferred, then the operation fails.
     Half,
-    /// Only these bytes, which reach the disk; then the power is lost.
+    /// Only this number of bytes reaches the disk, then the power is lost.
     Torn(u64),
 }
 
@@ -57,13 +58,13 @@ impl State {
         Self { plan, ..Self::default() }
     }
 
-    /// Numbers an operation, and determines its outcome.
+    /// Logs an operation under the next number, and determines its outcome.
     pub(super) fn begin(&mut self, operation: Operation, path: &Path, bytes: u64) -> io::Result<Fate> {
         if self.crashed {
             return Err(power_is_gone());
         }
         let number = self.log.len() as u64;
-        // Refused operations are logged too, so that operation N is the same one in each run.
+        // Operations that fail are logged too, so that a number means the same operation in each run.
         self.log.push(LoggedOperation { number, operation, path: path.to_owned(), bytes });
         match self.plan {
             FaultPlan::Fail { at, kind } if at == number => Err(kind.into()),
@@ -104,7 +105,7 @@ impl State {
         }
     }
 
-    /// Returns when a file was last written; the clock ticks with each write.
+    /// Returns the time at which a file was last written, in ticks. The clock ticks with each write.
     pub(super) fn written_at(&self, file: u64) -> i128 {
         self.last_write.get(&file).copied().unwrap_or(0).into()
     }
@@ -114,12 +115,12 @@ impl State {
         self.last_write.insert(file, self.writes);
     }
 
-    /// Returns all of a file, as its writer sees it.
+    /// Returns all bytes of a file, including bytes that readers cannot see yet.
     pub(super) fn written(&self, file: u64) -> &[u8] {
         self.live.bytes(file)
     }
 
-    /// Returns the part of a file that can be read.
+    /// Returns the bytes of a file that readers can see.
     pub(super) fn readable(&self, file: u64) -> &[u8] {
         let bytes = self.live.bytes(file);
         let visible = self.visible.get(&file).map_or(bytes.len(), |visible| bytes.len().min(*visible as usize));
@@ -147,7 +148,7 @@ impl State {
         Ok(file)
     }
 
-    /// Truncates an existing file, for appending.
+    /// Truncates an existing file to `len` bytes, for appending.
     pub(super) fn continue_file(&mut self, path: &Path, len: u64) -> io::Result<u64> {
         let file = self.open(path)?;
         if (self.readable(file).len() as u64) < len {
@@ -159,19 +160,19 @@ impl State {
         Ok(file)
     }
 
-    /// Writes at the end of a file, as far as there is space.
+    /// Appends bytes to a file. Fails if the disk becomes full.
     pub(super) fn write(&mut self, file: u64, offset: u64, bytes: &[u8], fate: Fate) -> io::Result<()> {
         let wanted = match fate {
             Fate::Whole => bytes.len(),
             Fate::Half => bytes.len() / 2,
             Fate::Torn(reached) => {
                 self.crashed = true;
-                // Sectors are written whole, so a torn write ends at a sector.
+                // A disk writes whole sectors, so a torn write ends at the end of a sector.
                 self.durable.write(file, offset, &bytes[..reached as usize]);
                 return Err(power_is_gone());
             }
         };
-        // A full disk takes a part of the bytes, as real file systems do.
+        // A full disk accepts the bytes for which it has space, as real file systems do.
         let room = usize::try_from(self.free_bytes()).unwrap_or(usize::MAX);
         let written = wanted.min(room);
         if written > 0 {
@@ -185,22 +186,22 @@ impl State {
         }
     }
 
-    /// Makes the first `bytes` of a file being written visible to readers.
+    /// Makes the first `bytes` bytes of a file visible to readers while the file is being written.
     pub(super) fn show(&mut self, file: u64, bytes: u64) {
         self.visible.insert(file, bytes);
     }
 
-    /// Makes all of a file visible, after its writer was dropped.
+    /// Makes all bytes of a file visible to readers, because its writer was dropped.
     pub(super) fn show_all(&mut self, file: u64) {
         self.visible.remove(&file);
     }
 
-    /// Makes the changes with the numbers `meant`, ascending, durable.
+    /// Makes changes durable. `meant` has their numbers in ascending order.
     fn make_durable(&mut self, meant: &[usize]) {
         let mut number = 0;
         self.unsynced.retain(|change| {
             let is_meant = meant.binary_search(&number).is_ok();
-            // Applied in the order of the changes; later ones may rely on earlier ones.
+            // Applied in their order, because a change may rely on an earlier one.
             if is_meant {
                 change.apply(&mut self.durable);
             }
@@ -216,8 +217,8 @@ impl State {
         self.make_durable(&meant);
     }
 
-    /// Makes the names of a folder durable. A rename from another folder includes all earlier changes there, which it
-    /// builds on.
+    /// Makes the changes of names in a folder durable. A rename from another folder relies on earlier changes there,
+    /// so these become durable too.
     pub(super) fn sync_folder(&mut self, path: &Path) -> io::Result<()> {
         let mut folders = vec![self.live.find_folder(path)?];
         let mut meant = Vec::new();
@@ -233,7 +234,7 @@ impl State {
         Ok(())
     }
 
-    /// Takes the lock of a file unless it is held; creates the file if it is missing.
+    /// Takes the lock of a file if it is free. Creates the file if it is missing.
     pub(super) fn lock(&mut self, path: &Path) -> io::Result<Locked> {
         if self.refuses_locks {
             return Ok(Locked::Unsupported);
@@ -275,7 +276,7 @@ impl State {
             (_, Some(Node::Folder(folder))) if self.live.holds(folder, from.folder) => {
                 return Err(ErrorKind::DirectoryNotEmpty.into());
             }
-            // Two names of one file: POSIX rename does nothing then.
+            // If both names refer to one file, a rename does nothing (POSIX).
             (_, Some(there)) if there == node => return Ok(()),
             (Node::Folder(_), Some(Node::File(_))) => return Err(ErrorKind::NotADirectory.into()),
             (Node::File(_), Some(Node::Folder(_))) => return Err(ErrorKind::IsADirectory.into()),
@@ -298,7 +299,7 @@ impl State {
     pub(super) fn remove_folder(&mut self, path: &Path) -> io::Result<()> {
         let folder = self.live.find_folder(path)?;
         let name = self.live.name(path)?;
-        // Each name is a change of its own, so a loss of power may leave any part of the folder.
+        // Each name is a separate change, so any part of the folder may remain after a loss of power.
         for (inner, node) in self.live.below(folder) {
             self.change(Change::Unlink(inner, node));
         }
@@ -326,7 +327,7 @@ impl State {
         self.capacity_bytes = Some(self.live.used_bytes().saturating_add(bytes));
     }
 
-    /// Stores a file at once and durably; creates missing folders.
+    /// Stores a file durably. Creates missing folders.
     pub(super) fn put(&mut self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         self.put_folder(path.parent().unwrap_or(Path::new("")))?;
         let name = self.live.name(path)?;
@@ -363,7 +364,7 @@ impl State {
         self.durable.link(name, node);
     }
 
-    /// Returns the device as found after a loss of power now.
+    /// Returns the device as it would be found if the power were lost now.
     pub(super) fn after_crash(&self, keep: Keep) -> Self {
         let mut found = self.durable.clone();
         let mut coins = Coins(if let Keep::Seeded { seed, .. } = keep { seed } else { 0 });
@@ -376,7 +377,7 @@ impl State {
                 Keep::Names => change.file().is_none(),
                 Keep::Data => change.file().is_some(),
                 Keep::Seeded { pieces, .. } => {
-                    // Caches write pages in any order, so a lost power keeps any subset of the pieces.
+                    // The system writes cached pages in any order, so any subset of the pieces may survive.
                     let survivors = change.pieces(pieces.bytes()).into_iter().filter(|_| coins.next() & 1 == 1);
                     survivors.for_each(|piece| piece.apply(&mut found));
                     continue;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::{HEADER, HEADER_1};
 use crate::error::Operation;
 
-/// Longest line of a trace. A name takes up to three bytes per byte.
+/// Maximum length of a line of a trace, in bytes. Each byte of a name may take three bytes, since names are escaped.
 const LINE_BYTES_MAX: u64 = 1 << 16;
 
 /// A recorded sequence of operations on a device.
@@ -18,28 +18,25 @@ pub struct Trace {
     operations: Vec<TracedOperation>,
 }
 
-/// Files and consumers, by their numbers in a trace.
+/// Names of files and consumers, at the indexes by which a trace refers to them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Names {
     files: Vec<PathBuf>,
     consumers: Vec<String>,
 }
 
-/// Iterates over the operations of a trace. It holds only one line and the names in memory.
+/// Reads the operations of a trace one by one. Holds only one line and the names in memory.
 pub struct TraceReader<R> {
     text: R,
     names: Names,
     tells_causes: bool,
-    /// Number of the last line, and its text.
+    /// Number and text of the last line read.
     line: usize,
     bytes: Vec<u8>,
 }
 
 impl<R: BufRead> TraceReader<R> {
-    /// Reads the first line.
-    ///
-    /// # Errors
-    /// If the text is not a trace of this version or version 1, or cannot be read.
+    /// Creates a reader, and reads the first line.
     pub fn begin(text: R) -> Result<Self, TraceError> {
         let mut reader = Self { text, names: Names::default(), tells_causes: false, line: 0, bytes: Vec::new() };
         reader.read_line()?;
@@ -65,15 +62,15 @@ impl<R: BufRead> TraceReader<R> {
         Ok(None)
     }
 
-    /// Returns the name of a file that occurred so far.
+    /// Returns the name of a file.
     ///
     /// # Panics
-    /// If no operation so far has that number.
+    /// If the operations returned so far do not include one with this file.
     pub fn name(&self, file: usize) -> &Path {
         &self.names.files[file]
     }
 
-    /// Reads a line. Returns whether there was one.
+    /// Reads the next line. Returns false at the end of the text.
     fn read_line(&mut self) -> Result<bool, TraceError> {
         self.line += 1;
         self.bytes.clear();
@@ -88,25 +85,26 @@ impl<R: BufRead> TraceReader<R> {
 pub struct TracedOperation {
     /// The operation.
     pub operation: Operation,
-    /// Number of the file or folder, for [`Trace::name`].
+    /// Number of the file or folder, which [`Trace::name`] accepts.
     pub file: usize,
-    /// First byte of a read or write, else 0.
+    /// Offset of a read or write in bytes; 0 for other operations.
     pub offset: u64,
-    /// Bytes of a read or write, else 0.
+    /// Length of a read or write in bytes; 0 for other operations.
     pub bytes: u64,
-    /// Start of the operation, in nanoseconds from the start of the trace.
+    /// Start of the operation, in nanoseconds since the trace began.
     pub start_ns: u64,
     /// Duration in nanoseconds.
     pub duration_ns: u64,
     /// Whether the operation succeeded.
     pub ok: bool,
-    /// Number of the new name, for a rename.
+    /// Number of the new name if the operation is a rename.
     pub to: Option<usize>,
-    /// Number of the consumer, for [`Trace::consumer`].
+    /// Number of the consumer, which [`Trace::consumer`] accepts.
     pub consumer: Option<u8>,
     /// Number of the consumer's step that needs the bytes.
     pub step: Option<u64>,
-    /// Number of the step whose reads had to end before, lower than `step`.
+    /// Number of the step on which the read depends, lower than `step`. The read started after the reads of that step
+    /// had ended.
     pub after: Option<u64>,
 }
 
@@ -121,10 +119,7 @@ pub struct TraceError {
 }
 
 impl Trace {
-    /// Parses a trace. Uses less than twenty times the memory of the text.
-    ///
-    /// # Errors
-    /// If it is not a trace of this version or version 1, or it is truncated.
+    /// Parses a trace. Uses less than 20 times as much memory as the text.
     pub fn parse(text: &[u8]) -> Result<Self, TraceError> {
         let mut reader = TraceReader::begin(text)?;
         let mut operations = Vec::new();
@@ -142,7 +137,7 @@ impl Trace {
     /// Returns the name of a file.
     ///
     /// # Panics
-    /// If no operation of this trace has that number.
+    /// If no operation of this trace has this file number.
     pub fn name(&self, file: usize) -> &Path {
         &self.names.files[file]
     }
@@ -150,7 +145,7 @@ impl Trace {
     /// Returns the name of a consumer.
     ///
     /// # Panics
-    /// If no operation of this trace has that number.
+    /// If no operation of this trace has this consumer number.
     pub fn consumer(&self, consumer: u8) -> &str {
         &self.names.consumers[usize::from(consumer)]
     }
@@ -162,7 +157,7 @@ impl Trace {
 }
 
 impl Names {
-    /// Parses a line: a name or an operation.
+    /// Parses a line. If it names a file, stores the name and returns `None`. Otherwise returns the operation.
     fn take(&mut self, line: &[u8], tells_causes: bool) -> Result<Option<TracedOperation>, String> {
         let line = line.strip_suffix(b"\n").ok_or("it breaks off")?;
         let line = str::from_utf8(line).map_err(|_| "it is not ASCII")?;
@@ -246,7 +241,7 @@ impl Names {
     }
 }
 
-/// Returns the name as written in a trace.
+/// Returns the escaped form of a name, as it is written in traces.
 pub(super) fn escape(name: &Path) -> String {
     let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'%';
     let escaped = |byte: &u8| if plain(*byte) { char::from(*byte).to_string() } else { format!("%{byte:02x}") };

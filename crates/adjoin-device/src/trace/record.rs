@@ -1,4 +1,4 @@
-//! A device that records the operations on another.
+//! A device that records the operations on another device.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -15,13 +15,14 @@ use crate::aligned::AlignedBuffer;
 use crate::device::{Cause, Completion, Device, FileKind, FileStamp, Lock, ReadFile, ReadQueue, WriteFile};
 use crate::error::{DeviceError, Operation};
 
-/// Bytes of lines buffered before they are written to the file.
+/// Bytes of lines that are buffered before they are written to the file.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Records every operation on a device in a file of the machine. Holds 64 KiB of lines and the names of the files.
+/// Device that passes operations to another device and records each in a file of the machine. Holds 64 KiB of lines
+/// and the names of the files in memory.
 ///
-/// A trace that cannot be written, for example on a full disk, does not stop the work; [`finish`](Self::finish) reports
-/// the error.
+/// If the trace cannot be written, for example because the disk is full, the operations still proceed.
+/// [`finish`](Self::finish) reports the error.
 pub struct Recorder {
     device: Arc<dyn Device>,
     log: Arc<Log>,
@@ -38,7 +39,7 @@ struct Lines {
     error: Option<io::Error>,
 }
 
-/// The fields of a line other than its times.
+/// Fields of a line that are known before the operation is performed.
 #[derive(Clone, Copy)]
 struct Asked {
     operation: Operation,
@@ -49,17 +50,18 @@ struct Asked {
 }
 
 impl Asked {
-    /// Creates the entry of an operation on a whole file or folder.
+    /// Creates the fields of an operation on a whole file or folder.
     fn of_whole(operation: Operation, file: u64) -> Self {
         Self { operation, file, offset: 0, bytes: 0, cause: Cause::UNKNOWN }
     }
 }
 
 impl Recorder {
-    /// Records operations on `device` in a new file at `trace`; an existing one is replaced.
+    /// Creates a recorder of the operations on `device`. Writes the trace to a file at `trace`, which is replaced if
+    /// it exists.
     ///
     /// # Errors
-    /// If that file cannot be written.
+    /// If the file cannot be written.
     pub fn create(device: Arc<dyn Device>, trace: &Path) -> io::Result<Self> {
         let mut out = BufWriter::with_capacity(BUFFER_BYTES, File::create(trace)?);
         writeln!(out, "{HEADER}")?;
@@ -67,10 +69,10 @@ impl Recorder {
         Ok(Self { device, log: Arc::new(Log { begun: Instant::now(), lines: Mutex::new(lines) }) })
     }
 
-    /// Writes out the buffered lines. Later operations on the device are still recorded.
+    /// Writes the buffered lines to the file. Recording continues after that.
     ///
     /// # Errors
-    /// If the trace could not be written, now or earlier; it is then incomplete.
+    /// If a line could not be written, now or earlier. The trace is then incomplete.
     pub fn finish(&self) -> io::Result<()> {
         let mut lines = self.log.lock();
         match lines.error.take() {
@@ -79,7 +81,7 @@ impl Recorder {
         }
     }
 
-    /// Performs an operation on names, and records it.
+    /// Performs an operation that has a path, and records it.
     fn measure<R>(
         &self,
         operation: Operation,
@@ -96,7 +98,7 @@ impl Log {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the number of a file; its first use adds a line with its name.
+    /// Returns the number of a file. Writes a line with its name if this is its first use.
     fn number(&self, path: &Path) -> u64 {
         let mut lines = self.lock();
         let next = lines.files.len() as u64;
@@ -128,7 +130,7 @@ impl Log {
 }
 
 impl Lines {
-    /// Writes a line, unless an earlier one could not be written.
+    /// Writes a line. Does nothing if an earlier line could not be written.
     fn write(&mut self, line: &str) {
         if self.error.is_none() {
             self.error = writeln!(self.out, "{line}").err();
@@ -228,7 +230,8 @@ impl ReadFile for RecordedFile {
         self.file.stamp()
     }
 
-    // Nothing is read ahead, so that each read is recorded when and as the engine asks for it.
+    // `read_ahead` is not passed on. Thus each read is recorded when the engine requests it, and with its own offset
+    // and length.
     fn is_remote(&self) -> bool {
         self.file.is_remote()
     }
@@ -282,7 +285,7 @@ impl WriteFile for RecordedWriter {
     }
 }
 
-/// Queue that gives reads its own numbers, since the caller's tokens may repeat.
+/// Queue that submits each read under a number of its own as token, since the caller's tokens may repeat.
 struct RecordedQueue {
     queue: Box<dyn ReadQueue>,
     log: Arc<Log>,
@@ -292,12 +295,12 @@ struct RecordedQueue {
 
 struct PendingRead {
     token: u64,
-    /// `None` for a file that this recorder did not open.
+    /// `None` if the file was not opened through this recorder. Such a read is not recorded.
     asked: Option<Asked>,
     start: Duration,
 }
 
-/// A method that submits a read.
+/// A method of [`ReadQueue`] that submits a read.
 type Submit =
     fn(&mut (dyn ReadQueue + 'static), u64, Cause, &Arc<dyn ReadFile>, u64, AlignedBuffer) -> Result<(), DeviceError>;
 

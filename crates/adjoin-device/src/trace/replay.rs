@@ -11,30 +11,30 @@ use crate::aligned::AlignedBuffer;
 use crate::device::{Cause, Completion, Device, ReadFile, ReadQueue};
 use crate::error::{DeviceError, Operation};
 
-/// Longest read issued at once; longer ones are issued in pieces of this size.
+/// Maximum length of a read of a replay, in bytes. Longer reads of the trace are issued in pieces of this size.
 const PIECE_BYTES: u64 = 16 << 20;
 
 /// Result of a replay.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ReplayReport {
-    /// Reads of the trace that were replayed.
+    /// Number of reads of the trace that were replayed, including failed ones.
     pub reads: u64,
-    /// Bytes transferred, including those read only for alignment.
+    /// Number of bytes transferred, including those read only for alignment.
     pub bytes: u64,
-    /// Reads, or pieces of long ones, that failed.
+    /// Number of failures. Each piece of a long read counts separately.
     pub errors: u64,
-    /// The first error.
+    /// Message of the first failure.
     pub first_error: Option<String>,
     /// Seconds from the start of the first read to the end of the last.
     pub seconds: f64,
 }
 
-/// Issues the reads of `trace` that succeeded when recorded, in their order and as fast as `device` accepts them, with
-/// up to `depth` in flight. `place` maps a file of the trace to its current path. Holds `depth` times the longest read,
-/// at most 16 MiB each.
+/// Repeats the reads of `trace`, in their order and as fast as `device` accepts them, with up to `depth` in flight.
+/// Reads that failed when they were recorded are left out. `place` maps a file name of the trace to its current path.
+/// Holds `depth` buffers in memory, each at most 16 MiB long.
 ///
 /// # Errors
-/// If the device provides no queue. A missing file or a failed read is counted, not fatal.
+/// If the device cannot create a queue. A missing file or a failed read is counted and does not end the replay.
 pub fn replay(
     trace: &Trace,
     device: &dyn Device,
@@ -70,7 +70,7 @@ impl Replay {
             Some(file) => file.clone(),
             None => self.files.entry(read.file).or_insert(device.open(path)?).clone(),
         };
-        // Checked before memory is allocated: a trace may contain any length.
+        // Checked before memory is allocated, because a trace may contain any length.
         if read.offset.checked_add(read.bytes).is_none_or(|end| end > file.len()) {
             return Err(DeviceError::read(path, read.offset, ErrorKind::UnexpectedEof.into()));
         }

@@ -167,7 +167,7 @@ fn names_are_created_moved_listed_and_removed() {
     }
 }
 
-/// Takes the lock of a file, which must be free.
+/// Takes the lock of a file. Panics if it is not free.
 #[track_caller]
 fn locked(bench: &Bench, name: &str) -> HeldLock {
     match bench.device.lock(&bench.path(name)).unwrap() {
@@ -195,7 +195,7 @@ fn a_lock_has_one_holder() {
         let again = locked(&bench, "lock");
         drop(other);
         is_locked(&bench, "lock");
-        // A new file of that name has a lock of its own.
+        // A new file with the same name has a lock of its own.
         bench.device.remove(&bench.path("lock")).unwrap();
         let new = locked(&bench, "lock");
         drop(again);

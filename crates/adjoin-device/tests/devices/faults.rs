@@ -1,5 +1,5 @@
-//! Tests of the simulator's faults, and of the bugs they must catch. The canaries are programs that forget a sync; a
-//! checker that passes them is broken.
+//! Tests of the simulator's faults, and of the bugs that a checker must find with them. The canaries are programs
+//! that forget a sync. A checker that accepts them is broken.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -15,7 +15,7 @@ fn path(name: &str) -> &Path {
     Path::new(name)
 }
 
-/// Steps of a safe replacement that are left out.
+/// Steps of a safe replacement that a program leaves out.
 #[derive(Clone, Copy, Default)]
 struct Forgets {
     file_sync: bool,
@@ -23,7 +23,7 @@ struct Forgets {
     draft: bool,
 }
 
-/// Replaces a file; when it returns, the new one is durable.
+/// Replaces a file. If no step is left out, the new contents are durable when this returns.
 fn replace(device: &SimulatedDevice, bytes: &[u8], forgets: Forgets) -> Result<(), DeviceError> {
     let draft = if forgets.draft { CONFIG } else { DRAFT };
     let mut file = device.create(path(draft))?;
@@ -42,7 +42,7 @@ fn replace(device: &SimulatedDevice, bytes: &[u8], forgets: Forgets) -> Result<(
     Ok(())
 }
 
-/// Returns all ways to keep unsynced changes that a test of this size can afford.
+/// Returns the selections of surviving changes to test. They are all simple ones and 20 seeds for each unit.
 fn ways_to_keep(device: &SimulatedDevice) -> Vec<Keep> {
     let mut ways = vec![Keep::Nothing, Keep::Everything, Keep::Names, Keep::Data];
     ways.extend((0..device.unsynced()).flat_map(|i| [Keep::AllBut(i), Keep::Only(i)]));
@@ -51,7 +51,8 @@ fn ways_to_keep(device: &SimulatedDevice) -> Vec<Keep> {
     ways
 }
 
-/// Replaces a file with a crash before every operation, and torn after every few sectors. Returns the first failure.
+/// Replaces a file once for each operation and fault, with a crash before the operation or a torn write during it.
+/// Returns a description of the first loss.
 fn find_loss(forgets: Forgets) -> Option<String> {
     let (old, new) = (pattern(5_000), [1, 2, 3].repeat(3_000));
     for at in 0.. {
@@ -170,7 +171,8 @@ fn a_crash_keeps_or_loses_aligned_pieces_of_unsynced_bytes() {
         let mut mixed = 0;
         for seed in 0..50 {
             let found = device.after_crash(Keep::Seeded { seed, pieces }).bytes("file").unwrap();
-            // A piece of one write is entirely present or all zeros; the two writes meet at byte 700.
+            // Each unit of a write is present or all zeros. The first write ends at byte 700, where the second one
+            // starts.
             let uniform = |range: &[u8]| range.windows(2).all(|pair| pair[0] == pair[1]);
             let halves = |(i, part): (usize, &[u8])| {
                 let (first, second) = part.split_at(700usize.saturating_sub(i * bytes).min(part.len()));

@@ -8,7 +8,7 @@ use adjoin_device::{AlignedBuffer, Cause, Device, FaultPlan, FileSystem, Simulat
 
 use crate::harness::{pattern, skip};
 
-/// A small file system in memory; unmounted when dropped.
+/// A small file system in memory. It is unmounted when this is dropped.
 struct Mount(tempfile::TempDir);
 
 impl Mount {
@@ -27,7 +27,7 @@ impl Drop for Mount {
     }
 }
 
-/// Writes until the disk is full. Returns the bytes accepted.
+/// Writes until the disk is full. Returns the number of bytes that were accepted.
 #[track_caller]
 fn fill(device: &dyn Device, path: &Path) -> u64 {
     let mut file = device.create(path).unwrap();
@@ -55,7 +55,7 @@ fn a_full_disk_is_an_error_and_freed_space_can_be_used() {
         let taken = fill(&device, &path);
         assert!(taken > free - 600_000 && taken <= free, "{taken} of {free}");
         device.remove(&path).unwrap();
-        // A RAM disk has no blocks to align to, or refuses direct access: files must work anyway.
+        // A RAM disk reports no alignment or refuses direct access. Files must work nevertheless.
         let bytes = pattern(2 * WRITE_BUFFER_BYTES + 77);
         let mut file = device.create(&path).unwrap();
         file.append(&bytes).unwrap();

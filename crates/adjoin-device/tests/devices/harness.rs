@@ -39,18 +39,18 @@ impl Bench {
     }
 }
 
-/// Returns whether `ADJOIN_REQUIRE` lists `what`, so that a missing prerequisite fails the test.
+/// Returns whether `ADJOIN_REQUIRE` lists `what`. A test must then fail, not be skipped, if `what` is missing.
 pub(crate) fn is_required(what: &str) -> bool {
     std::env::var("ADJOIN_REQUIRE").is_ok_and(|list| list.split(',').any(|item| item.trim() == what))
 }
 
-/// Skips a test, or fails if the environment requires it.
+/// Reports that a test is skipped because `what` is missing. Panics if the environment requires `what`.
 pub(crate) fn skip(what: &str, why: &str) {
     assert!(!is_required(what), "ADJOIN_REQUIRE has {what}, but {why}");
     eprintln!("skipped: {why}");
 }
 
-/// Returns all devices; io_uring only if the system allows it.
+/// Returns all devices. The device with io_uring is included only if the system allows it.
 pub(crate) fn benches() -> Vec<Bench> {
     let mut benches = vec![Bench::on_disk("pread", Arc::new(FileSystem::pread()))];
     match FileSystem::io_uring() {
@@ -68,7 +68,7 @@ pub(crate) fn benches() -> Vec<Bench> {
     benches
 }
 
-/// Returns bytes that differ from place to place.
+/// Returns `len` pseudorandom bytes that are the same in each call.
 pub(crate) fn pattern(len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }

@@ -1,4 +1,4 @@
-//! Runs the same tests on every device, and compares the simulated one with a real folder.
+//! Runs the same tests on every device, and compares the simulated device with a real folder.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::harness::pattern;
 
-/// An operation on one of a few names, so that operations collide.
+/// An operation on one of a few names. There are few so that operations often concern the same file.
 #[derive(Debug, Clone)]
 enum Step {
     Create(String),
@@ -48,7 +48,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A device, and its one file being written.
+/// A device, and the one file on it that is being written.
 struct Side<'a> {
     device: &'a dyn Device,
     root: PathBuf,
@@ -99,7 +99,7 @@ impl Side<'_> {
     }
 }
 
-/// Lists every file below a folder of the machine with its bytes, and folders without.
+/// Lists all files below a folder of the machine with their bytes, and all folders.
 fn tree(folder: &Path, found: &mut Vec<(PathBuf, Option<Vec<u8>>)>, root: &Path) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -136,7 +136,8 @@ proptest! {
         simulated.export(Path::new(""), copy.path()).unwrap();
         prop_assert_eq!(whole(copy.path()), whole(folder.path()));
 
-        // As if only the program had died. The result must also be durable without a further sync.
+        // As if the program had died and the machine had not. The second device shows that the result is durable
+        // without a sync.
         let found = simulated.after_crash(Keep::Everything);
         let again = found.after_crash(Keep::Nothing);
         for device in [found, again] {

@@ -26,7 +26,7 @@ impl Randoms {
     }
 }
 
-/// Takes a completion, and compares its bytes with the requested ones.
+/// Waits for a completion, and checks its bytes.
 #[track_caller]
 fn check_one(queue: &mut dyn ReadQueue, asked: &mut HashMap<u64, (usize, usize)>, bytes: &[u8], what: &str) {
     let done = queue.wait().expect("reads are in flight");
@@ -108,7 +108,7 @@ fn a_dropped_queue_waits_for_its_reads() {
                 submit(&mut *queue, token, Cause::UNKNOWN, &file, offset, buffer).unwrap();
             }
         }
-        // Writes of the kernel into freed memory would show up in its next use.
+        // If the kernel wrote to freed memory, the new buffers that reuse this memory would not be zero.
         let fresh: Vec<_> = (0..32).map(|_| AlignedBuffer::zeroed(65_536)).collect();
         assert!(fresh.iter().all(|buffer| buffer.iter().all(|byte| *byte == 0)), "{}", bench.what);
         drop((bytes, file));

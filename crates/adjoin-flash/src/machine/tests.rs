@@ -62,7 +62,8 @@ fn a_page_with_uncorrectable_errors_is_decoded_by_the_controller() {
     assert_eq!(later - plain, failing.soft);
 }
 
-/// The gain of LUNs over chips if nothing else matters: all planes sense at once, and a chip sends one page at a time.
+/// Compares the speedup of LUNs over chips with a simple model: all planes of a chip sense at the same time, but a
+/// chip transfers one page at a time.
 #[test]
 fn the_speedup_of_luns_over_chips_matches_the_model() {
     for read_us in [20.0, 40.0, 77.5] {

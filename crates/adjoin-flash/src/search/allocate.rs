@@ -1,4 +1,4 @@
-//! The allocator of NDSearch (sections IV-C3 and VI-B1): assigns page reads to queries.
+//! The allocator of NDSearch (sections IV-C3 and VI-B1). It determines which page reads serve which queries.
 
 use std::ops::Range;
 
@@ -6,27 +6,27 @@ use crate::device::Geometry;
 use crate::layout::LunCsr;
 use crate::machine::PageAddress;
 
-/// A distance to compute.
+/// A distance to compute, between a query and a vertex.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Task {
     pub(super) query: u32,
     pub(super) vertex: u32,
     address: PageAddress,
-    /// Whether the query's vector is sent to the LUN with this task.
+    /// Whether the vector of the query is sent to the LUN with this task.
     carries_query: bool,
 }
 
-/// Tasks on one page, done by one read.
+/// Tasks on one page. One read serves all of them.
 #[derive(Debug, Clone)]
 pub(super) struct Group {
     pub(super) address: PageAddress,
-    /// Range within all tasks.
+    /// Positions of the tasks in [`Allocation::tasks`].
     pub(super) tasks: Range<usize>,
-    /// Number of query vectors sent with the read.
+    /// Number of vectors of queries that are sent with the read.
     pub(super) queries: u32,
 }
 
-/// Tasks in groups, and groups in consecutive rounds.
+/// Tasks in groups, and groups in rounds that are executed one after another.
 #[derive(Debug, Default)]
 pub(super) struct Allocation {
     pub(super) tasks: Vec<Task>,
@@ -37,14 +37,15 @@ pub(super) struct Allocation {
 /// Options of the allocator.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Allocating {
-    /// Whether queries share pages (batch-wise dynamic allocating); otherwise each reads for itself, one after another.
+    /// Whether all queries share the read of a page (batch-wise dynamic allocating). Otherwise each query has its own
+    /// reads.
     pub(super) together: bool,
-    /// Queries that a LUN's queue holds; further ones are deferred to another round.
+    /// Number of queries that the queue of a LUN can hold. If there are more, they wait for another round.
     pub(super) queue: usize,
 }
 
 impl Allocation {
-    /// Allocates the tasks `wanted`, pairs of query and vertex, sorted by query.
+    /// Allocates tasks. `wanted` has the query and vertex of each, sorted by query.
     pub(super) fn of(layout: &LunCsr, wanted: &[(u32, u32)], options: Allocating) -> Self {
         let task = |&(query, vertex): &(u32, u32)| Task {
             query,
@@ -59,8 +60,8 @@ impl Allocation {
         allocation
     }
 
-    /// Divides tasks into rounds in which no LUN has more queries than its queue holds, unless the round has a
-    /// single query.
+    /// Divides tasks into rounds. In a round, no LUN has more queries than its queue can hold, unless the round
+    /// consists of a single query.
     fn split(&mut self, geometry: &Geometry, queue: usize) -> Vec<Range<usize>> {
         let luns = geometry.luns() as usize;
         let (mut queued, mut last) = (vec![0; luns], vec![u32::MAX; luns]);
@@ -71,7 +72,8 @@ impl Allocation {
                 .iter_mut()
                 .filter_map(|task| {
                     let lun = task.address.lun as usize;
-                    // Tasks are sorted by query, so a LUN that saw another query last does not have this vector yet.
+                    // Tasks are sorted by query. If the last task of this LUN was for another query, the LUN does not
+                    // have the vector yet.
                     task.carries_query = std::mem::replace(&mut last[lun], task.query) != task.query;
                     task.carries_query.then_some(lun)
                 })
@@ -93,8 +95,8 @@ impl Allocation {
     fn group(&mut self, round: Range<usize>, together: bool) {
         let first_group = self.groups.len();
         let tasks = &mut self.tasks[round.clone()];
-        // `PageAddress` is ordered by LUN and page number before block and plane, so pages that planes can sense
-        // together are adjacent.
+        // `PageAddress` is ordered by LUN and page before block and plane. Thus pages that planes can sense together
+        // are adjacent.
         match together {
             true => tasks.sort_unstable_by_key(|task| (task.address, task.query, task.vertex)),
             false => tasks.sort_by_key(|task| (task.query, task.address)),

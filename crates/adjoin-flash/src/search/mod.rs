@@ -1,9 +1,9 @@
-//! Graph searches on a device: *how long would these queries take on that machine?*
+//! Graph searches on a device. Answers the question: *how long would these queries take on that machine?*
 //!
-//! A batch of queries advances in steps (NDSearch, Algorithm 1). Allocating determines what each query needs, searching
-//! reads pages and compares, and gathering returns distances to the queries. The results of a batch are sorted while
-//! the next one begins. The walks are driven by the comparisons that the simulated device delivers, so losing one would
-//! change the hits.
+//! A batch of queries advances in steps (NDSearch, Algorithm 1). Allocating determines which vertices each query
+//! needs. Searching reads pages and compares vectors. Gathering returns distances to the queries. The results of a
+//! batch are sorted while the next batch begins. A walk advances only with the distances that the simulated device
+//! delivers. If the model lost a comparison, the hits would change.
 
 mod allocate;
 mod speculate;
@@ -25,28 +25,28 @@ use crate::platform::Platform;
 use crate::report::{Counts, Energy, Use};
 use crate::timeline::{Span, Timeline, Track};
 
-/// Tokens of speculative reads have this bit set, and hold the step from `STEP_BIT` on.
+/// Bit that marks tokens of speculative reads. Such a token holds its step from bit `STEP_BIT` on.
 const SPECULATIVE: u64 = 1 << 63;
 const STEP_BIT: u32 = 32;
-/// Bytes of an offset in the layout's arrays.
+/// Bytes of an offset in the array of offsets.
 const OFFSET_BYTES: u64 = 8;
-/// Bytes of a neighbor's number.
+/// Bytes of a number in the array of neighbors.
 const NEIGHBOR_BYTES: u64 = 4;
-/// Bytes of a vertex's LUN and block.
+/// Bytes of the LUN and block of a vertex.
 const PLACE_BYTES: u64 = 4;
 
-/// Distances between queries and vertices, computed by the caller.
+/// Distances between queries and vertices. The caller implements them.
 pub trait Distances {
     /// Returns the distance between a query and a vertex.
     fn distance(&self, query: u32, vertex: u32) -> f64;
 
-    /// Returns a unique number per vertex, by which equal distances are ordered.
+    /// Returns a number that is unique for each vertex. Vertices with equal distances are ordered by it.
     fn rank(&self, vertex: u32) -> u32 {
         vertex
     }
 
-    /// Returns the start of the search for a query, if it is not the graph's entry. Distances computed to find that
-    /// vertex count as in memory.
+    /// Returns the start of the search for a query, or `None` if it is the entry of the graph. The distances that
+    /// were computed to find the start are counted as distances in memory.
     fn start(&self, _query: u32) -> Option<Start> {
         None
     }
@@ -57,32 +57,34 @@ pub trait Distances {
 pub struct Start {
     /// The first vertex.
     pub vertex: u32,
-    /// Number of distances computed to find it.
+    /// Number of distances that were computed to find this vertex.
     pub distances: u64,
 }
 
 /// Options of a search.
 #[derive(Debug, Clone, Copy)]
 pub struct SearchOptions {
-    /// The platform.
+    /// Platform that runs the search.
     pub platform: Platform,
-    /// Size of a walk's candidate list.
+    /// Maximum length of a walk's candidate list.
     pub list: usize,
     /// Number of nearest vertices to return per query.
     pub k: usize,
-    /// Queries per batch.
+    /// Number of queries per batch.
     pub batch: usize,
-    /// Elements per vector.
+    /// Number of elements per vector.
     pub dimensions: u32,
-    /// Whether planes of a LUN sense together if their addresses allow it.
+    /// Whether planes of a LUN sense pages together if the addresses allow it.
     pub multi_plane: bool,
-    /// Batch-wise dynamic allocating, on platforms that support it.
+    /// Whether queries share pages (batch-wise dynamic allocating). Ignored on platforms that do not support it.
     pub allocating: bool,
-    /// Speculative searching, only with comparisons in LUNs.
+    /// Whether the vertices of the next step are predicted and read early (speculative searching). Ignored unless
+    /// LUNs compare.
     pub speculating: bool,
-    /// Fraction of the vertices in the platform's memory: host memory of processors, the device's DRAM elsewhere.
+    /// Fraction of the vertices that are held in the platform's memory. If the platform compares on the host, it is
+    /// the memory of its processors. Otherwise it is the DRAM of the device.
     pub memory_share: f64,
-    /// Number of timeline spans to keep.
+    /// Maximum number of timeline spans to keep.
     pub spans: usize,
 }
 
@@ -91,13 +93,13 @@ pub struct SearchOptions {
 pub struct Stages {
     /// Transfer of queries and results over links.
     pub io: Ps,
-    /// Determining the needed vertices, and their addresses.
+    /// Determining which vertices are needed, and their addresses.
     pub allocating: Ps,
-    /// Reading and comparing.
+    /// Reading pages and comparing vectors.
     pub searching: Ps,
     /// Returning distances to queries.
     pub gathering: Ps,
-    /// Sorting lists; except for the last batch, this overlaps with the next batch.
+    /// Sorting lists. Except for the last batch, this overlaps with the next batch.
     pub sorting: Ps,
 }
 
@@ -106,50 +108,47 @@ pub struct Stages {
 pub struct SearchReport {
     /// The nearest vertices of each query.
     pub hits: Vec<Vec<Hit>>,
-    /// Seconds from the start of the first batch to the end of the last.
+    /// Seconds from the start of the first batch to the end of the last one.
     pub seconds: f64,
     /// Time by stage.
     pub stages: Stages,
-    /// Distances that walks requested: the lengths of their traces.
+    /// Number of distances that walks requested. It is the sum of the lengths of their traces.
     pub wanted: u64,
-    /// Requested distances found in memory.
+    /// Number of requested distances to vertices in memory.
     pub in_memory: u64,
-    /// Requested distances found by speculation.
+    /// Number of requested distances that speculation had computed already.
     pub speculated: u64,
-    /// Distances computed by speculation.
+    /// Number of distances that speculation computed.
     pub speculations: u64,
-    /// Steps of all batches.
+    /// Number of steps of all batches.
     pub steps: u64,
-    /// Rounds in these steps; more than steps if queues were full.
+    /// Number of rounds in these steps. A step has several rounds if queues were full.
     pub rounds: u64,
-    /// Mean fraction of LUNs that were busy at least once in a batch.
+    /// Fraction of the LUNs that were used in a batch, averaged over the batches.
     pub luns_touched: f64,
-    /// Operations of the device.
+    /// Counts of the device's operations.
     pub counts: Counts,
     /// Busy times of resources.
     pub uses: Vec<Use>,
-    /// Energy.
+    /// Energy that the search takes.
     pub energy: Energy,
     /// The first spans of the timeline.
     pub spans: Vec<Span>,
 }
 
 impl SearchReport {
-    /// Returns the queries per second.
+    /// Returns the number of queries per second.
     pub fn queries_per_second(&self) -> f64 {
         self.hits.len() as f64 / self.seconds
     }
 
-    /// Returns the pages read per requested distance (NDSearch, section VII-B: page access ratio).
+    /// Returns the number of pages read per requested distance (NDSearch, section VII-B: page access ratio).
     pub fn page_access_ratio(&self) -> f64 {
         self.counts.page_reads as f64 / self.wanted.max(1) as f64
     }
 }
 
-/// Searches for the queries `0..queries`.
-///
-/// # Errors
-/// If an option is out of range, or the layout is of another device.
+/// Simulates the search for the queries with the numbers `0..queries`.
 pub fn search(
     device: &Device,
     layout: &LunCsr,
@@ -169,7 +168,8 @@ pub fn search(
         hits.extend(run.batch(batch.clone()));
         let sort = run.sorting(batch.len() as u64);
         run.stages.sorting += sort;
-        // The sorter begins when it is free and the batch has ended; meanwhile the next batch runs.
+        // The sorter begins when it has finished earlier batches and this batch has ended. The next batch runs at the
+        // same time.
         sorted = run.now.max(sorted) + sort;
         touched += run.touched.iter().filter(|touched| **touched).count() as f64 / run.touched.len() as f64;
         run.touched.fill(false);
@@ -214,14 +214,14 @@ fn check(device: &Device, layout: &LunCsr, queries: u32, options: &SearchOptions
     Ok(())
 }
 
-/// Distances between queries and vertices found in a step.
+/// Query and hit of each distance that a step computed.
 type Found = Vec<(u32, Hit)>;
 
-/// The vertices that the queries of a batch expand in a step.
+/// Vertices that the queries of a batch expand in a step.
 struct Expansions<'a> {
-    /// Queries and the vertex of each.
+    /// Pairs of a query and the vertex that it expands.
     vertices: &'a [(u32, u32)],
-    /// The walk of each query of the batch, from query `first` on.
+    /// Walks of the batch. The first one is of query `first`, the next one of the next query.
     walks: &'a [Walk],
     first: u32,
 }
@@ -238,12 +238,12 @@ struct Run<'a> {
     distances: &'a dyn Distances,
     options: SearchOptions,
     machine: Machine<'a>,
-    /// Current time of the batch.
+    /// Simulated time that the batch has reached.
     now: Ps,
     stages: Stages,
     is_in_memory: Vec<bool>,
     comparison: Ps,
-    /// Speculative reads in progress: tasks and groups.
+    /// Tasks and groups of the speculative reads in progress.
     speculation: Allocation,
     touched: Vec<bool>,
     wanted: u64,
@@ -264,7 +264,8 @@ impl<'a> Run<'a> {
         let share = if platform == Platform::CpuDram { 1.0 } else { options.memory_share };
         let mut is_in_memory = vec![false; layout.vertices() as usize];
         let held = (share * f64::from(layout.vertices())).floor() as usize;
-        // `hottest` omits vertices that cannot be reached from the entry, so "all" is a case of its own.
+        // `hottest` omits vertices that cannot be reached from the entry. Therefore "all vertices" is a separate
+        // case.
         match held == is_in_memory.len() {
             true => is_in_memory.fill(true),
             false => layout.hottest(held).into_iter().for_each(|vertex| is_in_memory[vertex as usize] = true),
@@ -298,7 +299,7 @@ impl<'a> Run<'a> {
         let mut walks = self.begin_walks(queries.clone());
         let mut wanted = Vec::new();
         loop {
-            // Queries advance in step, so that all their pages are requested at once (NDSearch, Algorithm 1).
+            // All queries advance by one step, so that their pages can be requested together (NDSearch, Algorithm 1).
             wanted.clear();
             let mut leading = Vec::new();
             let mut vertices = Vec::new();
@@ -320,13 +321,14 @@ impl<'a> Run<'a> {
                 walks[(query - first) as usize].take(hit, self.distances.rank(hit.vertex));
             }
         }
-        // Speculative reads of the last step have no one left to use them.
+        // No step is left that could use speculative reads.
         self.machine.give_up_waiting();
         self.io(queries.len() as u64 * self.options.k as u64 * self.device.config.count("search.result"));
         walks.iter().map(|walk| walk.hits(self.options.k)).collect()
     }
 
-    /// Starts the walk of each query at its first vertex. Layers above the graph, if any, are in memory.
+    /// Starts the walk of each query at its first vertex. If layers above the graph were searched to find it, they
+    /// are in memory.
     fn begin_walks(&mut self, queries: Range<u32>) -> Vec<Walk> {
         let at_entry = Start { vertex: self.layout.entry(), distances: 0 };
         let starts: Vec<Start> = queries.map(|query| self.distances.start(query).unwrap_or(at_entry)).collect();
@@ -338,7 +340,7 @@ impl<'a> Run<'a> {
         starts.into_iter().map(|start| Walk::new(self.options.list, start.vertex)).collect()
     }
 
-    /// Returns the time for `vertices` vertices in memory.
+    /// Returns how long a step takes for `vertices` vertices in memory.
     fn of_memory(&self, vertices: u64) -> Ps {
         let bytes = vertices * u64::from(self.layout.vector_bytes());
         self.options.platform.in_memory(self.device, self.options.dimensions, vertices, bytes)
@@ -349,7 +351,8 @@ impl<'a> Run<'a> {
         self.now += takes;
     }
 
-    /// Transfers bytes between host and device; a host already has its queries.
+    /// Adds the time to transfer bytes between host and device. It is 0 if the host compares, since it already has
+    /// the queries.
     fn io(&mut self, bytes: u64) {
         if self.options.platform.place() != Place::Host {
             let takes = self.device.host_link.time(bytes) + self.device.latency;
@@ -358,8 +361,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Simulates the vertex generator, a pipeline that processes one neighbor per cycle from DRAM (NDSearch, section
-    /// IV-C2).
+    /// Adds the time of the vertex generator, a pipeline that reads neighbors from DRAM and processes one per cycle
+    /// (NDSearch, section IV-C2). Only platforms within the device have one.
     fn allocating(&mut self, leading: &[(u32, u32)]) {
         if self.options.platform.place() > Place::Channel {
             return;
@@ -367,13 +370,13 @@ impl<'a> Run<'a> {
         let neighbors: u64 = leading.iter().map(|&(_, vertex)| self.layout.neighbors(vertex).len() as u64).sum();
         let bytes = leading.len() as u64 * OFFSET_BYTES + neighbors * (NEIGHBOR_BYTES + PLACE_BYTES);
         let cycles = neighbors as f64 * 1e6 / self.device.config.value("search.clock");
-        // The pipeline reads lists while it processes earlier ones, so the slower of both counts.
+        // The pipeline reads a list while it processes earlier ones, so only the slower of both counts.
         let takes = (cycles.round() as Ps).max(self.device.dram.time(bytes));
         self.stages.allocating += takes;
         self.spend("allocating", takes);
     }
 
-    /// Computes the requested distances, and speculates on those requested next.
+    /// Computes the distances that this step requests. Then starts to speculate on the distances of the next step.
     fn searching(&mut self, wanted: &[(u32, u32)], expansions: &Expansions<'_>) -> Found {
         self.wanted += wanted.len() as u64;
         let mut found = Found::with_capacity(wanted.len());
@@ -401,7 +404,7 @@ impl<'a> Run<'a> {
         let platform = self.options.platform;
         let of_memory = self.of_memory(in_memory);
         let launch = if platform == Platform::Gpu { self.device.config.value("gpu.launch") * 1e6 } else { 0.0 } as Ps;
-        // Vertices in memory are compared while pages are read. A GPU pays for one launch per step.
+        // Vertices in memory are compared while pages are read. On a GPU, each step takes one launch of a kernel.
         self.now = self.now.max(begins + of_memory) + launch;
         self.timeline.add(Track::Batch, "searching", begins, self.now);
         self.stages.searching += self.now - begins;
@@ -422,13 +425,13 @@ impl<'a> Run<'a> {
                 let bytes = self.device.config.count("search.query_queue") as usize;
                 (bytes / self.layout.vector_bytes() as usize).max(1)
             }
-            // Elsewhere, vectors of queries are not sent to LUNs, so no queue limits a round.
+            // At other places, vectors of queries are not sent to LUNs, so no queue limits a round.
             _ => usize::MAX,
         };
         Allocating { together: self.options.allocating && platform.can_allocate(), queue }
     }
 
-    /// Submits the pages of some groups to the device.
+    /// Submits the page reads of some groups to the device.
     fn read(&mut self, allocation: &Allocation, groups: Range<usize>, token: u64) {
         for number in groups {
             let group = &allocation.groups[number];
@@ -449,7 +452,7 @@ impl<'a> Run<'a> {
             }
             _ => (0, 0),
         };
-        // A disk transfers only the sectors that are needed; logic within the device receives whole pages.
+        // A disk transfers only the sectors with needed vectors. Logic within the device receives whole pages.
         let page_bytes = match place {
             Place::Lun | Place::Chip | Place::Channel => self.device.geometry.page_bytes,
             _ => self.sector_bytes(allocation, group),
@@ -458,7 +461,7 @@ impl<'a> Run<'a> {
         PageRead { address: group.address, in_bytes, page_bytes, out_bytes, compute }
     }
 
-    /// Returns the bytes of the sectors that hold a group's vectors.
+    /// Returns the size of the sectors that contain vectors of a group, in bytes.
     fn sector_bytes(&self, allocation: &Allocation, group: &Group) -> u32 {
         let (vector_bytes, sector) = (self.layout.vector_bytes(), self.device.sector_bytes);
         let per_page = self.device.geometry.page_bytes / vector_bytes;
@@ -472,11 +475,12 @@ impl<'a> Run<'a> {
         sectors.len() as u32 * sector
     }
 
-    /// Waits for `groups` groups, and collects the distances of their tasks.
+    /// Waits until `groups` groups have ended, and collects the distances of their tasks.
     fn finish(&mut self, allocation: &Allocation, mut groups: usize, found: &mut Found) {
         while groups > 0 {
             let (end, token) = self.machine.next_end().expect("groups are in progress");
-            // A speculative read that ends only now is ignored: if its distance is needed, it was requested again.
+            // Speculative reads that end now are too late and are ignored. Any distance that is needed was requested
+            // again.
             if token & SPECULATIVE == 0 {
                 groups -= 1;
                 self.now = self.now.max(end);
@@ -486,8 +490,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Starts to read the vertices that queries may request next. Choosing them overlaps with the search of this step,
-    /// and ends with it.
+    /// Starts to read vertices that queries may request in the next step. Choosing them overlaps with the search of
+    /// this step, which took `searched`, and stops after that time.
     fn begin_speculation(&mut self, expansions: &Expansions<'_>, searched: Ps) {
         let most = self.device.config.count("search.speculated") as usize;
         let (mut wanted, mut vertices, mut looked_at) = (Vec::new(), Vec::new(), 0);
@@ -501,7 +505,7 @@ impl<'a> Run<'a> {
             wanted.extend(on_flash.map(|&vertex| (query, vertex)));
         }
         let mut speculation = Allocation::of(self.layout, &wanted, self.allocating_rule());
-        // Tasks that do not fit into the queues are dropped.
+        // Only the first round is read. Tasks that do not fit in the queues are dropped.
         speculation.rounds.truncate(1);
         let groups = speculation.rounds.first().map_or(0, |round| round.end);
         self.read(&speculation, 0..groups, self.speculation_token(self.steps));
@@ -512,27 +516,28 @@ impl<'a> Run<'a> {
         SPECULATIVE | step << STEP_BIT
     }
 
-    /// Returns the distances of speculative reads that have ended, and drops the others if they have not begun.
+    /// Returns the distances of speculative reads that have ended. Drops speculative reads that have not begun.
     fn speculated_until_now(&mut self) -> HashMap<(u32, u32), f64> {
         let mut known = HashMap::new();
-        // The current step is counted already; the last speculation belongs to the one before.
+        // `self.steps` already counts the current step. The last speculation belongs to the step before.
         let ours = self.speculation_token(self.steps - 1);
         while let Some((_, token)) = self.machine.next_end_by(self.now) {
             if token >> STEP_BIT != ours >> STEP_BIT {
-                continue; // of an earlier step; the results are no longer used
+                continue; // a read of an earlier step; its results are no longer used
             }
             let group = &self.speculation.groups[token as u32 as usize];
             for task in &self.speculation.tasks[group.tasks.clone()] {
                 known.insert((task.query, task.vertex), self.distances.distance(task.query, task.vertex));
             }
         }
-        // Speculation must not delay the reads of this step.
+        // Speculative reads must not delay the reads of this step.
         self.machine.give_up_waiting();
         self.speculations += known.len() as u64;
         known
     }
 
-    /// Inserts distances into the lists of their queries, on cores of the controller or threads of a host.
+    /// Adds the time to insert distances into the lists of their queries. On the host, its threads insert them;
+    /// otherwise, the cores of the controller.
     fn gathering(&mut self, results: u64) {
         let platform = self.options.platform;
         let takes = match platform.place() {
@@ -546,17 +551,17 @@ impl<'a> Run<'a> {
         self.spend("gathering", takes);
     }
 
-    /// Sorts the lists of a batch on the FPGA with a bitonic network of log2(n) (log2(n) + 1) / 2 levels. Lists are
-    /// transferred over its link.
+    /// Returns how long the FPGA takes to sort the lists of a batch. It uses a bitonic network of log2(n) (log2(n) +
+    /// 1) / 2 levels for lists of length n. The lists are transferred over the link of the FPGA.
     fn sorting(&self, queries: u64) -> Ps {
         if self.options.platform.place() == Place::Host {
             return 0;
         }
-        // A bitonic network has a power of two of inputs.
+        // The number of inputs of a bitonic network is a power of two.
         let list = (self.options.list as u64).next_power_of_two();
         let levels = u64::from(list.ilog2()) * (u64::from(list.ilog2()) + 1) / 2;
         let figure = |name: &str| self.device.config.value(name);
-        // Each level compares all elements in pairs.
+        // Each level compares the elements in pairs.
         let cycles = (queries * levels * (list / 2)) as f64 / figure("sorter.comparators");
         let bytes = queries * self.options.list as u64 * self.device.config.count("search.result");
         (cycles * 1e6 / figure("sorter.clock")).round() as Ps + self.device.fpga_link.time(bytes)

@@ -39,7 +39,7 @@ impl Distances for Begun {
 
 impl Distances for Points {
     fn distance(&self, query: u32, vertex: u32) -> f64 {
-        // Many distances are equal.
+        // Rounding makes many distances equal.
         (squared(Self::of(1 << 40 | u64::from(query)), Self::of(vertex.into())) / 1e12).round()
     }
 
@@ -48,7 +48,8 @@ impl Distances for Points {
     }
 }
 
-/// Returns a graph in which each vertex links to its six nearest and to two others.
+/// Returns a graph in which each vertex has eight neighbors: the six nearest vertices, a random one, and the next
+/// one.
 fn graph() -> Vec<Vec<u32>> {
     let near = |vertex: u32| {
         let mut others: Vec<u32> = (0..VERTICES).filter(|&other| other != vertex).collect();
@@ -61,7 +62,7 @@ fn graph() -> Vec<Vec<u32>> {
     (0..VERTICES).map(near).collect()
 }
 
-/// Searches as simply as possible, for reference.
+/// Returns the hits of a query by a search that is as simple as possible.
 fn oracle(graph: &[Vec<u32>], query: u32) -> Vec<(u64, u32)> {
     let key = |vertex: u32| (Points.distance(query, vertex).to_bits(), VERTICES - vertex);
     let (mut seen, mut expanded) = (BTreeSet::from([key(0)]), BTreeSet::new());
@@ -125,7 +126,7 @@ fn every_platform_and_option_finds_the_hits_of_a_plain_search() {
             assert_eq!(found, expected, "{platform:?} {options:?}");
             let elapsed = (report.seconds * 1e12).round() as u64;
             assert!(report.uses.iter().all(|of| of.busiest <= elapsed), "{:?}", report.uses);
-            // Stages do not overlap, except for sorting with the next batch.
+            // Stages do not overlap, except that sorting overlaps with the next batch.
             let Stages { io, allocating, searching, gathering, sorting } = report.stages;
             let unsorted = io + allocating + searching + gathering;
             assert!((unsorted..=unsorted + sorting + 1).contains(&(elapsed + 1)), "{elapsed} {:?}", report.stages);
@@ -190,7 +191,7 @@ fn page_sharing_and_queue_limits_affect_page_reads() {
 #[test]
 fn speculation_reads_more_pages_and_shortens_searching() {
     let graph = graph();
-    // Slow gathering leaves time for speculation.
+    // Gathering is slow here, which leaves time for speculation.
     let device = device(&[("controller.gather", 20_000.0), ("ecc.hard_fails", 0.0)]);
     let layout = laid(&device, &graph, Mapping::MultiPlane);
     let [with, without] = [true, false].map(|speculating| {

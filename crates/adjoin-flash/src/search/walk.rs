@@ -1,5 +1,5 @@
-//! The walk of one query through a graph. It expands the nearest unexpanded vertex until every vertex in its list has
-//! been expanded. The result depends only on distances, so it is the same on every platform.
+//! The walk of one query through a graph. In each step, it expands the nearest vertex of its list that was not
+//! expanded yet, until there is none. The result depends only on distances, so it is the same on every platform.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -10,13 +10,13 @@ use crate::layout::LunCsr;
 /// A vertex found by a query, with its distance.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Hit {
-    /// Distance as returned by the caller's [`Distances`](super::Distances).
+    /// Distance that [`Distances::distance`](super::Distances::distance) returned.
     pub distance: f64,
     /// The vertex.
     pub vertex: u32,
 }
 
-/// Hasher of vertex numbers.
+/// Hasher of numbers of vertices.
 #[derive(Default)]
 pub(super) struct Mixing(u64);
 
@@ -45,22 +45,22 @@ struct Candidate {
 
 /// The state of a query's walk.
 pub(super) struct Walk {
-    /// The nearest vertices seen, ascending by distance, then rank.
+    /// Nearest vertices seen so far, ordered by distance and then by rank.
     list: Vec<Candidate>,
     most: usize,
     seen: VertexSet,
-    /// The first vertex, until it was requested.
+    /// Start vertex, until it was requested.
     start: Option<u32>,
 }
 
 impl Walk {
-    /// Creates a walk that starts at a vertex and keeps the `most` nearest.
+    /// Creates a walk that starts at vertex `start` and keeps the `most` nearest vertices in its list.
     pub(super) fn new(most: usize, start: u32) -> Self {
         Self { list: Vec::with_capacity(most), most, seen: VertexSet::default(), start: Some(start) }
     }
 
-    /// Returns the next vertex to expand, and adds to `wanted` the vertices whose distances are needed. Returns `None`
-    /// if the walk has ended. The first call requests the start vertex, and returns it.
+    /// Returns the next vertex to expand, or `None` if the walk has ended. Adds to `wanted` the vertices whose
+    /// distances are needed. The first call requests and returns the start vertex.
     pub(super) fn next(&mut self, layout: &LunCsr, wanted: &mut Vec<u32>) -> Option<u32> {
         if let Some(start) = self.start.take() {
             self.seen.insert(start);
@@ -70,7 +70,8 @@ impl Walk {
         let nearest = self.list.iter_mut().find(|candidate| !candidate.is_expanded)?;
         nearest.is_expanded = true;
         let vertex = nearest.hit.vertex;
-        // Marked when requested, so that no distance is computed twice, even if it does not enter the list.
+        // A vertex is marked when it is requested. Thus no distance is computed twice, even if the vertex does not
+        // enter the list.
         wanted.extend(layout.neighbors(vertex).iter().copied().filter(|&neighbor| self.seen.insert(neighbor)));
         Some(vertex)
     }
@@ -79,19 +80,19 @@ impl Walk {
         self.seen.contains(&vertex)
     }
 
-    /// Inserts a vertex with its requested distance; ties are ordered by rank.
+    /// Inserts a vertex with its distance into the list. Equal distances are ordered by rank.
     pub(super) fn take(&mut self, hit: Hit, rank: u32) {
         let before =
             |other: &Candidate| other.hit.distance.total_cmp(&hit.distance).then(other.rank.cmp(&rank)).is_lt();
         let place = self.list.partition_point(before);
         if place < self.most {
-            // Makes room first, so that the list never exceeds its capacity.
+            // Truncated before the insertion, so that the list never exceeds its capacity.
             self.list.truncate(self.most - 1);
             self.list.insert(place, Candidate { hit, rank, is_expanded: false });
         }
     }
 
-    /// Returns the `k` nearest, ascending.
+    /// Returns the `k` nearest vertices, nearest first.
     pub(super) fn hits(&self, k: usize) -> Vec<Hit> {
         self.list.iter().take(k).map(|candidate| candidate.hit).collect()
     }

@@ -1,5 +1,5 @@
-//! Bytes with the instructions of every AArch64 processor: `umull` multiplies eight pairs of bytes, and `uadalp` adds
-//! neighboring products to sums of 32 bits.
+//! Distances of bytes with instructions that every AArch64 processor has: `umull` multiplies eight pairs of bytes,
+//! and `uadalp` adds neighboring products to sums of 32 bits.
 
 // Loops over register tiles index several arrays at once; they unroll completely.
 #![allow(clippy::needless_range_loop)]
@@ -12,7 +12,7 @@ use crate::columns::PackedColumns;
 use crate::registers::Integers;
 use crate::tile::{Block, Group, TILE_ROWS};
 
-/// Loads a line as four registers.
+/// Loads a line into four registers.
 #[target_feature(enable = "neon")]
 #[inline]
 pub(super) fn quarters(line: &Line) -> [uint8x16_t; 4] {
@@ -28,7 +28,7 @@ pub(super) fn bytes(values: &[u8; 16]) -> uint8x16_t {
     unsafe { transmute::<[u8; 16], uint8x16_t>(*values) }
 }
 
-/// Adds all lanes of eight registers: lane `k` of the result is the sum of register `k`.
+/// Adds the lanes of each of eight registers. Element `k` of the result is the sum of register `k`.
 #[target_feature(enable = "neon")]
 #[inline]
 pub(super) fn sums_of_lanes(sums: [uint32x4_t; 8]) -> [u32; 8] {
@@ -39,14 +39,14 @@ pub(super) fn sums_of_lanes(sums: [uint32x4_t; 8]) -> [u32; 8] {
     unsafe { transmute::<[uint32x4_t; 2], [u32; 8]>([low, high]) }
 }
 
-/// Adds all lanes.
+/// Returns the sum of all lanes.
 #[target_feature(enable = "neon")]
 #[inline]
 pub(super) fn sum_of_lanes(Integers([a, b, c, d]): Integers) -> u32 {
     vaddvq_u32(vaddq_u32(vaddq_u32(a, b), vaddq_u32(c, d)))
 }
 
-/// Defines functions by sums of squares. `$add_squares` adds the squares of sixteen bytes to four sums.
+/// Defines the functions that sum squares. `$add_squares` adds the squares of sixteen bytes to four sums.
 macro_rules! sums_of_squares {
     ($features:literal, $add_squares:path) => {
         /// Returns the squared length of a padded vector.
@@ -62,7 +62,7 @@ macro_rules! sums_of_squares {
             sum_of_lanes(sums)
         }
 
-        /// Returns the squared distance of two padded vectors, by differences.
+        /// Returns the squared distance of two padded vectors, from differences.
         #[target_feature(enable = $features)]
         pub(super) fn distance(x: &[u8], y: &[u8]) -> u32 {
             let mut sums = Integers::splat(0);
@@ -75,7 +75,7 @@ macro_rules! sums_of_squares {
             sum_of_lanes(sums)
         }
 
-        /// Computes the squared distances of a padded vector to eight, by differences.
+        /// Returns the squared distances of the padded vector `x` to eight others, from differences.
         #[target_feature(enable = $features)]
         pub(super) fn one_to_eight(x: &[u8], rows: [&[u8]; 8]) -> [u32; 8] {
             let steps = x.len() / 16;
@@ -108,7 +108,7 @@ fn add_squares(sums: uint32x4_t, x: uint8x16_t) -> uint32x4_t {
     vpadalq_u16(vpadalq_u16(sums, vmull_u8(low, low)), vmull_high_u8(x, x))
 }
 
-/// Computes the distances of a group to a block of columns.
+/// Computes the squared distances of a group to the block of columns that starts at `from`.
 #[target_feature(enable = "neon")]
 pub(super) fn block(
     group: &Group<'_, u8>,
@@ -118,7 +118,7 @@ pub(super) fn block(
 ) -> Block<u8> {
     let lines = lines(columns, from);
     let mut sums = [Integers::splat(0); TILE_ROWS];
-    // Two sums of each row and column fill half of the registers if columns are taken eight at a time.
+    // Eight columns are processed at a time. With two sums for each row and column, they fill half of the registers.
     for half in 0..2 {
         let pairs = products(group, lines, half);
         for row in 0..TILE_ROWS {
@@ -130,7 +130,8 @@ pub(super) fn block(
     finished(sums, terms, columns, from)
 }
 
-/// Computes the products of a group with half of the columns of a block, as two neighboring sums for each column.
+/// Computes the products of a group with half of the columns of a block. Each product is returned as two neighboring
+/// sums, which the caller must add.
 #[target_feature(enable = "neon")]
 #[inline]
 fn products(group: &Group<'_, u8>, lines: &[Line], half: usize) -> [[uint32x4_t; 4]; TILE_ROWS] {

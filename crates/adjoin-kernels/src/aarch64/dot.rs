@@ -1,4 +1,4 @@
-//! Bytes with `udot`, which multiplies sixteen pairs of bytes and adds each four products to a sum of 32 bits.
+//! Distances of bytes with `udot`. It multiplies sixteen pairs of bytes, and adds four products to each sum of 32 bits.
 
 // Loops over register tiles index several arrays at once; they unroll completely.
 #![allow(clippy::needless_range_loop)]
@@ -20,7 +20,7 @@ sums_of_squares!("neon,dotprod", add_squares);
 #[inline]
 fn add_squares(mut sums: uint32x4_t, x: uint8x16_t) -> uint32x4_t {
     // The intrinsics of these instructions are not stable yet.
-    // SAFETY: the instruction reads and writes registers alone, and the features enable it.
+    // SAFETY: the instruction only reads and writes registers, and the processor has its features.
     unsafe {
         asm!("udot {0:v}.4s, {1:v}.16b, {1:v}.16b", inout(vreg) sums, in(vreg) x,
             options(pure, nomem, nostack, preserves_flags));
@@ -28,7 +28,7 @@ fn add_squares(mut sums: uint32x4_t, x: uint8x16_t) -> uint32x4_t {
     sums
 }
 
-/// Adds the products of four bytes of each of four columns with quad `QUAD` of a row.
+/// Adds, for each of four columns, the products of its four bytes with quad `QUAD` of a row.
 #[target_feature(enable = "neon,dotprod")]
 #[inline]
 fn add_products<const QUAD: i32>(mut sums: uint32x4_t, columns: uint8x16_t, row: uint8x16_t) -> uint32x4_t {
@@ -40,7 +40,7 @@ fn add_products<const QUAD: i32>(mut sums: uint32x4_t, columns: uint8x16_t, row:
     sums
 }
 
-/// Computes the distances of a group to a block of columns.
+/// Computes the squared distances of a group to the block of columns that starts at `from`.
 #[target_feature(enable = "neon,dotprod")]
 pub(super) fn block(
     group: &Group<'_, u8>,
@@ -50,7 +50,7 @@ pub(super) fn block(
 ) -> Block<u8> {
     let lines = lines(columns, from);
     let (chunks, rest) = lines.as_chunks::<4>();
-    // Rows are padded to whole cache lines, so they have four quads for the rest as well.
+    // Rows are padded to whole cache lines, so there are four quads of each row even if fewer than four lines are left.
     let mut rows: [&[[u8; 16]]; TILE_ROWS] = [&[]; TILE_ROWS];
     for row in 0..TILE_ROWS {
         rows[row] = cut(group.rows[row], lines.len().div_ceil(4));
@@ -83,7 +83,7 @@ fn four_quads(rows: &[&[[u8; 16]]; TILE_ROWS], chunk: usize) -> [uint8x16_t; TIL
     four
 }
 
-/// Adds the products of quad `QUAD` of each row with a line of columns.
+/// Adds the products of quad `QUAD` of each row with the columns of a line.
 #[target_feature(enable = "neon,dotprod")]
 #[inline]
 fn add_line<const QUAD: i32>(sums: &mut Sums, rows: &[uint8x16_t; TILE_ROWS], line: &Line) {

@@ -23,13 +23,13 @@ pub(crate) struct Neon(());
 
 impl Neon {
     pub(crate) fn detect() -> Option<Self> {
-        // Lanes are in the order of memory only if the bytes of a number are.
+        // If numbers are little-endian, lanes have the order of memory.
         let here = cfg!(target_endian = "little") && is_aarch64_feature_detected!("neon");
         here.then_some(Self(()))
     }
 }
 
-/// Proof that the processor has NEON and its products of bytes (`dotprod`).
+/// Proof that the processor has NEON and its instructions for products of bytes (`dotprod`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NeonDot {
     neon: Neon,
@@ -41,16 +41,16 @@ impl NeonDot {
         is_aarch64_feature_detected!("dotprod").then_some(Self { neon })
     }
 
-    /// Returns the level that this one adds to, which computes everything but distances of bytes.
+    /// Returns the level below, which computes everything except distances of bytes.
     pub(crate) fn base(&self) -> &Neon {
         &self.neon
     }
 }
 
-/// Implements a level's distances of bytes by the functions of `$module`, which need `$features`.
+/// Implements a level's distances of bytes with the functions of `$module`, which need `$features`.
 macro_rules! blocks_of_bytes {
     ($level:ty, $module:ident, $features:literal) => {
-        // SAFETY: the level's `detect` alone creates the type, after a check for its features.
+        // SAFETY: only the level's `detect` creates the type, and it checks for these features.
         unsafe impl Blocks<u8> for $level {
             /// The squared length of each row.
             type Prepared = [u32; TILE_ROWS];
@@ -112,7 +112,7 @@ macro_rules! blocks_of_bytes {
 blocks_of_bytes!(Neon, bytes, "neon");
 blocks_of_bytes!(NeonDot, dot, "neon,dotprod");
 
-// SAFETY: `Neon::detect` alone creates the type, after a check for NEON.
+// SAFETY: only `Neon::detect` creates the type, and it checks for NEON.
 blocks_of_floats!(Neon);
 
 /// Implements [`crate::lists::Lists::at_most`].

@@ -1,8 +1,8 @@
-//! The layout of bytes, and distances from products: `|x - y|^2 = |x|^2 + |y|^2 - 2 x.y`, exact modulo 2^32, and the
-//! squared distance fits 32 bits.
+//! Layout of bytes, and their distances from products: `|x - y|^2 = |x|^2 + |y|^2 - 2 x.y`. The sums are exact modulo
+//! 2^32, and the squared distance fits in 32 bits.
 //!
-//! Columns are interleaved as in int8 matrix libraries (the VNNI layout of oneDNN and FBGEMM): a line of 64 bytes holds
-//! four consecutive elements of each of 16 columns.
+//! Columns are interleaved as in int8 matrix libraries (the VNNI layout of oneDNN and FBGEMM): a line of 64 bytes
+//! holds four consecutive elements of each of 16 columns.
 
 use crate::columns::{PackedColumns, TILE_COLUMNS};
 use crate::panel::Panel;
@@ -12,10 +12,10 @@ use crate::tile::{Block, TILE_ROWS};
 /// Four elements of each of sixteen columns.
 pub(crate) type Line = [u8; 64];
 
-/// Products of each row and the columns of a block.
+/// For each row, its products with the columns of a block.
 pub(crate) type Sums = [Integers; TILE_ROWS];
 
-/// Returns the lines of a block of 16 columns: one per four dimensions.
+/// Returns the number of lines of a block of 16 columns: one per four dimensions.
 fn quads(dimensions: usize) -> usize {
     dimensions.div_ceil(4)
 }
@@ -26,13 +26,14 @@ pub(crate) fn lines(columns: &PackedColumns<u8>, column: usize) -> &[Line] {
     &columns.storage.as_slice().as_chunks().0[column / TILE_COLUMNS * quads..][..quads]
 }
 
-/// Returns the first `steps` arrays of `N` elements of a vector.
+/// Returns the first `steps` chunks of `N` elements of a vector.
 #[inline(always)]
 pub(crate) fn cut<T, const N: usize>(vector: &[T], steps: usize) -> &[[T; N]] {
     &vector.as_chunks().0[..steps]
 }
 
-/// Writes columns, each element minus `center`, and norms.
+/// Writes the rows of `panel` named by `order` into `columns`: `center` is subtracted from each element, and `norm`
+/// computes the norm of each.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
 #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
 pub(crate) fn interleave(
@@ -64,7 +65,8 @@ pub(crate) fn interleave(
     }
 }
 
-/// Writes chunk `chunk` (32 elements) of eight vectors into one half of up to eight lines.
+/// Writes chunk number `chunk` (32 elements) of eight vectors into the left half (`half` 0) or right half (1) of up
+/// to eight lines.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
 #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
 #[inline]
@@ -77,8 +79,8 @@ fn interleave_lines(vectors: &[&[u8]; 8], chunk: usize, center: u8, half: usize,
     }
 }
 
-/// Returns `terms + norms - 2 sums`. Intermediate sums may wrap around; the distance itself fits 32 bits, so it comes
-/// out right.
+/// Returns the distances `terms + norms - 2 sums`. Intermediate results may wrap around. The distance itself fits in
+/// 32 bits, so it is correct nevertheless.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
 #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
 #[inline]

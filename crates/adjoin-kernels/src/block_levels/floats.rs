@@ -1,9 +1,9 @@
-//! Floats by differences, as the reference defines them.
+//! Distances of floats, computed from differences as the reference defines them.
 //!
-//! The reference sums elements `l`, `l + 16`, ... in lane `l` and then adds the lanes in halves. Here each lane of a
-//! register is a column, so the sums of the sixteen lanes of the reference are computed one after the other, each in its
-//! order of elements, and added as soon as both operands of an addition exist. Columns are packed in that order of
-//! elements, so that a block is read from its first line to its last.
+//! The reference sums elements `l`, `l + 16`, ... in lane `l` and then adds the lanes in halves. Here, each lane of a
+//! register is a column. Therefore the sums of the reference's sixteen lanes are computed one after the other, each
+//! in the reference's order of elements. Two sums are added as soon as both exist. Columns are packed in the order in
+//! which their elements are needed, so that a block is read from its first line to its last.
 
 use crate::columns::{PackedColumns, TILE_COLUMNS};
 use crate::panel::Panel;
@@ -13,17 +13,18 @@ use crate::tile::{Block, Group, TILE_ROWS};
 
 use super::bytes::cut;
 
-/// Lanes of the reference in the order in which its tree needs them: the bits of the position, reversed. The sums at
-/// positions `2 k` and `2 k + 1` are added first, then those of two pairs, and so on. It is its own inverse.
+/// Lanes of the reference in the order in which its tree needs them. Entry `k` is `k` with its bits reversed, so the
+/// permutation is its own inverse. The sums at positions `2 k` and `2 k + 1` are added first, then the sums of two
+/// such pairs, and so on.
 const TREE_ORDER: [usize; LANES] = [0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15];
 
-/// Levels of the tree.
+/// Number of levels of the tree.
 const TREE_LEVELS: usize = LANES.ilog2() as usize;
 
-/// Sums of each row and the columns of a block.
+/// For each row, its sums for the columns of a block.
 type Sums = [Floats; TILE_ROWS];
 
-/// Returns the elements of each lane of the reference, padding included.
+/// Returns how many elements each lane of the reference sums, including padding.
 fn steps_of(dimensions: usize) -> usize {
     dimensions.div_ceil(LANES)
 }
@@ -55,7 +56,7 @@ pub(crate) fn interleave(panel: &Panel<f32>, order: &[u32], columns: &mut Packed
     }
 }
 
-/// Computes the distances of a group to a block of columns.
+/// Computes the squared distances of a group to the block of columns that starts at `from`.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma"))]
 #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
 pub(crate) fn block(group: &Group<'_, f32>, columns: &PackedColumns<f32>, from: usize) -> Block<f32> {
@@ -65,10 +66,10 @@ pub(crate) fn block(group: &Group<'_, f32>, columns: &PackedColumns<f32>, from: 
     for row in 0..TILE_ROWS {
         rows[row] = cut(group.rows[row], steps);
     }
-    // Sums that wait for their neighbor in the tree, by level.
+    // For each level of the tree, a sum that waits for its neighbor.
     let mut waiting = [[Floats::splat(0.0); TILE_ROWS]; TREE_LEVELS];
     for (position, lane) in TREE_ORDER.into_iter().enumerate() {
-        // The padding of the last step adds nothing.
+        // Skips the line of the last step if it has only padding, which adds nothing.
         let filled = columns.dimensions.saturating_sub(lane).div_ceil(LANES);
         let mut sums = lane_sums(&rows, &lines[position * steps..][..filled], lane);
         let mut level = 0;
@@ -84,14 +85,14 @@ pub(crate) fn block(group: &Group<'_, f32>, columns: &PackedColumns<f32>, from: 
     unreachable!("the last position ends at the root of the tree")
 }
 
-/// Computes the sums of one lane of the reference.
+/// Computes the sums of lane `lane` of the reference.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma"))]
 #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
 #[inline]
 fn lane_sums(rows: &[&[[f32; LANES]]; TILE_ROWS], lines: &[[f32; LANES]], lane: usize) -> Sums {
     let steps = lines.len();
     let rows = [&rows[0][..steps], &rows[1][..steps], &rows[2][..steps], &rows[3][..steps]];
-    // The compiler does not see that every lane of the table is below the length of a line.
+    // The compiler does not know that every entry of `TREE_ORDER` is below the length of a line.
     let lane = lane % LANES;
     let mut sums = [Floats::splat(0.0); TILE_ROWS];
     for step in 0..steps {
@@ -104,7 +105,7 @@ fn lane_sums(rows: &[&[[f32; LANES]]; TILE_ROWS], lines: &[[f32; LANES]], lane: 
     sums
 }
 
-/// Adds sums.
+/// Adds the sums of each row.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
 #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
 #[inline]
@@ -123,7 +124,7 @@ pub(crate) fn near(distances: &[f32; TILE_COLUMNS], limit: f32) -> u64 {
     Floats::load(distances).not_above(limit)
 }
 
-/// Implements `Blocks::nearer`. NaN is not nearer than anything.
+/// Implements `Blocks::nearer`. A NaN distance is never nearer.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
 #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
 #[inline]
@@ -138,7 +139,7 @@ pub(crate) fn nearer(
     (*best, *places) = (nearest.to_array(), columns.to_array());
 }
 
-/// Computes the distances of one vector to up to four.
+/// Computes the squared distances of `x` to up to four vectors.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma"))]
 #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
 pub(crate) fn one_to_rows<const R: usize>(x: &[f32], rows: [&[f32]; R]) -> [f32; 4] {
@@ -158,8 +159,8 @@ pub(crate) fn one_to_rows<const R: usize>(x: &[f32], rows: [&[f32]; R]) -> [f32;
     tree(sums)
 }
 
-/// Implements a level's distances of floats by the functions of this module. The level's `detect` alone must create the
-/// type, after a check for the features that these functions need.
+/// Implements a level's distances of floats with the functions of this module. Only the level's `detect` may create
+/// the type, and it must check for the features that these functions need.
 macro_rules! blocks_of_floats {
     ($level:ty) => {
         // SAFETY: a value of the type proves the features.

@@ -1,11 +1,12 @@
-//! Levels that compute whole blocks of distances. Such a level computes a block; everything around it is compiled once
-//! for AVX2 or NEON.
+//! Code that is shared by the levels that compute whole blocks of distances. Such a level implements only the
+//! computation of a block. The loops around it are compiled once for AVX2 and once for NEON.
 //!
-//! Columns are packed so that lanes are columns, and elements of rows are broadcast. This leaves one distance in each
-//! lane, and nothing to add across lanes (the micro-kernels of BLIS and OpenBLAS, whose panels are packed the same way).
+//! Columns are packed such that each lane is a column, and elements of rows are broadcast to all lanes. This leaves
+//! one distance in each lane, and nothing to add across lanes. The micro-kernels of BLIS and OpenBLAS pack their
+//! panels in this way too.
 //!
 //! - `floats.rs`: distances of floats
-//! - `bytes.rs`: the layout of bytes, and distances from products
+//! - `bytes.rs`: layout of bytes, and their distances from products
 
 // Loops over register tiles index several arrays at once; they unroll completely.
 #![allow(clippy::needless_range_loop)]
@@ -19,12 +20,9 @@ use crate::number::Number;
 use crate::panel::Panel;
 use crate::tile::{Block, Group, HitMask, LeastOfColumn, LeastRows, NearestColumns, Tiles};
 
-/// Blocks of distances, implemented by each level.
-///
-/// # Safety
-/// A value of the type must prove that the processor has AVX2 or NEON.
+/// Functions on blocks of distances, which each level implements.
 pub(crate) unsafe trait Blocks<T: Number>: Sized {
-    /// Values computed once for the rows of a group.
+    /// Values that are computed once for the rows of a group.
     type Prepared;
 
     /// Implements [`Tiles::pack`].
@@ -33,13 +31,13 @@ pub(crate) unsafe trait Blocks<T: Number>: Sized {
     /// Implements [`Tiles::distance`].
     fn distance(&self, x: &[T], y: &[T]) -> T::Distance;
 
-    /// Computes the squared distances of `x` to the rows `row(k)`.
+    /// Writes to `out[k]` the squared distance of `x` to `row(k)`.
     fn one_to_rows<'a>(&self, x: &[T], row: impl Fn(usize) -> &'a [T], out: &mut [T::Distance]);
 
-    /// Prepares the rows of a group for columns.
+    /// Computes the values that [`Blocks::block`] needs for the rows of a group.
     fn prepare(&self, group: &Group<'_, T>, columns: &PackedColumns<T>) -> Self::Prepared;
 
-    /// Computes the squared distances of a group to the columns from `from` on.
+    /// Computes the squared distances of a group to the block of columns that starts at `from`.
     fn block(
         &self,
         group: &Group<'_, T>,
@@ -48,10 +46,11 @@ pub(crate) unsafe trait Blocks<T: Number>: Sized {
         from: usize,
     ) -> Block<T>;
 
-    /// Returns a bit per distance that is not above the limit; NaN counts as such.
+    /// Returns a mask of the distances that are not above `limit`. NaN counts as not above.
     fn near(&self, distances: &[T::Distance; TILE_COLUMNS], limit: T::Distance) -> u64;
 
-    /// Updates the best distances and their columns, lane by lane, with distances to the columns from `first` on.
+    /// Compares, in each lane, a distance with the best one. If it is less, updates the best distance and its column.
+    /// The first lane is column `first`.
     fn nearer(
         &self,
         distances: &[T::Distance; TILE_COLUMNS],
@@ -168,7 +167,7 @@ fn least_of_columns<T: Number, L: Blocks<T>>(
     );
 }
 
-/// Implements [`Blocks::one_to_rows`] by distances to `R` rows at once.
+/// Implements [`Blocks::one_to_rows`]. `distances` computes the distances to `R` rows at once.
 #[inline(always)]
 pub(crate) fn by_rows<'a, T: Number, const R: usize>(
     row: impl Fn(usize) -> &'a [T],
@@ -177,8 +176,8 @@ pub(crate) fn by_rows<'a, T: Number, const R: usize>(
 ) {
     for (chunk, out) in out.chunks_mut(R).enumerate() {
         let last = out.len() - 1;
-        // Rows past the end repeat the last one; their distances are not copied.
-        // A loop, since the compiler does not inline the closure of `array::from_fn` everywhere.
+        // If rows are missing at the end, the last row is repeated. The distances to repeated rows are not copied.
+        // This is a loop, since the compiler does not inline the closure of `array::from_fn` everywhere.
         let mut rows = [row(chunk * R); R];
         for (k, place) in rows.iter_mut().enumerate().skip(1) {
             *place = row(chunk * R + k.min(last));

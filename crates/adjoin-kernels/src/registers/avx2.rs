@@ -11,7 +11,7 @@ use std::mem::transmute;
 pub(crate) struct Floats([__m256; 2]);
 
 impl Floats {
-    /// Returns sixteen copies.
+    /// Sets all sixteen lanes to `value`.
     #[target_feature(enable = "avx2")]
     #[inline]
     pub(crate) fn splat(value: f32) -> Self {
@@ -43,7 +43,7 @@ impl Floats {
         Self(sums)
     }
 
-    /// Returns `self + (x - y)^2`. The difference is rounded, and the sum is rounded once.
+    /// Returns `self + (x - y)^2`. There are two roundings: one of the difference, and one of the sum.
     #[target_feature(enable = "avx2,fma")]
     #[inline]
     pub(crate) fn plus_squared_difference(self, x: Self, y: Self) -> Self {
@@ -55,17 +55,18 @@ impl Floats {
         Self(sums)
     }
 
-    /// Returns a bit per lane that is not above the limit; NaN is not.
+    /// Returns a mask of the lanes that are not greater than `limit`. NaN counts as not greater.
     #[target_feature(enable = "avx2")]
     #[inline]
     pub(crate) fn not_above(self, limit: f32) -> u64 {
         let limit = _mm256_set1_ps(limit);
-        // Not greater, instead of less or equal, because of NaN.
+        // The comparison is "not greater", since "less or equal" would be false for NaN.
         let bits = |half| u64::from(_mm256_movemask_ps(_mm256_cmp_ps::<_CMP_NGT_UQ>(half, limit)).cast_unsigned());
         bits(self.0[0]) | bits(self.0[1]) << 8
     }
 
-    /// Takes each lane of `others` that is less, with its place. NaN is not less than anything.
+    /// Replaces each lane that is greater than the lane of `others`, and its position in `places`. NaN in `others`
+    /// replaces nothing.
     #[target_feature(enable = "avx2")]
     #[inline]
     pub(crate) fn take_less(&mut self, places: &mut Integers, others: Self, other_places: Integers) {
@@ -83,7 +84,7 @@ impl Floats {
 pub(crate) struct Integers(pub(crate) [__m256i; 2]);
 
 impl Integers {
-    /// Returns sixteen copies.
+    /// Sets all sixteen lanes to `value`.
     #[target_feature(enable = "avx2")]
     #[inline]
     pub(crate) fn splat(value: u32) -> Self {
@@ -104,7 +105,7 @@ impl Integers {
         unsafe { transmute::<[__m256i; 2], [u32; 16]>(self.0) }
     }
 
-    /// Returns the sixteen integers from `first` on.
+    /// Returns `first`, `first + 1`, ..., `first + 15`.
     #[target_feature(enable = "avx2")]
     #[inline]
     pub(crate) fn from(first: u32) -> Self {
@@ -124,7 +125,7 @@ impl Integers {
         Self(sums)
     }
 
-    /// Returns a bit per lane that is at most the limit.
+    /// Returns a mask of the lanes that are at most `limit`.
     #[target_feature(enable = "avx2")]
     #[inline]
     pub(crate) fn not_above(self, limit: u32) -> u64 {
@@ -136,7 +137,7 @@ impl Integers {
         bits(self.0[0]) | bits(self.0[1]) << 8
     }
 
-    /// Takes each lane of `others` that is less, with its place.
+    /// Replaces each lane that is greater than the lane of `others`, and its position in `places`.
     #[target_feature(enable = "avx2")]
     #[inline]
     pub(crate) fn take_less(&mut self, places: &mut Self, others: Self, other_places: Self) {
@@ -149,8 +150,8 @@ impl Integers {
     }
 }
 
-/// Adds lanes in the order of the reference's tree, for four distances at once. Each of its additions occurs here, with
-/// operands possibly swapped.
+/// Adds the lanes of four distances in the order of the reference's tree. The additions are the same as there, except
+/// that operands may be swapped.
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(crate) fn tree(sums: [Floats; 4]) -> [f32; 4] {
@@ -159,27 +160,28 @@ pub(crate) fn tree(sums: [Floats; 4]) -> [f32; 4] {
         eight[pair] = _mm256_add_ps(sums[pair].0[0], sums[pair].0[1]);
     }
     let four = [halves(eight[0], eight[1]), halves(eight[2], eight[3])];
-    // Per 128 bits: lanes 0 and 1 of an even pair, then of the odd one.
+    // Each part of 128 bits has lanes 0 and 1 of an even distance, then of the next one.
     let two = _mm256_add_ps(
         _mm256_shuffle_ps::<0b01_00_01_00>(four[0], four[1]),
         _mm256_shuffle_ps::<0b11_10_11_10>(four[0], four[1]),
     );
     let one = _mm256_add_ps(two, _mm256_movehdup_ps(two));
     let (low, high) = (_mm256_castps256_ps128(one), _mm256_extractf128_ps::<1>(one));
-    // Distances 0 and 2 are in lanes 0 and 2 of the low part, 1 and 3 in lanes 0 and 2 of the high one.
+    // Distances 0 and 2 are in lanes 0 and 2 of `low`. Distances 1 and 3 are in lanes 0 and 2 of `high`.
     let ordered = _mm_unpacklo_ps(_mm_shuffle_ps::<0b10_00>(low, low), _mm_shuffle_ps::<0b10_00>(high, high));
     // SAFETY: both are 16 bytes without padding, for which every bit pattern is a value.
     unsafe { transmute::<__m128, [f32; 4]>(ordered) }
 }
 
-/// Adds lanes `l` and `l + 4`: the sums of `a` go to the low half, the sums of `b` to the high half.
+/// Adds lanes `l` and `l + 4` of each register. The low half of the result has the sums of `a`, the high half those
+/// of `b`.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn halves(a: __m256, b: __m256) -> __m256 {
     _mm256_add_ps(_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b))
 }
 
-/// Transposes eight by eight floats.
+/// Transposes a matrix of eight by eight floats.
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(crate) fn transposed_floats(rows: [[f32; 8]; 8]) -> [[f32; 8]; 8] {
@@ -208,7 +210,7 @@ pub(crate) fn transposed_floats(rows: [[f32; 8]; 8]) -> [[f32; 8]; 8] {
     unsafe { transmute::<[__m256; 8], [[f32; 8]; 8]>(out) }
 }
 
-/// Transposes eight by eight words of four bytes, after subtracting `center` from each byte, modulo 256.
+/// Subtracts `center` from each byte, modulo 256, and transposes a matrix of eight by eight words of four bytes.
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(crate) fn transposed_words(rows: [&[u8; 32]; 8], center: u8) -> [[u8; 32]; 8] {

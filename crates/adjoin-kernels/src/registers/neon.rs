@@ -11,7 +11,7 @@ use std::mem::transmute;
 pub(crate) struct Floats([float32x4_t; 4]);
 
 impl Floats {
-    /// Returns sixteen copies.
+    /// Sets all sixteen lanes to `value`.
     #[target_feature(enable = "neon")]
     #[inline]
     pub(crate) fn splat(value: f32) -> Self {
@@ -43,7 +43,7 @@ impl Floats {
         Self(sums)
     }
 
-    /// Returns `self + (x - y)^2`. The difference is rounded, and the sum is rounded once.
+    /// Returns `self + (x - y)^2`. There are two roundings: one of the difference, and one of the sum.
     #[target_feature(enable = "neon")]
     #[inline]
     pub(crate) fn plus_squared_difference(self, x: Self, y: Self) -> Self {
@@ -55,20 +55,21 @@ impl Floats {
         Self(sums)
     }
 
-    /// Returns a bit per lane that is not above the limit; NaN is not.
+    /// Returns a mask of the lanes that are not greater than `limit`. NaN counts as not greater.
     #[target_feature(enable = "neon")]
     #[inline]
     pub(crate) fn not_above(self, limit: f32) -> u64 {
         let limit = vdupq_n_f32(limit);
         let mut above = [vdupq_n_u32(0); 4];
         for quarter in 0..4 {
-            // Not greater, instead of less or equal, because of NaN.
+            // The comparison is "greater", negated later, since "less or equal" would be false for NaN.
             above[quarter] = vcgtq_f32(self.0[quarter], limit);
         }
         bits_of_zeros(above)
     }
 
-    /// Takes each lane of `others` that is less, with its place. NaN is not less than anything.
+    /// Replaces each lane that is greater than the lane of `others`, and its position in `places`. NaN in `others`
+    /// replaces nothing.
     #[target_feature(enable = "neon")]
     #[inline]
     pub(crate) fn take_less(&mut self, places: &mut Integers, others: Self, other_places: Integers) {
@@ -85,7 +86,7 @@ impl Floats {
 pub(crate) struct Integers(pub(crate) [uint32x4_t; 4]);
 
 impl Integers {
-    /// Returns sixteen copies.
+    /// Sets all sixteen lanes to `value`.
     #[target_feature(enable = "neon")]
     #[inline]
     pub(crate) fn splat(value: u32) -> Self {
@@ -106,7 +107,7 @@ impl Integers {
         unsafe { transmute::<[uint32x4_t; 4], [u32; 16]>(self.0) }
     }
 
-    /// Returns the sixteen integers from `first` on.
+    /// Returns `first`, `first + 1`, ..., `first + 15`.
     #[target_feature(enable = "neon")]
     #[inline]
     pub(crate) fn from(first: u32) -> Self {
@@ -129,7 +130,7 @@ impl Integers {
         Self(sums)
     }
 
-    /// Returns a bit per lane that is at most the limit.
+    /// Returns a mask of the lanes that are at most `limit`.
     #[target_feature(enable = "neon")]
     #[inline]
     pub(crate) fn not_above(self, limit: u32) -> u64 {
@@ -141,7 +142,7 @@ impl Integers {
         bits_of_zeros(above)
     }
 
-    /// Takes each lane of `others` that is less, with its place.
+    /// Replaces each lane that is greater than the lane of `others`, and its position in `places`.
     #[target_feature(enable = "neon")]
     #[inline]
     pub(crate) fn take_less(&mut self, places: &mut Self, others: Self, other_places: Self) {
@@ -153,15 +154,15 @@ impl Integers {
     }
 }
 
-/// Returns a bit per lane that is zero, if all other lanes have all bits set.
+/// Returns a mask of the lanes that are zero. In all other lanes, all bits must be set.
 #[target_feature(enable = "neon")]
 #[inline]
 fn bits_of_zeros(lanes: [uint32x4_t; 4]) -> u64 {
-    // The low bytes of all lanes.
+    // Keeps the low byte of each lane.
     let low = vuzp1q_u16(vreinterpretq_u16_u32(lanes[0]), vreinterpretq_u16_u32(lanes[1]));
     let high = vuzp1q_u16(vreinterpretq_u16_u32(lanes[2]), vreinterpretq_u16_u32(lanes[3]));
     let bytes = vuzp1q_u8(vreinterpretq_u8_u16(low), vreinterpretq_u8_u16(high));
-    // Usually no lane is zero, which half a byte of each shows in fewer instructions.
+    // Usually no lane is zero. Half a byte of each lane shows this with fewer instructions.
     let nibbles = vget_lane_u64::<0>(vreinterpret_u64_u8(vshrn_n_u16::<4>(vreinterpretq_u16_u8(bytes))));
     if nibbles == u64::MAX {
         return 0;
@@ -173,8 +174,8 @@ fn bits_of_zeros(lanes: [uint32x4_t; 4]) -> u64 {
     u64::from(vaddv_u8(vget_low_u8(bits))) | u64::from(vaddv_u8(vget_high_u8(bits))) << 8
 }
 
-/// Adds lanes in the order of the reference's tree, for four distances at once. Each of its additions occurs here, with
-/// operands possibly swapped.
+/// Adds the lanes of four distances in the order of the reference's tree. The additions are the same as there, except
+/// that operands may be swapped.
 #[target_feature(enable = "neon")]
 #[inline]
 pub(crate) fn tree(sums: [Floats; 4]) -> [f32; 4] {
@@ -183,13 +184,14 @@ pub(crate) fn tree(sums: [Floats; 4]) -> [f32; 4] {
         *four = vaddq_f32(vaddq_f32(a, c), vaddq_f32(b, d));
     }
     let [a, b, c, d] = fours;
-    // Lanes 0 and 1 of each distance.
+    // Lanes 0 and 1 of each distance remain.
     let (low, high) = (halves_added(a, b), halves_added(c, d));
     // SAFETY: both are 16 bytes without padding, for which every bit pattern is a value.
     unsafe { transmute::<float32x4_t, [f32; 4]>(vpaddq_f32(low, high)) }
 }
 
-/// Adds lanes `l` and `l + 2`: the sums of `a` go to the low half, the sums of `b` to the high half.
+/// Adds lanes `l` and `l + 2` of each register. The low half of the result has the sums of `a`, the high half those
+/// of `b`.
 #[target_feature(enable = "neon")]
 #[inline]
 fn halves_added(a: float32x4_t, b: float32x4_t) -> float32x4_t {
@@ -197,7 +199,7 @@ fn halves_added(a: float32x4_t, b: float32x4_t) -> float32x4_t {
     vaddq_f32(vreinterpretq_f32_f64(vzip1q_f64(a, b)), vreinterpretq_f32_f64(vzip2q_f64(a, b)))
 }
 
-/// Transposes eight by eight floats.
+/// Transposes a matrix of eight by eight floats.
 #[target_feature(enable = "neon")]
 #[inline]
 pub(crate) fn transposed_floats(rows: [[f32; 8]; 8]) -> [[f32; 8]; 8] {
@@ -207,7 +209,7 @@ pub(crate) fn transposed_floats(rows: [[f32; 8]; 8]) -> [[f32; 8]; 8] {
     unsafe { transmute::<[[uint32x4_t; 2]; 8], [[f32; 8]; 8]>(transposed(rows)) }
 }
 
-/// Transposes eight by eight words of four bytes, after subtracting `center` from each byte, modulo 256.
+/// Subtracts `center` from each byte, modulo 256, and transposes a matrix of eight by eight words of four bytes.
 #[target_feature(enable = "neon")]
 #[inline]
 pub(crate) fn transposed_words(rows: [&[u8; 32]; 8], center: u8) -> [[u8; 32]; 8] {
@@ -224,7 +226,7 @@ pub(crate) fn transposed_words(rows: [&[u8; 32]; 8], center: u8) -> [[u8; 32]; 8
     unsafe { transmute::<[[uint32x4_t; 2]; 8], [[u8; 32]; 8]>(transposed(words)) }
 }
 
-/// Transposes eight by eight words, in four parts of four by four.
+/// Transposes a matrix of eight by eight words, as four matrices of four by four.
 #[target_feature(enable = "neon")]
 #[inline]
 fn transposed(rows: [[uint32x4_t; 2]; 8]) -> [[uint32x4_t; 2]; 8] {
@@ -243,7 +245,7 @@ fn transposed(rows: [[uint32x4_t; 2]; 8]) -> [[uint32x4_t; 2]; 8] {
     out
 }
 
-/// Returns the low halves of two registers, or the high ones.
+/// Returns the low halves of `a` and `b`, or the high halves if `HIGH` is set.
 #[target_feature(enable = "neon")]
 #[inline]
 fn pairs<const HIGH: bool>(a: uint32x4_t, b: uint32x4_t) -> uint32x4_t {

@@ -1,7 +1,8 @@
-//! AVX2 with the VNNI instructions in their VEX encoding, of processors without AVX-512 (Alder Lake and later).
+//! AVX2 with the VNNI instructions in their VEX encoding. Processors without AVX-512 have these (Alder Lake and
+//! later).
 //!
-//! `vpdpbusd` multiplies and adds 32 pairs of bytes at once. It needs one signed operand, so a column is stored as
-//! `y - 128` and `x.y = x.(y - 128) + 128 sum(x)`, as on AVX-512. All else is as on AVX2.
+//! `vpdpbusd` multiplies and adds 32 pairs of bytes at once. One of its operands is signed, so a column is stored as
+//! `y - 128`, and `x.y = x.(y - 128) + 128 sum(x)`, as on AVX-512. Everything else is as on AVX2.
 
 use std::arch::x86_64::*;
 
@@ -26,15 +27,15 @@ impl AvxVnni {
         is_x86_feature_detected!("avxvnni").then_some(Self { avx2 })
     }
 
-    /// Returns the level that this one adds to, which computes everything but distances of bytes.
+    /// Returns the level below, which computes everything except distances of bytes.
     pub(crate) fn base(&self) -> &Avx2 {
         &self.avx2
     }
 }
 
-// SAFETY: the type holds an `Avx2`, which proves it.
+// SAFETY: the type holds an `Avx2`, which proves AVX2.
 unsafe impl Blocks<u8> for AvxVnni {
-    /// What a row adds to each of its distances: `|x|^2 - 256 sum(x)`, modulo 2^32.
+    /// Value that each row adds to its distances: `|x|^2 - 256 sum(x)`, modulo 2^32.
     type Prepared = [u32; TILE_ROWS];
 
     fn pack(&self, panel: &Panel<u8>, order: &[u32], columns: &mut PackedColumns<u8>) {
@@ -93,7 +94,7 @@ fn row_term(vector: &[u8]) -> u32 {
     norm(vector).wrapping_sub(sum_of_lanes(sums) << 8)
 }
 
-/// Computes the distances of a group to a block of columns.
+/// Computes the squared distances of a group to the block of columns that starts at `from`.
 #[target_feature(enable = "avx2,avxvnni")]
 fn block(group: &Group<'_, u8>, terms: [u32; TILE_ROWS], columns: &PackedColumns<u8>, from: usize) -> Block<u8> {
     let lines = lines(columns, from);

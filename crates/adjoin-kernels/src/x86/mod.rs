@@ -1,8 +1,8 @@
 //! Levels of x86-64.
 //!
-//! Registers are filled from references to arrays, not through pointers. Tests keep debug assertions, under which
-//! `loadu` intrinsics, `add` and `get_unchecked` check their arguments at every step. Bounds checks of slices that were
-//! cut to one length before a loop cost almost nothing inside it (bytes: 2.2 times as fast).
+//! Registers are loaded from references to arrays, not through pointers. Tests keep debug assertions, and with them,
+//! `loadu` intrinsics, `add` and `get_unchecked` check their arguments at every step. Slices are cut to one length
+//! before a loop, so their bounds checks inside it cost almost nothing (for bytes, loops are 2.2 times as fast).
 
 // Loops over register tiles index several arrays at once; they unroll completely.
 #![allow(clippy::needless_range_loop)]

@@ -1,4 +1,5 @@
-//! Files of a collection. Checksums are corrected after the damage, so that it reaches the code after the checks.
+//! Fuzz tests of the files of a collection. Checksums are corrected after the damage, so that it reaches the code
+//! behind the checks.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,15 +19,15 @@ use crate::{MEMORY_MAX, check_error, fuzz_each};
 const LIVE: &str = "data/live";
 /// Budget of the process that opens a collection.
 const BUDGET: u64 = 96 << 20;
-/// One case in this number is run, since each opens, searches and writes.
+/// Only one out of every 10 cases is run, since each case opens, searches and writes.
 const SHARE: u64 = 10;
 const VECTORS: VectorType = VectorType { element: Element::F32, dimensions: 3 };
-/// Rows of the source.
+/// Number of rows of the source.
 const ROWS: u32 = 20;
 const HEADER_BYTES: usize = 64;
 const HEAD_BYTES: usize = 40;
 
-/// A collection with a merge and later writes, and a source of its vectors.
+/// A device with a collection, which has a merge and later writes, and with a source of the collection's vectors.
 struct Whole {
     device: SimulatedDevice,
 }
@@ -69,14 +70,15 @@ impl Whole {
         Self { device }
     }
 
-    /// Returns the path of the file with a name that starts with `start`.
+    /// Returns the path of the file in the collection's folder with a name that starts with `start`.
     fn path(&self, start: &str) -> PathBuf {
         let names = self.device.list(Path::new(LIVE)).unwrap();
         let name = names.iter().find(|name| name.to_str().unwrap().starts_with(start)).unwrap();
         Path::new(LIVE).join(name)
     }
 
-    /// Opens, searches, writes to and verifies the collection with another file; returns the first error.
+    /// Replaces the file at `path` by `bytes`, and opens, searches, writes to and verifies the collection. Returns
+    /// the first error.
     fn survive(&self, path: &Path, bytes: &[u8]) -> Result<()> {
         let device = self.device.after_crash(Keep::Everything);
         device.put(path, bytes);
@@ -98,7 +100,7 @@ impl Whole {
         for error in
             [worked.as_ref().err(), Collection::verify(&context, Path::new(LIVE)).as_ref().err()].into_iter().flatten()
         {
-            // The error may name the rows, if the damaged collection is of another type.
+            // If the damaged collection has another vector type, the error may name the rows and not the collection.
             let name = if error.to_string().contains(LIVE) { LIVE } else { "rows.jsonl" };
             assert!(error.kind() == ErrorKind::Budget || error.kind() != ErrorKind::Cancelled);
             if error.kind() != ErrorKind::Budget {
@@ -108,7 +110,8 @@ impl Whole {
         worked
     }
 
-    /// Mutates a file; checks that some of the damaged collections still work.
+    /// Mutates the file with a name that starts with `start`, and uses the collection. `put_right` corrects the
+    /// checksums. Prints how many of the damaged collections work.
     fn fuzz(&self, target: &str, start: &str, put_right: impl Fn(&mut Vec<u8>, &mut Random)) {
         let path = self.path(start);
         let whole = self.device.bytes(&path).unwrap();
@@ -131,7 +134,7 @@ fn put_number(bytes: &mut [u8], at: usize, number: u64) {
     bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
 }
 
-/// Corrects the checksums of a log, and in most cases its chain.
+/// Corrects the checksums of a log, and in most cases the chain of its records.
 fn seal_log(bytes: &mut [u8], random: &mut Random) {
     if bytes.len() < HEADER_BYTES {
         return;

@@ -1,4 +1,4 @@
-//! Valid inputs, from which the mutations start.
+//! Valid inputs, which the fuzz tests mutate.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use rawzip::CompressionMethod;
 
 const ROWS: usize = 12;
 
-/// Returns a file with a header of counts, followed by rows.
+/// Returns a file that starts with the number of rows and the number of dimensions.
 pub(crate) fn counted_file(vectors: VectorType) -> Vec<u8> {
     let counts = [ROWS as u32, vectors.dimensions as u32].map(u32::to_le_bytes).concat();
     [counts, elements(vectors)].concat()
 }
 
-/// Returns a file in which a count precedes each row.
+/// Returns a file in which the number of dimensions precedes each row.
 pub(crate) fn counted_rows(vectors: VectorType) -> Vec<u8> {
     let count = (vectors.dimensions as i32).to_le_bytes();
     elements(vectors).chunks(vectors.bytes()).flat_map(|row| [&count[..], row].concat()).collect()
@@ -37,7 +37,7 @@ pub(crate) fn npy(version: u8, kind: &str, vectors: VectorType) -> Vec<u8> {
     [b"\x93NUMPY", &[version, 0][..], length, header.as_bytes(), &elements(vectors)].concat()
 }
 
-/// A file with one tensor of 3 dimensions.
+/// Returns a file with one tensor of vectors with 3 dimensions.
 pub(crate) fn safetensors(dtype: &str, element_bytes: usize) -> Vec<u8> {
     let bytes = ROWS * 3 * element_bytes;
     let header = format!(r#"{{"v":{{"dtype":"{dtype}","shape":[{ROWS},3],"data_offsets":[0,{bytes}]}}}}"#);
@@ -53,7 +53,8 @@ fn elements(vectors: VectorType) -> Vec<u8> {
     }
 }
 
-/// Returns tables of vectors as fixed-size and as plain lists, with integer and with text ids, and another column.
+/// Returns tables. Vectors are fixed-size lists or plain lists, ids are integers or texts, and each table has another
+/// column.
 fn tables() -> Vec<RecordBatch> {
     let values = Float32Array::from_iter_values((0..ROWS * 3).map(|i| i as f32));
     let item = Arc::new(Field::new("item", DataType::Float32, true));
@@ -78,13 +79,14 @@ pub(crate) fn parquet() -> Vec<Vec<u8>> {
         Compression::GZIP(GzipLevel::default()),
         Compression::BROTLI(BrotliLevel::default()),
         Compression::LZ4_RAW,
-        Compression::UNCOMPRESSED, // version 2 without a dictionary: deltas that can be damaged
+        Compression::UNCOMPRESSED, // used with version 2 without a dictionary, so deltas can be damaged
     ];
     let versions = [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0];
     let mut files = Vec::new();
     for table in tables() {
-        // No delta encoding of texts: the Parquet crate allocates as many lengths as such a page claims, up to 8 GiB of
-        // zeros that are never touched. The claim cannot be checked beforehand without decompressing the page.
+        // Texts are not delta-encoded. For such a page, the Parquet crate allocates as many lengths as the page
+        // claims to have, up to 8 GiB of zeros that are never touched. The claim cannot be checked without
+        // decompressing the page.
         let has_text_ids = table.column_by_name("id").is_some_and(|ids| *ids.data_type() == DataType::Utf8);
         let ids_encoding = if has_text_ids { Encoding::PLAIN } else { Encoding::DELTA_BINARY_PACKED };
         for (k, compression) in compressions.into_iter().enumerate() {
@@ -124,7 +126,7 @@ pub(crate) fn arrow() -> Vec<Vec<u8>> {
     files
 }
 
-/// Returns lines of objects, with integer and with text ids.
+/// Returns files of JSON lines. One has integer ids, the other text ids.
 pub(crate) fn json_lines() -> Vec<Vec<u8>> {
     let of_numbers = |row| format!("{{\"id\":{row},\"v\":[{row},0.5,-1e2],\"s\":{{\"t\":\"text {}\"}}}}\n", row % 4);
     let of_texts =
@@ -133,8 +135,8 @@ pub(crate) fn json_lines() -> Vec<Vec<u8>> {
     vec![lines(&of_numbers), lines(&of_texts)]
 }
 
-/// Returns zip files of vectors with text ids and another array, as `numpy.savez` and `numpy.savez_compressed` write
-/// them.
+/// Returns zip files of arrays: vectors, text ids and another array. One is as `numpy.savez` writes it, the other as
+/// `numpy.savez_compressed` does.
 pub(crate) fn npz(vectors: VectorType) -> Vec<Vec<u8>> {
     let texts = (0..ROWS as u32).flat_map(|row| [(b'a' as u32 + row).to_le_bytes(), [0; 4]].concat()).collect();
     let of = |descr: &str, shape: &str, values: Vec<u8>| {
@@ -169,7 +171,7 @@ pub(crate) fn npz(vectors: VectorType) -> Vec<Vec<u8>> {
     vec![zip(false), zip(true)]
 }
 
-/// Returns source files for stores, with their names.
+/// Returns the source files from which stores are built, with their names.
 pub(crate) fn sources() -> [(&'static str, Vec<u8>); 3] {
     [
         ("a.u8bin", counted_file(VectorType { element: Element::U8, dimensions: 5 })),

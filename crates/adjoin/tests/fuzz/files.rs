@@ -1,4 +1,4 @@
-//! Files in memory, on their own device.
+//! Files in memory, on a device of their own.
 
 use std::collections::BTreeMap;
 use std::path::Path;

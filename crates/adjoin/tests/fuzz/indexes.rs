@@ -1,4 +1,5 @@
-//! Files of an index. Checksums are corrected after the damage, so that it reaches the code after the checks.
+//! Fuzz tests of the files of an index. Checksums are corrected after the damage, so that it reaches the code behind
+//! the checks.
 
 use adjoin::{
     BuildOptions, Collect, Context, Element, ErrorKind, Folder, GraphOptions, Index, IndexOptions, OnBad,
@@ -19,9 +20,9 @@ use crate::{MEMORY_MAX, check_error, corpus, fuzz_each};
 
 /// Budget of the process that opens an index.
 const BUDGET: u64 = 64 << 20;
-/// One case in this number is run, since each opens, searches and verifies.
+/// Only one out of every 10 cases is run, since each case opens, searches and verifies.
 const SHARE: u64 = 10;
-/// Bytes of a page, and of a block of ids. Each starts with a checksum of the rest.
+/// Size of a page and of a block of ids, in bytes. Each starts with a checksum of its other bytes.
 const PAGE_BYTES: usize = 4_096;
 
 /// An index, its files in memory, and a file of queries.
@@ -63,7 +64,7 @@ fn whole(name: &str, bytes: &[u8]) -> Whole {
 }
 
 impl Whole {
-    /// Opens, searches and verifies the index with these files; returns whether the search succeeded.
+    /// Opens, searches and verifies an index that consists of `files`. Returns whether the search succeeded.
     fn survive(&self, files: &Files) -> bool {
         let at = self.folder.path().join("index");
         let queries = open(&Context::default(), std::slice::from_ref(&self.queries), &SourceOptions::default());
@@ -84,7 +85,7 @@ impl Whole {
         let searched = searched();
         match &searched {
             Err(error) if error.kind() == ErrorKind::Budget => {}
-            // The error may name the queries, if the damaged index is of another type.
+            // If the damaged index has another vector type, the error may name the queries and not the index.
             Err(error) => check_error(error, self.folder.path().to_str().unwrap()),
             Ok(()) => {}
         }
@@ -99,7 +100,8 @@ impl Whole {
         searched.is_ok()
     }
 
-    /// Returns the index with `bytes` as the file of a role, which the manifest describes correctly.
+    /// Returns the files of the index with the file of `role` replaced by `bytes`. The manifest describes the new
+    /// file correctly.
     fn with(&self, role: Role, bytes: Vec<u8>) -> Files {
         let (mut manifest, mut files) = (self.manifest.clone(), self.files.clone());
         let facts = &mut manifest.files[role];
@@ -122,7 +124,8 @@ fn pick<'a>(random: &mut Random, indexes: &'a [Whole]) -> &'a Whole {
     &indexes[random.below(indexes.len() as u64) as usize]
 }
 
-/// Mutates the files of a role; checks that some of the damaged indexes can still be searched.
+/// Mutates the file of `role`, and uses the index. `put_right` corrects the checksums. Checks that some of the
+/// damaged indexes can still be searched.
 fn fuzz_role(target: &str, role: Role, put_right: impl Fn(&mut Vec<u8>)) {
     let indexes = indexes();
     let corpus: Vec<Vec<u8>> = indexes.iter().map(|index| index.bytes(role)).collect();
@@ -137,7 +140,7 @@ fn fuzz_role(target: &str, role: Role, put_right: impl Fn(&mut Vec<u8>)) {
     eprintln!("{target}: {searched} are searched");
 }
 
-/// Corrects the checksums of pages or of blocks of ids.
+/// Corrects the checksums of pages, or of blocks of ids.
 fn seal(bytes: &mut [u8]) {
     for (number, page) in (0..).zip(bytes.chunks_exact_mut(PAGE_BYTES)) {
         let checksum = xxh3_64_with_seed(&page[8..], number);
@@ -199,7 +202,7 @@ fn manifests_of_indexes() {
     });
 }
 
-/// Returns a manifest with a changed field and a correct checksum.
+/// Returns a manifest in which one field is changed and the checksum is correct.
 fn changed(random: &mut Random, manifest: &IndexManifest) -> IndexManifest {
     let mut manifest = manifest.clone();
     let number = edge(random, manifest.rows as usize);

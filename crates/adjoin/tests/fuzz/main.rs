@@ -1,10 +1,10 @@
-//! Fuzz tests of all parsers of untrusted bytes. Each returns a result or a one-line error that names the file, within
-//! a small amount of memory.
+//! Fuzz tests of all parsers of untrusted bytes. Each parser must use little memory. It must return a result, or an
+//! error of one line that names the file.
 //!
 //! The number of a case determines its input and its mutations. `ADJOIN_FUZZ_CASES` sets the number of cases per
-//! target, and `ADJOIN_FUZZ_FROM` the first case. A failed case prints its number; `ADJOIN_FUZZ_FROM=number
-//! ADJOIN_FUZZ_CASES=1` repeats it. If the process itself dies, set `ADJOIN_FUZZ_LOUD=1` to print each number before
-//! its case.
+//! target, and `ADJOIN_FUZZ_FROM` the first case. If a case fails, its number is printed, and
+//! `ADJOIN_FUZZ_FROM=number ADJOIN_FUZZ_CASES=1` repeats it. If the process itself dies, set `ADJOIN_FUZZ_LOUD=1` to
+//! print the number of each case before it starts.
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
@@ -25,12 +25,12 @@ use peak_alloc::PeakAlloc;
 #[global_allocator]
 static ALLOCATED: PeakAlloc = PeakAlloc;
 
-/// Default number of cases per target, which take a few seconds in all.
+/// Default number of cases per target. With it, all targets together take a few seconds.
 const CASES: u64 = 5_000;
-/// Maximum memory for an input of a few kilobytes.
+/// Maximum memory that a case may use, for an input of a few kilobytes.
 const MEMORY_MAX: usize = 64 << 20;
 
-/// Runs one target at a time, since allocations are counted for the whole process.
+/// Held while a target runs, so that only one runs at a time: allocations are counted for the whole process.
 static AT_WORK: Mutex<()> = Mutex::new(());
 static QUIET_HOOK: Once = Once::new();
 
@@ -40,7 +40,7 @@ fn fuzz(target: &str, memory_max: usize, case: impl FnMut(&mut Random)) {
     fuzz_each(target, 1, memory_max, case);
 }
 
-/// Runs one case in `share`, for cases that take long.
+/// Runs only one out of every `share` cases. Use this for targets with slow cases.
 #[track_caller]
 fn fuzz_each(target: &str, share: u64, memory_max: usize, mut case: impl FnMut(&mut Random)) {
     let _alone = AT_WORK.lock().unwrap_or_else(PoisonError::into_inner);
@@ -113,7 +113,7 @@ fn sizes() {
     });
 }
 
-/// Words of filters and orders.
+/// Words from which filters and orders are generated.
 const SQL_WORDS: &[&str] = &[
     "a",
     "b.c",
@@ -169,7 +169,8 @@ const SQL_WORDS: &[&str] = &[
     "ß",
 ];
 
-/// Checks filters and orders of random words, including long chains and deep nests, on a stack as small as a server's.
+/// Checks filters and orders that consist of random words, including long chains and deep nests. The stack is as
+/// small as a server's.
 #[test]
 fn sql() {
     fuzz_each("sql", 10, MEMORY_MAX, |random| {
@@ -193,7 +194,7 @@ fn sql() {
     });
 }
 
-/// Checks that the tests above catch a parser that trusts a length.
+/// Checks that the tests in this crate notice a parser that trusts a length.
 #[test]
 #[should_panic(expected = "bytes of memory")]
 fn canary_a_parser_that_trusts_a_length_is_caught() {

@@ -2,7 +2,7 @@
 
 use adjoin::Random;
 
-/// Returns a number at a boundary: of bit widths, signs, limits of a format, or the length of the input.
+/// Returns a number near a boundary: of a bit width, a sign, a limit of a format, or the length of the input.
 pub(crate) fn edge(random: &mut Random, len: usize) -> u64 {
     const EDGES: &[u64] = &[
         0,
@@ -64,7 +64,8 @@ fn once(random: &mut Random, bytes: &mut Vec<u8>, others: &[Vec<u8>]) {
     }
 }
 
-/// Returns an offset from 0 to `len`, more often in a header or footer.
+/// Returns an offset from 0 to `len`. Offsets near the start and the end are more frequent, since headers and footers
+/// are there.
 fn place(random: &mut Random, len: usize) -> usize {
     let len = len as u64;
     let at = match random.below(4) {
@@ -76,7 +77,7 @@ fn place(random: &mut Random, len: usize) -> usize {
     at as usize
 }
 
-/// Sets a field of 4 or 8 bytes, or of variable length, to a boundary value.
+/// Sets a field at `at` to a boundary value. The field has 4 or 8 bytes or a variable length.
 fn field(random: &mut Random, bytes: &mut [u8], at: usize) {
     let value = edge(random, bytes.len());
     let stored = match random.below(3) {
@@ -99,7 +100,7 @@ fn variable(mut value: u64) -> Vec<u8> {
     stored
 }
 
-/// Replaces the next decimal number in the text.
+/// Replaces the first decimal number after `at` by a boundary value.
 fn number_in_text(random: &mut Random, bytes: &mut Vec<u8>, at: usize) {
     let Some(start) = bytes[at..].iter().position(u8::is_ascii_digit) else { return };
     let start = at + start;

@@ -1,4 +1,4 @@
-//! Source files.
+//! Fuzz tests of source files.
 
 use std::path::Path;
 
@@ -8,7 +8,8 @@ use crate::files::Files;
 use crate::mutate::mutate;
 use crate::{MEMORY_MAX, check_error, corpus, fuzz};
 
-/// Opens and scans files; checks that the rows agree with the announced numbers.
+/// Opens and scans files. Checks that the number of rows and their row numbers are as announced. Returns the number
+/// of rows.
 fn read(files: &Files, names: &[&str]) -> Result<u64> {
     let names: Vec<String> = names.iter().map(|name| format!("nowhere/{name}")).collect();
     let mut context = Context::default();
@@ -26,7 +27,7 @@ fn read(files: &Files, names: &[&str]) -> Result<u64> {
     Ok(rows)
 }
 
-/// Mutates files of one name.
+/// Mutates each file of a corpus under one file name, and reads it.
 fn damaged(target: &str, name: &str, memory_max: usize, corpus: &[Vec<u8>]) {
     let whole = |bytes: &Vec<u8>| {
         let mut files = Files::default();
@@ -103,8 +104,8 @@ fn json_lines() {
     damaged("json lines", "a.jsonl", MEMORY_MAX, &corpus::json_lines());
 }
 
-/// Checks sets of shards of different formats, some of them damaged: row numbers must still be consecutive across all
-/// shards.
+/// Checks sets of shards in different formats, some of which are damaged. The row numbers must still be consecutive
+/// across all shards.
 #[test]
 fn sets_of_shards() {
     let parquet = corpus::parquet();

@@ -1,4 +1,5 @@
-//! Files of a store. Checksums are corrected after the damage, so that it reaches the code after the checks.
+//! Fuzz tests of the files of a store. Checksums are corrected after the damage, so that it reaches the code behind
+//! the checks.
 
 use std::path::Path;
 
@@ -26,7 +27,7 @@ use crate::{MEMORY_MAX, check_error, corpus, fuzz, fuzz_each};
 
 /// Budget of the process that opens a store.
 const BUDGET: u64 = 64 << 20;
-/// One crafted case in this number is run, since each joins ten times.
+/// Only one out of every 10 crafted cases is run, since each case joins ten times.
 const CRAFTED_SHARE: u64 = 10;
 
 /// A store with its files in memory.
@@ -39,7 +40,7 @@ struct Whole {
 fn stores() -> Vec<Whole> {
     let sources = corpus::sources();
     let plain = sources.iter().map(|(name, bytes)| whole(name, bytes, None).unwrap());
-    // Sources with a column of ids also give a store that is sorted by it.
+    // For a source with a column of ids, a second store is built, which is sorted by the ids.
     let sorted = sources.iter().filter_map(|(name, bytes)| whole(name, bytes, Some("id".into())).ok());
     let all: Vec<Whole> = plain.chain(sorted).collect();
     assert!(all.len() > sources.len(), "some are sorted");
@@ -73,12 +74,13 @@ impl Whole {
         self.folder.path().join("store")
     }
 
-    /// Opens, reads and verifies the store with these files.
+    /// Opens, reads and verifies a store that consists of `files`. Returns the report if the store could be opened
+    /// and verified.
     fn survive(&self, files: &Files) -> Option<StoreVerifyReport> {
         let context = self.context(files);
         let read = || -> Result<()> {
             let store = Store::open(&context, &self.path())?;
-            // The centers have one of the two types, so that the other one is refused.
+            // The centers have one of the two types. Reading them as the other type must fail.
             let buckets = Buckets::of(&store);
             [buckets.centers::<u8>().map(drop), buckets.centers::<f32>().map(drop)]
                 .into_iter()
@@ -116,7 +118,7 @@ impl Whole {
         context
     }
 
-    /// Returns the types and sizes that buckets are decoded with.
+    /// Returns the types and sizes that are needed to decode a bucket.
     fn facts(&self) -> BucketFacts {
         let StoreManifest { vectors, ids, source_rows, .. } = self.manifest;
         BucketFacts { vectors, ids, source_rows, is_sorted: self.manifest.sorted_by.is_some() }
@@ -147,7 +149,7 @@ fn manifests() {
     });
 }
 
-/// Corrects the checksum of a manifest, if it still has one.
+/// Corrects the checksum of a manifest if it still has one.
 fn seal_manifest(bytes: &mut [u8]) {
     let key = b"\"manifest_xxh3\": \"";
     let Some(at) = bytes.windows(key.len()).position(|window| window == key).map(|at| at + key.len()) else { return };
@@ -221,11 +223,11 @@ impl Whole {
     }
 }
 
-/// A store forged with knowledge of the format: facts of the manifest, entries of the table and content of buckets are
-/// changed, and so are the lengths derived from them. All checksums are correct.
+/// A store that is forged with knowledge of the format. Facts of the manifest, entries of the table and contents of
+/// buckets are changed, and the lengths that follow from them too. All checksums are correct.
 struct Crafted {
     manifest: StoreManifest,
-    /// Actual extents of the buckets, and extents according to the table.
+    /// Extents that the buckets really have, and extents that the table states.
     laid: Vec<Extent>,
     extents: Vec<Extent>,
     centers: Vec<u8>,
@@ -236,7 +238,7 @@ impl Crafted {
     fn of(store: &Whole) -> Self {
         let bytes = |role| store.files.0[&store.manifest.files[role].name].to_vec();
         let mut manifest = store.manifest.clone();
-        // This name has no tag that binds the buckets to it.
+        // Without a tag in this name, the buckets are not bound to the file.
         manifest.files[Role::Vectors].name = "vectors.bin".into();
         Self {
             manifest,
@@ -298,7 +300,7 @@ impl Crafted {
         }
     }
 
-    /// Returns the byte range with the row numbers and ids of a bucket.
+    /// Returns the range of bytes of a bucket's row numbers and ids in the file of vectors.
     fn body(&self, bucket: usize) -> std::ops::Range<u64> {
         let Extent { offset, body_bytes, .. } = self.laid[bucket];
         offset + HEADER_BYTES as u64..offset + body_bytes
@@ -312,9 +314,9 @@ impl Crafted {
         self.vectors[at..at + 8].copy_from_slice(&number.to_le_bytes());
     }
 
-    /// Returns the files with correct checksums.
+    /// Returns the files of the store with correct checksums.
     fn seal(mut self, store: &Whole) -> Files {
-        // Buckets keep their actual extents, regardless of the table.
+        // Buckets are sealed at their real extents, even if the table states others.
         for extent in &self.laid {
             let range = extent.offset as usize..(extent.offset + extent.bytes(true)) as usize;
             let mut bucket = self.vectors[range.clone()].to_vec();
@@ -347,7 +349,7 @@ impl Crafted {
     }
 }
 
-/// Plans and joins with every sink. Rules that name rows by id are skipped if ids occur twice.
+/// Plans a join and runs it with every sink. If ids occur twice, sinks that name rows by id are skipped.
 fn join_all(context: &Context, folder: &Path) -> Result<()> {
     let store = Store::open(context, folder)?;
     let predicate = match store.manifest().metric {
@@ -376,8 +378,8 @@ fn join_all(context: &Context, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Checks that stores which `verify` calls sound join without an error, and that others join or return a one-line
-/// error. Lack of memory is no fault.
+/// Checks that a store joins without an error if `verify` finds it sound. Other stores must join or return an error
+/// of one line. A lack of memory is no failure.
 #[test]
 fn crafted_stores() {
     let stores = stores();

@@ -3,10 +3,10 @@
 use crate::Random;
 use crate::kernels::Panel;
 
-/// A graph as lists of out-neighbors.
+/// A graph as one list of out-neighbors per vertex.
 pub(crate) type Lists = Vec<Vec<u32>>;
 
-/// Returns graphs with and without edges, of one and of several components, all of small degree.
+/// Returns graphs of small degree with their names: with and without edges, with one component and with several.
 pub(crate) fn graphs() -> Vec<(&'static str, Lists)> {
     let mut random = Random::new(1, "graphs for layouts");
     let mut drawn = |vertices: u32, degree: usize, reach: u32| -> Lists {
@@ -39,7 +39,8 @@ pub(crate) fn graphs() -> Vec<(&'static str, Lists)> {
     ]
 }
 
-/// Computes OR(G) by its formula.
+/// Computes the overlap ratio OR(G) by its formula: the mean fraction of the other vertices on a vertex's page that
+/// are its neighbors.
 pub(crate) fn ratio(lists: &Lists, order: &[u32], records: usize) -> f64 {
     let of = |page: &[u32], vertex: u32| {
         let near = page.iter().filter(|&other| lists[vertex as usize].contains(other)).count();
@@ -49,7 +50,8 @@ pub(crate) fn ratio(lists: &Lists, order: &[u32], records: usize) -> f64 {
     all / order.len() as f64
 }
 
-/// Returns normal vectors of `hidden` dimensions, embedded in `dimensions`; unchanged if both are equal.
+/// Returns normally distributed vectors of `hidden` dimensions, embedded in `dimensions` dimensions. If both numbers
+/// are equal, the vectors are not transformed.
 pub(crate) fn vectors(rows: usize, dimensions: usize, hidden: usize, seed: u64) -> Panel<f32> {
     let (mut random, mut axes) = (Random::new(seed, "vectors"), Random::new(1, "hidden axes"));
     let axes: Vec<f64> = (0..dimensions * hidden).map(|_| axes.normal()).collect();

@@ -1,4 +1,5 @@
-//! The next generation of a store: does it have the kept and the appended rows, and does it work like any other store?
+//! Appends to a store. Does the next generation have the kept and the appended rows, and does it work like any other
+//! store?
 
 use std::path::Path;
 
@@ -31,7 +32,7 @@ fn pairs(store: &Store, predicate: Predicate) -> Vec<Pair> {
     Built::collect(&setup.context(), store.into(), &setup.join_options(predicate)).unwrap().pairs
 }
 
-/// Returns the ids of all rows, in the order of rows.
+/// Returns the ids of all rows, in order of row number.
 fn ids_of(store: &Store) -> Vec<String> {
     let (folder, context) = (tempfile::tempdir().unwrap(), Setup::default().context());
     let path = folder.path().join("counts.csv");
@@ -117,7 +118,7 @@ fn appends_can_be_repeated_until_the_store_has_doubled() {
         let [_, new] = before.split_at(there.rows());
         let delete = Ids::Int64(goes.iter().map(|&row| row as i64).collect());
         let report = grow(&setup, &built.path(), Some(&new), Some(&delete)).unwrap();
-        // Only existing rows are deleted, each once.
+        // Only rows that exist are deleted, and each only once.
         let went: Vec<u64> = goes.into_iter().filter(|row| *row < there.rows() && !gone.contains(row)).collect();
         assert_eq!(
             (report.removed_rows, report.missing_ids),
@@ -135,7 +136,7 @@ fn appends_can_be_repeated_until_the_store_has_doubled() {
     let [_, more] = set.split_at(399);
     let error = error_of(grow(&setup, &built.path(), Some(&more), None)).to_string();
     assert!(error.contains("was built from 160 rows") && error.contains("161 rows were appended"), "{error}");
-    // Rows can still be deleted.
+    // Deletes without new rows are possible.
     assert!(files_of(&built.path()) == before);
     let report = grow(&setup, &built.path(), None, Some(&Ids::Int64(vec![5, 5, -1, 1 << 40]))).unwrap();
     assert_eq!((report.new_rows, report.removed_rows, report.missing_ids), (0, 1, 2));
@@ -169,7 +170,8 @@ fn appended_bytes_do_not_depend_on_budget_or_threads() {
     assert!(after == files_of(&build().path()), "nothing is left");
     let said = refused.unwrap_err().to_string();
     let named = said.split_once("give memory ").unwrap().1.split_once("MB").unwrap().0.parse::<u64>().unwrap();
-    // The named budget suffices for every step. A smaller one may also suffice, and the smallest spills.
+    // The budget that the refusal names suffices for every step. Smaller budgets may suffice too, and with the
+    // smallest one the append spills to disk.
     let (mut memory, mut least) = (named * 1_000_000, None);
     while let (Ok(spilled), after) = with(memory, 1) {
         least = Some((spilled, after));
@@ -187,7 +189,7 @@ fn appended_bytes_do_not_depend_on_budget_or_threads() {
     );
 }
 
-/// Checks that a bucket with more equal vectors than an extent may hold continues in further extents, which are filled
+/// Checks buckets with more equal vectors than an extent may hold. They continue in further extents, which are filled
 /// one after the other.
 #[test]
 fn split_buckets_grow_in_further_extents() {
@@ -233,7 +235,7 @@ fn refused_appends_do_not_change_the_store() {
     refused(&of(Element::F32, 5).with_ids(&[70, 71, 72, 73, 74, 75, 76, 77, 70, 79]), &["the id 70 of row 8"]);
     refused(&named(60).with_missing(&[4]), &["row 4"]);
 
-    // Either the row with an id is deleted before its replacement is appended, or both are kept.
+    // There are two ways to append rows with ids that exist: the old rows are deleted first, or duplicates are kept.
     let skipping = setup.clone().skipping_bad_rows();
     let delete = Ids::Int64((55..60).collect());
     let report = grow(&skipping, &built.path(), Some(&named(55).with_missing(&[9])), Some(&delete)).unwrap();
@@ -244,7 +246,7 @@ fn refused_appends_do_not_change_the_store() {
         ..setup.clone()
     };
     assert_eq!(grow(&keep, &built.path(), Some(&named(50)), None).unwrap().manifest.duplicate_ids, 10);
-    // Existing duplicates are kept, and do not cause other rows to be refused.
+    // Existing duplicates are kept. They do not cause new rows to be refused.
     assert_eq!(grow(&setup, &built.path(), Some(&named(90)), None).unwrap().manifest.duplicate_ids, 10);
     assert_eq!(opened(&built.path()).manifest().source_rows, 90);
     assert_eq!(OnBad::Skip, skipping.build.on_bad);

@@ -1,6 +1,6 @@
-//! Concurrent builds or joins with the same output, or a run after a killed one. In any order, the output is one whole
-//! result, and a run that fails does not affect the others. A second build is refused; without file locks, all builds
-//! continue.
+//! Builds or joins with the same output that run at the same time, and runs that follow a killed one. In any order,
+//! the output is one complete result, and a run that fails does not affect the others. A second build is refused
+//! while the first one runs. Without file locks, both builds run.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,7 +19,7 @@ use crate::harness::{Set, Setup, error_of};
 
 const STORE: &str = "data/store";
 
-/// A set that runs an action during the second of two scans.
+/// A set that runs an action during its second scan.
 struct Meanwhile<'a> {
     set: &'a Set,
     scans: AtomicU64,
@@ -74,13 +74,13 @@ fn options(force: bool) -> BuildOptions {
     BuildOptions { force, buckets: Some(4), ..BuildOptions::default() }
 }
 
-/// Builds like a separate process: with a budget that it does not share.
+/// Builds a store as a separate process would: with a budget of its own.
 fn into_store(context: &Context, source: &dyn VectorSource, force: bool) -> Result<()> {
     let context = context.clone().with_memory(context.memory_bytes());
     Store::build(&context, source, Path::new(STORE), &options(force)).map(|_| ())
 }
 
-/// Returns the files of the store, which must be whole and have no other files.
+/// Returns the files of the store. Checks that it is sound and has no other files.
 #[track_caller]
 fn whole(device: &SimulatedDevice, context: &Context) -> BTreeMap<String, Vec<u8>> {
     let report = Store::verify(context, Path::new(STORE)).unwrap();
@@ -90,7 +90,7 @@ fn whole(device: &SimulatedDevice, context: &Context) -> BTreeMap<String, Vec<u8
     names.map(|name| (name.clone(), device.bytes(Path::new(STORE).join(&name)).unwrap())).collect()
 }
 
-/// Returns the store of a set that is built without interference.
+/// Returns the files of a store that is built from a set while no other build runs.
 fn alone(set: &Set) -> BTreeMap<String, Vec<u8>> {
     let (device, context) = machine();
     into_store(&context, set, false).unwrap();
@@ -139,7 +139,7 @@ fn a_stale_lock_file_neither_blocks_a_build_nor_is_left_over() {
     assert!(whole(&device, &context) == alone(&other));
 }
 
-/// Checks that all leftovers of killed runs are removed, but nothing of a running one or of an unknown owner.
+/// Checks that all leftovers of killed runs are removed. Folders of running processes and of unknown owners are kept.
 #[test]
 fn only_folders_of_ended_processes_are_removed() {
     let [one, _] = sets();
@@ -168,7 +168,7 @@ fn only_folders_of_ended_processes_are_removed() {
     left.sort();
     assert_eq!(device.list(Path::new("data")).unwrap(), left);
 
-    // Simulate the death of the process that holds the lock.
+    // Simulates the death of the process that holds the lock.
     let later = device.after_crash(Keep::Everything);
     drop(OwnFolder::create(&context_on(&later).device, Path::new("data"), "result").unwrap());
     left.retain(|name| !living.path().ends_with(name));
@@ -187,7 +187,7 @@ fn nothing_is_removed_if_locks_are_unsupported() {
     assert_eq!(device.list(Path::new("data")).unwrap(), names);
 }
 
-/// Checks that a folder created while another run removes leftovers is kept.
+/// Checks that a folder is kept if it is created while another run removes leftovers.
 #[test]
 fn concurrent_threads_create_their_own_folders() {
     let folder = tempfile::tempdir().unwrap();
@@ -247,7 +247,7 @@ fn a_failed_build_does_not_affect_a_concurrent_one() {
     }
 }
 
-/// Checks that a folder is kept if the build that created it fails while another one writes into it.
+/// Checks that a folder is kept if the build that created it fails while another build writes into it.
 #[test]
 fn a_failed_build_keeps_a_folder_that_another_build_uses() {
     let [one, other] = sets();

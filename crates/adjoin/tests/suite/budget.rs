@@ -1,4 +1,4 @@
-//! Budgets that are too small are refused with the smallest sufficient one, which then works.
+//! Budgets that are too small. The refusal names the smallest sufficient budget, and with that one the run succeeds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ fn asked_for(message: &str) -> u64 {
     number.and_then(|number| number.parse::<u64>().ok()).unwrap_or_else(|| panic!("{message}")) * 1_000_000
 }
 
-/// Runs `work` with too small a budget, then with the one that the refusal asks for.
+/// Runs `work` with a budget that is too small, and then with the one that the refusal names.
 #[track_caller]
 fn refused_then_done<R>(too_small: u64, work: impl Fn(u64) -> Result<R>) -> R {
     let error = error_of(work(too_small));
@@ -28,7 +28,7 @@ fn sparse_sets() -> [(Set, f64); 2] {
     [(make(Shape::Clustered, Element::F32, 3000, 64, 1), 2.0), (make(Shape::Uniform, Element::F16, 300, 2000, 3), 20.0)]
 }
 
-/// Returns a set and a threshold with a complete or nearly complete bucket graph.
+/// Returns a set, and a threshold at which all or nearly all pairs of buckets are edges.
 fn dense_set() -> (Set, f64) {
     (make(Shape::Clustered, Element::U8, 20_000, 16, 2), 20.0)
 }
@@ -58,8 +58,8 @@ fn the_least_budget_of_a_join_is_enough() {
     }
 }
 
-/// Checks a join with many edges. Before the pass that finds them, the named budget counts no edges; after it, the
-/// named budget suffices.
+/// Checks a join with many edges. A refusal before the pass that finds the edges names a budget without memory for
+/// edges. A refusal after that pass names a budget that suffices.
 #[test]
 fn the_least_budget_of_a_join_counts_edges_after_their_pass() {
     let (set, eps) = dense_set();
@@ -74,7 +74,7 @@ fn the_least_budget_of_a_join_counts_edges_after_their_pass() {
     assert_same(&whole.pairs, &join(1 << 30).unwrap().pairs, "with the least budget");
 }
 
-/// Records the size of the largest batch.
+/// Sink that records the size of the largest batch.
 struct Largest(Arc<AtomicU64>);
 
 impl PairSink for Largest {
@@ -92,7 +92,7 @@ impl PairSink for Largest {
     }
 }
 
-/// Checks that many threads with many batches for a slow sink hold no more memory than is reserved.
+/// Checks that batches for a slow sink hold no more memory than is reserved, even with many threads.
 #[test]
 fn waiting_batches_fit_their_reservation() {
     let (set, eps) = dense_set();

@@ -1,4 +1,4 @@
-//! A source that is changed while a store is built from it: the store never mixes old and new rows.
+//! Sources that change while a store is built from them. The store must not mix old and new rows.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -9,15 +9,15 @@ use adjoin::{ErrorKind, Progress, SourceOptions, Store, lab::source::open};
 
 use crate::harness::{Setup, error_of};
 
-/// Modification time of a file that is rewritten.
+/// Modification time of the file after it is rewritten.
 #[derive(Debug, Clone, Copy)]
 enum Clock {
     GoesOn,
-    /// Unchanged, as between two ticks of the clock, or in a copy that preserves times.
+    /// The time is unchanged, as between two ticks of the clock, or in a copy that preserves times.
     Stands,
 }
 
-/// Writes to a file when a phase of the build begins.
+/// Progress that rewrites a file when a given phase of the build begins.
 struct WritesAt {
     phase: &'static str,
     path: PathBuf,
@@ -36,7 +36,7 @@ impl Progress for WritesAt {
     fn note(&self, _line: &str) {}
 }
 
-/// Writes 300 vectors as `.u8bin`; the last row depends on `version`.
+/// Writes 300 vectors as `.u8bin`. The last byte is `version`.
 fn write(path: &Path, version: u8, clock: Clock) {
     let mut bytes = [300u32, 4].map(u32::to_le_bytes).concat();
     bytes.extend((0..1_200).map(|k| (k * 7 % 251) as u8));
@@ -60,7 +60,8 @@ fn refuses_a_source_that_changes_during_a_build() {
             let source = open(&setup.context(), &sources, &SourceOptions::default()).unwrap();
             let store = folder.path().join("store");
             let built = Store::build(&setup.context(), &*source, &store, &setup.build);
-            // A change before the first read that the modification time does not show leaves only one state to see.
+            // The build reads only the new rows if the file changes before the first read and the modification time
+            // does not show it.
             if phase == "none" || (phase == "check" && matches!(clock, Clock::Stands)) {
                 built.unwrap();
                 continue;

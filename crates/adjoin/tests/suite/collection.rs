@@ -1,4 +1,4 @@
-//! Collections: acknowledged writes are never lost, and no other rows appear.
+//! Collections. Acknowledged writes must never be lost, and no other rows may appear.
 
 mod attributes;
 mod background;
@@ -36,11 +36,11 @@ use crate::harness::{Set, Setup};
 pub(crate) const LIVE: &str = "data/live";
 const DIMENSIONS: usize = 3;
 const VECTORS: VectorType = VectorType { element: Element::U8, dimensions: DIMENSIONS };
-/// Upper bound of the ids.
+/// Ids are below this number.
 const IDS: u64 = 40;
 const QUERY: [u8; DIMENSIONS] = [7, 100, 200];
 
-/// Expected vectors, by id.
+/// Vectors that a collection must have, by id.
 pub(crate) type Model = BTreeMap<i64, [u8; DIMENSIONS]>;
 
 /// Content of one write.
@@ -49,12 +49,12 @@ pub(crate) struct Step {
     delete: Vec<i64>,
     insert: Model,
     upsert: Model,
-    /// If set, the write only deletes vectors with a first value below this.
+    /// If set, the write consists only of a filter: it deletes vectors with a first element below this number.
     delete_below: Option<u8>,
 }
 
 impl Step {
-    /// Draws a step that is valid for the existing vectors.
+    /// Returns a random step that a collection with the vectors `there` accepts.
     pub(crate) fn draw(random: &mut Random, there: &Model) -> Self {
         let mut step = Self::default();
         if random.below(12) == 0 {
@@ -91,7 +91,7 @@ impl Step {
     }
 }
 
-/// Returns vectors with their ids and columns as a source.
+/// Returns the vectors of a model as a source, with ids and columns.
 pub(crate) fn set(model: &Model) -> Carried {
     let ids: Vec<i64> = model.keys().copied().collect();
     Carried::of(Set::of_stored(VECTORS, model.values().flatten().copied().collect()).with_ids(&ids))
@@ -102,14 +102,14 @@ pub(crate) fn context_on(device: &SimulatedDevice) -> Context {
     Setup { threads: 1, ..Setup::default() }.context_on(device)
 }
 
-/// Returns a disk without a collection.
+/// Returns a device without a collection.
 fn bare_device() -> SimulatedDevice {
     let device = SimulatedDevice::new(FaultPlan::None);
     device.put("data/unrelated", b"stays");
     device
 }
 
-/// Returns a disk with an empty collection.
+/// Returns a device with an empty collection.
 pub(crate) fn device() -> SimulatedDevice {
     let device = bare_device();
     create(&context_on(&device)).unwrap();
@@ -131,7 +131,7 @@ pub(crate) fn options(vectors: VectorType, metric: Metric, ids: IdKind) -> Colle
     CollectionOptions { vectors, metric, ids, attributes: Vec::new(), index: IndexOptions::default() }
 }
 
-/// Returns the content of a collection, read in every way; all ways must agree.
+/// Returns the content of a collection. It is read in every possible way, and all ways must agree.
 pub(crate) fn content(context: &Context, collection: &Collection) -> std::result::Result<Model, String> {
     let model = rows(collection).map_err(|error| error.to_string())?;
     if collection.facts().rows != model.len() as u64 {
@@ -155,14 +155,14 @@ pub(crate) fn content(context: &Context, collection: &Collection) -> std::result
     Ok(model)
 }
 
-/// Returns all rows, looked up by id.
+/// Looks up all ids, and returns the rows that exist.
 fn rows(collection: &Collection) -> Result<Model> {
     let all: Vec<i64> = (0..IDS as i64).collect();
     let got = collection.get(&Ids::Int64(all.clone()))?;
     Ok(all.iter().zip(got).filter_map(|(&id, vector)| Some((id, vector?.try_into().unwrap()))).collect())
 }
 
-/// Returns the hits that a search should find in a model: squared distances to the query, and ids.
+/// Returns the hits that a search should find if the collection equals the model: pairs of squared distance and id.
 fn by_distance(model: &Model) -> Vec<(f64, i64)> {
     let squared = |vector: &[u8]| vector.iter().zip(QUERY).map(|(&x, y)| (f64::from(x) - f64::from(y)).powi(2)).sum();
     sorted(model.iter().map(|(&id, vector)| (squared(vector), id)).collect())
@@ -173,12 +173,12 @@ fn sorted(mut rows: Vec<(f64, i64)>) -> Vec<(f64, i64)> {
     rows
 }
 
-/// Returns all hits of a search as squared distances and ids.
+/// Searches for all rows. Returns pairs of squared distance and id.
 fn found(context: &Context, collection: &Collection) -> Result<Vec<(f64, i64)>> {
     found_below(context, collection, None)
 }
 
-/// Returns all hits of a search among vectors with a first value below `below`.
+/// Searches for all rows with a first element below `below`. Returns pairs of squared distance and id.
 fn found_below(context: &Context, collection: &Collection, below: Option<u8>) -> Result<Vec<(f64, i64)>> {
     let (queries, hits) = (Set::of_stored(VECTORS, QUERY.to_vec()), Collect::default());
     let mut options = SearchOptions::new(QueryTarget::Nearest(2 * IDS), SearchEffort::default(), 1);

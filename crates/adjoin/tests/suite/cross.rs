@@ -1,4 +1,4 @@
-//! Join of two sets: does it equal plain loops, in both orders of the sets, and are promises kept?
+//! Joins of two sets. Do they equal plain loops in both orders of the sets, and do they keep their promises?
 
 use adjoin::{
     Collect, Element, JoinEffort, JoinOptions, KeepRule, Metric, PairSink, Predicate, Target,
@@ -79,7 +79,8 @@ fn sets_of_every_size_and_range_are_joined() {
     assert!(joined.pairs.is_empty(), "nothing is near");
 }
 
-/// Checks a join of a store with itself: each row is paired with itself, and in both directions with every near row.
+/// Checks a cross join of a store with itself. Each row is paired with itself. Each pair of near rows is found in
+/// both directions.
 #[test]
 fn a_set_is_joined_with_itself() {
     let set = make(Shape::Repeated, Element::U8, 300, 6, 4);
@@ -121,8 +122,8 @@ fn the_leading_set_of_every_order_is_the_one_that_reads_less() {
     assert_eq!(chosen.explain(sets).bytes_read, least);
 }
 
-/// Returns pair recall, and the mean fraction of pairs found per row of the left and of the right set, over rows with
-/// pairs.
+/// Returns the recall per pair, and the recall per row of the left set and of the right set. Recall per row is the
+/// mean fraction of a row's pairs that were found, over rows that have pairs.
 fn recalls(found: &[Pair], truth: &[Pair]) -> [f64; 3] {
     let mean = |row: fn(&Pair) -> u64| {
         let mut counts = std::collections::BTreeMap::<u64, [f64; 2]>::new();
@@ -133,8 +134,8 @@ fn recalls(found: &[Pair], truth: &[Pair]) -> [f64; 3] {
     [found.len() as f64 / truth.len() as f64, mean(|pair| pair.0), mean(|pair| pair.1)]
 }
 
-/// Checks sets so small that the samples are all vectors. The promised and the reported recall must then be exact, for
-/// pairs and for the vectors of both sides.
+/// Checks sets so small that the samples contain all vectors. The recall must then be exact, both promised and
+/// reported, for pairs and for the vectors of both sides.
 #[test]
 fn cross_join_recall_of_pairs_and_both_sides_is_exact() {
     for (element, eps) in [(Element::U8, 60.0), (Element::F32, 0.9)] {
@@ -157,8 +158,8 @@ fn cross_join_recall_of_pairs_and_both_sides_is_exact() {
     }
 }
 
-/// Checks sets of which only a part is sampled: the calibrated rule finds less than everything, and the estimates are
-/// close to the truth.
+/// Checks sets of which only a part is sampled. The calibrated rule must not find all pairs, and the estimates must
+/// be close to the truth.
 #[test]
 fn sampled_recall_of_a_cross_join_is_close_to_the_truth() {
     let [a, b] = [4_000, 3_000].map(|rows| clump(Element::U8, rows, rows, 8));
@@ -177,7 +178,7 @@ fn sampled_recall_of_a_cross_join_is_close_to_the_truth() {
     }
 }
 
-/// Returns the lines of the join of two sets, written by any sink for rows.
+/// Joins two sets into a sink for rows. Returns the lines of the result.
 fn lines<'a>(
     sets: Sets<'a>,
     predicate: Predicate,

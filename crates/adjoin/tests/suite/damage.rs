@@ -1,4 +1,4 @@
-//! Damaged stores: an error names the file, and no wrong result is returned.
+//! Damaged stores. An error must name the file, and no wrong result may be returned.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::harness::{Built, Set, Setup, error_of, files_of, within_seconds};
 
 const PREDICATE: Predicate = Predicate::L2 { eps: 1.0 };
 
-/// Requests ids and discards everything.
+/// Sink that requests ids and discards everything.
 struct DiscardIds;
 
 impl PairSink for DiscardIds {
@@ -41,7 +41,7 @@ fn file_starting_with(folder: &Path, start: &str) -> PathBuf {
     folder.join(name)
 }
 
-/// Changes a file, runs `work`, and restores the file.
+/// Damages a file, runs `work`, and restores the file.
 fn with_damage<R>(path: &Path, damage: impl FnOnce(&mut Vec<u8>), work: impl FnOnce() -> R) -> R {
     let whole = std::fs::read(path).unwrap();
     let mut damaged = whole.clone();
@@ -53,7 +53,7 @@ fn with_damage<R>(path: &Path, damage: impl FnOnce(&mut Vec<u8>), work: impl FnO
     result
 }
 
-/// Opens the store again and joins.
+/// Opens the store, and joins it into `sink`.
 fn open_and_join(folder: &Path, sink: Box<dyn PairSink>) -> Result<()> {
     let setup = Setup::default();
     let context = setup.context();
@@ -173,7 +173,7 @@ fn a_missing_file_of_a_store_is_reported() {
     assert_eq!((error.kind(), error.to_string().contains("is not a store")), (ErrorKind::Input, true), "{error}");
 }
 
-/// Checks that a join of a store that was truncated after opening returns an error and does not hang.
+/// Checks that a join does not hang but fails if the store is truncated after it was opened.
 #[test]
 fn a_join_of_a_truncated_open_store_fails() {
     let built = store();
@@ -185,7 +185,7 @@ fn a_join_of_a_truncated_open_store_fails() {
     assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
 }
 
-/// Checks two stores of equal shape with swapped bucket files: each file is valid, but the combination is not.
+/// Checks two stores of equal shape with swapped files. Each file is valid, but the combination is not.
 #[test]
 fn a_file_of_another_store_is_refused() {
     let setup = Setup::default().with_buckets(1);

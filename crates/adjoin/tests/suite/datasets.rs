@@ -1,4 +1,4 @@
-//! Random sets, each difficult in one way.
+//! Random sets. Each shape is difficult in one way.
 
 use adjoin::{Element, Random};
 
@@ -7,15 +7,15 @@ use crate::harness::Set;
 /// Distribution of the vectors.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Shape {
-    /// Independent elements.
+    /// Independent, uniformly distributed elements.
     Uniform,
     /// A few clusters of different density.
     Clustered,
     /// Small integers, so that many distances are equal and sums are exact.
     Lattice,
-    /// Clusters, in which three of ten rows repeat an earlier one.
+    /// Clusters in which three of ten rows repeat an earlier row.
     Repeated,
-    /// Clusters far from the origin: coordinates differ only in their last bits.
+    /// Clusters at this distance from the origin, so that coordinates differ only in their last bits.
     Offset(f64),
     /// Clusters with elements of this magnitude.
     Scaled(f64),
@@ -27,7 +27,7 @@ pub(crate) fn shapes(element: Element) -> &'static [Shape] {
     match element {
         Element::U8 | Element::I8 => &[Uniform, Clustered, Lattice, Repeated],
         Element::F16 => &[Uniform, Clustered, Lattice, Repeated, Offset(1000.0), Scaled(1e-7), Scaled(1e4)],
-        // Squares underflow at 1e-30 and 1e-22, overflow at 1e30, and occasionally overflow at 1e19.
+        // At 1e-30 and 1e-22, squares underflow. At 1e30 they overflow, and at 1e19 some do.
         Element::F32 => &[
             Uniform,
             Clustered,
@@ -55,7 +55,7 @@ pub(crate) fn make(shape: Shape, element: Element, rows: usize, dimensions: usiz
     Set::of(element, dimensions, &placed).in_batches_of(1 + random.below(100) as usize)
 }
 
-/// Moves a value from about -2 to 2 into the range of the shape and the element type.
+/// Maps a value from about -2 to 2 to the range of the shape and the element type.
 fn placed(value: f64, shape: Shape, element: Element) -> f64 {
     match (shape, element) {
         (Shape::Lattice, Element::U8) => value + 2.0,

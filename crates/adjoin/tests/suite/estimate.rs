@@ -1,11 +1,11 @@
-//! Estimates of a join's result size, compared with all pairs in f64.
+//! Estimates of the size of a join's result, compared with all pairs in f64.
 
 use adjoin::{AtThreshold, BuildOptions, Element, Estimate, Interval, JoinEffort, Metric, OnBad, Predicate, Random};
 
 use crate::datasets::{Shape, make, shapes};
 use crate::harness::{Set, Setup, error_of};
 
-/// Returns the true numbers of pairs, and of rows removed if the first of near rows is kept.
+/// Returns the true number of pairs, and the true number of removed rows if the first of near rows is kept.
 fn truth(set: &Set, predicate: Predicate) -> (f64, f64) {
     let pairs = set.true_pairs(predicate);
     let mut gone = vec![false; set.rows() as usize];
@@ -33,7 +33,8 @@ fn predicate(metric: Metric, threshold: f64) -> Predicate {
     }
 }
 
-/// Moves a threshold between two f32 values. Values of a result are f32, and it separates them as in f64.
+/// Returns a threshold between two consecutive f32 values. The values of a result are f32. They are on the same side
+/// of this threshold as the f64 values.
 fn between_values(threshold: f64) -> f64 {
     f64::from(threshold as f32) * (1.0 + 3e-8)
 }
@@ -43,7 +44,7 @@ fn estimates_from_all_rows_are_exact() {
     for element in [Element::F32, Element::U8, Element::F16, Element::I8] {
         for (number, &shape) in shapes(element).iter().enumerate() {
             if matches!(shape, Shape::Scaled(_)) {
-                continue; // lengths above f32 have no valid threshold
+                continue; // some lengths exceed f32, and then no threshold is valid
             }
             let set = make(shape, element, 300, 6, number as u64);
             for metric in [Metric::L2, Metric::Cosine] {
@@ -65,7 +66,7 @@ fn estimates_from_all_rows_are_exact() {
     }
 }
 
-/// Returns vectors of which about every third is near an earlier one, some of these near each other.
+/// Returns vectors, about a third of which are near an earlier one. Some of these are near each other.
 fn families(rows: usize, dimensions: usize, seed: u64) -> Set {
     let mut random = Random::new(seed, "families");
     let mut values: Vec<f64> = Vec::with_capacity(rows * dimensions);

@@ -1,4 +1,4 @@
-//! Runs the examples of the crate. Each has a test.
+//! Runs the tests of the crate's examples.
 
 #[path = "../../examples/collection.rs"]
 mod collection;

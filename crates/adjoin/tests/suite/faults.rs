@@ -1,5 +1,5 @@
 //! Builds, joins and searches on a disk that fails, tears writes, fills up or loses power, at every operation. The
-//! result is whole or absent, and existing results are not lost.
+//! result must be complete or absent, and existing results must not be lost.
 
 mod forgetful;
 mod subjects;
@@ -17,7 +17,7 @@ pub(crate) use forgetful::{Forgetful, Forgets};
 use subjects::{Build, Growth, IndexBuild, Join, Subject, Wanted};
 use trials::Trials;
 
-/// Returns a setup with so small a budget that everything that can spill to temporary files does.
+/// Returns a setup with a budget so small that everything spills to temporary files if it can.
 pub(crate) fn spilling() -> Setup {
     Setup { memory: least_memory(), ..Setup::default().with_buckets(6) }
 }
@@ -32,8 +32,8 @@ fn small(seed: u64) -> Set {
     make(Shape::Clustered, Element::F32, 60, 3, seed)
 }
 
-/// Returns the smallest budget in 32 KiB steps with which the build succeeds. It is near the one that a refusal names:
-/// less than 1 MB below, or above by the memory for the ids of the largest bucket.
+/// Returns the smallest budget, in steps of 32 KiB, with which the build succeeds. It is near the budget that a
+/// refusal names: up to 1 MB below it, or above it by the memory for the ids of the largest bucket.
 fn least_memory() -> u64 {
     let with = |memory| Setup { memory, ..Setup::default().with_buckets(6) }.build(&large(1));
     let said = error_of(with(RUNTIME_BYTES + 1)).to_string();
@@ -178,7 +178,7 @@ fn a_join_that_sorts_on_disk_survives_every_fault() {
         .filter(|operation| operation.path.to_string_lossy().contains(".adjoin-sorted-"))
         .count();
     assert!(runs > 5, "{runs} operations on temporary files");
-    // Crashes are not tried here, since they leave temporary files like any other drafts.
+    // Crashes are not tried here. Temporary files are left after a crash like any other drafts.
     Trials::of(&join).failures().unwrap_or_else(|why| panic!("{why}"));
     try_all("rows that go", &Join::new(&few, Wanted::Keep, "data/gone.csv", None));
 }
@@ -193,7 +193,7 @@ fn the_next_run_removes_leftovers_of_a_killed_run() {
     }
 }
 
-/// Returns the error that the checker reports for work that skips a step.
+/// Runs work that skips a step. Returns the error that the checker reports, if any.
 fn missed(subject: &dyn Subject, forgets: &Forgets) -> Option<String> {
     let wrap = |device| -> Arc<dyn adjoin::device::Device> { Arc::new(Forgetful::new(device, forgets.clone())) };
     let mut trials = Trials { wrap: &wrap, ..Trials::of(subject) };
@@ -208,7 +208,8 @@ fn canary_every_forgotten_sync_is_caught() {
     let [old, fresh] = old_and_small();
     let over = Build::new("", small(1), Setup::default().with_buckets(4), Some(&old));
     let files = ["vectors.bin", "centers.bin", "buckets.bin", "manifest.json"];
-    // A new folder syncs its own name first; both cases then sync the names of the files, and the name of the manifest.
+    // A build into a new folder first syncs the name of that folder. Both builds then sync the names of the files,
+    // and later the name of the manifest.
     for (subject, folder_syncs) in [(&fresh, 3), (&over, 2)] {
         let forgotten = files.map(|file| Forgets::FileSync(file.into())).into_iter();
         for forgets in forgotten.chain((0..folder_syncs).map(Forgets::FolderSync)) {

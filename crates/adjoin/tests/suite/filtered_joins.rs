@@ -1,4 +1,4 @@
-//! Filtered joins: do they return the filtered pairs of plain loops, and are promises kept?
+//! Filtered joins. Do they return the pairs of plain loops that pass the filter, and do they keep their promises?
 
 use std::collections::HashSet;
 
@@ -16,7 +16,7 @@ use crate::harness::{Built, Joined, Setup, assert_same};
 use crate::oracle::Pair;
 use crate::search::values;
 
-/// Returns the rows of a store that pass a filter, or `None` without one.
+/// Returns the rows of a store that pass a filter, or `None` if there is no filter.
 pub(crate) fn filter(setup: &Setup, store: &Store, condition: Option<&str>) -> Result<Option<RowFilter>> {
     condition.map(|text| RowFilter::new(&setup.context(), store, &Condition::parse(text)?)).transpose()
 }
@@ -115,7 +115,8 @@ fn each_set_of_a_cross_join_has_its_own_filter() {
     }
 }
 
-/// Returns pair recall, and the mean fraction of pairs found per row, over rows with pairs.
+/// Returns the recall per pair and the recall per row. Recall per row is the mean fraction of a row's pairs that were
+/// found, over rows that have pairs.
 fn recalls(found: &[Pair], truth: &[Pair], rows: usize) -> [f64; 2] {
     let counts = |pairs: &[Pair]| {
         let mut counts = vec![0.0; rows];
@@ -127,7 +128,7 @@ fn recalls(found: &[Pair], truth: &[Pair], rows: usize) -> [f64; 2] {
     [found.len() as f64 / truth.len() as f64, shares.iter().sum::<f64>() / shares.len() as f64]
 }
 
-/// Pair filter as a plain function of the left and the right row.
+/// A pair filter as a plain function of the left and the right row.
 type Counts = fn(&Row, &Row) -> bool;
 
 const PAIR_CASES: [(&str, Counts); 6] = [
@@ -201,7 +202,8 @@ fn pair_filters_accept_new_rows_on_either_side() {
     }
 }
 
-/// Checks sets so small that the samples are all vectors: the promised and the reported recall must then be exact.
+/// Checks sets so small that the samples contain all vectors. The recall must then be exact, both promised and
+/// reported.
 #[test]
 fn the_recall_of_filtered_joins_counts_only_filtered_pairs() {
     let data = Data::new(values(1_400, DIMENSIONS, 7), 7);
@@ -240,7 +242,7 @@ fn the_recall_of_filtered_joins_counts_only_filtered_pairs() {
     }
 }
 
-/// Checks a set of which a part is sampled. Rows that do not pass are the majority, are elsewhere, and must not affect
+/// Checks a set of which a part is sampled. Most rows do not pass the filter and lie elsewhere. They must not affect
 /// the recall.
 #[test]
 fn the_recall_of_filtered_rows_is_sampled_from_them() {

@@ -1,4 +1,4 @@
-//! Filtered searches: do they find the nearest rows that pass, and no others?
+//! Filtered searches. Do they find the nearest rows that pass the filter, and no others?
 
 use std::path::Path;
 use std::sync::Arc;
@@ -37,14 +37,14 @@ pub(crate) struct Row {
     pub(crate) score: Option<f64>,
     pub(crate) is_new: Option<bool>,
     day: i32,
-    /// Random, from 0 to 999.
+    /// Random number from 0 to 999.
     pub(crate) pick: i32,
-    /// Whether the first coordinate is small: correlated with the vector.
+    /// Whether the first coordinate is small. This column is correlated with the vector.
     pub(crate) near: bool,
     pub(crate) code: &'static str,
 }
 
-/// Filter as a plain function.
+/// A filter as a plain function.
 pub(crate) type Passes = fn(&Row) -> bool;
 
 /// A filter as SQL and as a plain function.
@@ -169,7 +169,7 @@ pub(crate) fn find(
     Ok((sink.hits(), statistics))
 }
 
-/// Returns the first `k` hits of each query that pass.
+/// Returns, for each query, its first `k` hits among the rows that pass.
 pub(crate) fn only(all: &[Hits], rows: &[Row], passes: fn(&Row) -> bool, k: usize) -> Vec<Hits> {
     let of = |hits: &Hits| hits.iter().copied().filter(|hit| passes(&rows[hit.0 as usize])).take(k).collect();
     all.iter().map(of).collect()
@@ -210,7 +210,7 @@ fn filtered_rows_are_queries_for_nearest_and_range_search() {
     for (condition, passes) in CASES {
         let (target, effort) = (QueryTarget::Nearest(4), SearchEffort::default());
         let (found, _) = find(&setup, &store, SearchQueries::default(), target, effort, Some(condition)).unwrap();
-        // With rows as queries, results are in the order of buckets. They are matched by their hits.
+        // If rows are the queries, results are in the order of buckets. Therefore results are compared as a set.
         let mut wanted: Vec<Hits> = Vec::new();
         for (row, hits) in all.iter().enumerate().filter(|(row, _)| passes(&data.rows[*row])) {
             let others: Hits = hits.iter().copied().filter(|hit| hit.0 != row as u64).collect();
@@ -294,7 +294,7 @@ fn index_searches_find_filtered_rows_for_any_filter() {
     for metric in [Metric::L2, Metric::Cosine] {
         let mut some = values(1_100, DIMENSIONS, 1);
         let copies = some[..8 * DIMENSIONS].repeat(20);
-        some.extend(copies); // equal vectors share a vertex, but only some of its rows pass
+        some.extend(copies); // equal vectors share a vertex, though only some of its rows pass
         let data = Data::new(some, 1);
         let setup = Setup::default().with_buckets(30).with_metric(metric);
         let index = index_of(&data, &setup, &data.store("store", &setup, &NAMES).unwrap());

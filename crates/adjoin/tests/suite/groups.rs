@@ -19,12 +19,12 @@ use crate::oracle::Pair;
 /// Name of a row in a result.
 type Name<'a> = &'a dyn Fn(u64) -> String;
 
-/// Produces all results per row in a separate folder.
+/// Folder in which all results per row are written.
 pub(crate) struct Results {
     folder: tempfile::TempDir,
 }
 
-/// Passes the pairs of a join to a sink, and ends it.
+/// Function that passes the pairs of a join to a sink, and finishes the sink.
 type Feed<'a> = &'a dyn Fn(&Context, &Store, Box<dyn PairSink + '_>);
 
 impl Results {
@@ -47,7 +47,7 @@ impl Results {
         Target::File { path: self.folder.path().join(name).with_extension("csv"), force: false }
     }
 
-    /// Returns the lines of a result after its header, which is checked.
+    /// Returns the lines of a result without its header. Checks the header.
     fn lines(&self, name: &str, header: &str) -> Vec<String> {
         let text = std::fs::read_to_string(self.folder.path().join(name).with_extension("csv")).unwrap();
         let mut lines = text.lines().map(str::to_owned);
@@ -68,7 +68,7 @@ fn run_into(
     prepared.run(context, store, sink)
 }
 
-/// Returns the neighbors of each row with the value, in both directions.
+/// Returns for each row its neighbors with their values. Each pair counts for both of its rows.
 fn neighbors(pairs: &[Pair]) -> BTreeMap<u64, Vec<(u64, f32)>> {
     let mut neighbors: BTreeMap<u64, Vec<(u64, f32)>> = BTreeMap::new();
     for &(x, y, value) in pairs {
@@ -78,7 +78,7 @@ fn neighbors(pairs: &[Pair]) -> BTreeMap<u64, Vec<(u64, f32)>> {
     neighbors
 }
 
-/// Returns the first row of the connected component of each paired row, by graph traversal.
+/// Returns for each row that has a pair the first row of its connected component. Traverses the graph.
 fn first_rows(neighbors: &BTreeMap<u64, Vec<(u64, f32)>>) -> BTreeMap<u64, u64> {
     let mut first = BTreeMap::new();
     for &row in neighbors.keys() {
@@ -93,7 +93,7 @@ fn first_rows(neighbors: &BTreeMap<u64, Vec<(u64, f32)>>) -> BTreeMap<u64, u64> 
     first
 }
 
-/// Returns the nearest kept row and the value for each removed row, in order.
+/// Returns for each removed row its nearest kept row and the value. Rows are decided in the order of `rows`.
 fn greedy(rows: &[u64], neighbors: &BTreeMap<u64, Vec<(u64, f32)>>, metric: Metric) -> BTreeMap<u64, (u64, f32)> {
     let mut gone: BTreeMap<u64, (u64, f32)> = BTreeMap::new();
     let rank = |value: f32| if metric == Metric::L2 { value } else { -value };
@@ -107,7 +107,7 @@ fn greedy(rows: &[u64], neighbors: &BTreeMap<u64, Vec<(u64, f32)>>, metric: Metr
     gone
 }
 
-/// Passes given pairs to a sink.
+/// Passes the given pairs to a sink, and finishes the sink.
 pub(crate) fn feed_with(pairs: &[Pair], mut sink: Box<dyn PairSink + '_>) {
     for some in pairs.chunks(1_000) {
         let mut batch = PairBatch::new(IdKind::None);
@@ -121,7 +121,8 @@ pub(crate) fn feed_with(pairs: &[Pair], mut sink: Box<dyn PairSink + '_>) {
     sink.finish().unwrap();
 }
 
-/// Compares all results with those computed from the true pairs of `rows`; `value` returns the value of any two rows.
+/// Compares all results with the ones that follow from the true pairs of `rows`. `value` returns the value of any two
+/// rows.
 pub(crate) fn check(
     results: &Results,
     metric: Metric,
@@ -155,7 +156,7 @@ pub(crate) fn check(
     assert_eq!(results.lines("first-kept", "id"), stay.collect::<Vec<_>>());
 }
 
-/// Rewrites the last field of each line in Rust's format of an f32.
+/// Formats the last field of each line, a value, as Rust formats an f32.
 fn values_as_f32(lines: Vec<String>) -> Vec<String> {
     let again = |line: String| {
         let (before, value) = line.rsplit_once(',').unwrap();
@@ -164,7 +165,7 @@ fn values_as_f32(lines: Vec<String>) -> Vec<String> {
     lines.into_iter().map(again).collect()
 }
 
-/// Kind of names of the rows.
+/// How the rows are named.
 #[derive(Debug, Clone, Copy)]
 enum Naming {
     Numbers,
@@ -191,7 +192,7 @@ impl Naming {
     }
 }
 
-/// Builds a set with some rows missing, and compares.
+/// Builds a set in which some rows are missing, and compares all results.
 fn check_set(set: Set, naming: Naming, missing: &[u64], setup: &Setup, predicate: Predicate) {
     let setup = setup.clone().with_metric(predicate.metric()).skipping_bad_rows();
     let there = |row: &u64| !missing.contains(row);
@@ -225,7 +226,7 @@ proptest! {
     }
 }
 
-/// Checks a chain: a is near b and b near c, but a is far from c.
+/// Checks a chain: a is near b, and b is near c, but a is not near c.
 #[test]
 fn a_chain_removes_only_rows_near_a_kept_row() {
     let set = Set::of(Element::F32, 1, &[0.0, 1.0, 2.0, 3.0, 4.0, 9.0]);
@@ -239,7 +240,7 @@ fn a_chain_removes_only_rows_near_a_kept_row() {
     assert_eq!(results.lines("first-kept", "id"), ["0", "5"]);
 }
 
-/// Checks that pairs which do not fit into memory are sorted on disk, within the budget.
+/// Checks that pairs that do not fit in memory are sorted on disk, and that the budget is kept.
 #[test]
 fn pairs_that_do_not_fit_are_sorted_on_disk() {
     let values: Vec<f64> = (0..1_500).map(|row| f64::from(row % 3)).collect();
@@ -259,7 +260,7 @@ fn pairs_that_do_not_fit_are_sorted_on_disk() {
     assert_eq!(folder.path().read_dir().unwrap().count(), 1);
 }
 
-/// Checks counts around each multiple of the capacity of a byte.
+/// Checks counts near each multiple of 256, the number of values of a byte.
 #[test]
 fn counts_beyond_a_byte_are_exact() {
     let wanted = [0, 1, 255, 256, 257, 511, 512, 100_000];
@@ -279,7 +280,7 @@ fn counts_beyond_a_byte_are_exact() {
     }
 }
 
-/// Checks that the memory for counts does not grow with the neighbors of all rows, or of one row.
+/// Checks that the memory for counts does not grow with the number of neighbors, neither of all rows nor of one row.
 #[test]
 fn counts_that_do_not_fit_are_sorted_on_disk() {
     let (rows, each, of_one) = (40_000u64, 300, 20_000_000u64);
@@ -309,7 +310,7 @@ fn counts_that_do_not_fit_are_sorted_on_disk() {
     assert_eq!(folder.path().read_dir().unwrap().count(), 1);
 }
 
-/// Checks that too little memory for a few bytes per row is refused at the start.
+/// Checks that a join is refused at the start if the budget is too small for a few bytes per row.
 #[test]
 fn results_refuse_budgets_too_small_for_all_rows() {
     let set = Set::of(Element::U8, 1, &vec![1.0; 100_000]);

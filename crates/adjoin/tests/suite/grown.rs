@@ -1,5 +1,5 @@
-//! Joins of new rows with a store: do they find the pairs of new rows that a join of all rows finds, and are promises
-//! kept?
+//! Joins of new rows with a store. Do they find the pairs with new rows that a join of all rows finds, and do they
+//! keep their promises?
 
 use adjoin::{
     BuildOptions, Collect, Conditions, Element, Job, JoinEffort, JoinOptions, JoinStatistics, KeepRule, Metric, Output,
@@ -11,7 +11,7 @@ use crate::harness::{Built, Set, Setup, assert_same};
 use crate::model::thresholds;
 use crate::oracle::Pair;
 
-/// Builds one store of the rows before `first_new`, and one of the others.
+/// Builds a store of the rows before `first_new`, and a store of the other rows.
 fn built(set: &Set, first_new: u64, metric: Metric) -> Option<[Built; 2]> {
     let setup = Setup::default().with_metric(metric).skipping_bad_rows();
     let [old, new] = set.split_at(first_new);
@@ -95,7 +95,7 @@ fn every_pair_of_a_new_row_is_found_on_every_shape() {
     }
 }
 
-/// Checks sets so small that the samples are all vectors: the promise must then hold exactly.
+/// Checks sets so small that the samples contain all vectors. The promise must then be kept exactly.
 #[test]
 fn the_recall_of_pairs_with_new_rows_is_exact_if_fully_sampled() {
     for (element, eps) in [(Element::U8, 60.0), (Element::F32, 0.9)] {

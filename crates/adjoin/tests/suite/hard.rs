@@ -1,4 +1,4 @@
-//! Edge cases of sets and thresholds.
+//! Joins of sets and thresholds that are edge cases.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,7 +17,7 @@ fn cosine(min_similarity: f64) -> Predicate {
     Predicate::cosine(min_similarity).unwrap()
 }
 
-/// Returns `packed` densely packed vectors, and `scattered` ones far from all others.
+/// Returns `packed` vectors that are close together, and `scattered` vectors that are far from all others.
 pub(crate) fn clump(element: Element, packed: usize, scattered: usize, dimensions: usize) -> Set {
     let mut random = adjoin::Random::new(3, "clump");
     let mut values: Vec<f64> = (0..packed * dimensions).map(|_| 100.0 + random.below(3) as f64).collect();
@@ -38,8 +38,8 @@ fn one_vector_has_no_pair() {
     }
 }
 
-/// Checks lengths with a reciprocal that is subnormal or above the range of f32: the codes that exclude pairs must not
-/// depend on them.
+/// Checks vectors with a length that has a subnormal reciprocal or one above f32. The codes that exclude pairs must
+/// not depend on the reciprocal.
 #[test]
 fn vectors_of_any_length_are_compared_under_cosine() {
     let mut random = adjoin::Random::new(5, "lengths");
@@ -142,10 +142,10 @@ fn opposite_vectors_have_similarity_minus_one() {
     }
 }
 
-/// Left row and id, right row and id.
+/// Row and id on the left, row and id on the right.
 type NamedPair = (u64, String, u64, String);
 
-/// Collects ids together with rows.
+/// Sink that collects rows and ids of pairs.
 #[derive(Clone, Default)]
 struct CollectIds(Arc<Mutex<Vec<NamedPair>>>);
 
@@ -213,7 +213,8 @@ fn duplicate_ids_are_refused_or_kept() {
     }
 }
 
-/// Returns a set in which four of ten rows are good. The others are null, not finite, or zero if zero vectors are bad.
+/// Returns a set in which four of ten rows are good, and the numbers of the good rows. Bad rows are null or not
+/// finite. If the metric requires it, zero vectors are bad too.
 fn spoilt(element: Element, metric: Metric) -> (Set, Vec<u64>) {
     let rows = 200u32;
     let mut values: Vec<f64> = (0..rows * 3).map(|k| f64::from(k * 37 % 50 + 1)).collect();

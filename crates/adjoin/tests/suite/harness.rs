@@ -1,4 +1,4 @@
-//! Sets in memory, and joins of them in one call.
+//! Sets in memory, and functions that build and join them in one call.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub(crate) struct Set {
     info: SourceInfo,
     stored: Vec<u8>,
     ids: Ids,
-    /// Rows with a null vector, in ascending order.
+    /// Numbers of the rows with a null vector, in ascending order.
     missing: Vec<u64>,
     batch_rows: usize,
     /// Columns in addition to the vectors.
@@ -39,7 +39,8 @@ pub(crate) struct Set {
 }
 
 impl Set {
-    /// Creates a set of vectors given end to end, with each value rounded to the element type.
+    /// Creates a set from the values of all vectors, one vector after the other. Each value is rounded to the element
+    /// type.
     pub(crate) fn of(element: Element, dimensions: usize, values: &[f64]) -> Self {
         let mut stored = Vec::with_capacity(values.len() * element.bytes());
         for &value in values {
@@ -53,7 +54,7 @@ impl Set {
         Self::of_stored(VectorType { element, dimensions }, stored)
     }
 
-    /// Creates a set of vectors in stored form.
+    /// Creates a set from the stored bytes of all vectors.
     pub(crate) fn of_stored(vectors: VectorType, stored: Vec<u8>) -> Self {
         assert!(stored.len().is_multiple_of(vectors.bytes()));
         let rows = (stored.len() / vectors.bytes()) as u64;
@@ -109,7 +110,7 @@ impl Set {
         self.info.ids != IdKind::None
     }
 
-    /// Returns the vectors end to end.
+    /// Returns the stored bytes of all vectors.
     pub(crate) fn stored(&self) -> &[u8] {
         &self.stored
     }
@@ -118,12 +119,12 @@ impl Set {
         self.info.vectors
     }
 
-    /// Computes all pairs of the set, with any value.
+    /// Computes all pairs of the set, without a threshold.
     pub(crate) fn oracle(&self, metric: Metric) -> Oracle {
         Oracle::of_all(self.vectors(), &self.stored, metric)
     }
 
-    /// Returns the correct result of a join with another set: the pairs across both sets.
+    /// Returns the correct result of a join of this set with another one.
     pub(crate) fn true_pairs_with(&self, other: &Self, predicate: Predicate) -> Vec<Pair> {
         let both = [&self.stored[..], &other.stored].concat();
         let of_both = Oracle::within(self.vectors(), &both, predicate).pairs(predicate);
@@ -131,7 +132,7 @@ impl Set {
         between.map(|(left, right, value)| (left, right - self.rows(), value)).collect()
     }
 
-    /// Returns the correct result of a join.
+    /// Returns the correct result of a join of this set with itself.
     pub(crate) fn true_pairs(&self, predicate: Predicate) -> Vec<Pair> {
         Oracle::within(self.vectors(), &self.stored, predicate).pairs(predicate)
     }
@@ -197,7 +198,7 @@ impl VectorScan for SetScan<'_> {
     }
 }
 
-/// Options to build and join.
+/// Options of builds and joins.
 #[derive(Clone)]
 pub(crate) struct Setup {
     pub(crate) threads: usize,
@@ -299,7 +300,7 @@ impl Built {
         setup.join_options(predicate).prepare(&setup.context(), &self.store, false)
     }
 
-    /// Joins into any sink.
+    /// Joins the store into a sink.
     pub(crate) fn join_into(
         &self,
         setup: &Setup,
@@ -320,7 +321,7 @@ impl Built {
         prepared.run(context, sets, sink)
     }
 
-    /// Joins with another set.
+    /// Joins the store with the store of another set.
     pub(crate) fn cross_join(&self, other: &Self, setup: &Setup, options: &JoinOptions) -> Result<Joined> {
         Self::collect(&setup.context(), Sets::between(&self.store, &other.store), options)
     }
@@ -329,7 +330,7 @@ impl Built {
         self.join_with(setup, &setup.join_options(predicate))
     }
 
-    /// Joins with more options than a setup has.
+    /// Joins the store with any options.
     pub(crate) fn join_with(&self, setup: &Setup, options: &JoinOptions) -> Result<Joined> {
         Self::collect(&setup.context(), (&self.store).into(), options)
     }
@@ -350,15 +351,15 @@ impl Built {
     }
 }
 
-/// Builds and joins.
+/// Builds a store, and joins it.
 pub(crate) fn join(source: &dyn VectorSource, setup: &Setup, predicate: Predicate) -> Result<Joined> {
     setup.clone().with_metric(predicate.metric()).build(source)?.join(setup, predicate)
 }
 
-/// Runs `work`, which might hang, on a separate thread, and fails if it takes longer than `seconds`.
+/// Runs `work`, which might hang, on another thread. Panics if it takes longer than `seconds`.
 pub(crate) fn within_seconds<R: Send + 'static>(seconds: u64, work: impl FnOnce() -> R + Send + 'static) -> R {
     let (sender, receiver) = std::sync::mpsc::channel();
-    // Not a scoped thread: the scope would wait for a thread that hangs.
+    // The thread is not scoped, since a scope would wait for a thread that hangs.
     let thread = std::thread::Builder::new().spawn(move || sender.send(work()).unwrap()).unwrap();
     match receiver.recv_timeout(Duration::from_secs(seconds)) {
         Ok(result) => result,
@@ -370,7 +371,7 @@ pub(crate) fn within_seconds<R: Send + 'static>(seconds: u64, work: impl FnOnce(
     }
 }
 
-/// Returns the error of a result that must not be a success.
+/// Returns the error of a result. Panics if the result is a success.
 #[track_caller]
 pub(crate) fn error_of<R>(result: Result<R>) -> Error {
     match result {
@@ -385,7 +386,7 @@ pub(crate) fn files_of(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     entries.map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap())).collect()
 }
 
-/// Fails with a description if two results differ.
+/// Panics if two results differ, with a description of the first difference.
 #[track_caller]
 pub(crate) fn assert_same(found: &[Pair], expected: &[Pair], what: &str) {
     if let Some(difference) = difference(found, expected) {
@@ -393,7 +394,7 @@ pub(crate) fn assert_same(found: &[Pair], expected: &[Pair], what: &str) {
     }
 }
 
-/// Describes the first difference in pairs or bits of values, if there is one.
+/// Describes the first difference between two results, if there is one. Values must be equal bit for bit.
 pub(crate) fn difference(found: &[Pair], expected: &[Pair]) -> Option<String> {
     let bits = |pairs: &[Pair]| pairs.iter().map(|&(x, y, value)| (x, y, value.to_bits())).collect::<Vec<_>>();
     let (found, expected) = (bits(found), bits(expected));

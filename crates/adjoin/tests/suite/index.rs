@@ -1,5 +1,5 @@
-//! Graph indexes: do they find the rows that are nearest by the formula, with equal bytes, reads and hits on any device
-//! and number of threads?
+//! Graph indexes. Do they find the nearest rows by the formula? Are bytes, reads and hits equal on any device and
+//! with any number of threads?
 
 mod built;
 mod kept_pages;
@@ -27,7 +27,7 @@ pub(crate) struct Indexed {
     folder: TempDir,
 }
 
-/// Returns options of a small graph, so that walks have several steps.
+/// Returns options of a graph with few edges, so that walks have several steps.
 pub(crate) fn options() -> IndexOptions {
     let graph = GraphOptions { degree: 8, build_list: 24, ..GraphOptions::default() };
     IndexOptions { graph, code_bytes: 4, ..IndexOptions::default() }
@@ -81,8 +81,8 @@ fn search_open(context: &Context, index: &Index, queries: &Set, k: u64, list: us
     Ok(Found { batches, hits, statistics })
 }
 
-/// Returns the fraction of the true hits that was found. Values decide, since rows at equal distance are
-/// interchangeable.
+/// Returns the fraction of the true hits that were found. Hits with equal values count as equal, since rows at equal
+/// distances are interchangeable.
 pub(crate) fn recall(found: &[Hits], expected: &[Hits]) -> f64 {
     let right = |(found, expected): (&Hits, &Hits)| expected.iter().filter(|hit| found.contains(hit)).count();
     let all: usize = expected.iter().map(Vec::len).sum();
@@ -125,7 +125,8 @@ fn a_shorter_list_reads_less_with_less_recall() {
     assert!(latency.p50 <= latency.p95 && latency.p95 <= latency.p99 && latency.p99 <= latency.max);
 }
 
-/// In the order of rows, which the order of pages replaces, almost no neighbors are on one page.
+/// Checks that the order of pages puts neighbors on one page. In the order of rows, almost no neighbors would share
+/// one.
 #[test]
 fn neighbors_share_a_page() {
     let set = Set::of(Element::U8, 16, &values(5_000, 16, 5));
@@ -177,7 +178,8 @@ fn index_bytes_reads_and_hits_depend_only_on_vectors_and_options() {
     assert!(files_of(&Indexed::build(&setup, &set, &other).path()) != files_of(&first.path()), "the seed matters");
 }
 
-/// Checks that a single query, which reads ahead, finds the hits and needs the pages of a query in a batch.
+/// Checks a single query, which uses read-ahead. It must have the hits of the query in a batch, and need the same
+/// pages.
 #[test]
 fn a_single_query_has_the_hits_of_a_batch() {
     let values_of = values(40, 16, 6);
@@ -237,7 +239,7 @@ fn searches_small_sets_equal_vectors_and_large_vectors() {
     let equal = Set::of(Element::U8, 1, &[5.0; 300]);
     let found = Indexed::build(&setup, &equal, &options()).search(&setup, &equal, 3, 10);
     assert!(found.hits.iter().all(|hits| *hits == [(0, 0.0), (1, 0.0), (2, 0.0)]), "rows that come first");
-    // A record of these vectors takes two pages.
+    // With these vectors, the record of a vertex takes two pages.
     let large = Set::of(Element::F32, 1_500, &values(60, 1_500, 3));
     let found = Indexed::build(&setup, &large, &options()).search(&setup, &large, 4, 60);
     assert_same(&found.hits, &true_hits(&large, &large, QueryTarget::Nearest(4), Metric::L2), "large vectors");
@@ -287,7 +289,8 @@ fn the_suggested_least_budget_suffices() {
     assert_same(&searched(least).unwrap(), &plenty.hits, "with the least budget");
 }
 
-/// Checks that a flipped byte is found by opening and searching or by verifying, and never causes a panic.
+/// Checks that a flipped byte is noticed when the index is opened and searched, or when it is verified. It must never
+/// cause a panic.
 #[test]
 fn flipped_bytes_of_an_index_are_detected() {
     let ids: Vec<String> = (0..250).map(|row| format!("id {row}")).collect();

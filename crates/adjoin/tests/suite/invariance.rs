@@ -1,4 +1,4 @@
-//! Settings that affect only the speed of a join: pairs, counts and the store stay equal.
+//! Settings that may affect only the speed of a join. Pairs, counts and the store must stay equal.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::datasets::{Shape, make};
 use crate::harness::{Built, Set, Setup, assert_same, error_of, files_of};
 use crate::oracle::Pair;
 
-/// Returns sets of each kind of coordinates, with a threshold that has results.
+/// Returns sets for each type of coordinates, with a threshold at which there are pairs.
 fn cases() -> Vec<(Set, Predicate)> {
     let l2 = |eps| Predicate::L2 { eps };
     let cosine = |min_similarity| Predicate::Cosine { min_similarity };
@@ -33,12 +33,12 @@ fn kernels() -> Vec<Kernel> {
     kernels
 }
 
-/// Returns the counts that only the plan may determine.
+/// Returns the counts of a join that must depend only on the plan.
 fn counts(statistics: &JoinStatistics) -> JoinCounts {
     statistics.join
 }
 
-/// Returns the smallest cache with which a join is not refused, as named by a refusal.
+/// Returns the smallest cache with which a join is not refused. A refusal names this number.
 pub(crate) fn least_cache(built: &Built, setup: &Setup, predicate: Predicate) -> u64 {
     let with = |cache_bytes| Setup { cache_bytes: Some(cache_bytes), ..setup.clone() };
     let mut cache_bytes = 1 << 30;
@@ -90,8 +90,8 @@ fn predicted_reads_with_a_small_cache_are_exact() {
         let setup = Setup { cache_bytes, ..Setup::default() };
         let prepared = built.prepare(&setup, predicate).unwrap().explain(&built.store);
         let joined = built.join(&setup, predicate).unwrap();
-        // Reads: a sample to fit the codes, one pass for the margins, a sample to predict the pairs, then the reads of
-        // the plan.
+        // Reads are a sample to fit the codes, one pass for the margins, a sample to predict the pairs, and the reads
+        // of the plan.
         let rows = built.store.manifest().rows;
         let drawn = (rows.min(500) + rows.min(1_500)) * built.store.manifest().vectors.bytes() as u64;
         let read = joined.statistics.common.io.bytes_requested;
@@ -103,7 +103,7 @@ fn predicted_reads_with_a_small_cache_are_exact() {
     assert!(small > 2 * large, "{small} {large}");
 }
 
-/// Returns the first rows of a set as stored, to be used as centers.
+/// Returns the stored bytes of the first rows of a set, which are used as centers.
 fn first_rows(set: &Set, count: u32) -> Arc<[u8]> {
     set.stored()[..count as usize * set.vectors().bytes()].into()
 }
@@ -166,7 +166,8 @@ fn manifests_contain_nothing_about_the_machine() {
 
 #[test]
 fn the_rule_threshold_does_not_depend_on_the_budget() {
-    // Uniform in 6 of 128 dimensions, so that vectors have many neighbors and a sample takes much memory.
+    // The values are uniform in 6 of 128 dimensions. Thus vectors have many neighbors, and a sample takes much
+    // memory.
     let mut random = Random::new(7, "uniform");
     let values: Vec<f64> = (0..5000 * 128).map(|k| if k % 128 < 6 { random.uniform() } else { 0.0 }).collect();
     let set = Set::of(Element::F32, 128, &values);

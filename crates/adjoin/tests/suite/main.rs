@@ -1,6 +1,6 @@
 //! Integration tests across modules, in one binary: one module per property.
 
-#![allow(clippy::unwrap_used)] // in helpers too, a failed unwrap is a failed test
+#![allow(clippy::unwrap_used)] // also in helpers, where a failed unwrap is a failed test
 
 mod append;
 mod at_once;

@@ -1,5 +1,5 @@
-//! Compares joins with the oracle, pair by pair and bit by bit of the values: at thresholds that a pair meets exactly,
-//! and at the adjacent thresholds on both sides.
+//! Compares joins with the oracle, including all bits of the values. The thresholds are values of pairs, and the next
+//! stricter numbers.
 
 use adjoin::{Collect, Element, GroundtruthOptions, Metric, Predicate};
 use proptest::prelude::*;
@@ -9,8 +9,8 @@ use crate::harness::{Set, Setup, assert_same, difference, join};
 
 const ELEMENTS: [Element; 4] = [Element::F32, Element::F16, Element::U8, Element::I8];
 
-/// Returns thresholds at the values of some pairs: each is the strictest that accepts the pair, followed by the next
-/// stricter one. A small quantile is a strict threshold.
+/// Returns thresholds at the values of some pairs. For each pair, it is the strictest threshold that accepts the
+/// pair, followed by the next stricter one. A small quantile gives a strict threshold.
 pub(crate) fn thresholds(metric: Metric, values: &[f64], quantiles: &[f64]) -> Vec<Predicate> {
     let mut thresholds = Vec::new();
     for quantile in quantiles.iter().filter(|_| !values.is_empty()) {
@@ -26,7 +26,7 @@ pub(crate) fn thresholds(metric: Metric, values: &[f64], quantiles: &[f64]) -> V
     thresholds
 }
 
-/// Returns the smallest `eps` with `eps * eps >= squared`, and the next smaller one.
+/// Returns the smallest `eps` with `eps * eps >= squared`, and the next smaller number.
 fn last_inside(squared: f64) -> [f64; 2] {
     let mut eps = squared.sqrt();
     while eps * eps < squared {
@@ -38,7 +38,7 @@ fn last_inside(squared: f64) -> [f64; 2] {
     [eps, eps.next_down()]
 }
 
-/// Joins a set at thresholds across all its distances.
+/// Joins a set at thresholds that are spread over all its distances.
 fn check(set: &Set, metric: Metric, quantiles: &[f64], number: usize, what: &str) {
     let oracle = set.oracle(metric);
     let setup = Setup { threads: 1 + number % 3, ..Setup::default() }.with_metric(metric).skipping_bad_rows();
@@ -50,7 +50,7 @@ fn check(set: &Set, metric: Metric, quantiles: &[f64], number: usize, what: &str
     };
     let built = match setup.build(set) {
         Ok(built) => built,
-        // A lattice of one or two rows may be all zeros.
+        // A lattice of one or two rows may consist of zero vectors only.
         Err(error) => return assert!(error.to_string().contains("usable vector"), "{what}: {error}"),
     };
     for predicate in thresholds(metric, &oracle.values(), quantiles) {
@@ -60,7 +60,7 @@ fn check(set: &Set, metric: Metric, quantiles: &[f64], number: usize, what: &str
     }
 }
 
-/// Checks sets of all elements, shapes and metrics, or every `every`-th of them.
+/// Checks sets of all sizes, elements, shapes and metrics. Only one out of every `every` combinations is checked.
 fn check_sizes(sizes: &[(usize, usize)], every: usize, quantiles: &[f64]) {
     let mut number: usize = 0;
     for &(rows, dimensions) in sizes {
@@ -107,7 +107,7 @@ fn vectors_of_most_dimensions_join_like_the_oracle() {
     check_sizes(&[(2, 8192), (10, 8192), (50, 8192)], 2, &[0.0, 0.1, 1.0]);
 }
 
-/// Checks points k * (3, 4) * 2^p: distances are multiples of 5 * 2^p, and every square and sum is exact.
+/// Checks points k * (3, 4) * 2^p. Their distances are multiples of 5 * 2^p, and every square and sum is exact.
 #[test]
 fn pairs_exactly_at_the_threshold_are_found() {
     for power in [-70, -20, 0, 3, 55] {
@@ -128,7 +128,7 @@ fn pairs_exactly_at_the_threshold_are_found() {
     }
 }
 
-/// Checks that the comparison can fail: a threshold one step off changes the result.
+/// Checks that the comparison can fail: if a threshold is one step off, the result differs.
 #[test]
 fn canary_a_threshold_one_step_off_is_noticed() {
     for metric in [Metric::L2, Metric::Cosine] {
@@ -176,7 +176,7 @@ fn the_ground_truth_equals_the_oracle() {
         options.run(&Setup::default().context(), &set, Box::new(sink.clone())).unwrap();
         let sampled = sink.pairs();
         assert!(sampled.iter().all(|pair| wanted.binary_search_by_key(&(pair.0, pair.1), |w| (w.0, w.1)).is_ok()));
-        // With 300 of 2,100 rows sampled, a pair has one of them with probability 0.265.
+        // 300 of 2,100 rows are sampled, so the probability that a pair has a sampled row is 0.265.
         let share = sampled.len() as f64 / wanted.len() as f64;
         assert!((0.18..0.36).contains(&share) && sampled.is_sorted_by(|a, b| (a.0, a.1) < (b.0, b.1)), "{share}");
     }

@@ -1,4 +1,4 @@
-//! An open store does not change, and opening a store while it is replaced returns the old or the new one.
+//! Open stores do not change. If a store is opened while it is replaced, the result is the old or the new store.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ fn open_readers_keep_a_replaced_store() {
     assert_eq!((built.store.manifest().rows, now.manifest().rows), (300, 200));
 }
 
-/// A device that replaces the store just before one of its files is opened.
+/// A device that replaces the store just before a given file is opened.
 struct Replacing {
     device: FileSystem,
     before: Mutex<Option<&'static str>>,
@@ -132,7 +132,8 @@ fn opening_a_store_during_a_replacement_gives_one_of_the_two() {
     }
 }
 
-/// Changes the number of the last row of a bucket, with correct checksums, and removes the tag from the file name.
+/// Changes the row number of the last row of a bucket. Corrects the checksums, and removes the tag from the file
+/// name.
 fn forge_row(built: &Built, row: u64) {
     let mut manifest = built.store.manifest().clone();
     let path = built.path().join(&manifest.files[Role::Vectors].name);

@@ -1,5 +1,6 @@
-//! Pairs of a result, computed by the formula of the predicate: every pair, in f64, summed in index order (integers in
-//! integers). Shares no code with the engine, not even the reading of elements.
+//! Computes the pairs of a result by the formula of the predicate, for every pair of rows. Sums are in f64 (of
+//! integers, in integers) and in the order of the elements. Shares no code with the engine, not even for reading
+//! elements.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,27 +12,29 @@ pub(crate) type Pair = (u64, u64, f32);
 
 /// Number of threads.
 const THREADS: usize = 2;
-/// Rows of a tile; its sums are held in registers.
+/// Number of rows of a tile. The sums of a tile are held in registers.
 const TILE_ROWS: usize = 2;
-/// Columns of a tile. The compiler vectorizes across columns, so each sum stays in index order.
+/// Number of columns of a tile. The compiler vectorizes across columns, so each sum is still in the order of the
+/// elements.
 const TILE_COLUMNS: usize = 8;
-/// Rows that a thread compares with all later ones at once.
+/// Number of rows that a thread takes at a time and compares with all later ones.
 const CHUNK_ROWS: usize = 64;
 
-/// Pairs of a set with the values that decide about them.
+/// Pairs of a set, with the values that decide whether they belong to a result.
 pub(crate) struct Oracle {
     metric: Metric,
-    /// Left row, right row, and the squared distance or the similarity, in ascending order.
+    /// Left row, right row, and squared distance or similarity of each pair, ordered by rows.
     found: Vec<(u64, u64, f64)>,
 }
 
 impl Oracle {
-    /// Computes all pairs of the vectors in `stored`, given end to end.
+    /// Computes all pairs of vectors. `stored` has the bytes of all vectors.
     pub(crate) fn of_all(vectors: VectorType, stored: &[u8], metric: Metric) -> Self {
         Self::new(vectors, stored, metric, |_| true)
     }
 
-    /// Computes the pairs that `loosest` and every stricter predicate of its metric accept.
+    /// Computes the pairs that `loosest` accepts. They include all pairs that a stricter predicate of the metric
+    /// accepts.
     pub(crate) fn within(vectors: VectorType, stored: &[u8], loosest: Predicate) -> Self {
         Self::new(vectors, stored, loosest.metric(), |value| belongs(loosest, value))
     }
@@ -44,14 +47,14 @@ impl Oracle {
         Self { metric, found }
     }
 
-    /// Returns the result of a join.
+    /// Returns the result of a join with `predicate`.
     pub(crate) fn pairs(&self, predicate: Predicate) -> Vec<Pair> {
         assert_eq!(predicate.metric(), self.metric);
         let wanted = self.found.iter().filter(|pair| belongs(predicate, pair.2));
         wanted.map(|&(left, right, value)| (left, right, reported(self.metric, value))).collect()
     }
 
-    /// Returns the value that a result reports for a pair found, with the left row first.
+    /// Returns the value that a result reports for a pair. The pair must have been computed.
     pub(crate) fn value(&self, left: u64, right: u64) -> f32 {
         let at = self.found.binary_search_by_key(&(left, right), |pair| (pair.0, pair.1)).unwrap();
         reported(self.metric, self.found[at].2)
@@ -81,7 +84,7 @@ fn reported(metric: Metric, value: f64) -> f32 {
     }
 }
 
-/// An element in the form that is compared.
+/// An element in the form in which it is compared.
 trait Number: Copy + Default + Send + Sync {
     type Sum: Copy + Default + Into<f64> + Send + Sync;
 
@@ -101,7 +104,7 @@ impl Number for f64 {
     }
 }
 
-/// A byte, signed or not. The sum of 8,192 squares of 255 fits into an i32, so nothing wraps.
+/// A byte, signed or unsigned. The sum of 8,192 squares of 255 fits in an i32, so nothing wraps around.
 impl Number for i16 {
     type Sum = i32;
 
@@ -132,7 +135,7 @@ pub(crate) fn floats(element: Element, stored: &[u8]) -> Vec<f64> {
     }
 }
 
-/// Decodes an IEEE 754 binary16, by its definition.
+/// Decodes an IEEE 754 binary16 number by its definition.
 fn half(bits: u16) -> f64 {
     let exponent = i32::from(bits >> 10 & 0x1f);
     let fraction = f64::from(bits & 0x3ff) / 1024.0;
@@ -207,13 +210,13 @@ fn scan<N: Number>(
     all
 }
 
-/// Groups element `i` of all vectors of a block; missing vectors are zero.
+/// Transposes the vectors of a block: entry `i` has element `i` of all vectors. Missing vectors are zero.
 fn transposed<N: Number>(block: &[&[N]], dimensions: usize) -> Vec<[N; TILE_COLUMNS]> {
     let column = |i: usize, c: usize| block.get(c).map_or(N::default(), |row| row[i]);
     (0..dimensions).map(|i| std::array::from_fn(|c| column(i, c))).collect()
 }
 
-/// Computes the sums of a tile, each in index order.
+/// Computes the sums of a tile, each in the order of the elements.
 fn sums<N: Number>(
     rows: [&[N]; TILE_ROWS],
     block: &[[N; TILE_COLUMNS]],

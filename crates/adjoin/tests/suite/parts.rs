@@ -1,5 +1,5 @@
-//! A join in parts: any number of parts, run in any order and more than once, give the result of one machine. Parts
-//! that are missing, damaged or of another plan are refused, and a crash leaves nothing half-written.
+//! Joins in parts. Any number of parts, run in any order and more than once, must give the result of one machine.
+//! Parts that are missing, damaged or of another plan must be refused. A crash must leave nothing half-written.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use adjoin::{
 use crate::datasets::{Shape, make};
 use crate::harness::{Built, Set, Setup, error_of};
 
-/// Numbers of operations to crash at.
+/// Number of operations at which the run crashes.
 const MOMENTS: u64 = 40;
 
-/// Returns rows in a few dense regions, with ids that are not in the order of rows.
+/// Returns rows in a few dense regions. The order of their ids is not the order of the rows.
 fn set(random: &mut Random, rows: u64) -> Set {
     let values: Vec<f64> = (0..rows)
         .flat_map(|_| {
@@ -120,7 +120,8 @@ fn any_number_of_parts_gives_the_result_of_one_machine() {
     }
 }
 
-/// Runs all parts in a random order, each twice, and compares their bytes.
+/// Runs all parts in a random order. Runs each again, with other threads and another budget, and compares the bytes.
+/// Checks that a part that is done is run again only by force.
 fn run_all_twice(of: &Parts<'_>, plan: &PartPlan, parts: u32, random: &mut Random, what: &str) {
     let mut order = Vec::from_iter(1..=parts);
     random.shuffle(&mut order);
@@ -166,7 +167,7 @@ fn the_recall_and_the_counts_of_all_parts_are_those_of_one_machine() {
     }
 }
 
-/// Returns parts of a small join, which all have run.
+/// Returns a small join in parts, all of which have run.
 fn finished<'a>(built: &'a Built, setup: &'a Setup, folder: &'a Path, result: ResultKind) -> (Parts<'a>, PartPlan) {
     let join = setup.join_options(Predicate::l2(0.1).unwrap());
     let of = Parts { built, setup, join, folder };
@@ -320,7 +321,7 @@ fn a_part_run_again_after_a_crash_has_the_same_bytes() {
             assert!(before.as_ref().is_none_or(|bytes| *bytes == expected), "a part is whole: {at}, {keep:?}");
             work(&restarted).unwrap();
             assert!(restarted.bytes(&part).as_ref() == Some(&expected), "{at}, {keep:?}");
-            // A run that finds its part done writes nothing, so it leaves leftovers to the run of another part.
+            // If the part is done already, a run writes nothing. It leaves the leftovers to the run of another part.
             let is_clean = restarted.list(parts).unwrap() == ["part-00001-of-00002"];
             assert!(is_clean || before.is_some(), "{at}, {keep:?}");
         }

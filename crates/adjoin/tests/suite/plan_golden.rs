@@ -1,5 +1,5 @@
-//! Plan and counts of joins of a small set, compared with files under `tests/golden`. They show every change of an
-//! algorithm; run the tests with `ADJOIN_TEST=overwrite` to accept it.
+//! Plans and counts of joins of a small set, compared with files under `tests/golden`. The files change with every
+//! change of an algorithm. Run the tests with `ADJOIN_TEST=overwrite` to accept the change.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ fn assert_golden(name: &str, found: &str) {
     assert!(found == golden, "{name} has changed\n--- found\n{found}\n--- golden\n{golden}");
 }
 
-/// Returns three clusters of 200 vectors, with interleaved rows.
+/// Returns three clusters of 200 vectors. Consecutive rows are in different clusters.
 fn three_clusters(element: Element) -> Set {
     let mut random = Random::new(1, "three clusters");
     let centers: Vec<f64> = (0..3 * DIMENSIONS).map(|_| 60.0 + 136.0 * random.uniform()).collect();
@@ -60,7 +60,8 @@ fn describe_store(manifest: &StoreManifest, built: &Built) -> String {
     )
 }
 
-/// Describes plan and counts of a join. The cache size is given, so that the text does not depend on a budget.
+/// Describes the plan and the counts of a join. The size of the cache is fixed, so that the text does not depend on a
+/// budget.
 fn describe_join(built: &Built, setup: &Setup, predicate: Predicate) -> String {
     let explanation = built.prepare(setup, predicate).unwrap().explain(&built.store);
     let JoinStatistics { common, join: counts, .. } = built.join(setup, predicate).unwrap().statistics;

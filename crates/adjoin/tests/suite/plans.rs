@@ -1,4 +1,4 @@
-//! Plans as data: a plan that is written, read back and run in parts finds the pairs of an undivided run.
+//! Plans as data. A plan that is written, read and run in parts must find the pairs of an undivided run.
 
 use adjoin::{
     Collect, CommonStatistics, Element, ErrorKind, JoinEffort, JoinStatistics, Predicate, Random, Written,
@@ -12,7 +12,7 @@ use crate::datasets::{Shape, make};
 use crate::harness::{Built, Setup, assert_same, error_of};
 use crate::oracle::Pair;
 
-/// Returns sets of each kind of coordinates, with an exact and a calibrated rule.
+/// Returns stores with each type of coordinates, with an exact and with a calibrated rule.
 fn cases() -> Vec<(Built, Setup, Predicate)> {
     let l2 = |eps| Predicate::L2 { eps };
     let cosine = |min_similarity| Predicate::Cosine { min_similarity };
@@ -38,7 +38,7 @@ fn plan(built: &Built, setup: &Setup, predicate: Predicate) -> JoinPlan {
     prepared.plan(&built.store)
 }
 
-/// Runs the parts of a plan in sequence.
+/// Runs the parts of a plan one after the other. Returns the pairs and the statistics of all parts.
 fn run_all(built: &Built, setup: &Setup, parts: &[JoinPlan]) -> (Vec<Pair>, JoinStatistics) {
     let (context, store) = (setup.context(), &built.store);
     let mut sink = Collect::default();
@@ -54,7 +54,7 @@ fn run_all(built: &Built, setup: &Setup, parts: &[JoinPlan]) -> (Vec<Pair>, Join
     (sink.pairs(), statistics)
 }
 
-/// Returns the statistics that do not depend on the division into parts.
+/// Returns the statistics that must not depend on the division into parts.
 fn facts(statistics: &JoinStatistics) -> String {
     let CommonStatistics { recall, predicted, strategy, .. } = &statistics.common;
     let predicted = predicted.as_ref().map(|predicted| (predicted.verified_pairs, predicted.center_distances));
@@ -94,7 +94,7 @@ fn a_plan_of_another_store_is_refused() {
     assert!(error_of(JoinPlan::read("{}").map(|_| ())).to_string().contains("is not the plan of a join"));
 }
 
-/// Checks that every plan is refused or runs.
+/// Checks that every damaged plan is refused or runs, without a panic.
 #[test]
 fn no_plan_panics() {
     let mut random = Random::new(1, "plans");

@@ -1,4 +1,4 @@
-//! Joins of real vectors compared with the oracle. `ADJOIN_DATA` names the folder with the sets.
+//! Joins of real vectors, compared with the oracle. `ADJOIN_DATA` is the folder with the sets.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::oracle::Oracle;
 
 /// Number of rows to join.
 const ROWS: u64 = 20_000;
-/// Batch size that divides no set evenly.
+/// Batch size in bytes. The size of no set is a multiple of it.
 const BATCH_BYTES: usize = 1_000_003;
 
-/// The first rows of a source.
+/// Source of the first rows of another source.
 pub(crate) struct First {
     source: Arc<dyn VectorSource>,
     info: SourceInfo,
@@ -68,8 +68,8 @@ impl VectorScan for FirstScan<'_> {
     }
 }
 
-/// Opens the first rows of a set as a source, and returns their bytes, which follow `header` bytes of the file. `None`
-/// if the file does not exist.
+/// Opens the first rows of a set as a source. Also returns their bytes. These follow `header` bytes at the start of
+/// the file. Returns `None` if the file does not exist.
 pub(crate) fn first(file: &str, header: usize) -> Option<(First, Vec<u8>)> {
     let Some(folder) = std::env::var_os("ADJOIN_DATA") else {
         println!("skipped: ADJOIN_DATA names no folder with {file}");
@@ -86,7 +86,7 @@ pub(crate) fn first(file: &str, header: usize) -> Option<(First, Vec<u8>)> {
     Some((First { source, info }, stored))
 }
 
-/// Joins at thresholds from loosest to strictest, each with its known number of pairs.
+/// Joins a set at thresholds from the loosest to the strictest. The number of pairs is known for each.
 fn check(file: &str, header: usize, metric: Metric, thresholds: &[(Predicate, usize)]) {
     let Some((source, stored)) = first(file, header) else { return };
     let oracle = Oracle::within(source.info.vectors, &stored, thresholds[0].0);
@@ -101,7 +101,7 @@ fn check(file: &str, header: usize, metric: Metric, thresholds: &[(Predicate, us
         println!("{file} {predicate:?}: {} pairs of {verified} verified", wanted.len());
         assert!(verified < ROWS * (ROWS - 1) / 2, "{file} {predicate:?}: the buckets save nothing");
     }
-    // The strictest threshold leaves the fewest pairs, which the results per row are compared with.
+    // Results per row are checked for the strictest threshold, since it has the fewest pairs.
     let &(predicate, _) = thresholds.last().unwrap();
     let (vectors, rows) = (source.info.vectors, (0..ROWS).collect::<Vec<_>>());
     let vector = |row: u64| &stored[row as usize * vectors.bytes()..][..vectors.bytes()];

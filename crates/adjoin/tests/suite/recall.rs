@@ -1,4 +1,4 @@
-//! Rules with a threshold: are their promises kept, and are their results reproducible?
+//! Rules with a threshold. Are their promises kept, and are their results reproducible?
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::invariance::least_cache;
 use crate::model::thresholds;
 use crate::oracle::Pair;
 
-/// Returns pair recall and mean per-vector recall.
+/// Returns the recall per pair and the recall per vector.
 fn recalls(found: &[Pair], truth: &[Pair]) -> (f64, f64) {
     let rows = truth.iter().map(|pair| pair.1 as usize + 1).max().unwrap_or(0);
     let count = |pairs: &[Pair]| {
@@ -31,7 +31,7 @@ fn recalls(found: &[Pair], truth: &[Pair]) -> (f64, f64) {
     (found.len() as f64 / truth.len().max(1) as f64, shares.sum::<f64>() / with_neighbors.max(1) as f64)
 }
 
-/// Checks that a result is a subset of the truth, with each pair once.
+/// Checks that a result is a subset of the true pairs and has no pair twice.
 #[track_caller]
 fn assert_part(found: &[Pair], truth: &[Pair], what: &str) {
     assert!(found.is_sorted_by(|a, b| (a.0, a.1) < (b.0, b.1)), "a pair occurs twice: {what}");
@@ -46,13 +46,13 @@ fn promised(built: &Built, predicate: Predicate, recall: f64) -> Joined {
     joined
 }
 
-/// Checks sets so small that the sample is all vectors: the promise must then hold exactly.
+/// Checks sets so small that the sample contains all vectors. The promise must then be kept exactly.
 #[test]
 fn the_promise_is_kept_on_every_shape() {
     for element in [Element::F32, Element::U8, Element::F16, Element::I8] {
         for (number, &shape) in shapes(element).iter().enumerate() {
             if matches!(shape, Shape::Scaled(scale) if scale > 1e18) {
-                continue; // squares overflow, so these rules refuse
+                continue; // squares overflow, and then these rules are refused
             }
             let set = make(shape, element, 500, 12, number as u64);
             for metric in [Metric::L2, Metric::Cosine] {
@@ -75,13 +75,13 @@ fn the_promise_is_kept_on_every_shape() {
     }
 }
 
-/// Checks the neighbors of sampled rows, which a bound between their groups and the buckets finds. All rows are sampled, so
-/// they have every pair twice.
+/// Checks the neighbors of sampled rows, which are found with a bound between groups of rows and buckets. All rows
+/// are sampled, so together they have every pair twice.
 #[test]
 fn sampled_rows_have_all_their_neighbors() {
     for element in [Element::F32, Element::U8, Element::F16, Element::I8] {
         for (number, shape) in [Shape::Uniform, Shape::Clustered, Shape::Repeated].into_iter().enumerate() {
-            // The last group has fewer rows than the others.
+            // With this number of rows, the last group is smaller than the others.
             let set = make(shape, element, 450, 10 + 30 * number, 7);
             for metric in [Metric::L2, Metric::Cosine] {
                 let setup = Setup::default().with_metric(metric).with_buckets(40).skipping_bad_rows();
@@ -103,7 +103,7 @@ fn sampled_set() -> (Set, Predicate) {
     (clump(Element::U8, 4_000, 4_000, 8), Predicate::l2(1.5).unwrap())
 }
 
-/// Returns a set of floats. Its pairs are first compared by their codes.
+/// Returns a set of floats. Joins first compare the codes of its vectors.
 fn sampled_floats() -> (Set, Predicate) {
     (make(Shape::Clustered, Element::F32, 8_000, 24, 3), Predicate::cosine(0.9).unwrap())
 }
@@ -143,15 +143,15 @@ fn calibrated_joins_do_not_depend_on_threads_kernels_or_devices() {
     }
 }
 
-/// Returns both read devices, as far as the system supports them.
+/// Returns the device with threads, and the device with io_uring if the system allows it.
 fn devices() -> Vec<Arc<dyn Device>> {
     let pread: Arc<dyn Device> = Arc::new(FileSystem::pread());
     let ring = FileSystem::io_uring().ok().map(|ring| -> Arc<dyn Device> { Arc::new(ring) });
     std::iter::once(pread).chain(ring).collect()
 }
 
-/// Checks that the reported recall is for the pairs found, not for the rule: with tiles wider than the buckets, every
-/// pair of two buckets that meet is found and counts.
+/// Checks that the reported recall is of the pairs that were found, which may exceed the pairs that the rule admits:
+/// tiles are wider than the buckets, so all pairs of two buckets that meet are compared.
 #[test]
 fn the_reported_recall_is_that_of_the_pairs_found() {
     let set = make(Shape::Clustered, Element::U8, 500, 12, 5);
@@ -164,13 +164,14 @@ fn the_reported_recall_is_that_of_the_pairs_found() {
         let (of_pairs, of_vectors) = (told.pair.unwrap(), told.per_vector.unwrap());
         let (pair, per_vector) = recalls(&joined.pairs, &truth);
         assert!(pair < 1.0 || recall > 0.9);
-        // All vectors are watched, so both are certain.
+        // All vectors are watched, so both estimates are certain.
         assert_eq!((of_pairs.low, of_pairs.high), (of_pairs.estimate, of_pairs.estimate));
         assert!((of_pairs.estimate - pair).abs() < 1e-12 && (of_vectors.estimate - per_vector).abs() < 1e-12);
     }
 }
 
-/// Returns sets with half of all rows in one place or a third of them equal, and thresholds at both ends.
+/// Returns sets in which half of the rows are in one place or a third of them are equal, with very strict and very
+/// loose thresholds.
 fn hard_cases() -> Vec<(&'static str, Set, Predicate, u32)> {
     let equal = |rows: usize| {
         let mut random = adjoin::Random::new(5, "equal");
@@ -194,7 +195,7 @@ fn hard_cases() -> Vec<(&'static str, Set, Predicate, u32)> {
     ]
 }
 
-/// Returns the predicted and the actual number of pairs that the rule admits.
+/// Returns the predicted and the actual number of candidate pairs.
 fn predicted_and_found(statistics: &JoinStatistics) -> (u64, u64) {
     let predicted = statistics.common.predicted.as_ref().and_then(|predicted| predicted.verified_pairs);
     (predicted.unwrap(), statistics.join.candidate_pairs)
@@ -205,7 +206,7 @@ fn hard_cases_reach_the_recall_and_the_predicted_pairs() {
     for (name, set, predicate, buckets) in hard_cases() {
         let truth = set.true_pairs(predicate);
         let built = Setup::default().with_metric(predicate.metric()).with_buckets(buckets).build(&set).unwrap();
-        // A rule given by name, and the default choice.
+        // The rule is given by name, or the engine chooses it.
         for rule in [Some(Rule::Union), None] {
             for recall in [0.8, 0.99] {
                 let setup = Setup { aim: JoinEffort::recall(recall).unwrap(), memory: 67 << 20, ..Setup::default() };

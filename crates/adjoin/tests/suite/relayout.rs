@@ -1,4 +1,4 @@
-//! Changes of the layout of an index: are vectors, ids and edges unchanged, and does the order depend only on the
+//! Changes of the layout of an index. Are vectors, ids and edges unchanged, and does the order depend only on the
 //! index?
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ use crate::harness::{Set, Setup, error_of, files_of};
 use crate::index::{Indexed, options, recall};
 use crate::search::{assert_same, true_hits, values};
 
-/// Data of a vertex, with row numbers instead of vertex numbers.
+/// Data of a vertex. Neighbors are row numbers, since vertex numbers depend on the layout.
 #[derive(Debug, PartialEq, Eq)]
 struct Vertex {
     vector: Vec<u8>,
@@ -24,12 +24,12 @@ struct Vertex {
     leads_in: bool,
 }
 
-/// Content of the files of an index, decoded according to the format documentation.
+/// Content of the files of an index, decoded as the documentation of the format describes it.
 struct Contents {
     by_row: BTreeMap<u64, Vertex>,
     /// Mean fraction of the other vertices on a vertex's page that are its neighbors.
     overlap_ratio: f64,
-    /// Mean distance to the farthest neighbor.
+    /// Mean difference between the number of a vertex and the number of its farthest neighbor.
     bandwidth: f64,
 }
 
@@ -78,12 +78,12 @@ fn contents(folder: &Path) -> Contents {
     Contents { by_row, overlap_ratio: near / vertices as f64, bandwidth: far as f64 / vertices as f64 }
 }
 
-/// Lays out an index as builds do.
+/// Lays out a copy of an index in the way that builds do.
 fn relaid(indexed: &Indexed, setup: &Setup) -> adjoin::Result<RelayoutReport> {
     Index::relayout(&setup.context(), &indexed.path(), Some(&indexed.beside("relaid")), true)
 }
 
-/// Lays out an index in place, its vertices in an order without meaning.
+/// Lays out an index in place, with its vertices in a random order.
 fn shuffled(indexed: &Indexed, setup: &Setup, seed: u64) -> RelayoutReport {
     let vertices = Index::open(&setup.context(), &indexed.path()).unwrap().facts().vertices;
     let mut order: Vec<u32> = (0..vertices).collect();
@@ -127,7 +127,7 @@ fn relayout_preserves_vectors_ids_and_edges() {
     }
 }
 
-/// Checks an index of vectors so large that, with the smallest budget, no window of pages fits into memory.
+/// Checks an index of large vectors. With the smallest budget, not even one window of pages fits in memory.
 #[test]
 fn relayout_bytes_depend_only_on_the_index() {
     let set = Set::of(Element::F32, 256, &values(14_000, 256, 3)).with_ids(&(0..14_000).collect::<Vec<_>>());
@@ -144,7 +144,7 @@ fn relayout_bytes_depend_only_on_the_index() {
         relaid(&indexed, &Setup { threads, memory, ..setup.clone() }).unwrap();
         assert!(files_of(&indexed.beside("relaid")) == wanted, "{threads} threads, {memory} bytes");
     }
-    // Replaces the index in place without `force`.
+    // The index is replaced in place, which does not need `force`.
     let done = Index::relayout(&setup.context(), &indexed.path(), None, false).unwrap();
     assert!(
         files_of(&indexed.path()) == wanted && done.manifest.overlap_ratio > 0.1,

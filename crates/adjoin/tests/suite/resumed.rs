@@ -1,5 +1,5 @@
-//! An interruptible join of a source. On a disk that loses power or fails at every operation, the next run continues
-//! and produces equal bytes. Damaged checkpoints are noticed.
+//! Joins of a source that can be resumed. The disk loses power or fails at every operation. The next run must
+//! continue and produce equal bytes. Damaged checkpoints must be noticed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use crate::harness::Setup;
 
 const RESULT: &str = "data/pairs.csv";
 const KEPT: &str = "data/.adjoin-pairs.csv.resume";
-/// Number of operations to interrupt at; `ADJOIN_EVERY_FAULT` selects all.
+/// Number of operations at which the run is interrupted. `ADJOIN_EVERY_FAULT` selects all.
 const MOMENTS: usize = 25;
-/// Number of damaged bytes to try, and with `ADJOIN_EVERY_FAULT`.
+/// Number of bytes that are damaged: by default, and with `ADJOIN_EVERY_FAULT`.
 const DAMAGES: (u64, u64) = (60, 3_000);
 
 fn every_fault() -> bool {
@@ -33,7 +33,8 @@ fn device() -> SimulatedDevice {
     device
 }
 
-/// Runs the join; returns how many of its legs, the parts between checkpoints, earlier runs had completed.
+/// Runs the join, which is divided into legs with a checkpoint after each. Returns how many legs earlier runs had
+/// completed.
 fn work(device: &SimulatedDevice, force: bool, resume: bool) -> Result<u64> {
     let setup = Setup { threads: 1, ..Setup::default() };
     let context = setup.context_on(Arc::new(device.clone())).or_temporary(Path::new("data"));
@@ -55,7 +56,7 @@ fn work(device: &SimulatedDevice, force: bool, resume: bool) -> Result<u64> {
     Ok(job.run(&context, &opened)?.resume.map_or(0, |resume| resume.legs_done_before))
 }
 
-/// Returns the number of operations of an undisturbed run, and its result.
+/// Runs the join undisturbed, with and without checkpoints. Returns the number of operations and the result.
 fn undisturbed() -> (u64, Vec<u8>) {
     let [plain, kept] = [device(), device()];
     work(&plain, false, false).unwrap();
@@ -70,7 +71,7 @@ fn moments(operations: u64) -> impl Iterator<Item = u64> {
     (0..operations).step_by(step as usize)
 }
 
-/// Resumes the work and checks the result; returns how much earlier runs had completed.
+/// Runs the join again and checks the result. Returns how many legs earlier runs had completed.
 #[track_caller]
 fn goes_on(device: &SimulatedDevice, expected: &[u8], what: &str) -> u64 {
     let is_there = device.kind(Path::new(RESULT)).unwrap().is_some();
@@ -88,7 +89,7 @@ fn a_run_resumes_after_a_loss_of_power() {
         let crashed = device();
         crashed.set_plan(FaultPlan::Crash { at });
         if work(&crashed, true, true).is_ok() {
-            continue; // runs mix the operations of their threads
+            continue; // the order of operations depends on threads
         }
         let seeded = Keep::Seeded { seed: at, pieces: Pieces::Whole };
         for keep in [Keep::Nothing, Keep::Everything, Keep::Names, Keep::Data, seeded] {

@@ -1,4 +1,4 @@
-//! Searches of a store: do they find the rows nearest by the formula, with any method on any device?
+//! Searches of a store. Do they find the nearest rows by the formula, with any method on any device?
 
 mod exact;
 mod inner_products;
@@ -17,7 +17,7 @@ pub(crate) const METRICS: [Metric; 3] = [Metric::L2, Metric::Cosine, Metric::Ip]
 /// Rows and values of the hits of a query.
 pub(crate) type Hits = Vec<(u64, f32)>;
 
-/// Returns vectors around a few places, some of them repeated.
+/// Returns vectors around a few places. Some vectors are repeated.
 pub(crate) fn values(rows: usize, dimensions: usize, seed: u64) -> Vec<f64> {
     let mut random = Random::new(seed, "search");
     let places: Vec<f64> = (0..8 * dimensions).map(|_| random.uniform() * 100.0).collect();
@@ -35,7 +35,7 @@ pub(crate) fn values(rows: usize, dimensions: usize, seed: u64) -> Vec<f64> {
     values
 }
 
-/// Decodes elements; shares no code with the engine.
+/// Decodes elements. Shares no code with the engine.
 fn numbers(set: &Set, stored: &[u8]) -> Vec<f64> {
     match set.vectors().element {
         Element::U8 => stored.iter().map(|&byte| f64::from(byte)).collect(),
@@ -47,8 +47,8 @@ fn numbers(set: &Set, stored: &[u8]) -> Vec<f64> {
     }
 }
 
-/// Returns all rows of a set in order of nearness to a query, with the reported value: computed in f64, summed in index
-/// order.
+/// Returns all rows of a set in order of nearness to a query, each with nearness, row number and reported value. Sums
+/// are in f64 and in the order of the elements.
 fn in_order(element: Element, all: &[f64], query: &[f64], metric: Metric) -> Vec<(f64, u64, f32)> {
     let sum =
         |x: &[f64], y: &[f64], term: fn(f64, f64) -> f64| x.iter().zip(y).fold(0.0, |sum, (x, y)| sum + term(*x, *y));
@@ -68,7 +68,7 @@ fn in_order(element: Element, all: &[f64], query: &[f64], metric: Metric) -> Vec
         }
     };
     let mut all: Vec<_> = (0..).zip(all.chunks_exact(query.len())).map(of).collect();
-    // Squared distances of integers are exact. Other distances are equal if their reported values are.
+    // Squared distances of integers are exact. Other distances count as equal if their reported values are equal.
     let is_exact = metric == Metric::L2 && element.is_integer();
     let reported = |value: f32| if metric == Metric::L2 { value } else { 0.0 - value };
     let nearness = |hit: &(f64, u64, f32)| if is_exact { hit.0 } else { reported(hit.2).into() };
@@ -127,7 +127,8 @@ pub(crate) fn assert_same(found: &[Hits], expected: &[Hits], what: &str) {
     }
 }
 
-/// Returns the rows of queries in the order of their hits. A batch may start with more hits of the last query.
+/// Returns the rows that are the queries, in the order of their hits. The first hits of a batch may belong to the
+/// last query of the previous batch.
 pub(super) fn query_rows(batches: &[HitBatch]) -> Vec<u64> {
     let new = |batch: &HitBatch| batch.query_rows[usize::from(batch.hits_before > 0)..].to_vec();
     batches.iter().flat_map(new).collect()
@@ -137,7 +138,7 @@ pub(super) fn query_rows(batches: &[HitBatch]) -> Vec<u64> {
 fn an_exact_search_equals_brute_force() {
     for (element, metric) in ELEMENTS.into_iter().flat_map(|element| METRICS.map(|metric| (element, metric))) {
         let set = Set::of(element, 12, &values(400, 12, 1));
-        let queries = Set::of(element, 12, &[values(20, 12, 2), values(30, 12, 1)].concat()); // some are rows of the set
+        let queries = Set::of(element, 12, &[values(20, 12, 2), values(30, 12, 1)].concat()); // 30 are rows of the set
         let setup = Setup::default().with_metric(metric).with_buckets(23);
         let built = setup.build(&set).unwrap();
         let radii = match metric {
@@ -182,7 +183,7 @@ fn queries_of_other_types_are_compared_without_conversion() {
     }
 }
 
-/// Returns a set that is large enough for a calibration, and queries.
+/// Returns a set that is large enough for a calibration, and queries for it.
 fn large(element: Element) -> (Set, Set) {
     let all = values(11_500, 16, 5);
     let (of_set, of_queries) = all.split_at(9_000 * 16);
@@ -237,7 +238,7 @@ fn the_recall_is_reached_by_probing_some_buckets() {
         let share = |(hits, all): (&Hits, &Hits)| hits.iter().filter(|hit| all.contains(hit)).count() as f64 / 10.0;
         let reached = hits.iter().zip(&all).map(share).sum::<f64>() / all.len() as f64;
         let recall = statistics.common.recall.unwrap();
-        // Queries are not in the set, but have its distribution.
+        // The queries are not rows of the set, but have the same distribution.
         assert!(reached >= target - 0.01, "{target}: {reached}");
         let at_k = recall.at_k.unwrap();
         assert!(recall.kept && at_k.low <= reached + 0.02 && reached - 0.02 <= at_k.high, "{recall:?}");
@@ -356,12 +357,12 @@ fn only_queries_with_more_hits_than_memory_are_refused() {
     let all = QueryTarget::Within(Predicate::l2(0.0).unwrap());
     let many = Set::of(Element::U8, dimensions, &vec![7.0; 12 * dimensions]);
     let with = |memory| find(&Setup { memory, ..setup.clone() }, &built.store, &many, all, SearchEffort::Exact);
-    // This does not suffice for several queries at once, but for one after the other.
+    // This budget suffices for one query at a time, but not for several at once.
     let least = named_in(&error_of(with(TOO_SMALL)).to_string());
     let found = with(least).unwrap();
     assert!(found.hits.iter().all(|hits| hits.len() == rows && hits == &found.hits[0]));
     assert!(found.batches.len() > 1, "fewer at once");
-    // A search with fewer hits would do in this memory.
+    // A search with fewer hits would fit in this budget.
     let refused = (1..).find_map(|step| with(least - step * 2_000_000).err()).unwrap().to_string();
     assert!(refused.contains("hits of one query do not fit into memory"), "{refused}");
     assert!(with(named_in(&refused)).is_ok(), "the budget that is named suffices");
@@ -391,8 +392,8 @@ fn rows_as_queries_exclude_themselves() {
     }
 }
 
-/// Checks that rows as queries, which are first compared with rows of their own bucket, find the hits of equal vectors
-/// from a source.
+/// Checks rows as queries, which are first compared with the rows of their own bucket. They must find the same hits
+/// as equal vectors from a source.
 #[test]
 fn rows_as_queries_equal_queries_with_their_vectors() {
     for (element, metric) in ELEMENTS.into_iter().flat_map(|of| [(of, Metric::L2), (of, Metric::Cosine)]) {
@@ -408,7 +409,7 @@ fn rows_as_queries_equal_queries_with_their_vectors() {
             for (row, hits) in numbers.iter().zip(&rows.hits) {
                 let what = format!("{element} {metric}: {k} nearest of row {row} in {probes} buckets");
                 assert_eq!(hits.len() as u64, k, "{what}");
-                // Queries from a source also find their own row, so one other row fewer.
+                // Queries from a source find their own row too, so they have one other hit fewer.
                 let others: Hits = asked.hits[*row as usize].iter().copied().filter(|hit| hit.0 != *row).collect();
                 assert!(others.len() as u64 + 1 >= k, "{what}");
                 assert_same(&[hits[..others.len()].to_vec()], &[others], &what);
@@ -432,7 +433,7 @@ fn a_query_probes_more_buckets_until_it_has_k_hits() {
 #[test]
 fn calibration_queries_give_the_recall_of_other_queries() {
     let (set, _) = large(Element::F32);
-    // Vectors between the places of the set, where more buckets are near.
+    // The queries are between the places of the set, so more buckets are near them.
     let mut random = Random::new(3, "between");
     let strangers: Vec<f64> = (0..5_000 * 16).map(|_| 20.0 + 60.0 * random.uniform()).collect();
     let (asked, like) = strangers.split_at(2_500 * 16);

@@ -1,4 +1,4 @@
-//! Cached searches: do they find the hits of a search, with any batches, order and cache?
+//! Cached searches. Do they find the hits of a search without a cache, with any batches, order and cache?
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -33,12 +33,12 @@ fn query(vector: &[f64], target: QueryTarget, effort: SearchEffort) -> Query {
     Query { vector, target, effort, deadline: None }
 }
 
-/// Returns queries for all vectors with equal target and effort.
+/// Returns one query per vector. All have the same target and effort.
 fn queries_of(vectors: &[f64], target: QueryTarget, effort: SearchEffort) -> Vec<Query> {
     vectors.chunks_exact(DIMENSIONS).map(|vector| query(vector, target, effort)).collect()
 }
 
-/// Answers queries in one batch; returns the answers in the order of the queries.
+/// Answers queries in one batch. Returns the answers in the order of the queries.
 fn answer(search: &CachedSearch, queries: &[Query]) -> Vec<Result<ServedHits>> {
     let mut answers: Vec<Option<Result<ServedHits>>> = queries.iter().map(|_| None).collect();
     search.answer(&served_queries(queries), &mut |number, hits| {
@@ -62,7 +62,7 @@ fn open(setup: &Setup, built: &Built, options: CacheOptions) -> Result<CachedSea
     CachedSearch::open_planned(&context, store, &options, usual_planner())
 }
 
-/// Opens a search that answers one query after the other, and keeps no bucket.
+/// Opens a search that answers one query after the other, and that keeps no bucket between queries.
 fn open_by_query(setup: &Setup, built: &Built, options: CacheOptions) -> Result<CachedSearch> {
     let context = setup.context();
     let store = Arc::new(Store::open(&context, &built.path())?);
@@ -119,7 +119,7 @@ fn cached_searches_find_search_hits_with_any_order_cache_and_threads() {
     ];
     for (element, metric) in kinds {
         let (setup, built, queries, set) = served(element, metric);
-        // A threshold at the distance of the fifth hit of the first query.
+        // The threshold is the distance of the fifth hit of the first query.
         let (_, fifth) = searched(&setup, &built, &set, QueryTarget::Nearest(5), SearchEffort::Exact)[0][4];
         let within = match metric {
             Metric::L2 => QueryTarget::Within(Predicate::l2(fifth.into()).unwrap()),
@@ -133,7 +133,7 @@ fn cached_searches_find_search_hits_with_any_order_cache_and_threads() {
         ];
         let expected = wishes.map(|(wanted, effort)| searched(&setup, &built, &set, wanted, effort));
         assert!(expected.iter().all(|hits| hits.iter().any(|hits| !hits.is_empty())));
-        // A cache of one bucket, of some buckets, and of all.
+        // The cache has room for one bucket, for some, or for all.
         for (threads, cache_bytes) in [(1, 1), (2, 8_000), (3, 1 << 20)] {
             let options = || CacheOptions { cache_bytes: Some(cache_bytes), ..CacheOptions::default() };
             let setup = Setup { threads, ..setup.clone() };
@@ -141,7 +141,7 @@ fn cached_searches_find_search_hits_with_any_order_cache_and_threads() {
                 [("by bucket", open(&setup, &built, options())), ("by query", open_by_query(&setup, &built, options()))]
             {
                 let search = search.unwrap();
-                // Requests of all kinds in one batch, then again with a filled cache.
+                // One batch has requests of all kinds. It is repeated when the cache is filled.
                 for _ in 0..2 {
                     let all = wishes.map(|(wanted, effort)| queries_of(&queries, wanted, effort)).concat();
                     let answers = answer(&search, &all);
@@ -195,8 +195,8 @@ fn a_cached_search_calibrates_once_and_probes_like_a_search() {
     assert_eq!(search.statistics().learning_bytes, learned);
 }
 
-/// Checks that a cached search draws one sample, from which it derives the rule for each K and recall. Searches for many
-/// hits are exact and need no sample.
+/// Checks that a cached search samples once, and derives the rule for each K and recall from this sample. Searches
+/// for many hits are exact and need no sample.
 #[test]
 fn a_cached_search_derives_rules_from_one_calibration_sample() {
     let all = values(11_500, DIMENSIONS, 5);
@@ -230,7 +230,7 @@ fn a_cached_search_derives_rules_from_one_calibration_sample() {
     assert_eq!(search.statistics().learning_bytes, before);
 }
 
-/// Checks that a batch that panics does not spoil the cache for the next one.
+/// Checks that a batch finds all hits even if the batch before it panicked.
 #[test]
 fn a_batch_after_a_panic_finds_all_hits() {
     let (setup, built, queries, set) = served(Element::F32, Metric::L2);

@@ -1,4 +1,5 @@
-//! Concurrent joins on one context share its budget: a second join waits if it must, or is refused.
+//! Joins at the same time on one context, which share its budget. A second join waits if waiting helps, and is
+//! refused otherwise.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -12,7 +13,7 @@ use crate::datasets::{Shape, make};
 use crate::harness::{Built, Set, Setup, assert_same, error_of, within_seconds};
 
 const PREDICATE: Predicate = Predicate::L2 { eps: 2.0 };
-/// Memory for edges, which the smallest budget does not include.
+/// Memory for edges in bytes, which the smallest budget of a join does not include.
 const SPARE: u64 = 512 << 10;
 
 fn built() -> (Set, Built) {
@@ -21,7 +22,7 @@ fn built() -> (Set, Built) {
     (set, built)
 }
 
-/// Returns a context with a budget for one join but not for two, and its notes.
+/// Returns a context with a budget that suffices for one join but not for two. Also returns its notes.
 fn for_one(built: &Built, options: &JoinOptions) -> (Context, Arc<Notes>) {
     let least = least_memory(&built.store, options).unwrap();
     let notes = Arc::new(Notes::default());
@@ -80,7 +81,7 @@ fn a_join_waits_for_memory_until_it_is_canceled() {
     });
 }
 
-/// Checks that a join does not wait for memory that is not held by a run: it is refused at once.
+/// Checks that a join is refused at once if the memory that it needs is not held by a run.
 #[test]
 fn a_join_that_cannot_fit_is_refused_without_waiting() {
     let (_, built) = built();

@@ -1,5 +1,5 @@
-//! Rows sorted within buckets: is their order correct, are joins and searches unchanged, and are parts of a bucket
-//! verified?
+//! Rows that are sorted within buckets. Is their order right, are joins and searches unchanged, and are parts of a
+//! bucket verified when they are read?
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,7 +27,7 @@ use crate::oracle::Pair;
 use crate::search::{true_hits, values};
 
 const ROWS: usize = 3_000;
-/// Dimensions for which reading a bucket takes longer than reading a part of it.
+/// Number of dimensions at which reading a whole bucket takes longer than reading a part of it.
 const WIDE: usize = 64;
 
 fn sorted(setup: &Setup, column: &str) -> Setup {
@@ -36,7 +36,7 @@ fn sorted(setup: &Setup, column: &str) -> Setup {
     setup
 }
 
-/// Vectors with a year, missing for some rows, and a word.
+/// Vectors with a year and a word, either of which may be missing.
 struct Years {
     set: Set,
     years: Vec<Option<i32>>,
@@ -73,7 +73,8 @@ fn id_of(row: usize) -> String {
     format!("{row:>width$}", width = 4 + row % 9)
 }
 
-/// Returns the rows of the buckets of each center in stored order. Checks that vectors and ids belong to their rows.
+/// Returns for each center the rows of its buckets, in stored order. Checks that each stored vector and id is that of
+/// its row.
 fn rows_by_center(built: &Store, set: &Set) -> Vec<Vec<u64>> {
     let manifest = built.manifest();
     let [vectors, centers] = [Role::Vectors, Role::Centers]
@@ -106,7 +107,7 @@ fn rows_by_center(built: &Store, set: &Set) -> Vec<Vec<u64>> {
     buckets.into_iter().map(|(_, rows)| rows).collect()
 }
 
-/// Checks that rows are sorted by a key, then by number; rows without a key are last.
+/// Checks that the rows of each bucket are sorted by a key and then by number, and that rows without a key are last.
 fn assert_sorted<K: Ord>(buckets: &[Vec<u64>], rows: usize, key: impl Fn(u64) -> Option<K>) {
     assert_eq!(buckets.iter().map(Vec::len).sum::<usize>(), rows);
     for bucket in buckets {
@@ -144,7 +145,7 @@ fn rows_of_a_center_are_sorted_over_all_of_its_buckets() {
     assert_sorted(&by_center, rows as usize, |row| Some(row * 7_919 % 1_000));
 }
 
-/// Joins the rows that pass a filter; also returns statistics.
+/// Joins the rows that pass a filter. Returns pairs and statistics.
 fn joined(setup: &Setup, store: &Store, condition: &str, within: Predicate) -> Result<Joined> {
     let filter = filter(setup, store, Some(condition))?;
     Built::collect(&setup.context(), JoinSide::new(store, filter.as_ref()).into(), &setup.join_options(within))
@@ -191,7 +192,7 @@ fn filtered_joins_of_sorted_stores_read_parts_of_buckets() {
             assert_same(&of_plain.pairs, &truth, &what);
             assert_same(&of_sorted.pairs, &truth, &what);
             let [before, now] = [&of_plain, &of_sorted].map(|of| of.statistics.common.io.bytes_read.unwrap());
-            // Reads end with whole blocks.
+            // Reads end at the end of a block, hence the tolerance.
             assert!(now <= before + 8_192, "{what}: {now} of {before} bytes");
             let common = &of_sorted.statistics.common;
             let (predicted, read) =
@@ -294,7 +295,8 @@ fn damaged_parts_of_buckets_are_detected() {
         found
     };
     let vectors = std::fs::read(path(Role::Vectors)).unwrap();
-    // The first members of each bucket are read: their vectors, their row numbers, and the rest of these blocks.
+    // A filter reads the first members of each bucket: their vectors, their row numbers, and the rest of the blocks
+    // with these.
     for extent in built.store.extents() {
         let start = extent.offset as usize + HEADER_BYTES;
         let rows = (extent.offset + extent.body_bytes) as usize - 8 * extent.rows as usize;

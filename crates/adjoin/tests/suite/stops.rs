@@ -1,4 +1,4 @@
-//! Work that ends early, because it is canceled or a sink fails: it returns the reason and leaves no files.
+//! Work that ends early because it is canceled or a sink fails. It must return the reason and leave no files.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::datasets::{Shape, make};
 use crate::hard::clump;
 use crate::harness::{Setup, assert_same, error_of, files_of, within_seconds};
 
-/// Time limit for a join that hangs. No result depends on it.
+/// Time limit in seconds for a join, which is reached only if it hangs.
 const PATIENCE_SECONDS: u64 = 1_800;
 
-/// Cancels at the `after`-th report of progress.
+/// Progress that cancels the work at the report with number `after`.
 struct CancelAfter {
     after: u64,
     told: AtomicU64,
@@ -69,7 +69,7 @@ fn work_canceled_before_its_start_does_nothing() {
     assert_cancelled(&error_of(built.join(&cancelled, Predicate::L2 { eps: 20.0 })));
 }
 
-/// Cancels a build at the first report of progress, at the second, and so on, until one completes.
+/// Cancels builds: one at its first report of progress, one at its second, and so on, until a build completes.
 #[test]
 fn a_canceled_build_leaves_no_files() {
     let set = make(Shape::Clustered, Element::F32, 400, 8, 1).in_batches_of(50);
@@ -85,7 +85,7 @@ fn a_canceled_build_leaves_no_files() {
                 cancelled += 1;
             }
             Ok(_) if progress.told.load(Ordering::Relaxed) < after => break,
-            // Canceled after all work was done.
+            // The build was canceled after all its work was done.
             Ok(_) => {
                 assert!(Store::open(&setup.context(), &path).is_ok());
                 std::fs::remove_dir_all(&path).unwrap();
@@ -137,7 +137,7 @@ fn a_canceled_join_leaves_no_files() {
                     cancelled += 1;
                 }
                 Ok(statistics) => {
-                    // Not canceled, or after all work was done.
+                    // The join was not canceled, or it was canceled after all its work was done.
                     assert_eq!(statistics.join.pairs, whole.statistics.join.pairs);
                     assert_eq!(files_of(folder.path()).len(), 1);
                     std::fs::remove_file(&path).unwrap();
@@ -150,7 +150,7 @@ fn a_canceled_join_leaves_no_files() {
     assert!(cancelled >= 12, "{cancelled} joins were cancelled");
 }
 
-/// Fails, cancels or delays at its `at`-th batch, counted from 1.
+/// Sink that fails, cancels or delays at batch `at`, counted from 1.
 struct Moody {
     at: u64,
     seen: u64,
@@ -236,7 +236,7 @@ fn a_sink_may_cancel() {
     assert!(cancelled > 0);
 }
 
-/// Delays every batch.
+/// Sink that delays every batch.
 struct Slow(Collect);
 
 impl PairSink for Slow {

@@ -1,4 +1,4 @@
-//! Location of temporary files; the folder of a store is never written to.
+//! Where temporary files are created. Nothing may be written into the folder of a store.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::datasets::{Shape, make};
 use crate::faults;
 use crate::harness::{Set, Setup, error_of};
 
-/// Operations that change names or files.
+/// Operations that change names or contents of files.
 const WRITES: [Operation; 8] = [
     Operation::Create,
     Operation::Write,
@@ -25,7 +25,7 @@ const WRITES: [Operation; 8] = [
     Operation::Lock,
 ];
 
-/// Checks that planning writes nothing next to the store, which may be on a read-only medium.
+/// Checks that planning writes nothing into the folder of the store, which may be on a read-only medium.
 #[test]
 fn planning_writes_nothing_into_the_store_folder() {
     let set = make(Shape::Uniform, Element::U8, 3_000, 4, 1);
@@ -36,7 +36,7 @@ fn planning_writes_nothing_into_the_store_folder() {
     let recorder = Arc::new(Recorder::create(Arc::new(FileSystem::detect().0), &trace).unwrap());
     let context = setup.context_on(recorder.clone()).or_temporary(scratch.path());
     let store = Store::open(&context, &built.path()).unwrap();
-    // All buckets are near each other.
+    // At this threshold, all buckets are near each other.
     setup.join_options(Predicate::L2 { eps: 1_000.0 }).prepare(&context, &store, false).unwrap();
     recorder.finish().unwrap();
     let trace = Trace::parse(&std::fs::read(trace).unwrap()).unwrap();
@@ -47,7 +47,7 @@ fn planning_writes_nothing_into_the_store_folder() {
     assert!(written.iter().all(|path| path.starts_with(scratch.path())), "{written:?}");
 }
 
-/// Returns the folders created for `what`.
+/// Returns the folders in which temporary folders for `what` were created.
 fn made_for(log: &[LoggedOperation], what: &str) -> Vec<PathBuf> {
     let start = format!(".adjoin-{what}-");
     let made = log.iter().filter(|operation| operation.operation == Operation::CreateFolder);

@@ -1,7 +1,7 @@
 //! Style rules that a machine can check. Every finding states the place, the problem and the remedy.
 //!
-//! The tables below are the rules. Each submodule checks one kind of text, and has canaries: texts with a known fault,
-//! which it must find.
+//! The tables below define the rules. Each submodule checks one kind of text. It also has canaries, which are texts
+//! with a known fault that the check must find.
 
 mod api;
 mod documents;
@@ -17,8 +17,8 @@ use std::fmt;
 
 use tree::Tree;
 
-/// Modules of the engine, highest layer first. A layer may use only lower ones through `use crate::`. The last layer is
-/// the vocabulary, whose members may also use one another, without cycles.
+/// Modules of the engine, highest layer first. With `use crate::`, a layer may use only lower layers. The last layer
+/// is the vocabulary. Its modules may also use one another, without cycles.
 const LAYERS: &[&[&str]] = &[
     &["lab"],
     &["dedupe", "estimate", "flash"],
@@ -42,10 +42,11 @@ const LAYERS: &[&[&str]] = &[
     &["base"],
 ];
 
-/// Modules that only compute: they use the vocabulary and themselves.
+/// Modules that only compute. They may use the vocabulary and themselves.
 const PURE_MODULES: &[&str] = &["plan"];
 
-/// Folders of modules without cyclic dependencies between their parts. The root of the engine has layers instead.
+/// Folders of modules. Their parts must not depend on each other in a cycle. The root of the engine has layers
+/// instead.
 const WITHOUT_CIRCLES: &[&str] = &[
     "crates/adjoin-cli/src",
     "crates/adjoin-cli/src/args",
@@ -89,7 +90,7 @@ const WITHOUT_CIRCLES: &[&str] = &[
     "python/src",
 ];
 
-/// Names that a pure module must not use: the crate, and its modules.
+/// Names that a pure module must not use: a crate or module, and names in it.
 const IMPURE: &[(&str, &[&str])] = &[
     ("std", &["env", "fs", "io", "net", "process", "thread", "time"]),
     ("crate", &["device"]),
@@ -97,13 +98,13 @@ const IMPURE: &[(&str, &[&str])] = &[
     ("adjoin_device", &["Device", "FileSystem", "ReadFile", "ReadQueue", "Recorder", "SimulatedDevice", "WriteFile"]),
 ];
 
-/// Words that a pure module must not contain, however they are imported.
+/// Words that a pure module must not contain, even if they are imported in another way.
 const IMPURE_WORDS: &[&str] = &["Instant", "SystemTime"];
 
-/// Independent crates: none of them uses another of these, nor the engine.
+/// Independent crates. None of them may use the engine or another crate of this list.
 const LEAVES: &[&str] = &["adjoin-device", "adjoin-flash", "adjoin-kernels"];
 
-/// Dependencies that only the crates in some folders may have.
+/// Dependencies that only crates in certain folders may have.
 const RESERVED: &[(&str, &[&str])] = &[
     ("adjoin-lab", &["lab/"]),
     ("axum", &["crates/adjoin-server/"]),
@@ -117,7 +118,7 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("tracing", &["crates/adjoin-server/"]),
 ];
 
-/// Folders of the programs and packages that people get. They use the public interface of the engine.
+/// Folders of the programs and packages that are published. They may use only the public interface of the engine.
 const PRODUCTS: &[&str] = &["crates/adjoin-cli/src/", "crates/adjoin-server/src/", "python/src/"];
 
 /// Maximum number of public names of the engine.

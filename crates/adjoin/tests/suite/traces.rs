@@ -1,4 +1,4 @@
-//! Causes of reads in the trace of a join: the consumer, the step, and the step before.
+//! Causes of reads in the trace of a join: the consumer, the step, and the step that had to end before.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,14 +20,14 @@ const BUCKETS: u32 = 40;
 
 /// Trace of a join.
 struct Recorded {
-    /// Start and end of each bucket in the store.
+    /// Offsets of start and end of each bucket in the file of vectors.
     extents: Vec<(u64, u64)>,
-    /// Tasks in the order in which they were run.
+    /// Tasks in the order in which they ran.
     tasks: Vec<Task>,
     trace: Trace,
 }
 
-/// Joins a store with and without a recorder, in tree order, and checks that the pairs are equal.
+/// Joins a store in tree order, with and without a recorder. Checks that the pairs are equal. Returns the trace.
 fn recorded(built: &Built, setup: &Setup, options: &JoinOptions) -> Recorded {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("trace");
@@ -50,7 +50,7 @@ fn recorded(built: &Built, setup: &Setup, options: &JoinOptions) -> Recorded {
     Recorded { extents, tasks: ordered, trace: Trace::parse(&std::fs::read(path).unwrap()).unwrap() }
 }
 
-/// Returns the reads of the store's vectors by consumer, in the order of their ends.
+/// Returns the reads of the store's vectors for each consumer, in the order in which they ended.
 fn reads_of(trace: &Trace) -> BTreeMap<&str, Vec<&TracedOperation>> {
     let mut reads: BTreeMap<_, Vec<_>> = BTreeMap::new();
     let of_vectors = |read: &&TracedOperation| {
@@ -67,7 +67,8 @@ fn end(read: &TracedOperation) -> u64 {
     read.start_ns + read.duration_ns
 }
 
-/// Checks that no read began before the end of the step that it depends on. Returns how many reads depend on a step.
+/// Checks that no read began before the step that it depends on had ended. Returns the number of reads that depend on
+/// a step.
 fn count_dependent(reads: &[&TracedOperation]) -> usize {
     let mut ends = BTreeMap::new();
     let mut dependent = 0;
@@ -125,7 +126,7 @@ fn traces_name_planning_passes_and_samples() {
     }
 }
 
-/// Checks a task with two missing buckets: its step ends when both requests have ended.
+/// Checks tasks for which two buckets are missing. The step of such a task ends when both requests have ended.
 #[test]
 fn traced_reads_depend_only_on_completed_steps() {
     let set = make(Shape::Uniform, Element::U8, 1_200, 64, 1);
@@ -138,7 +139,7 @@ fn traced_reads_depend_only_on_completed_steps() {
         let store = Store::open(&context, &built.path()).unwrap();
         let buckets = &Buckets::of(&store);
         let memory = requests_ahead * least_read_ahead(store.extents(), false);
-        // No two consecutive loads are adjacent on disk.
+        // Consecutive loads are never adjacent on disk, so each is a separate request.
         let loads = (0..BUCKETS).map(|k| Load { bucket: 7 * k % BUCKETS, step: u64::from(k / 2) });
         let mut ahead = ReadAhead::new(&context, "pairs", buckets, false, memory, loads, &context.cancel).unwrap();
         while let Some(bucket) = ahead.next_bucket().unwrap() {

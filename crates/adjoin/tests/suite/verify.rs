@@ -1,4 +1,4 @@
-//! `store::verify` finds every flipped byte of every file, and names the damaged part.
+//! Checks that `Store::verify` finds a flipped bit in any byte of any file, and names the damaged part.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,16 +19,16 @@ use adjoin_device::{Device, DeviceError, FileKind, Lock, Operation, ReadFile, Re
 use crate::datasets::{Shape, make};
 use crate::harness::{Built, Setup, error_of, files_of};
 
-/// A file in memory; its device may fail to read it.
+/// A file in memory. Reading it may fail.
 #[derive(Clone, Default)]
 struct File {
     bytes: Arc<Mutex<Vec<u8>>>,
-    /// If set, the reported length of a file that cannot be read.
+    /// If set, the file has no content that can be read, but reports this length.
     hollow_bytes: Option<u64>,
     fails: bool,
 }
 
-/// Files of a store, in memory, where they can be damaged many thousand times.
+/// Files of a store in memory, so that they can be damaged many thousand times.
 #[derive(Clone, Default)]
 struct Files {
     folder: PathBuf,
@@ -58,7 +58,7 @@ impl Files {
         self.files[name].bytes.lock().unwrap()[at] ^= 1 << bit;
     }
 
-    /// Verifies with other bytes in this file.
+    /// Replaces the file `name` by `bytes`, and verifies.
     fn with(&self, name: &str, bytes: Vec<u8>) -> Result<StoreVerifyReport> {
         let mut files = self.clone();
         files.files.insert(name.into(), File { bytes: Arc::new(Mutex::new(bytes)), ..File::default() });
@@ -179,8 +179,8 @@ impl ReadFile for Open {
     }
 }
 
-/// Returns small stores: u8 without ids, f32 with text ids, i8 with integer ids and skipped rows, and three rows of
-/// f16.
+/// Returns four small stores: u8 without ids, f32 with text ids, i8 with integer ids and skipped rows, and f16 with
+/// three rows.
 fn stores() -> Vec<Built> {
     let texts: Vec<String> = (0..70).map(|row| format!("id {row}")).collect();
     let numbers: Vec<i64> = (0..90).map(|row| row * 7 - 100).collect();
@@ -195,13 +195,13 @@ fn stores() -> Vec<Built> {
     ]
 }
 
-/// Returns the bucket that contains or precedes byte `at` of the file of buckets.
+/// Returns the bucket that contains byte `at` of the file of vectors, or precedes it.
 fn bucket_at(extents: &[Extent], at: u64) -> u32 {
     extents.partition_point(|extent| extent.offset <= at) as u32 - 1
 }
 
-/// Flips a bit of every byte of every file, one at a time. Returns the number of flips, or the first that was not
-/// found.
+/// Flips a bit in each byte of each file, one at a time. Returns the number of flips, or a description of the first
+/// one that was not found.
 fn flip_every_byte(
     built: &Built,
     seed: u64,
@@ -228,7 +228,7 @@ fn flip_every_byte(
     Ok(flips)
 }
 
-/// Returns whether the reported damage includes byte `at`.
+/// Returns whether a reported damage includes byte `at`.
 fn holds(damage: &Damage, at: u64) -> bool {
     damage.bytes.as_ref().is_none_or(|bytes| bytes.contains(&at))
 }
@@ -246,7 +246,7 @@ fn flipped_bytes_of_every_file_are_detected_and_located() {
     assert!(flips > 15_000, "only {flips} flips");
 }
 
-/// Checks that the test above would notice a checker that ignores the padding.
+/// Checks that the test above would notice a checker that ignores one part of the files.
 #[test]
 fn canary_a_checker_that_ignores_a_part_is_caught() {
     let built = &stores()[0];
@@ -315,7 +315,7 @@ fn buckets_are_located_by_headers_if_the_table_is_damaged() {
         assert_eq!((report.damage_count, report.damages[0].part), (1, DamagedPart::Table), "{report:?}");
         assert_eq!(report.buckets, built.store.extents().len() as u64);
         assert!(report.remedy().unwrap().starts_with("nothing is lost"));
-        // A bucket with a damaged header is not found, but those around it are.
+        // A bucket with a damaged header is not found. The buckets before and after it are.
         let lost = built.store.extents()[1];
         files.flip(&vectors, lost.offset as usize + 9, 0);
         files.flip(&vectors, built.store.extents()[3].offset as usize + 64, 0);
@@ -323,7 +323,7 @@ fn buckets_are_located_by_headers_if_the_table_is_damaged() {
         let gap = lost.offset..built.store.extents()[2].offset;
         assert!(report.damages.iter().any(|damage| damage.bytes == Some(gap.clone())), "{report:?}");
         assert!(report.damages.iter().any(|damage| damage.bucket == Some(3)), "{report:?}");
-        assert_eq!(report.damage_count, 4, "{report:?}"); // and the number of buckets
+        assert_eq!(report.damage_count, 4, "{report:?}"); // the fourth is the number of buckets
         assert!(report.remedy().unwrap().contains("this cannot be repaired"));
     }
 }
@@ -352,8 +352,8 @@ fn all_damages_are_listed_with_padding_distinguished() {
     assert!(faults.iter().any(|fault| fault.contains("vectors or row numbers: checksum mismatch")), "{faults:?}");
 }
 
-/// Checks files of two stores: each file is valid, but they do not belong together. The tag in its name identifies the
-/// buckets' file.
+/// Checks a combination of files of two stores. Each file is valid, but they do not belong together. The tag in the
+/// name of the file of vectors shows this.
 #[test]
 fn files_of_another_store_are_found() {
     let setup = Setup::default().with_buckets(1);
@@ -366,11 +366,11 @@ fn files_of_another_store_are_found() {
         assert_eq!((report.damage_count, &report.damages[0].file), (1, &name), "{report:?}");
     }
     let report = one.with(Folder::MANIFEST_FILE, other.bytes(Folder::MANIFEST_FILE)).unwrap();
-    assert_eq!(report.damage_count, 3, "{report:?}"); // names of three files that are not there
+    assert_eq!(report.damage_count, 3, "{report:?}"); // the manifest names three files that are missing
     assert_eq!(report.leftovers.len(), 3);
 }
 
-/// Returns the manifest of a store with a change and a correct checksum.
+/// Returns the manifest of a store, changed by `change` and with a correct checksum.
 fn forged(files: &Files, change: impl FnOnce(&mut StoreManifest)) -> Vec<u8> {
     let mut manifest = StoreManifest::decode(&files.folder, &files.bytes(Folder::MANIFEST_FILE)).unwrap();
     change(&mut manifest);
@@ -402,7 +402,7 @@ fn memory_is_not_allocated_for_an_impossible_table() {
     let huge = forged(&files, |manifest| manifest.files[Role::Table].bytes = 1 << 50);
     files.files.insert(Folder::MANIFEST_FILE.into(), File { bytes: Arc::new(Mutex::new(huge)), ..File::default() });
     assert!(!files.verify().unwrap().is_sound(), "such a table does not follow from the number of buckets");
-    // A number of buckets that would explain it, and lengths that agree.
+    // The number of buckets would explain such a table, and the lengths of the other files agree with it.
     let huge = forged(&Files::of(built), |manifest| {
         (manifest.rows, manifest.source_rows, manifest.buckets) = (1 << 40, 1 << 40, u32::MAX);
         manifest.files[Role::Table].bytes = u64::from(u32::MAX) * 32;

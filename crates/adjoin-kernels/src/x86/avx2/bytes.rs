@@ -1,8 +1,8 @@
-//! Bytes by products.
+//! Distances of bytes from products.
 //!
 //! Columns are interleaved. A mask and a shift turn four elements into pairs of 16-bit integers, which `vpmaddwd`
-//! multiplies and adds without saturation. The bytes of a row are widened the same way once for all columns of its
-//! group. Widened columns would save one instruction in ten, and take twice the memory.
+//! multiplies and adds without saturation. The bytes of a row are widened in this way once, and used for all columns
+//! of its group. Storing widened columns would save one instruction in ten but take twice the memory.
 
 use std::arch::x86_64::*;
 use std::mem::{MaybeUninit, transmute};
@@ -14,10 +14,11 @@ use crate::tile::{Block, Group, TILE_ROWS};
 
 use super::narrow;
 
-/// Dimensions whose elements are widened together. They stay in the first-level cache together with some columns.
+/// Number of dimensions whose elements are widened together. They stay in the first-level cache together with some
+/// columns.
 const STRIPE: usize = 2048;
 
-/// Elements widened at once.
+/// Number of elements that are widened at once.
 const WIDENED: usize = 32;
 
 /// Loads a register of bytes.
@@ -28,7 +29,7 @@ pub(in crate::x86) fn bytes(line: &[u8; 32]) -> __m256i {
     unsafe { transmute::<[u8; 32], __m256i>(*line) }
 }
 
-/// Loads a line as two registers.
+/// Loads a line into two registers.
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(in crate::x86) fn halves(line: &Line) -> [__m256i; 2] {
@@ -36,7 +37,7 @@ pub(in crate::x86) fn halves(line: &Line) -> [__m256i; 2] {
     unsafe { transmute::<Line, [__m256i; 2]>(*line) }
 }
 
-/// Returns the bytes at even places, then those at odd ones, as 16-bit integers.
+/// Returns the bytes at even positions and the bytes at odd positions, both as 16-bit integers.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn widened(bytes: __m256i) -> [__m256i; 2] {
@@ -56,7 +57,7 @@ pub(in crate::x86) fn norm(vector: &[u8]) -> u32 {
     sum_of_lanes(_mm256_add_epi32(sums[0], sums[1]))
 }
 
-/// Adds all lanes.
+/// Returns the sum of all lanes.
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(in crate::x86) fn sum_of_lanes(sums: __m256i) -> u32 {
@@ -65,29 +66,30 @@ pub(in crate::x86) fn sum_of_lanes(sums: __m256i) -> u32 {
     _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32::<1>(two))).cast_unsigned()
 }
 
-/// The rows of a group, widened as far as they were needed.
+/// The rows of a group. One stripe of them is held in widened form.
 pub(crate) struct Rows {
-    /// What each row adds to its distances.
+    /// Value that each row adds to its distances.
     terms: [u32; TILE_ROWS],
-    /// How many products of quads fit 16 bits together, if the columns are narrow.
+    /// If the columns are narrow, the number of products of quads whose sum fits in 16 bits.
     quads_together: Option<usize>,
-    /// Elements of the stripe, by row: of each chunk of [`WIDENED`] those at even places, and those at odd ones.
+    /// For each row, the widened elements of the stripe: of each chunk of [`WIDENED`] elements, first those at even
+    /// positions, then those at odd positions.
     parts: [[[MaybeUninit<[i32; 8]>; STRIPE / WIDENED]; 2]; TILE_ROWS],
-    /// Chunks written, from the first one on.
+    /// Number of chunks of `parts` that are initialized.
     written: usize,
-    /// The stripe that `parts` hold.
+    /// Number of the stripe in `parts`.
     stripe: usize,
 }
 
 impl Rows {
-    /// Creates rows of which nothing is widened.
+    /// Creates rows without a widened stripe.
     #[inline(always)]
     pub(super) fn new(terms: [u32; TILE_ROWS], quads_together: Option<usize>) -> Self {
         let parts = [[[MaybeUninit::uninit(); STRIPE / WIDENED]; 2]; TILE_ROWS];
         Self { terms, quads_together, parts, written: 0, stripe: usize::MAX }
     }
 
-    /// Widens a stripe of the rows, unless it is the one that is held.
+    /// Widens a stripe of the rows, unless this stripe is held already.
     #[target_feature(enable = "avx2")]
     #[inline]
     fn hold(&mut self, rows: &[&[u8]; TILE_ROWS], stripe: usize) {
@@ -110,7 +112,8 @@ impl Rows {
         self.stripe = stripe;
     }
 
-    /// Returns the pairs of `quads` quads of the stripe: those at even places or at odd ones.
+    /// Returns the first `quads` pairs of a row in the stripe. With `odd` 0, they are of the elements at even
+    /// positions; with 1, of those at odd positions.
     #[inline(always)]
     fn part(&self, row: usize, odd: usize, quads: usize) -> &[i32] {
         let written = &self.parts[row][odd][..self.written];
@@ -146,7 +149,7 @@ fn wide_products(group: &Group<'_, u8>, rows: &mut Rows, lines: &[Line]) -> Sums
     sums
 }
 
-/// Adds the products of the rows of a stripe.
+/// Adds the products of the stripe that the rows hold with `lines`.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn add_products(sums: &mut Sums, wide: &Rows, lines: &[Line]) {
@@ -177,7 +180,7 @@ pub(super) fn distance(x: &[u8], y: &[u8]) -> u32 {
     let mut sums = [_mm256_setzero_si256(); 2];
     for (x, y) in x.as_chunks().0.iter().zip(y.as_chunks().0) {
         let (x, y) = (bytes(x), bytes(y));
-        // One of the saturating differences is 0, so both together are |x - y|.
+        // One of the two saturating differences is 0, so `or` yields |x - y|.
         let [even, odd] = widened(_mm256_or_si256(_mm256_subs_epu8(x, y), _mm256_subs_epu8(y, x)));
         sums[0] = _mm256_add_epi32(sums[0], _mm256_madd_epi16(even, even));
         sums[1] = _mm256_add_epi32(sums[1], _mm256_madd_epi16(odd, odd));
@@ -185,7 +188,7 @@ pub(super) fn distance(x: &[u8], y: &[u8]) -> u32 {
     sum_of_lanes(_mm256_add_epi32(sums[0], sums[1]))
 }
 
-/// Computes the squared distances of a padded vector to eight, by differences.
+/// Returns the squared distances of the padded vector `x` to eight others, from differences.
 #[target_feature(enable = "avx2")]
 pub(super) fn one_to_eight(x: &[u8], rows: [&[u8]; 8]) -> [u32; 8] {
     let steps = x.len() / WIDENED;

@@ -25,7 +25,7 @@ impl Avx2 {
     }
 }
 
-// SAFETY: `Avx2::detect` alone creates the type, after a check for AVX2.
+// SAFETY: only `Avx2::detect` creates the type, and it checks for AVX2.
 unsafe impl Blocks<u8> for Avx2 {
     type Prepared = bytes::Rows;
 
@@ -48,7 +48,7 @@ unsafe impl Blocks<u8> for Avx2 {
         by_rows(row, out, |rows| unsafe { bytes::one_to_eight(x, rows) });
     }
 
-    #[inline(always)] // rows that are not widened yet must not be moved
+    #[inline(always)] // so that the large, still empty buffer of widened rows is not moved
     fn prepare(&self, group: &Group<'_, u8>, columns: &PackedColumns<u8>) -> Self::Prepared {
         let [a, b, c, d] = group.rows;
         // SAFETY: `self` proves AVX2.
@@ -89,5 +89,5 @@ unsafe impl Blocks<u8> for Avx2 {
     }
 }
 
-// SAFETY: `Avx2::detect` alone creates the type, after a check for AVX2 and FMA.
+// SAFETY: only `Avx2::detect` creates the type, and it checks for AVX2 and FMA.
 blocks_of_floats!(Avx2);

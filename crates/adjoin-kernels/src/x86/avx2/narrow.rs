@@ -1,8 +1,8 @@
-//! Products of bytes for columns whose bytes differ little, as in codes of 7 or 6 bits.
+//! Products of bytes for narrow columns: their bytes differ little, as in codes of 7 or 6 bits.
 //!
-//! The columns are stored minus a value in their middle, as signed bytes. `vpmaddubsw` then multiplies unsigned bytes
-//! of a row by them and adds pairs of products in 16 bits, which do not saturate: `2 * 255 * 64 < 2^15`. The smaller the
-//! elements, the more of these sums fit 16 bits before they are widened.
+//! The columns are stored as signed bytes, minus a value in the middle of their range. `vpmaddubsw` multiplies the
+//! unsigned bytes of a row by them, and adds pairs of products in 16 bits. These do not saturate, since `2 * 255 * 64
+//! < 2^15`. The smaller the elements, the more of these sums can be added in 16 bits before they are widened.
 
 use std::arch::x86_64::*;
 
@@ -14,13 +14,13 @@ use crate::tile::{Group, TILE_ROWS};
 
 use super::bytes::{bytes, halves, norm, sum_of_lanes};
 
-/// Largest absolute value of a stored element, for rows of any bytes.
+/// Maximum absolute value of a stored element. With it, rows may have any bytes.
 const STORED_MAX: u32 = 64;
 
-/// Bytes compared at once.
+/// Number of bytes that are compared at once.
 const LANES: usize = 32;
 
-/// Returns how columns are stored if their bytes differ so little.
+/// Returns how the columns are stored if their bytes differ little enough; `None` otherwise.
 #[target_feature(enable = "avx2")]
 pub(super) fn narrow(panel: &Panel<u8>, order: &[u32]) -> Option<Narrow> {
     let (mut least, mut most) = ([u8::MAX; LANES], [0; LANES]);
@@ -41,7 +41,7 @@ pub(super) fn narrow(panel: &Panel<u8>, order: &[u32]) -> Option<Narrow> {
     (largest <= STORED_MAX).then_some(Narrow { center: center as u8, largest })
 }
 
-/// Returns how many products of quads of the group fit 16 bits together: 1, 2, 4 or 8.
+/// Returns how many products of quads can be added in 16 bits for this group: 1, 2, 4 or 8.
 #[target_feature(enable = "avx2")]
 pub(super) fn quads_together(group: &Group<'_, u8>, narrow: Narrow) -> usize {
     let mut most = 0;
@@ -55,18 +55,18 @@ pub(super) fn quads_together(group: &Group<'_, u8>, narrow: Narrow) -> usize {
     [8, 4, 2].into_iter().find(|&quads| fits(quads)).unwrap_or(1) as usize
 }
 
-/// Returns what a row adds to each of its distances: `|x|^2 - 2 center sum(x)`, modulo 2^32.
+/// Returns the value that a row adds to each of its distances: `|x|^2 - 2 center sum(x)`, modulo 2^32.
 #[target_feature(enable = "avx2")]
 pub(super) fn row_term(vector: &[u8], narrow: Narrow) -> u32 {
     let mut sums = _mm256_setzero_si256();
     for chunk in vector.as_chunks().0 {
-        // Four sums of eight bytes.
+        // The instruction returns four sums of eight bytes each.
         sums = _mm256_add_epi64(sums, _mm256_sad_epu8(bytes(chunk), _mm256_setzero_si256()));
     }
     norm(vector).wrapping_sub((2 * u32::from(narrow.center)).wrapping_mul(sum_of_lanes(sums)))
 }
 
-/// Computes the products of a group with a block of columns. The products of `N` quads fit 16 bits together.
+/// Computes the products of a group with a block of columns. The products of `N` quads are added in 16 bits.
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(super) fn products<const N: usize>(group: &Group<'_, u8>, lines: &[Line]) -> Sums {
@@ -91,7 +91,7 @@ pub(super) fn products<const N: usize>(group: &Group<'_, u8>, lines: &[Line]) ->
     sums
 }
 
-/// Adds the products of `N` quads of a row.
+/// Adds the products of `N` quads of a row with `N` lines.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn add_products<const N: usize>(Integers(sums): &mut Integers, row: &[[u8; 4]; N], lines: &[Line; N]) {

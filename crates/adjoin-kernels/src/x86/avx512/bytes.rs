@@ -1,10 +1,11 @@
-//! Bytes by products, `|x - y|^2 = |x|^2 + |y|^2 - 2 x.y`, since `vpdpbusd` multiplies and adds 64 pairs of bytes at
-//! once. It needs one signed operand, so a column is stored as `y - 128` and `x.y = x.(y - 128) + 128 sum(x)`.
+//! Distances of bytes from products: `|x - y|^2 = |x|^2 + |y|^2 - 2 x.y`. `vpdpbusd` multiplies and adds 64 pairs of
+//! bytes at once. One of its operands is signed, so a column is stored as `y - 128`, and `x.y = x.(y - 128) + 128
+//! sum(x)`.
 //!
-//! Columns are interleaved as in int8 matrix libraries (the VNNI layout of oneDNN and FBGEMM). A line of 64 bytes holds
-//! four consecutive elements of each of 16 columns, and four elements of a row are broadcast against all 16 at once.
-//! This leaves one distance in each lane, and nothing to add across lanes. The arithmetic is exact modulo 2^32
-//! (`vpdpbusd` does not saturate), and the squared distance fits 32 bits.
+//! Columns are interleaved as in int8 matrix libraries (the VNNI layout of oneDNN and FBGEMM). A line of 64 bytes
+//! holds four consecutive elements of each of 16 columns. Four elements of a row are broadcast and multiplied with
+//! all 16 columns at once. This leaves one distance in each lane, and nothing to add across lanes. The arithmetic is
+//! exact modulo 2^32 (`vpdpbusd` does not saturate), and the squared distance fits in 32 bits.
 
 use std::arch::x86_64::*;
 use std::mem::transmute;
@@ -15,15 +16,15 @@ use crate::tile::{Group, HitMask, LEAST_RANKS, LeastOfColumn, LeastRows, Nearest
 
 use super::integers;
 
-/// Returns the lines of a block of 16 columns: one per four dimensions.
+/// Returns the number of lines of a block of 16 columns: one per four dimensions.
 pub(super) fn quads(dimensions: usize) -> usize {
     dimensions.div_ceil(4)
 }
 
-/// Blocks of 16 columns in the widest tile.
+/// Number of blocks of 16 columns in the widest tile.
 const BLOCKS: usize = 4;
 
-/// Sixteen columns, four elements of each in every line.
+/// A block of sixteen columns. Every line has four elements of each column.
 type Lines<'a> = &'a [[u8; 64]];
 
 /// Returns the lines of the block that starts at `column`.
@@ -32,7 +33,7 @@ fn block(columns: &PackedColumns<u8>, column: usize) -> Lines<'_> {
     &columns.storage.as_slice().as_chunks().0[column / TILE_COLUMNS * quads..][..quads]
 }
 
-/// Writes columns and norms.
+/// Writes the rows of `panel` named by `order`, and their norms, into `columns`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) fn interleave(panel: &Panel<u8>, order: &[u32], columns: &mut PackedColumns<u8>) {
     let zeros = vec![0; panel.stride()];
@@ -52,13 +53,14 @@ pub(super) fn interleave(panel: &Panel<u8>, order: &[u32], columns: &mut PackedC
     }
 }
 
-/// Writes chunk `chunk` (64 elements) of 16 vectors into up to 16 lines: a transposition of 16 by 16 words.
+/// Writes chunk number `chunk` (64 elements) of 16 vectors into up to 16 lines. This transposes a matrix of 16 by 16
+/// words.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn interleave_lines(vectors: &[&[u8]; 16], chunk: usize, lines: &mut [[u8; 64]]) {
     let mut words = [_mm512_setzero_si512(); 16];
     for (word, vector) in words.iter_mut().zip(vectors) {
-        // Flipping the highest bit subtracts 128, which makes the byte a signed one.
+        // Flipping the highest bit subtracts 128 and makes the byte signed.
         *word = _mm512_xor_si512(bytes(&vector.as_chunks().0[chunk]), _mm512_set1_epi8(-128));
     }
     let mut turned = [_mm512_setzero_si512(); 16];
@@ -83,7 +85,7 @@ fn interleave_lines(vectors: &[&[u8]; 16], chunk: usize, lines: &mut [[u8; 64]])
     }
 }
 
-/// Transposes four by four parts of 128 bits.
+/// Transposes a matrix of four by four parts of 128 bits.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn transposed_parts([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
@@ -112,7 +114,7 @@ fn norm_and_sum(vector: &[u8], factor: i32) -> i32 {
     let (mut centered, mut sum) = (_mm512_setzero_si512(), _mm512_setzero_si512());
     for line in vector.as_chunks::<64>().0 {
         let x = bytes(line);
-        // The second operand of the instruction is signed: it is x - 128.
+        // The second operand of the instruction is signed, so it is x - 128.
         centered = _mm512_dpbusd_epi32(centered, x, _mm512_xor_si512(x, _mm512_set1_epi8(-128)));
         sum = _mm512_dpbusd_epi32(sum, x, _mm512_set1_epi8(1));
     }
@@ -128,7 +130,7 @@ pub(super) fn distance(x: &[u8], y: &[u8]) -> u32 {
     _mm512_reduce_add_epi32(partial_sums(x, y)) as u32
 }
 
-/// Returns the squared distance of two padded vectors, by differences, as partial sums in the lanes.
+/// Returns the squared distance of two padded vectors as partial sums in the lanes, from differences.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn partial_sums(x: &[u8], y: &[u8]) -> __m512i {
@@ -136,7 +138,7 @@ fn partial_sums(x: &[u8], y: &[u8]) -> __m512i {
     let mut sums = [zero; 2];
     for (x, y) in x.as_chunks::<64>().0.iter().zip(y.as_chunks::<64>().0) {
         let (x, y) = (bytes(x), bytes(y));
-        // One of the saturating differences is 0, so both together are |x - y|.
+        // One of the two saturating differences is 0, so `or` yields |x - y|.
         let difference = _mm512_or_si512(_mm512_subs_epu8(x, y), _mm512_subs_epu8(y, x));
         let (low, high) = (_mm512_unpacklo_epi8(difference, zero), _mm512_unpackhi_epi8(difference, zero));
         sums = [_mm512_dpwssd_epi32(sums[0], low, low), _mm512_dpwssd_epi32(sums[1], high, high)];
@@ -144,17 +146,17 @@ fn partial_sums(x: &[u8], y: &[u8]) -> __m512i {
     _mm512_add_epi32(sums[0], sums[1])
 }
 
-/// Computes the distances of `x` to the rows `row(k)`, sixteen at once: adding up the lanes of a single distance costs
-/// more than computing it.
+/// Computes the squared distances of `x` to the rows `row(k)`, sixteen at a time. Sixteen distances share the
+/// additions across lanes, since adding the lanes of a single distance costs more than computing it.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) fn one_to_rows<'a>(x: &[u8], row: impl Fn(usize) -> &'a [u8], out: &mut [u32]) {
     for (chunk, out) in out.chunks_mut(16).enumerate() {
         let last = out.len() - 1;
-        // Rows past the end repeat the last one; their distances are not copied.
+        // If rows are missing at the end, the last row is repeated. The distances to repeated rows are not copied.
         let row = |k: usize| partial_sums(x, row(chunk * 16 + k.min(last)));
         let mut parts = [_mm512_setzero_si512(); 4];
         for k in 0..4 {
-            // One 128-bit part for each of rows k, k + 4, k + 8 and k + 12.
+            // `parts[k]` has one part of 128 bits for each of the rows k, k + 4, k + 8 and k + 12.
             let low = halves_u32(row(k), row(k + 4));
             let high = halves_u32(row(k + 8), row(k + 12));
             parts[k] = _mm512_add_epi32(
@@ -171,14 +173,15 @@ pub(super) fn one_to_rows<'a>(x: &[u8], row: impl Fn(usize) -> &'a [u8], out: &m
     }
 }
 
-/// Adds lanes `l` and `l + 8`: the sums of `a` go to the low half, the sums of `b` to the high half.
+/// Adds lanes `l` and `l + 8` of each register. The low half of the result has the sums of `a`, the high half those
+/// of `b`.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn halves_u32(a: __m512i, b: __m512i) -> __m512i {
     _mm512_add_epi32(_mm512_shuffle_i32x4::<0b01_00_01_00>(a, b), _mm512_shuffle_i32x4::<0b11_10_11_10>(a, b))
 }
 
-/// Computes what a row adds to each of its distances: `|x|^2 - 256 sum(x)`, modulo 2^32.
+/// Returns the value that each row adds to its distances: `|x|^2 - 256 sum(x)`, modulo 2^32.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn row_terms(group: &Group<'_, u8>) -> [__m512i; TILE_ROWS] {
@@ -189,8 +192,8 @@ fn row_terms(group: &Group<'_, u8>) -> [__m512i; TILE_ROWS] {
     terms
 }
 
-/// Computes the squared distances of the group to the `16 * B` columns that start at `column`, in the order of blocks,
-/// then of rows. `finish` receives them while they are in registers.
+/// Computes the squared distances of the group to the `16 * B` columns that start at `column`. Passes them to
+/// `finish` while they are in registers, indexed by block and then by row.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn tile_u8<const B: usize>(
@@ -225,7 +228,8 @@ fn tile_u8<const B: usize>(
     for index in 0..B {
         let norms = integers(&columns.norms.as_chunks().0[column / TILE_COLUMNS + index]);
         for row in 0..TILE_ROWS {
-            // Intermediate sums may wrap around; the distance itself fits 32 bits, so it comes out right.
+            // Intermediate results may wrap around. The distance itself fits in 32 bits, so it is correct
+            // nevertheless.
             let doubled = _mm512_slli_epi32::<1>(sums[index][row]);
             sums[index][row] = _mm512_sub_epi32(_mm512_add_epi32(terms[row], norms), doubled);
         }
@@ -233,13 +237,13 @@ fn tile_u8<const B: usize>(
     finish(sums);
 }
 
-/// Returns a mask of the lanes of the block at `column` that are below `end`.
+/// Returns a mask of the lanes of the block at `column` that stand for columns below `end`.
 fn lanes_below(end: usize, column: usize) -> u16 {
     if end - column >= TILE_COLUMNS { u16::MAX } else { (1 << (end - column)) - 1 }
 }
 
-/// Evaluates `$body` with the constant `$B`, the number of blocks of 16 columns. A smaller tile has too few independent
-/// sums in flight.
+/// Evaluates `$body` with the constant `$B` set to `$blocks`, the number of blocks of 16 columns in a tile. Tiles are
+/// as wide as possible, since a narrow one has too few independent sums in flight.
 macro_rules! with_blocks {
     ($blocks:expr, $B:ident => $body:expr) => {
         match $blocks {
@@ -263,7 +267,8 @@ macro_rules! with_blocks {
     };
 }
 
-/// Returns the number of blocks of the widest tile that begins at `column`. Each block has a column below `end`.
+/// Returns the number of blocks of the widest tile that begins at `column`. Each of them has at least one column
+/// below `end`.
 fn blocks_from(column: usize, end: usize) -> usize {
     (end - column).div_ceil(TILE_COLUMNS).min(BLOCKS)
 }
@@ -283,7 +288,7 @@ pub(super) fn within(group: &Group<'_, u8>, columns: &PackedColumns<u8>, limit: 
     }
 }
 
-/// Appends the pairs of a tile within the limit.
+/// Appends the pairs of a tile with a squared distance of at most `limit`.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn hits_u8<const B: usize>(
@@ -299,7 +304,7 @@ fn hits_u8<const B: usize>(
             let mask = _mm512_cmple_epu32_mask(distances[index][row], limit);
             near |= u64::from(mask) << (index * TILE_COLUMNS);
         }
-        // `Group::hit` clears the bits of the zero vectors after the last column.
+        // `Group::hit` clears the bits past the last column, which stand for zero vectors.
         if near != 0 && row < group.count {
             group.hit(row, column, near, hits);
         }
@@ -324,15 +329,16 @@ pub(super) fn nearest(group: &Group<'_, u8>, columns: &PackedColumns<u8>, neares
         column += blocks * TILE_COLUMNS;
     }
     for (nearest, (distances, places)) in nearest.iter_mut().zip(best) {
-        // Each lane has the first of its own nearest columns, so the least column among equal lanes is the first of
-        // all.
+        // Each lane has the first of the nearest columns in this lane. If several lanes have the same distance, the
+        // lowest of their columns is the first of all.
         let least = _mm512_reduce_min_epu32(distances);
         let equal = _mm512_cmpeq_epi32_mask(distances, _mm512_set1_epi32(least as i32));
         *nearest = (_mm512_mask_reduce_min_epu32(equal, places), least);
     }
 }
 
-/// Updates the best distances and positions, lane by lane, with the columns of a tile that are nearer.
+/// Compares, in each lane, the distances of a tile with the best ones. Replaces the best distance and its column if a
+/// distance is less.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn nearer_u8<const B: usize>(
@@ -357,11 +363,11 @@ fn nearer_u8<const B: usize>(
 /// Implements `Tiles::least_of_columns` for bytes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) fn least(rows: LeastRows<'_, u8>, columns: &PackedColumns<u8>, from: usize, out: &mut [LeastOfColumn<u8>]) {
-    // There are at most `LEAST_COLUMNS` columns, which fit one of the widest tiles.
+    // There are at most `LEAST_COLUMNS` columns, so they fit in one of the widest tiles.
     with_blocks!(blocks_from(0, out.len()), B => least_of_blocks_u8::<B>(rows, columns, from, out));
 }
 
-/// Finds the least values of `16 * B` columns from `from` on, lane by lane.
+/// Finds the smallest distances and margins of the `16 * B` columns from `from` on, lane by lane.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 fn least_of_blocks_u8<const B: usize>(
     rows: LeastRows<'_, u8>,
@@ -370,7 +376,7 @@ fn least_of_blocks_u8<const B: usize>(
     out: &mut [LeastOfColumn<u8>],
 ) {
     let mut distances = [[_mm512_set1_epi32(-1); LEAST_RANKS]; B];
-    // Distances are unsigned, so -1 is the largest one; margins are signed.
+    // Distances are unsigned, so -1 stands for the largest one. Margins are signed.
     let mut margins = [[_mm512_set1_epi32(i32::MAX); LEAST_RANKS]; B];
     for (members, own) in rows.tiles() {
         let group = Group::new(rows.rows.panel, members, 0, from..from + out.len());
@@ -378,7 +384,7 @@ fn least_of_blocks_u8<const B: usize>(
         tile_u8::<B>(&group, &terms, columns, from, |tile| {
             for index in 0..B {
                 for row in 0..TILE_ROWS {
-                    // A repeated row of a short group must not count twice.
+                    // Skips repeated rows of a short group, since a row must not count twice.
                     if row < members.len() {
                         let mut distance = tile[index][row];
                         let mut margin = _mm512_sub_epi32(distance, _mm512_set1_epi32(own[row] as i32));
@@ -423,7 +429,7 @@ pub(super) fn matrix(group: &Group<'_, u8>, columns: &PackedColumns<u8>, out: &m
     }
 }
 
-/// Writes a tile's distances into the group's part of the matrix, with rows of length `width`.
+/// Writes the distances of a tile into the group's part of the matrix. A row of the matrix has `width` elements.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn store_u8<const B: usize>(
@@ -439,7 +445,7 @@ fn store_u8<const B: usize>(
         for row in 0..TILE_ROWS {
             if row < group.count {
                 let place = &mut out[row * width + from..][..mask.count_ones() as usize];
-                // SAFETY: the mask has one low bit set per element of `place`; nothing else is written.
+                // SAFETY: the mask has one low bit per element of `place`, so nothing else is written.
                 unsafe { _mm512_mask_storeu_epi32(place.as_mut_ptr().cast(), mask, distances[index][row]) };
             }
         }

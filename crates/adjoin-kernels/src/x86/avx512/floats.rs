@@ -1,4 +1,4 @@
-//! Floats by differences on padded rows, in tiles of four by four.
+//! Distances of floats from differences, for padded rows, in tiles of four rows by four columns.
 
 use std::arch::x86_64::*;
 use std::mem::transmute;
@@ -7,12 +7,12 @@ use crate::columns::PackedColumns;
 use crate::reference::LANES;
 use crate::tile::{Group, HitMask, LEAST_RANKS, LeastOfColumn, LeastRows, NearestColumns, TILE_ROWS, insert};
 
-/// Returns four columns from `from` on.
+/// Returns the four columns from `from` on.
 pub(super) fn four_columns(columns: &PackedColumns<f32>, from: usize) -> [&[f32]; 4] {
     [columns.row(from), columns.row(from + 1), columns.row(from + 2), columns.row(from + 3)]
 }
 
-/// Computes the distances of up to four rows to four columns.
+/// Computes the squared distances of up to four rows to four columns.
 #[target_feature(enable = "avx512f")]
 pub(super) fn distances<const R: usize>(rows: [&[f32]; R], columns: [&[f32]; 4]) -> [[f32; 4]; TILE_ROWS] {
     // SAFETY: both are 16 floats without padding.
@@ -25,7 +25,8 @@ pub(super) fn within(group: &Group<'_, f32>, columns: &PackedColumns<f32>, limit
     let limit = _mm512_set1_ps(limit);
     for column in group.columns.clone().step_by(4) {
         let distances = tile_f32(group.rows, four_columns(columns, column));
-        // Not greater, instead of less or equal: a NaN is a hit, as in `tile::is_within`.
+        // The comparison is "not greater", since "less or equal" would be false for NaN. A NaN is a hit, as in
+        // `blocks::is_within`.
         let near = _mm512_cmp_ps_mask::<_CMP_NGT_UQ>(distances, limit);
         if near != 0 {
             for row in 0..group.count {
@@ -49,7 +50,7 @@ pub(super) fn nearest(group: &Group<'_, f32>, columns: &PackedColumns<f32>, near
     for column in group.columns.clone().step_by(4) {
         let computed = tile_f32(group.rows, four_columns(columns, column));
         let places = _mm512_add_epi32(lanes, _mm512_set1_epi32(column as i32));
-        // Columns past the end are zero vectors, which may be nearer than any real one.
+        // Columns past the end are zero vectors, which may be nearer than any column.
         let real = _mm512_cmplt_epi32_mask(places, _mm512_set1_epi32(group.columns.end as i32));
         let nearer = _mm512_mask_cmp_ps_mask::<_CMP_LT_OQ>(real, computed, best);
         best = _mm512_mask_mov_ps(best, nearer, computed);
@@ -68,7 +69,8 @@ pub(super) fn nearest(group: &Group<'_, f32>, columns: &PackedColumns<f32>, near
     }
 }
 
-/// Implements `Tiles::least_of_columns` for floats, lane by lane; each column has four lanes.
+/// Implements `Tiles::least_of_columns` for floats. Each column has four lanes, one per row of the tile. The lanes
+/// are merged at the end.
 #[target_feature(enable = "avx512f")]
 pub(super) fn least(
     rows: LeastRows<'_, f32>,
@@ -87,7 +89,7 @@ pub(super) fn least(
             // SAFETY: both are 64 bytes without padding, for which every bit pattern is a value.
             let subtracted = unsafe { transmute::<[[f32; 4]; TILE_ROWS], __m512>(subtracted) };
             let margin = _mm512_sub_ps(computed, subtracted);
-            // Excludes the repeated rows of a short group, which would count twice.
+            // Excludes repeated rows of a short group, since a row must not count twice.
             let real = ((1_u32 << (4 * members.len())) - 1) as u16;
             merge_f32(&mut distances, computed, real);
             merge_f32(&mut margins, margin, real);
@@ -115,7 +117,8 @@ fn floats(line: &[f32; LANES]) -> __m512 {
     unsafe { transmute::<[f32; LANES], __m512>(*line) }
 }
 
-/// Merges the values of the lanes in the mask into the least ones. NaN is not less than anything, so it is left out.
+/// Inserts the values of the lanes in the mask `lanes` into the ascending lists `least`. NaN is not less than
+/// anything, so it is never inserted.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn merge_f32(least: &mut [__m512; LEAST_RANKS], mut value: __m512, lanes: u16) {
@@ -127,7 +130,8 @@ fn merge_f32(least: &mut [__m512; LEAST_RANKS], mut value: __m512, lanes: u16) {
     }
 }
 
-/// Computes the squared distances of `R` rows to four columns; lane `4 r + c` holds row `r` and column `c`.
+/// Computes the squared distances of `R` rows to four columns. Lane `4 r + c` has the distance of row `r` and column
+/// `c`.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn tile_f32<const R: usize>(rows: [&[f32]; R], columns: [&[f32]; 4]) -> __m512 {
@@ -140,7 +144,7 @@ fn tile_f32<const R: usize>(rows: [&[f32]; R], columns: [&[f32]; 4]) -> __m512 {
     for column in 0..4 {
         y[column] = &columns[column].as_chunks().0[..steps];
     }
-    // Sixteen independent sums, so that no addition waits for the one before it.
+    // There are sixteen independent sums, so that no addition waits for the previous one.
     let mut sums = [[_mm512_setzero_ps(); 4]; TILE_ROWS];
     for step in 0..steps {
         let mut four = [_mm512_setzero_ps(); 4];
@@ -158,14 +162,15 @@ fn tile_f32<const R: usize>(rows: [&[f32]; R], columns: [&[f32]; 4]) -> __m512 {
     tree(sums)
 }
 
-/// Adds lanes in the order of the reference's tree, for sixteen distances at once. Each of its additions occurs here,
-/// with operands possibly swapped, and every step halves the number of registers. `sums[r][c]` ends in lane `4 r + c`.
+/// Adds the lanes of sixteen distances in the order of the reference's tree. The additions are the same as there,
+/// except that operands may be swapped. Every step halves the number of registers. Lane `4 r + c` of the result is
+/// the sum of `sums[r][c]`.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn tree(sums: [[__m512; 4]; 4]) -> __m512 {
     let mut four = [_mm512_setzero_ps(); 4];
     for column in 0..4 {
-        // Lanes l and l + 8, then l and l + 4: one 128-bit part for each row.
+        // Adds lanes l and l + 8, then l and l + 4. The result has one part of 128 bits for each row.
         let low = halves(sums[0][column], sums[1][column]);
         let high = halves(sums[2][column], sums[3][column]);
         four[column] = _mm512_add_ps(
@@ -184,7 +189,8 @@ fn tree(sums: [[__m512; 4]; 4]) -> __m512 {
     )
 }
 
-/// Adds lanes `l` and `l + 8`: the sums of `a` go to the low half, the sums of `b` to the high half.
+/// Adds lanes `l` and `l + 8` of each register. The low half of the result has the sums of `a`, the high half those
+/// of `b`.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn halves(a: __m512, b: __m512) -> __m512 {

@@ -1,4 +1,4 @@
-//! AVX-512 with VNNI: `bytes.rs` computes by products, `floats.rs` by differences.
+//! AVX-512 with VNNI. `bytes.rs` computes distances from products, `floats.rs` from differences.
 
 mod bytes;
 mod floats;

@@ -1,4 +1,4 @@
-//! Rows with columns: filtered searches and deletes compared with plain loops, and refusals.
+//! Rows with columns. Filtered searches and deletes are compared with plain loops, and invalid columns are refused.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,13 +27,13 @@ const DIMENSIONS: usize = 4;
 const TYPE: VectorType = VectorType { element: Element::U8, dimensions: DIMENSIONS };
 const ATTRIBUTES: [&str; 4] = ["lang:text", "year:int64", "pick:int64", "day:date"];
 
-/// A row without its id.
+/// The vector and the columns of a row.
 #[derive(Debug, Clone, PartialEq)]
 struct Row {
     vector: [u8; DIMENSIONS],
     lang: Option<&'static str>,
     year: Option<i32>,
-    /// Random, from 0 to 999.
+    /// Random number from 0 to 999.
     pick: i64,
     day: i32,
 }
@@ -52,7 +52,7 @@ const fn case(condition: &'static str, passes: Passes) -> Case {
     Case { condition, passes }
 }
 
-/// Filters that few, many, no or all rows pass, with and without correlation to the vector.
+/// Filters that few, many, no or all rows pass. Some are correlated with the vector.
 const CASES: [Case; 9] = [
     case("pick < 0", |_| false),
     case("pick < 5", |row| row.pick < 5),
@@ -66,7 +66,7 @@ const CASES: [Case; 9] = [
 ];
 
 impl Row {
-    /// Draws a row from few distinct vectors, so that many are equal.
+    /// Returns a random row. There are few distinct vectors, so rows with equal vectors are frequent.
     fn draw(random: &mut Random) -> Self {
         let vector = [(); DIMENSIONS].map(|()| random.below(12) as u8);
         let lang = [Some("en"), Some("de"), None][random.below(3) as usize];
@@ -79,7 +79,7 @@ impl Row {
     }
 }
 
-/// Returns rows as a source with other column types than the collection.
+/// Returns rows as a source with other column types than the collection has.
 fn source(rows: &Rows) -> Carried {
     let ids: Vec<i64> = rows.keys().copied().collect();
     let stored = rows.values().flat_map(|row| row.vector).collect();
@@ -104,8 +104,8 @@ fn create(live: &Path, context: &Context) -> Collection {
     Collection::open(context, live).unwrap()
 }
 
-/// Checks that each query finds the nearest rows that pass. Distances are compared, since equal rows may be in any
-/// order.
+/// Checks that queries find the nearest rows that pass the filter. Only distances are compared, since rows with equal
+/// distances may be in any order.
 fn check(collection: &Collection, rows: &Rows, target: QueryTarget, case: Case) {
     let Case { condition, passes } = case;
     let mut random = Random::new(9, "queries");
@@ -142,7 +142,7 @@ fn by_query(hits: &Collect) -> Vec<Vec<(i64, f32)>> {
         let all: Vec<_> = ids.into_iter().zip(values).collect();
         let starts = std::iter::once(0).chain(ends.clone());
         for (number, (start, end)) in starts.zip(ends).enumerate() {
-            // A batch may start with more hits of the last query.
+            // The first hits of a batch may belong to the last query of the previous batch.
             match queries.last_mut().filter(|_| number == 0 && hits_before > 0) {
                 Some(last) => last.extend_from_slice(&all[start..end]),
                 None => queries.push(all[start..end].to_vec()),
@@ -186,8 +186,8 @@ fn delete_where(collection: &Collection, rows: &mut Rows, case: Case) {
     assert_eq!(collection.facts().rows, rows.len() as u64);
 }
 
-/// Checks that searches find what a filter over all rows finds: in memory, on disk, in both with deleted and replaced
-/// rows, and after reopening. Rows keep their columns.
+/// Checks that searches find what a filter over all rows finds. The rows are in memory, on disk, or in both with
+/// deleted and replaced rows, and the collection is also reopened. Rows keep their columns.
 #[test]
 fn filtered_searches_and_deletes_equal_a_scan_of_all_rows() {
     let folder = tempfile::tempdir().unwrap();
@@ -205,7 +205,7 @@ fn filtered_searches_and_deletes_equal_a_scan_of_all_rows() {
     collection.write(&Write { delete: Some(&Ids::Int64(gone)), ..Write::default() }, Durability::Group).unwrap();
     rows.retain(|id, _| !(500..700).contains(id));
     check_all(&collection, &rows);
-    // Deleted rows would make this filter fail, but it is not evaluated on them.
+    // This filter would fail on a deleted row (division by zero), but it is not evaluated on deleted rows.
     delete_where(&collection, &mut rows, case("pick = 0", |row| row.pick == 0));
     let divides = case("1000 / pick > 10", |row| 1_000 / row.pick > 10);
     check(&collection, &rows, QueryTarget::Nearest(5), divides);
@@ -218,7 +218,7 @@ fn filtered_searches_and_deletes_equal_a_scan_of_all_rows() {
     drop(collection);
     let collection = Collection::open(&context, &live).unwrap();
     check_all(&collection, &rows);
-    // Merge in place twice.
+    // Two merges that change the index in place.
     for next in [3_200, 3_400] {
         collection.merge_by(&context, MergeMethod::Change).unwrap();
         check_all(&collection, &rows);
@@ -235,7 +235,7 @@ fn filtered_searches_and_deletes_equal_a_scan_of_all_rows() {
     assert!(Collection::verify(&context, &live).unwrap().is_sound());
 }
 
-/// Checks that a collection reaches the promised recall of its index, with queries other than the calibration queries.
+/// Checks that a collection reaches the recall that its index promises. The queries are not the calibration queries.
 #[test]
 fn filtered_collection_searches_reach_the_recall() {
     let folder = tempfile::tempdir().unwrap();
@@ -333,7 +333,8 @@ fn refuses_rows_with_invalid_columns_and_writes_nothing() {
     assert!(found.num_rows() == 1 && found.columns().iter().all(|column| column.null_count() == 1), "{found:?}");
 }
 
-/// Checks filtered deletes during writes: each deletes only existing rows, and all matching rows written before it.
+/// Checks filtered deletes during concurrent writes. Each deletes only rows that exist, and all matching rows that
+/// were written before it.
 #[test]
 fn filtered_deletes_work_during_concurrent_writes() {
     let folder = tempfile::tempdir().unwrap();

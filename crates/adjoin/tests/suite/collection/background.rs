@@ -1,4 +1,4 @@
-//! Merges in the background, and merges for which memory does not suffice.
+//! Merges in the background, and merges for which the memory does not suffice.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::harness::{Set, Setup};
 const VECTORS: VectorType = VectorType { element: Element::U8, dimensions: 128 };
 const AT_BYTES: u64 = 256 << 10;
 const ROWS: usize = 6_000;
-/// Time limit for an event that never occurs. No result depends on it.
+/// Time limit of waits for events. It is reached only if a test fails.
 const LONG: Duration = Duration::from_secs(1_800);
 
-/// Splits a set into parts of `of_write` rows, with row numbers as ids.
+/// Splits a set into parts of `of_write` rows. Row numbers are the ids.
 fn parts(rows: &Set, of_write: usize) -> impl Iterator<Item = Set> {
     let bytes = VECTORS.bytes();
     let part = move |first: usize| {
@@ -29,7 +29,7 @@ fn parts(rows: &Set, of_write: usize) -> impl Iterator<Item = Set> {
     (0..ROWS / of_write).map(move |number| part(number * of_write))
 }
 
-/// Creates a collection with a cheap graph.
+/// Creates a collection with a graph that is cheap to build.
 fn open(context: &Context, live: &Path) -> Arc<Collection> {
     let mut cheap = options(VECTORS, Metric::L2, IdKind::Int64);
     (cheap.index.graph.degree, cheap.index.graph.build_list) = (8, 16);
@@ -70,7 +70,7 @@ fn merges_start_automatically_and_writes_wait_for_them() {
     assert!(statistics.last_merge.is_some() && statistics.waits > 0, "{statistics:?}");
     assert!(statistics.waited_seconds > 0.0 && statistics.merge_failure.is_none(), "{statistics:?}");
     assert_eq!(statistics.facts.rows, ROWS as u64);
-    // If a quarter of the rows on disk are deleted, they are merged, however few rows are in memory.
+    // If a quarter of the rows on disk are deleted, a merge starts, even if only a few rows are in memory.
     let gone = Ids::Int64((0..ROWS as i64 / 3).collect());
     collection.write(&Write { delete: Some(&gone), ..Write::default() }, Durability::Group).unwrap();
     wait_until("a merge of what is gone", || collection.facts().gone == 0);
@@ -103,14 +103,14 @@ fn a_failed_merge_is_reported_and_retried() {
             collection.write(&write, Durability::Buffered).unwrap();
         }
     };
-    // Enough rows for a merge, which would begin with the merger; but all memory is taken by then.
+    // There are enough rows for a merge to begin when the merger starts. But all memory is taken by then.
     write(8);
     let others = context.reserve(context.budget().free() - (8 << 20), "others").unwrap();
     assert_eq!(start_merger(&collection, merges_at(AT_BYTES)).err().unwrap().kind(), ErrorKind::Budget);
     drop(others);
     let held = std::fs::read_dir(&live).unwrap().count();
     let merger = {
-        // A file in place of the merge's temporary folder: the merge fails with any amount of memory.
+        // A file in place of the merge's temporary folder makes the merge fail even if there is enough memory.
         let sequence = collection.facts().sequence;
         std::fs::write(live.join(format!("index-{sequence:016x}")), b"in the way").unwrap();
         start_merger(&collection, merges_at(AT_BYTES)).unwrap()
@@ -118,7 +118,7 @@ fn a_failed_merge_is_reported_and_retried() {
     wait_until("a failure", || collection.statistics().unwrap().merge_failure.is_some());
     assert_eq!(collection.facts().rows, 4_000);
     assert_eq!(collection.failure(), None, "writes and later merges go on");
-    // The merger retries by itself once the file is removed.
+    // When the file is removed, the next attempt of the merger succeeds.
     let _ = std::fs::remove_file(live.join(format!("index-{:016x}", collection.facts().sequence)));
     wait_until("a merge", || collection.statistics().unwrap().merges > 0);
     let statistics = collection.statistics().unwrap();
@@ -131,7 +131,7 @@ fn a_failed_merge_is_reported_and_retried() {
     assert!(refused.to_string().contains("was opened to be read only"), "{refused}");
 }
 
-/// Checks that a write larger than the limit at which writes wait is accepted if no merge is due.
+/// Checks that a write is accepted if no merge is due, even if it is larger than the limit at which writes wait.
 #[test]
 fn writes_of_any_size_wait_only_for_due_merges() {
     let folder = tempfile::tempdir().unwrap();
@@ -141,7 +141,7 @@ fn writes_of_any_size_wait_only_for_due_merges() {
     let rows = make(Shape::Clustered, Element::U8, ROWS, 128, 6);
     let all = parts(&rows, ROWS).next().unwrap();
     collection.write(&Write { insert: Some(&all), ..Write::default() }, Durability::Group).unwrap();
-    // The next write waits for the merge, but not past its deadline.
+    // The next write waits for the merge, but not longer than until its deadline.
     let cancel = Cancel::default();
     cancel.cancel();
     let late = collection.write_until(&Write { upsert: Some(&all), ..Write::default() }, Durability::Group, &cancel);
@@ -149,8 +149,8 @@ fn writes_of_any_size_wait_only_for_due_merges() {
     drop(merger);
 }
 
-/// Checks that a write is refused, with a budget that suffices, if a merge of all rows would no longer fit into the
-/// budget. Accepted rows can be merged, searched and opened again.
+/// Checks that a write is refused if a merge of all rows would then exceed the budget. The refusal names a budget
+/// that suffices. Accepted rows can be merged, searched and opened again.
 #[test]
 fn writes_that_could_not_be_merged_are_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -180,12 +180,12 @@ fn writes_that_could_not_be_merged_are_refused() {
     start_merger(&again, merges_at(4 << 20)).unwrap();
 }
 
-/// Makes a merge panic.
+/// Progress that makes a merge panic.
 struct Panics;
 
 impl Progress for Panics {
     fn begin(&self, phase: &str, _unit: &str, _total: u64) {
-        // Writes read rows too.
+        // Writes read rows too, so the phase `read` must not panic.
         assert_eq!(phase, "read", "as is asked for");
     }
     fn advance(&self, _done: u64) {}
@@ -247,7 +247,7 @@ fn a_merge_is_refused_early_if_its_index_could_not_be_opened() {
     collection.load(&rows.in_batches_of(MANY), Put::Insert, Durability::Group).unwrap();
     collection.merge(&context).unwrap();
     drop(collection);
-    // A little more memory than opening it and a write take, but less than opening it twice.
+    // The budget suffices to open the collection and to write once, but not to open it twice.
     let opens = |&memory: &u64| Collection::open(&Setup { memory, ..Setup::default() }.context(), &live).is_ok();
     let least = (0..).map(|step| (8 << 20) + step * STEP).find(opens).unwrap();
     let small = Setup { memory: least + 16 * STEP, ..Setup::default() }.context();

@@ -1,4 +1,4 @@
-//! Copies of a collection: their content, and the files left after a failure.
+//! Copies of a collection. Is their content right, and which files remain after a failure?
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -15,7 +15,7 @@ use crate::harness::{Setup, error_of};
 
 const COPY: &str = "data/copy";
 
-/// A way to copy a collection that nobody writes to.
+/// A way to copy a collection while no writer has it open.
 type Copying = fn(&Context, &Path, &Path, bool) -> Result<(), Error>;
 
 const COPYING: [Copying; 2] = [
@@ -23,7 +23,7 @@ const COPYING: [Copying; 2] = [
     |context, from, to, force| Folder::copy(context, from, to, force).map(|_| ()),
 ];
 
-/// Returns the content of a collection opened read-only.
+/// Opens a collection read-only and returns its content.
 fn found(device: &SimulatedDevice, live: &str) -> Result<Model, String> {
     let context = &context_on(device);
     let report = Collection::verify(context, Path::new(live)).map_err(|error| error.to_string())?;
@@ -38,7 +38,7 @@ fn a_backup_has_the_current_rows_and_is_independent() {
     let context = &context_on(&device);
     let (mut model, mut random) = (Model::new(), Random::new(6, "writes"));
     let copied = |number: usize| PathBuf::from(format!("data/copy-{number}"));
-    // Copies without a log, with a log, and with an index.
+    // The collection has no log at first, later it has a log, and then an index too.
     Collection::backup(context, Path::new(LIVE), &copied(0), false).unwrap();
     assert_eq!(found(&device, "data/copy-0").unwrap(), model);
     let collection = Collection::open(context, Path::new(LIVE)).unwrap();
@@ -52,7 +52,7 @@ fn a_backup_has_the_current_rows_and_is_independent() {
         let done = Collection::backup(context, Path::new(LIVE), &copied(round), false).unwrap();
         assert!(done.rows == model.len() as u64 && done.sequence >= written.sequence && done.bytes > 0, "{done:?}");
         assert_eq!(found(&device, copied(round).to_str().unwrap()).unwrap(), model, "round {round}");
-        // Write to the copy, merge it and copy it again; the original is not affected.
+        // The copy is changed, merged and copied again. This must not affect the original.
         let copy = Collection::open(context, &copied(round)).unwrap();
         let (step, mut other) = (Step::draw(&mut random, &model), model.clone());
         step.apply(&mut other);
@@ -70,7 +70,7 @@ fn a_backup_has_the_current_rows_and_is_independent() {
     assert_eq!(names.len(), 42, "nothing else is left: {names:?}");
 }
 
-/// Collects files by path.
+/// Adds all files below the folder `at` to `all`.
 fn files(device: &SimulatedDevice, at: &Path, all: &mut BTreeMap<PathBuf, Vec<u8>>) {
     for path in device.list(at).unwrap().iter().map(|name| at.join(name)) {
         match device.bytes(&path) {
@@ -86,13 +86,13 @@ fn files_of(device: &SimulatedDevice) -> BTreeMap<PathBuf, Vec<u8>> {
     all
 }
 
-/// Returns the sizes of files. Their bytes differ, since the salt of a log is random.
+/// Returns the sizes of files. Their bytes cannot be compared, since the salt of a log is random.
 fn sizes_of(device: &SimulatedDevice) -> BTreeMap<PathBuf, usize> {
     files_of(device).into_iter().map(|(path, bytes)| (path, bytes.len())).collect()
 }
 
-/// Creates a collection with rows on disk and in memory, and if `copied` an older copy next to it. Returns the content
-/// of both.
+/// Creates a collection with rows on disk and in memory. If `copied` is true, also creates a copy of an older state
+/// next to it. Returns the device, and the content of the collection and of the copy.
 fn with_copy(copied: bool) -> (SimulatedDevice, [Model; 2]) {
     let device = device();
     let context = &context_on(&device);
@@ -114,7 +114,7 @@ fn with_copy(copied: bool) -> (SimulatedDevice, [Model; 2]) {
     (device, models)
 }
 
-/// Checks that a failed operation leaves the whole copy or the old state, and no other files.
+/// Checks that a failed operation leaves a complete copy or the old state, and no other files.
 #[test]
 fn a_failed_backup_leaves_no_files() {
     for (copied, by) in [false, true].into_iter().flat_map(|copied| COPYING.map(|by| (copied, by))) {
@@ -132,7 +132,7 @@ fn a_failed_backup_leaves_no_files() {
             device.set_plan(FaultPlan::None);
             assert_eq!(found(&device, LIVE).unwrap(), now, "operation {at}");
             match done {
-                // A failure at the end may leave the folder of the drafts, which the next run removes.
+                // If the last operations fail, the folder of the drafts may remain. The next run removes it.
                 Ok(()) => assert_eq!(found(&device, COPY).unwrap(), now, "operation {at}"),
                 Err(_) if copied => {
                     let there = found(&device, COPY).or_else(|_| found(&device, "data/copy.replaced")).unwrap();
@@ -171,14 +171,14 @@ fn a_backup_is_atomic_under_power_loss() {
                             !done && device.kind(Path::new(COPY)).unwrap().is_none(),
                             "operation {at}, {keep:?}: {why}"
                         );
-                        // Between two renames, the older copy has another name.
+                        // The crash was between two renames, so the older copy has another name.
                         assert!(
                             !copied || found(&device, "data/copy.replaced").unwrap() == older,
                             "operation {at}, {keep:?}"
                         );
                     }
                 }
-                // The next run needs no manual cleanup, and leaves no other files.
+                // The next run succeeds without manual cleanup, and leaves no other files.
                 by(&context_on(&device), Path::new(LIVE), Path::new(COPY), true).unwrap();
                 assert_eq!(found(&device, COPY).unwrap(), now, "operation {at}, {keep:?}");
                 assert_eq!(device.list(Path::new("data")).unwrap(), ["copy", "live", "unrelated"]);
@@ -207,7 +207,7 @@ fn harmful_copies_are_refused_by(by: Copying) {
     ] {
         assert!(copy(to, force).contains(words), "{to}: {}", copy(to, force));
     }
-    // A folder of that name that was not created by a backup.
+    // A folder has the name that a backup would use, but no backup has created it.
     by(context, Path::new(LIVE), Path::new("data/copy.replaced"), false).unwrap();
     assert!(copy(COPY, true).contains("data/copy.replaced is there"), "{}", copy(COPY, true));
     assert!(found(&device, "data/copy.replaced").is_ok());
@@ -218,7 +218,7 @@ fn harmful_copies_are_refused_by(by: Copying) {
     device.set_free_bytes(100);
     assert!(copy("data/new", false).contains("data/new would take"), "{}", copy("data/new", false));
     assert!(files_of(&device) == before);
-    // Change a byte of a page or a record.
+    // Changes a byte of a page or of a record.
     let changed = before.iter().filter(|(path, _)| path.starts_with(LIVE) && !path.ends_with("manifest.json"));
     for (path, bytes) in changed {
         let device = device.after_crash(Keep::Everything);
@@ -231,7 +231,8 @@ fn harmful_copies_are_refused_by(by: Copying) {
     }
 }
 
-/// Checks that each copy, made during writes and merges, has everything that was acknowledged before it began.
+/// Copies a collection repeatedly during writes and merges. Checks that each copy has all rows that were acknowledged
+/// before it began.
 #[test]
 fn backups_during_writes_and_merges_have_acknowledged_rows() {
     let folder = tempfile::tempdir().unwrap();

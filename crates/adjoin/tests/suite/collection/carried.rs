@@ -9,7 +9,7 @@ use arrow_schema::SchemaRef;
 
 use crate::harness::Set;
 
-/// Rows per table batch, which differs from the batches of vectors.
+/// Number of rows per table batch. It differs from the number of vectors per batch.
 const BATCH_ROWS: usize = 5;
 
 /// A set, and a table with a row for each of its vectors.
@@ -23,7 +23,7 @@ impl Carried {
         Self { set, table: RecordBatch::try_from_iter(columns).unwrap() }
     }
 
-    /// Creates a set with columns derived from the first bytes of its vectors.
+    /// Creates a set with columns that are derived from the first byte of each vector.
     pub(crate) fn of(set: Set) -> Self {
         let bytes = set.vectors().bytes();
         let all: Vec<_> = set.stored().chunks_exact(bytes).map(|vector| attributes_of(vector[0])).collect();
@@ -33,7 +33,7 @@ impl Carried {
     }
 }
 
-/// Returns the columns `name` and `size` of a vector with this first byte.
+/// Returns the columns `name` and `size` of a vector that starts with byte `first`.
 pub(crate) fn attributes_of(first: u8) -> (Option<String>, i64) {
     ((!first.is_multiple_of(3)).then(|| format!("n{}", first % 7)), i64::from(first))
 }

@@ -1,6 +1,6 @@
-//! A run of writes, interrupted at every operation of the device: by a loss of power before or within a write, or by an
-//! operation that fails or transfers only half. All acknowledged writes are found afterwards, and nothing that was not
-//! requested.
+//! A run of writes that is interrupted at every operation of the device. The power is lost before or during the
+//! operation, or the operation fails, or it transfers only half of its bytes. After that, all acknowledged writes
+//! must be found, and nothing that was not requested.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -21,35 +21,35 @@ use super::{LIVE, Model, Step, bare_device, content, context_on, create, device}
 use crate::faults::{Forgetful, Forgets};
 use crate::harness::Setup;
 
-/// Writes and merges of a run.
+/// Numbers of writes and merges of a run.
 #[derive(Clone, Copy)]
 struct Workload {
-    /// Seed of the writes.
+    /// Seed of the random writes.
     seed: u64,
     writes: usize,
-    /// Mean number of writes per merge.
+    /// Mean number of writes from one merge to the next.
     merged_one_of: u64,
 }
 
 const LONG: Workload = Workload { seed: 1, writes: 1_800, merged_one_of: 300 };
-/// A workload that focuses on merges.
+/// A workload with few writes and many merges.
 const SHORT: Workload = Workload { seed: 3, writes: 30, merged_one_of: 6 };
-/// Maximum number of trials to notice a missing sync.
+/// Maximum number of trials in which a missing sync must be noticed.
 const FORGOTTEN_TRIALS: u64 = 300;
-/// Number of trials if not every operation is tried.
+/// Number of trials, unless every operation is tried.
 const TRIALS: u64 = 500;
 
-/// State of a run.
+/// State of a run when it ended.
 struct Run {
     device: SimulatedDevice,
-    /// Kinds of syncs, for skipping some.
+    /// Kinds of the syncs of this run. A test can then skip each kind.
     syncs: BTreeSet<String>,
     /// Content after each write.
     states: Vec<Model>,
     /// Whether the collection was created.
     is_made: bool,
-    /// Indexes in `states`: the last write that must survive a loss of power, the last that must survive the process,
-    /// and the last requested one.
+    /// Indexes in `states` of three writes: the last one that must survive a loss of power, the last one that must
+    /// survive the death of the process, and the last one that was requested.
     durable: usize,
     buffered: usize,
     asked: usize,
@@ -87,7 +87,7 @@ impl Run {
             if let Err(error) = step.write(&collection, durability) {
                 self.refused(context, &collection, &error);
                 let again = step.write(&collection, durability);
-                // After a failed sync, all writes are refused. After any other failure, the next write succeeds.
+                // If a sync failed, all later writes are refused. After any other failure, the next write succeeds.
                 let is_final = error.to_string().contains("the log cannot be written:");
                 assert!(!is_final || again.is_err());
                 self.result = Err(error);
@@ -95,7 +95,7 @@ impl Run {
             }
             self.acknowledged(durability);
             if random.below(merged_one_of) == 0 {
-                // If a merge fails, writes and the next merge continue.
+                // If a merge fails, writes still succeed, and the next merge may succeed.
                 match collection.merge(context) {
                     Ok(_) => self.acknowledged(Durability::Group),
                     Err(error) => self.result = Err(error),
@@ -111,7 +111,7 @@ impl Run {
                     self.acknowledged(Durability::Group);
                     collection = open()?;
                 }
-                // End the process without closing, and start another.
+                // The process ends without closing the collection, and another process opens it.
                 2 => {
                     drop(collection);
                     collection = open()?;
@@ -122,7 +122,7 @@ impl Run {
         collection.close()
     }
 
-    /// Checks that a failed write has changed nothing, as far as the device can still be read.
+    /// Checks that a failed write has changed nothing, if the collection can still be read.
     fn refused(&self, context: &Context, collection: &Collection, error: &Error) {
         if let Ok(found) = content(context, collection) {
             assert_eq!(found, self.states[self.asked - 1], "{error}");
@@ -136,11 +136,11 @@ impl Run {
         }
     }
 
-    /// Checks that the state of a device has all writes that it must have, and accepts writes.
+    /// Checks that a collection on `found` has all writes up to index `least`, and accepts further writes.
     fn check(&self, found: &SimulatedDevice, least: usize) -> std::result::Result<(), String> {
         let context = &context_on(found);
         if !self.is_made {
-            // Leftovers of an attempt are completed or refused.
+            // An attempt to create the collection was interrupted. The next attempt completes it or is refused.
             let Err(error) = create(context) else { return Ok(()) };
             let said = error.to_string();
             let is_said = ["is a collection already", "choose another folder"].iter().any(|words| said.contains(words));
@@ -163,7 +163,7 @@ impl Run {
     }
 }
 
-/// Returns states in which a disk may be after a loss of power.
+/// Returns selections of the unsynced changes that may survive a loss of power.
 fn ways(random: &mut Random, unsynced: usize) -> Vec<Keep> {
     let pieces = [Pieces::Whole, Pieces::Sectors, Pieces::Blocks][random.below(3) as usize];
     let seeded = Keep::Seeded { seed: random.below(1 << 40), pieces };
@@ -176,12 +176,12 @@ fn ways(random: &mut Random, unsynced: usize) -> Vec<Keep> {
     [vec![Keep::Nothing, Keep::Everything], some].concat()
 }
 
-/// Returns whether to try every operation and every state.
+/// Returns whether every operation and every state must be tried.
 fn is_stress() -> bool {
     std::env::var_os("ADJOIN_EVERY_FAULT").is_some()
 }
 
-/// Interrupts a run at an operation in a random way; returns the violation.
+/// Interrupts a run at operation `at` in a random way. Returns a description of the violation, if any.
 fn trial(workload: Workload, at: u64, random: &mut Random) -> std::result::Result<(), String> {
     let plans = [
         FaultPlan::Crash { at },
@@ -193,7 +193,7 @@ fn trial(workload: Workload, at: u64, random: &mut Random) -> std::result::Resul
     ended(workload, plans[random.below(plans.len() as u64) as usize], random, &Forgets::Nothing)
 }
 
-/// Runs with a fault plan, then checks the states of the disk.
+/// Runs a workload with a fault plan, and checks states in which the disk may be afterwards.
 fn ended(
     workload: Workload,
     plan: FaultPlan,
@@ -202,7 +202,7 @@ fn ended(
 ) -> std::result::Result<(), String> {
     let run = run(workload, plan, forgets);
     for keep in ways(random, run.device.unsynced()) {
-        // If only the process ended, the changes in the cache of the system are kept too.
+        // If only the process died, changes in the cache of the system survive too.
         let least = if keep == Keep::Everything { run.buffered } else { run.durable };
         let why = |why| format!("{plan:?}, {keep:?} ({:?}): {why}", run.result.as_ref().err().map(ToString::to_string));
         run.check(&run.device.after_crash(keep), least).map_err(why)?;
@@ -230,7 +230,7 @@ fn no_acknowledged_write_is_lost_at_any_crash_point() {
     println!("{} trials", trials.len());
     let next = AtomicUsize::new(0);
     let some = || {
-        // The number of a trial seeds it, so that threads do not matter.
+        // The random numbers of a trial depend only on its number, not on the thread that runs it.
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(&at) = trials.get(number) else { break };
@@ -245,8 +245,8 @@ fn no_acknowledged_write_is_lost_at_any_crash_point() {
     });
 }
 
-/// Checks every operation of merges and of the log on names that determine the current state: as a failure, and as the
-/// last one before a loss of power.
+/// Checks operations on the names that determine the current state, in merges and in the log. Each of them fails
+/// once, and each is once the last one before a loss of power.
 #[test]
 fn failed_or_lost_operations_on_names_lose_no_row() {
     let (workload, mut random) = (SHORT, Random::new(3, "trials"));
@@ -267,8 +267,8 @@ fn failed_or_lost_operations_on_names_lose_no_row() {
     }
 }
 
-/// Skips every sync of a run that creates a collection, writes, reopens and merges: of the log, its folder, the
-/// manifest, the files of an index and their folders.
+/// Skips each kind of sync in a run that creates a collection, writes, reopens and merges. There are syncs of the
+/// log, its folder, the manifest, and the files of an index and their folders. Each omission must be noticed.
 #[test]
 fn canary_every_forgotten_sync_is_caught() {
     let workload = Workload { seed: 2, ..SHORT };
@@ -289,7 +289,7 @@ fn canary_every_forgotten_sync_is_caught() {
     assert_eq!(missed(&Forgets::Nothing), None);
 }
 
-/// Checks that a full disk refuses a write as a whole, and that the next write is accepted once there is space.
+/// Checks that a full disk refuses a write as a whole. Once there is space, the next write is accepted.
 #[test]
 fn a_full_disk_refuses_a_whole_write_and_the_log_continues() {
     for durability in [Durability::Group, Durability::Buffered] {
@@ -304,7 +304,7 @@ fn a_full_disk_refuses_a_whole_write_and_the_log_continues() {
         first.write(&collection, durability).unwrap();
         first.apply(&mut model);
         for round in 0..3 {
-            // Not even the first bytes fit, or only some do.
+            // The disk has space for none or only some of the first bytes of the write.
             device.set_free_bytes(10 * round);
             let replacing = Step { delete: vec![5], ..step(3..5, 200) };
             for refused in [&replacing, &step(20..30, 7)] {
@@ -332,8 +332,8 @@ fn a_full_disk_refuses_a_whole_write_and_the_log_continues() {
     }
 }
 
-/// Checks that all writers of a group learn of its failure, and that none receives the result of a later record with
-/// the same number.
+/// Checks that all writers of a group get its error. None of them may get the result of a later record with the same
+/// number.
 #[test]
 fn writers_of_a_group_that_fails_are_all_refused() {
     let device = device();
@@ -356,8 +356,8 @@ fn writers_of_a_group_that_fails_are_all_refused() {
     assert_eq!((collection.facts().rows, collection.facts().sequence), (9, 9));
 }
 
-/// Checks that the first write after opening, which reads the last file of the log again, uses memory that was reserved
-/// at opening.
+/// Checks the first write after opening, which reads the last file of the log again. The memory for that must have
+/// been reserved when the collection was opened.
 #[test]
 fn memory_for_the_first_write_is_reserved_at_opening() {
     let device = device();

@@ -1,4 +1,4 @@
-//! A collection with changed files: an error names the damage, and no acknowledged write is silently lost.
+//! Collections with damaged files. An error must name the damage, and no acknowledged write may be lost silently.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use adjoin::{
 
 use super::{LIVE, Model, Step, content, context_on, device};
 
-/// Creates a collection with a merge and later writes, and closes it.
+/// Creates a collection with a merge and later writes, and closes it. Returns the device and the content.
 fn closed() -> (SimulatedDevice, Model) {
     let device = device();
     let context = &context_on(&device);
@@ -34,8 +34,8 @@ fn files(device: &SimulatedDevice) -> Vec<PathBuf> {
     paths.into_iter().filter(|path| device.bytes(path).is_some()).collect()
 }
 
-/// Checks that a collection with a changed file is refused with the name of that file, or is complete. Returns whether
-/// it was refused.
+/// Checks a collection in which one file is changed: it is refused with the name of that file, or it is complete.
+/// Returns whether it was refused.
 fn check(device: &SimulatedDevice, model: &Model, path: &Path, bytes: &[u8]) -> bool {
     let changed = device.after_crash(Keep::Everything);
     changed.put(path, bytes);
@@ -68,7 +68,8 @@ fn flipped_bytes_of_a_collection_are_detected_or_harmless() {
             bytes[at] ^= 1 << (at % 8);
             check(&device, &model, &path, &bytes)
         });
-        // Only damage to the last record of the log is not found. That record states that all others are durable.
+        // Only damage to the last record of the log may remain unnoticed. This record states that all others are
+        // durable.
         let (found, bytes) = (flipped.count(), bytes.len());
         assert!(found + 64 >= bytes, "{}: {found} of {bytes}", path.display());
     }
@@ -81,7 +82,7 @@ fn truncated_and_missing_files_are_reported() {
         let bytes = device.bytes(&path).unwrap();
         for len in [0, 1, 63, 64, bytes.len() / 2, bytes.len() - 1] {
             let is_log = path.to_str().unwrap().contains("log-");
-            // A loss of power may truncate the log, so a missing end is no damage.
+            // A loss of power may truncate the log, so a log that ends early is not damaged.
             assert!(is_log && len >= 64 || check(&device, &model, &path, &bytes[..len]), "{} {len}", path.display());
         }
         let without = device.after_crash(Keep::Everything);

@@ -1,6 +1,7 @@
-//! Histories of concurrent operations on a collection, and a check that they are linearizable (Herlihy and Wing, 1990).
-//! Every write has a number, and in that order all writes are repeated on a map. Every read must equal the map at a
-//! moment between its begin and end, and includes all writes that were acknowledged before.
+//! Histories of concurrent operations on a collection, and a check that they are linearizable (Herlihy and Wing,
+//! 1990). Every write has a number. All writes are repeated on a map in the order of their numbers. Every read must
+//! equal the map at some moment between the read's begin and end, and must include all writes that were acknowledged
+//! before it began.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,10 +11,10 @@ use adjoin::{Collection, Context, Durability, ErrorKind, Random, WriteReport};
 
 use super::{Model, Step, by_distance, found, rows};
 
-/// State shared by all threads.
+/// State that all threads share.
 pub(super) struct Shared {
     pub(super) collection: Collection,
-    /// The last acknowledged write, and the last that must survive a loss of power.
+    /// Numbers of two writes: the last one that was acknowledged, and the last one that must survive a loss of power.
     acknowledged: AtomicU64,
     durable: AtomicU64,
 }
@@ -32,7 +33,7 @@ pub(super) struct History {
     looks: Vec<Look>,
 }
 
-/// Result of a read: it includes all writes up to `least`, and none after `most`.
+/// A read and its result. It must include all writes up to number `least`, and none after number `most`.
 #[derive(Debug)]
 struct Look {
     least: u64,
@@ -42,11 +43,11 @@ struct Look {
 
 #[derive(Debug)]
 enum Seen {
-    /// Rows by id.
+    /// All rows, by id.
     Rows(Model),
-    /// Rows by distance to the query.
+    /// All rows as hits: pairs of squared distance and id.
     Found(Vec<(f64, i64)>),
-    /// A refused step: at least one of the rows to insert existed.
+    /// A step that was refused, because at least one of the rows to insert existed.
     Refused(Step),
 }
 
@@ -57,7 +58,7 @@ impl Shared {
 }
 
 impl User {
-    /// Creates a user with its own context, since a search or a merge takes all memory that is free.
+    /// Creates a user with a context of its own, since a search or a merge takes all free memory of its context.
     pub(super) fn new(shared: &Arc<Shared>, context: Context, random: Random) -> Self {
         Self { shared: shared.clone(), context, random, history: History::default() }
     }
@@ -65,7 +66,8 @@ impl User {
     pub(super) fn write(&mut self) {
         let mut step = Step::draw(&mut self.random, &Model::new());
         if cfg!(adjoin_shuttle) {
-            // Such a delete waits for memory held by another one, without a lock that the model checker knows.
+            // A filtered delete may wait for memory that another one holds. It waits without a lock that the model
+            // checker knows.
             step.delete_below = None;
         }
         let durability = if self.random.below(2) == 0 { Durability::Group } else { Durability::Buffered };
@@ -110,14 +112,14 @@ impl User {
         self.history.looks.push(Look { least, most: collection.facts().sequence, seen });
     }
 
-    /// Reads like another process. Rows may be from a write that is in the log, but not in memory yet.
+    /// Reads like another process. The result may include a write that is in the log but not in memory yet.
     pub(super) fn open(&mut self, live: &Path) {
         let least = self.shared.acknowledged.load(Ordering::SeqCst);
         let seen = Seen::Rows(rows(&Collection::open_read_only(&self.context, live).unwrap()).unwrap());
         self.history.looks.push(Look { least, most: u64::MAX, seen });
     }
 
-    /// Reads the state that a loss of power would leave now, which `found` returns.
+    /// Reads the state that a loss of power at this moment would leave. `found` returns a context on that state.
     #[cfg(adjoin_shuttle)]
     pub(super) fn open_durable(&mut self, found: impl FnOnce() -> Context, live: &Path) {
         let least = self.shared.durable.load(Ordering::SeqCst);
@@ -197,18 +199,18 @@ impl Seen {
 }
 
 impl Step {
-    /// Counts ids to delete that do not exist.
+    /// Returns how many of the ids to delete do not exist.
     fn missing(&self, there: &Model) -> u64 {
         self.delete.iter().filter(|id| !there.contains_key(id)).count() as u64
     }
 
-    /// Returns whether a row to insert exists already.
+    /// Returns whether one of the rows to insert exists already.
     fn meets(&self, there: &Model) -> bool {
         self.insert.keys().any(|id| there.contains_key(id))
     }
 }
 
-/// Checks that impossible histories are distinguished from possible ones.
+/// Checks that impossible histories are rejected and possible ones are accepted.
 #[test]
 fn canary_impossible_histories_are_detected() {
     let of = |id: i64| Model::from([(id, [id as u8; 3])]);
@@ -223,14 +225,15 @@ fn canary_impossible_histories_are_detected() {
     let writes = [put(2, 2), put(1, 1)];
     assert_eq!(said(&writes, 2, 2, Seen::Rows(both.clone())), None);
     assert_eq!(said(&writes, 0, 1, Seen::Found(by_distance(&of(1)))), None);
-    // A missing acknowledged row, a row from the future, a duplicate hit, and a skipped or a repeated write number.
+    // An acknowledged row is missing, a row is from a later write, a hit occurs twice, a number of a write is
+    // skipped, or it is repeated.
     assert!(said(&writes, 2, 2, Seen::Rows(of(1))).is_some());
     assert!(said(&writes, 0, 1, Seen::Rows(both)).is_some());
     assert!(said(&writes, 0, 2, Seen::Rows(of(2))).is_some());
     assert!(said(&writes, 0, 2, Seen::Found([by_distance(&of(1)), by_distance(&of(1))].concat())).is_some());
     assert!(said(&[put(1, 1), put(2, 3)], 0, 0, Seen::Rows(Model::new())).is_some());
     assert!(said(&[put(1, 1), put(2, 1)], 0, 0, Seen::Rows(Model::new())).is_some());
-    // A refusal without a reason, and a delete that does not find an existing row.
+    // A step is refused without a reason, or a delete misses an existing row.
     let insert = |id| Seen::Refused(Step { insert: of(id), ..Step::default() });
     assert_eq!(said(&writes, 1, 1, insert(1)), None);
     assert!(said(&writes, 1, 1, insert(2)).is_some());

@@ -1,5 +1,5 @@
-//! Interleavings of the threads of a collection, chosen by a model checker that may switch threads at every lock. Only
-//! in builds with `adjoin_shuttle` (`make interleavings`).
+//! Interleavings of the threads of a collection. A model checker chooses them: it may switch threads at every lock.
+//! These tests exist only in builds with `adjoin_shuttle` (`make interleavings`).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use super::{LIVE, context_on, device, rows};
 
 /// Number of interleavings to try with each scheduler.
 const ORDERS: usize = 1_000;
-/// Number of priority changes: a bug that depends on the order of this many events is found with a known probability
-/// (PCT, Burckhardt et al., 2010).
+/// Number of changes of priority. A bug that depends on the order of this number of events is found with a known
+/// probability (PCT, Burckhardt et al., 2010).
 const CHANGES: usize = 3;
 
 fn check(scheduler: impl Scheduler + 'static, scenario: fn()) {
     let mut config = Config::default();
-    // Index builds run on this stack.
+    // Indexes are built on this stack.
     config.stack_size = 4 << 20;
     assert_eq!(Runner::new(scheduler, config).run(scenario), ORDERS);
 }

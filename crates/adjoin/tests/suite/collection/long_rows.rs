@@ -1,4 +1,5 @@
-//! Collections of rows with long ids and columns: budgets that refusals name suffice, and accepted rows can be merged.
+//! Collections of rows with long ids and columns. A budget that a refusal names must suffice, and accepted rows must
+//! be mergeable.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,14 +21,14 @@ use crate::harness::{Set, Setup};
 
 const VECTORS: VectorType = VectorType { element: Element::U8, dimensions: 32 };
 
-/// Bytes of the id and of the column of each row.
+/// Lengths in bytes of the id and of the column of each row.
 #[derive(Clone, Copy)]
 struct Lengths {
     id: usize,
     column: usize,
 }
 
-/// Returns rows whose ids and columns have these lengths.
+/// Returns rows with ids and columns of these lengths.
 fn rows(numbers: std::ops::Range<u32>, Lengths { id, column }: Lengths) -> Carried {
     let vector =
         |number: u32| (0..VECTORS.dimensions as u32).map(move |k| (number.wrapping_mul(2_654_435_761 + k) >> 23) as u8);
@@ -48,7 +49,8 @@ fn upsert(collection: &Collection, rows: &Carried) -> Result<()> {
     collection.write(&Write { upsert: Some(rows), ..Write::default() }, Durability::Group).map(drop)
 }
 
-/// Merges with a budget; returns the budget that a refusal names, in bytes.
+/// Merges with a budget of `memory`. Returns the number of rows, or the budget that the refusal names and its
+/// message.
 fn merge_within(live: &Path, memory: u64) -> std::result::Result<u64, (u64, String)> {
     let context = Collection::context_of_merge(&Setup { memory, ..Setup::default() }.context(), live);
     let merged = Collection::open(&context, live).and_then(|collection| collection.merge(&context));
@@ -60,7 +62,7 @@ fn merge_within(live: &Path, memory: u64) -> std::result::Result<u64, (u64, Stri
     })
 }
 
-/// Checks that the budget that a refused merge names suffices, whatever budget was refused.
+/// Checks that the budget that a refused merge names suffices. Many budgets are tried.
 #[test]
 fn the_budget_that_a_merge_of_long_rows_names_suffices() {
     const LENGTHS: Lengths = Lengths { id: 2_000, column: 3_000 };
@@ -81,7 +83,7 @@ fn the_budget_that_a_merge_of_long_rows_names_suffices() {
     assert!(refusals > 0, "the smallest budget is too small");
 }
 
-/// Checks that a merge is refused before any work if the disk has no space for the texts of ids.
+/// Checks that a merge is refused before any work if the disk has no space for the text ids.
 #[test]
 fn a_merge_whose_ids_do_not_fit_on_the_disk_is_refused() {
     const LENGTHS: Lengths = Lengths { id: 2_000, column: 1 };
@@ -90,7 +92,7 @@ fn a_merge_whose_ids_do_not_fit_on_the_disk_is_refused() {
     create(&context, live);
     let collection = Collection::open(&context, live).unwrap();
     upsert(&collection, &rows(0..300, LENGTHS)).unwrap();
-    // Space for the log and for everything but the ids.
+    // The disk has space for the log and for everything else except the ids.
     device.set_free_bytes(collection.statistics().unwrap().unmerged_bytes + 300 * 300);
     let refused = collection.merge(&context).unwrap_err().to_string();
     assert!(refused.contains("a merge writes"), "{refused}");
@@ -98,7 +100,8 @@ fn a_merge_whose_ids_do_not_fit_on_the_disk_is_refused() {
     assert_eq!(collection.merge(&context).unwrap().rows, 300);
 }
 
-/// Checks that a collection of 68 MB that refuses writes of long rows can be searched, merged and opened again.
+/// Checks a collection with a budget of 68 MB that refuses writes of long rows. It can still be searched, merged and
+/// opened again.
 #[test]
 fn long_rows_that_could_not_be_merged_are_refused() {
     const LENGTHS: Lengths = Lengths { id: 200, column: 1_000 };
@@ -135,8 +138,8 @@ fn long_rows_that_could_not_be_merged_are_refused() {
     start_merger(&again, merges()).unwrap();
 }
 
-/// Checks that a collection with the least budget for one large write can start again: it then holds the buffer in which it
-/// read that write from the log.
+/// Checks the smallest budget with which one large write is accepted. With it, the collection can also be opened
+/// again, which needs a buffer for reading that write from the log.
 #[test]
 fn a_large_write_that_is_accepted_leaves_room_for_a_restart() {
     const LENGTHS: Lengths = Lengths { id: 2_000, column: 1 };

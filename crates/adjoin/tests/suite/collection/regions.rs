@@ -1,6 +1,6 @@
-//! Recall after merges. Seeded histories of drift, new regions, copies, deletes of whole clusters and reinserts are
-//! compared with brute force after each merge, with every row as a query. All rows, and the rows inserted last, reach
-//! the promised recall, or the search reports that they do not.
+//! Recall after merges. Seeded histories contain drift, new regions, copies, deletes of whole clusters, and
+//! reinserts. After each merge, every row is a query, and the hits are compared with brute force. All rows, and the
+//! rows that were inserted last, must reach the promised recall, or the search must report that they do not.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,35 +16,38 @@ use crate::harness::{Set, Setup};
 
 const DIMENSIONS: usize = 8;
 const VECTORS: VectorType = VectorType { element: Element::F32, dimensions: DIMENSIONS };
-/// Approximate number of rows before the first merge, and of each later step.
+/// Approximate number of rows before the first merge, approximate number of rows of each later step, and number of
+/// steps.
 const ROWS: u64 = 1_500;
 const STEP_ROWS: u64 = 150;
 const STEPS: u64 = 4;
 const K: usize = 10;
-/// Histories that once broke a promise: rows of a region that a merge by a build had inserted were not measured apart, and not found.
+/// Seeds of histories that once broke a promise. A merge that built a new index had inserted rows of a region. Their
+/// recall was not measured separately, and they were not found.
 const BROKEN_ONCE: [u64; 5] = [8, 12, 16, 109, 158];
-/// Usual number of histories, and with `ADJOIN_EVERY_FAULT`. `ADJOIN_HISTORIES` selects a range of seeds instead:
-/// `from..to`.
+/// Number of histories by default, and with `ADJOIN_EVERY_FAULT`. If `ADJOIN_HISTORIES` is set, it selects a range of
+/// seeds instead: `from..to`.
 const HISTORIES: u64 = 2;
 const HISTORIES_STRESS: u64 = 200;
 
 type Vector = [f32; DIMENSIONS];
 
-/// A collection and its expected rows, each with the number of its cluster.
+/// A collection, and the rows that it must have. Each row has the number of its cluster.
 struct History {
     context: Context,
     collection: Collection,
     random: Random,
     rows: BTreeMap<i64, (u64, Vector)>,
     clusters: Vec<Vector>,
-    /// Rows of deleted clusters.
+    /// Rows of clusters that were deleted.
     deleted: Vec<(u64, Vector)>,
     next_id: i64,
-    /// Ids of rows inserted since the last merge.
+    /// Ids of the rows that were inserted since the last merge.
     inserted: Vec<i64>,
 }
 
-/// Whether a search reports that it kept its promise, and the recall of all rows and of the rows inserted last.
+/// Result of a search: whether it reports that it kept its promise, the mean recall of all rows, and the mean recall
+/// of the rows that were inserted last.
 struct Searched {
     kept: bool,
     reached: f64,
@@ -78,7 +81,7 @@ impl History {
         self.collection.manifest().metric
     }
 
-    /// Adds a center at about this distance from the others; returns its number.
+    /// Adds a random center at about the distance `far` from the others. Returns its number.
     fn add_cluster(&mut self, far: f64) -> u64 {
         self.clusters.push([(); DIMENSIONS].map(|()| (far * self.random.normal()) as f32));
         self.clusters.len() as u64 - 1
@@ -99,12 +102,12 @@ impl History {
         self.rows.extend(ids.into_iter().zip(rows));
     }
 
-    /// Runs a random step of a kind that has degraded merged indexes.
+    /// Runs a random step. Steps of each kind have degraded merged indexes before.
     fn step(&mut self) {
         let rows = STEP_ROWS / 2 + self.random.below(STEP_ROWS);
         match self.random.below(5) {
             0 => {
-                // Drift: each row is a little farther away than the previous one.
+                // Drift: each row is slightly farther away than the previous one.
                 let cluster = self.random.below(self.clusters.len() as u64);
                 let away = [(); DIMENSIONS].map(|()| self.random.normal() as f32 * 0.05);
                 for _ in 0..3 {
@@ -122,7 +125,7 @@ impl History {
                 self.insert(some);
             }
             2 => {
-                // Copies, in a cluster or in an empty region.
+                // Copies of one row, in a cluster or in an empty region.
                 let cluster = self.random.below(self.clusters.len() as u64);
                 let copied = self.near(cluster).map(|x| if rows.is_multiple_of(2) { x } else { x + 40.0 });
                 let mut some = vec![(cluster, copied); rows as usize];
@@ -156,7 +159,7 @@ impl History {
         };
     }
 
-    /// Searches for every row.
+    /// Searches with every row as a query.
     fn search(&self, effort: SearchEffort) -> Searched {
         let values: Vec<f64> = self.rows.values().flat_map(|(_, vector)| vector.map(f64::from)).collect();
         let (queries, hits) = (Set::of(Element::F32, DIMENSIONS, &values), Collect::default());
@@ -179,17 +182,17 @@ impl History {
         Searched {
             kept: statistics.common.recall.unwrap().kept,
             reached: mean(recalls.iter().map(|&(_, recall)| recall).collect()),
-            // A mean over few rows is not compared with the promise.
+            // The mean of a few rows varies too much to be compared with the promise.
             of_inserted: if of_inserted.len() < 60 { 1.0 } else { mean(of_inserted) },
         }
     }
 
-    /// Converts a reported value to a distance.
+    /// Converts a value that a search reports to a distance.
     fn far_of(&self, value: f64) -> f64 {
         if self.metric() == Metric::L2 { value } else { 1.0 - value }
     }
 
-    /// Returns the distance to the Kth nearest row, by brute force.
+    /// Returns the distance from `query` to the Kth nearest row, by brute force.
     fn kth_of(&self, query: &Vector) -> f64 {
         let dot = |a: &Vector, b: &Vector| a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>();
         let far = |other: &Vector| match self.metric() {
@@ -203,7 +206,8 @@ impl History {
     }
 }
 
-/// Runs the history of a seed. Returns how many searches kept their promise, and how many did not.
+/// Runs the history of a seed. Returns the number of searches that kept their promise, and the number of those that
+/// did not.
 fn run(seed: u64) -> [u64; 2] {
     let folder = tempfile::tempdir().unwrap();
     let mut history = History::new(&folder.path().join("collection"), seed);
@@ -229,7 +233,8 @@ fn run(seed: u64) -> [u64; 2] {
         }
         let target = [0.8, 0.9, 0.95][history.random.below(3) as usize];
         let Searched { kept, reached, of_inserted } = history.search(SearchEffort::Recall(target));
-        // Unmerged rows are all compared.
+        // Without a merge, the inserted rows are in memory and are all compared. Their recall is not checked
+        // separately then.
         let least = if merges { reached.min(of_inserted) } else { reached };
         assert!(!kept || least >= target, "seed {seed}, step {step}: {target} promised, {reached} and {of_inserted}");
         outcomes[usize::from(!kept)] += 1;

@@ -1,4 +1,4 @@
-//! Rows of a collection without faults: writes, searches and merges.
+//! Writes, searches and merges of a collection on a device without faults.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ use crate::datasets::{Shape, make};
 use crate::harness::{Set, Setup, error_of};
 use crate::oracle::floats;
 
-/// Writes per thread in tests with concurrent writers.
+/// Number of writes per thread in tests with concurrent writers.
 const WRITES_AT_ONCE: usize = 250;
 
 #[test]
@@ -50,7 +50,7 @@ fn writes_are_visible_immediately_and_after_reopening() {
             assert_eq!(content(context, &collection).unwrap(), model, "round {round}");
             assert!(Collection::verify(context, Path::new(LIVE)).unwrap().is_sound());
         }
-        // With and without closing first.
+        // In every other round, the collection is dropped without closing it.
         if round % 2 == 0 {
             collection.close().unwrap();
         }
@@ -104,7 +104,7 @@ fn invalid_writes_are_refused_and_write_nothing() {
         assert!(refused.kind() == ErrorKind::Input && refused.to_string().contains(words), "{refused}");
         assert_eq!(content(context, &collection).unwrap(), there);
     }
-    // Rows that the write itself deletes do not conflict with its inserts.
+    // Rows that a write deletes do not conflict with the rows that it inserts.
     let gone = Ids::Int64(vec![5, 77]);
     let write = Write { insert: Some(&both), delete: Some(&gone), upsert: None };
     let written = collection.write(&write, Durability::Group).unwrap();
@@ -121,7 +121,8 @@ fn invalid_writes_are_refused_and_write_nothing() {
     assert!(refused.contains("data/live is a collection already"), "{refused}");
 }
 
-/// Checks that rows with NaN, or without a length under cosine, are refused with their row number.
+/// Checks that rows are refused if they contain NaN, or if they are zero and the metric is cosine. The message has
+/// the row number.
 #[test]
 fn refuses_nan_and_zero_vectors_with_their_row() {
     let context = Setup::default().context();
@@ -139,7 +140,7 @@ fn refuses_nan_and_zero_vectors_with_their_row() {
     assert_eq!(collection.facts().rows, 0);
 }
 
-/// Rows for a collection, to compare searches with exact results.
+/// A collection with its vectors, to compare searches with exact results.
 struct Exact {
     all: Set,
     metric: Metric,
@@ -177,7 +178,7 @@ impl Exact {
         Set::of_stored(self.all.vectors(), self.all.stored()[rows.start * bytes..rows.end * bytes].to_vec())
     }
 
-    /// Deletes two rows and reinserts one.
+    /// Deletes two rows and inserts a deleted row again.
     fn change(&self) {
         let back = self.some(1..2).with_ids(&[1]);
         let delete = Ids::Int64(vec![0, 3]);
@@ -185,7 +186,7 @@ impl Exact {
         self.collection.write(&write, Durability::Group).unwrap();
     }
 
-    /// Returns the distances or similarities of a query to the existing rows, nearest first.
+    /// Returns the distances or similarities of a query to the rows for which `is_there` returns true, nearest first.
     fn true_values(&self, query: usize, is_there: impl Fn(usize) -> bool) -> Vec<f64> {
         let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f64>();
         let x = self.vector(query);
@@ -201,7 +202,7 @@ impl Exact {
 
     fn check(&self, target: QueryTarget, threads: usize, is_there: impl Fn(usize) -> bool) {
         let context = Setup { threads, ..Setup::default() }.context();
-        // A list of the size of the collection makes the search exhaustive.
+        // If the list has room for all rows, the search is exhaustive.
         let (hits, effort) = (Collect::default(), SearchEffort::List(Self::ROWS));
         let options = SearchOptions::new(target, effort, 1);
         self.collection
@@ -225,8 +226,8 @@ impl Exact {
     }
 }
 
-/// Compares hits with distances in f64, for element types, metrics and many blocks of rows: in memory, on disk, and
-/// with some rows changed in memory.
+/// Compares hits with distances in f64, for several element types and metrics and many blocks of rows. The rows are
+/// in memory, then on disk, and then some of them are changed in memory.
 #[test]
 fn hits_equal_an_exact_scan() {
     for (element, metric, shape) in [
@@ -252,7 +253,7 @@ fn hits_equal_an_exact_scan() {
     }
 }
 
-/// Returns a threshold with some hits for each query.
+/// Returns a threshold within which queries have some hits.
 fn within(metric: Metric, values: &[f64], dimensions: usize) -> Predicate {
     match metric {
         Metric::Cosine => Predicate::cosine(0.5).unwrap(),
@@ -263,7 +264,7 @@ fn within(metric: Metric, values: &[f64], dimensions: usize) -> Predicate {
     }
 }
 
-/// Inserts more rows in one call than may be in memory.
+/// Checks one call that inserts more rows than fit in memory.
 #[test]
 fn inserts_larger_than_memory_are_merged_in_between() {
     let folder = tempfile::tempdir().unwrap();
@@ -278,7 +279,7 @@ fn inserts_larger_than_memory_are_merged_in_between() {
     let facts = collection.facts();
     assert!(facts.rows == 90_000 && facts.unmerged < 45_000, "{facts:?}");
     let bytes = rows.vectors().bytes();
-    // Memory that does not suffice for a merge may suffice for the rows.
+    // A budget that is too small for a merge may still suffice for the rows in memory.
     let context = Setup { memory: 100 << 20, ..Setup::default() }.context();
     let (other, rows_of_other) = (folder.path().join("other"), make(Shape::Uniform, Element::F32, 12_000, 384, 6));
     Collection::create(&context, &other, &options(rows_of_other.vectors(), Metric::L2, IdKind::Int64)).unwrap();
@@ -291,7 +292,8 @@ fn inserts_larger_than_memory_are_merged_in_between() {
     }
 }
 
-/// Checks that concurrent writes, searches, lookups, opens and merges are linearizable in the order of write numbers.
+/// Checks that concurrent writes, searches, lookups, opens and merges are linearizable: the order of the write
+/// numbers explains all results.
 #[test]
 fn concurrent_operations_are_linearizable() {
     let folder = tempfile::tempdir().unwrap();
@@ -326,7 +328,7 @@ fn concurrent_operations_are_linearizable() {
                 user.done()
             })
         });
-        // The others end even if a writer failed.
+        // `ended` is set even if a writer failed, so that the other threads end.
         let of_writers = writers.map(|writer| writer.join());
         ended.store(true, Ordering::Release);
         History::of_all(of_writers.into_iter().chain(others.map(|other| other.join())).map(|history| history.unwrap()))
@@ -362,7 +364,7 @@ fn text_ids_name_rows() {
     let (hits, options) = (Collect::default(), SearchOptions::new(QueryTarget::Nearest(2), SearchEffort::default(), 1));
     collection.search(&context, QuerySources::new(&rows(&["query"])), &options, Box::new(hits.clone())).unwrap();
     let Ids::Utf8(found) = &hits.batches()[0].ids else { panic!("ids are texts") };
-    // Both are equal to the query; the one inserted first is first.
+    // Both rows equal the query, so the row that was inserted first is first.
     assert_eq!((found.get(0), found.get(1)), (&b""[..], "ä".as_bytes()));
     let none = error_of(collection.load(&Set::of_stored(VECTORS, vec![1; 3]), Put::Insert, Durability::Group));
     assert!(none.to_string().contains("set.in.memory has no ids, which the rows of"), "{none}");

@@ -30,8 +30,8 @@ pub(crate) fn scanned(source: &dyn VectorSource, batch_bytes: usize) -> Model {
     all
 }
 
-/// Checks a source of rows on disk, in memory and deleted. The source does not change while others write and merge,
-/// which removes the files that it reads.
+/// Checks a source with rows on disk, rows in memory and deleted rows. The source must not change while others write
+/// and merge. These merges remove the files that the source reads.
 #[test]
 fn a_collection_source_is_a_snapshot() {
     let device = device();
@@ -71,7 +71,7 @@ fn a_collection_is_a_single_source_with_its_own_ids() {
     assert!(refused(&[LIVE], &named).contains("data/live is a collection, and id-column has a meaning only for files"));
 }
 
-/// Returns vectors by their ids as text.
+/// Returns vectors by the text of their ids.
 fn by_id(source: &dyn VectorSource) -> BTreeMap<String, Vec<u8>> {
     let (mut scan, mut all) = (source.scan(10_000).unwrap(), BTreeMap::new());
     while let Some(batch) = scan.next_batch().unwrap() {
@@ -81,7 +81,8 @@ fn by_id(source: &dyn VectorSource) -> BTreeMap<String, Vec<u8>> {
     all
 }
 
-/// Checks that rows written as Parquet are read back equal, for every element type and for integer and text ids.
+/// Checks that rows that are written as Parquet are equal when they are read again, for several element types and for
+/// integer and text ids.
 #[test]
 fn snapshot_files_have_the_current_rows() {
     for (element, texts) in [(Element::F32, true), (Element::F16, false), (Element::U8, true), (Element::I8, false)] {

@@ -10,7 +10,8 @@ use adjoin::{
 
 use super::{LIVE, Model, context_on, device, set};
 
-/// Returns the bytes of all files in a folder and its subfolders with `part` in their path, without manifests.
+/// Returns the total size of all files below a folder with `part` in their path, in bytes. Manifests are not
+/// counted.
 fn bytes_of(device: &SimulatedDevice, at: &Path, part: &str) -> u64 {
     let names = device.list(at).unwrap();
     let bytes = |path: &Path| match device.bytes(path) {
@@ -21,7 +22,7 @@ fn bytes_of(device: &SimulatedDevice, at: &Path, part: &str) -> u64 {
     names.iter().map(|name| bytes(&at.join(name))).sum()
 }
 
-/// Returns the bytes written since operation `first`.
+/// Returns the number of bytes that operations from number `first` on have written.
 fn written_since(device: &SimulatedDevice, first: usize) -> u64 {
     let operations = device.operations();
     operations[first..].iter().filter(|of| of.operation == Operation::Write).map(|of| of.bytes).sum()
@@ -40,7 +41,7 @@ fn statistics_match_the_files_on_disk() {
         collection.load(&set(&rows), Put::Upsert, Durability::Group).unwrap();
     }
     let written = collection.statistics().unwrap();
-    // An id and three bytes per row.
+    // A row takes 11 bytes: 8 for the id and 3 for the vector.
     assert_eq!((written.came_bytes, written.facts.gone), (3 * 30 * 11, 60));
     assert_eq!(written.written_bytes, written_since(&device, first));
     assert_eq!(written.written_bytes, written.facts.log_bytes);
@@ -54,10 +55,10 @@ fn statistics_match_the_files_on_disk() {
     assert!(merged.unmerged_bytes < written.unmerged_bytes && merge.rows == 30);
     let of_index = bytes_of(&device, Path::new(LIVE), "index-") + bytes_of(&device, Path::new(LIVE), "places-");
     assert_eq!(merged.index_bytes, of_index);
-    // Four manifests are not counted: of the store, of the index, and two of the collection.
+    // The statistics do not count four manifests: of the store, of the index, and two of the collection.
     let really = written_since(&device, first);
     assert!((really - 8_000..=really).contains(&merged.written_bytes), "{} of {really}", merged.written_bytes);
-    // A third of the rows on disk are replaced.
+    // A third of the rows on disk is replaced.
     let some: Model = rows.into_iter().take(10).collect();
     collection.load(&set(&some), Put::Upsert, Durability::Group).unwrap();
     let replaced = collection.statistics().unwrap();

@@ -1,4 +1,4 @@
-//! Writes with any number of rows: the result depends neither on batches nor on memory.
+//! Writes with any number of rows. The result must depend neither on batches nor on memory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use adjoin::{
 use super::{LIVE, Model, content, context_on, device, options, set};
 use crate::harness::{Set, Setup, error_of};
 
-/// Returns vectors with one element, the number of the row.
+/// Returns vectors with one element, which is the row number.
 fn numbered(ids: &[i64]) -> Set {
     let values: Vec<f64> = (0..ids.len()).map(|row| row as f64).collect();
     Set::of(Element::F32, 1, &values).with_ids(ids).in_batches_of(1_000)
 }
 
-/// Opens an empty collection for [`numbered`], and returns the notes of its context.
+/// Opens an empty collection for vectors of [`numbered`]. Also returns the context and its notes.
 fn opened(folder: &Path, memory: u64) -> (Context, Collection, Arc<Notes>) {
     let notes = Arc::new(Notes::default());
     let mut context = Setup { memory, threads: 1, ..Setup::default() }.context();
@@ -27,7 +27,7 @@ fn opened(folder: &Path, memory: u64) -> (Context, Collection, Arc<Notes>) {
     (context.clone(), Collection::open(&context, &live).unwrap(), notes)
 }
 
-/// Returns the number of the row with an id.
+/// Returns the row number that [`numbered`] gave to the row with this id.
 fn row_of(collection: &Collection, id: i64) -> Option<f32> {
     let vector = collection.get(&Ids::Int64(vec![id])).unwrap().remove(0)?;
     Some(f32::from_le_bytes(vector.try_into().unwrap()))
@@ -69,14 +69,14 @@ fn an_insert_that_is_refused_writes_nothing() {
             (3, format!("the id 3 of row {last} is there already; upsert the row to replace it")),
         ] {
             let set = numbered(&[&all[..], &[extra]].concat());
-            // Rows before and after the refused ones are not written either.
+            // A refused row causes the whole write to be refused, including its deletes and upserts.
             let (delete, upsert) = (Ids::Int64(vec![-1]), numbered(&[-2]));
             let write = Write { delete: Some(&delete), insert: Some(&set), upsert: Some(&upsert) };
             let refused = error_of(collection.write_all(&write, None, Durability::Buffered)).to_string();
             assert!(refused.contains(&words), "{refused}");
             assert_eq!((collection.facts().rows, collection.facts().sequence), (2, 1));
         }
-        // Rows that the write itself deletes do not conflict.
+        // Rows that a write deletes do not conflict with the rows that it inserts.
         let (delete, set) = (Ids::Int64(vec![3]), numbered(&[&all[..], &[3]].concat()));
         let write = Write { delete: Some(&delete), insert: Some(&set), upsert: None };
         let WriteReport { rows: inserted, gone, missing, .. } =

@@ -1,4 +1,4 @@
-//! Files in the folder of a collection that it did not write or did not complete.
+//! Files in the folder of a collection that the collection did not write or did not complete.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ fn log(first: u64) -> PathBuf {
     Path::new(LIVE).join(format!("log-{first:016x}.bin"))
 }
 
-/// Returns rows with the ids of a range.
+/// Returns one row for each id of a range.
 fn rows(ids: std::ops::Range<i64>) -> Model {
     ids.map(|id| (id, [id as u8; 3])).collect()
 }
@@ -47,7 +47,7 @@ fn log_files_without_records_are_harmless() {
     }
 }
 
-/// Checks a log file that follows lost records: its name states which records precede it.
+/// Checks a log file if the records that precede it are lost. The name of the file states which records these are.
 #[test]
 fn a_log_file_after_lost_records_is_damage() {
     let device = device();

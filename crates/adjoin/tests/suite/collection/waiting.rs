@@ -1,4 +1,5 @@
-//! Searches wait for memory that another run holds: they are not refused, and give up at their deadline.
+//! Searches that need memory that another run holds. They must wait and not be refused, but give up at their
+//! deadline.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use crate::harness::error_of;
 
 const WAITS: &str = "waiting for memory that another run holds";
 
-/// Creates a collection with rows on disk, in memory, and deleted.
+/// Creates a collection with rows on disk, rows in memory and deleted rows.
 fn collection(context: &Context) -> Collection {
     let collection = Collection::open(context, Path::new(LIVE)).unwrap();
     let rows = |from: u8, to: u8| -> Model { (from..to).map(|id| (i64::from(id), [id, 0, 0])).collect() };

@@ -1,4 +1,4 @@
-//! A device that skips a step, for canaries: the checker must notice each skipped step.
+//! A device that skips a step. With it, canaries test that the checker notices each skipped step.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -12,11 +12,11 @@ use adjoin::device::{Device, DeviceError, FileKind, Lock, ReadFile, ReadQueue, S
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Forgets {
     Nothing,
-    /// Sync of the file of this name.
+    /// Sync of the file with this name.
     FileSync(String),
-    /// Sync of a folder, by its number, starting at 0.
+    /// Sync of a folder. Syncs of folders are numbered from 0.
     FolderSync(usize),
-    /// All syncs of a kind, as named by [`Forgetful::kinds`].
+    /// All syncs of a kind. [`Forgetful::kinds`] returns the kinds.
     Kind(String),
     /// Removal of folders.
     Removal,
@@ -42,13 +42,13 @@ impl Forgetful {
         Self { device, forgets, folder_syncs: AtomicUsize::new(0), syncs: Arc::default() }
     }
 
-    /// Returns the kinds of syncs so far. Kinds distinguish the first sync of a file from later ones, and syncs of a
-    /// folder by the last created name. Numbers in names are ignored.
+    /// Returns the kinds of syncs so far. For a file, the first sync and later ones are different kinds. For a
+    /// folder, the kind depends on the name that was created last. Numbers in names are ignored.
     pub(crate) fn kinds(&self) -> BTreeSet<String> {
         self.syncs.lock().unwrap().kinds.clone()
     }
 
-    /// Records a sync; returns whether to skip it.
+    /// Records a sync. Returns whether it must be skipped.
     fn leaves_out(syncs: &Mutex<Syncs>, forgets: &Forgets, kind: String) -> bool {
         let leaves_out = matches!(forgets, Forgets::Kind(left_out) if *left_out == kind);
         syncs.lock().unwrap().kinds.insert(kind);
@@ -64,7 +64,7 @@ impl Forgetful {
     }
 }
 
-/// Replaces each number in a path by a star, including long hexadecimal ones.
+/// Replaces each number in a path by a star. Long hexadecimal words count as numbers.
 fn without_numbers(path: &Path) -> String {
     let text = path.display().to_string();
     let is_number = |word: &str| {
@@ -79,7 +79,7 @@ fn without_numbers(path: &Path) -> String {
     starred.collect()
 }
 
-/// A file that may skip its syncs of a kind.
+/// A file that skips its syncs of a given kind.
 struct OfKinds {
     file: Box<dyn WriteFile>,
     name: String,

@@ -26,21 +26,21 @@ use parquet::arrow::ArrowWriter;
 use crate::datasets::{Shape, make};
 use crate::harness::{Set, Setup};
 
-/// Files by path; folders have `None`.
+/// Files by path. A folder has `None`.
 pub(crate) type Tree = BTreeMap<PathBuf, Option<Vec<u8>>>;
 
-/// State of the result. Both fields are set if the old and the new result are equal.
+/// State of the result. Both fields are true if the old and the new result are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// The old result is in place, or nothing if there was none.
+    /// Whether the old result is in place. If there was none, whether there is no result.
     pub(crate) before: bool,
-    /// The new result is in place.
+    /// Whether the new result is in place.
     pub(crate) after: bool,
 }
 
-/// Work with a result that must be whole or absent.
+/// Work with a result that must be complete or absent.
 pub(crate) trait Subject: Sync {
-    /// Returns a device on which the work has not begun.
+    /// Returns a device in the state before the work.
     fn device(&self) -> SimulatedDevice;
 
     /// Runs the work.
@@ -52,7 +52,7 @@ pub(crate) trait Subject: Sync {
     /// Returns the folder that contains the result.
     fn folder(&self) -> &Path;
 
-    /// Returns the name of the draft that is renamed to publish the result.
+    /// Returns the name of the draft. Renaming it publishes the result.
     fn draft(&self) -> &str;
 
     /// Returns whether the work replaces an old result.
@@ -64,7 +64,7 @@ pub(crate) trait Subject: Sync {
     }
 }
 
-/// Returns everything on a device as programs see it. Its operations are not counted.
+/// Returns all files and folders on a device as programs see them. This does not count as operations.
 pub(crate) fn tree(device: &SimulatedDevice) -> Tree {
     let seen = device.after_crash(KeepChanges::Everything);
     let mut tree = Tree::new();
@@ -101,7 +101,7 @@ pub(crate) struct Build {
 impl Build {
     const STORE: &str = "data/store";
 
-    /// Creates a build into a new folder, or over the store of another build.
+    /// Creates a build of a set into a new folder, or over the store that the build `old` created.
     pub(crate) fn new(name: &'static str, set: Set, setup: Setup, old: Option<&Self>) -> Self {
         let mut subject = Self { name, set, setup, old: old.map(|old| old.new.clone()), new: Tree::new() };
         let device = subject.device();
@@ -178,7 +178,7 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// Creates an append of `coming` to the store of a build, within the budget of a setup.
+    /// Creates an append of `coming` to the store of a build. The append uses the budget of `setup`.
     pub(crate) fn new(store: &Build, coming: Set, setup: Setup) -> Self {
         let mut subject = Self { old: store.new.clone(), coming, setup, new: Tree::new() };
         let device = subject.device();
@@ -198,7 +198,7 @@ impl Subject for Growth {
         let context = self.setup.context_on(device);
         let folder = Path::new(Build::STORE);
         let manifest = Store::open(&context, folder)?.manifest().clone();
-        // A second run would append the rows again.
+        // The rows were appended already. A second run would append them again.
         if manifest.built_rows.is_some() {
             return Ok(());
         }
@@ -232,7 +232,7 @@ impl Subject for Growth {
     }
 }
 
-/// Returns a Parquet file of vectors, with a column that states the half of the rows that each is in.
+/// Returns a Parquet file of vectors. A column states whether the row is in the first or the second half.
 fn parquet_with_halves(rows: usize) -> Vec<u8> {
     let mut vectors = FixedSizeListBuilder::new(Float32Builder::new(), 2);
     for row in 0..rows {
@@ -249,7 +249,7 @@ fn parquet_with_halves(rows: usize) -> Vec<u8> {
     bytes
 }
 
-/// Returns the files of a store of rows with a column.
+/// Returns the files of a store of rows with the column `half`.
 fn store_with_halves() -> Tree {
     let device = SimulatedDevice::new(FaultPlan::None);
     device.put("data/set.parquet", &parquet_with_halves(60));
@@ -261,7 +261,7 @@ fn store_with_halves() -> Tree {
     Build::store_files(&device).unwrap()
 }
 
-/// A build of an index of a store, or a change of its layout.
+/// A build of an index from a store, or a change of the layout of an index.
 pub(crate) struct IndexBuild {
     backwards: bool,
     store: Tree,
@@ -272,7 +272,7 @@ pub(crate) struct IndexBuild {
 impl IndexBuild {
     const INDEX: &str = "data/index";
 
-    /// Creates a build of an index from the store of a build, into a new folder or over another index.
+    /// Creates a build of an index from a store, into a new folder or over the index that the build `old` created.
     pub(crate) fn new(store: &Build, old: Option<&Self>) -> Self {
         Self::made(false, store.new.clone(), old.map(|old| old.new.clone()))
     }
@@ -282,7 +282,7 @@ impl IndexBuild {
         Self::made(false, store_with_halves(), None)
     }
 
-    /// Creates a change of the layout of an index, in place.
+    /// Creates a change of the layout of an index, in place: the order of the vertices is reversed.
     pub(crate) fn backwards(old: &Self) -> Self {
         Self::made(true, Tree::new(), Some(old.new.clone()))
     }
@@ -327,7 +327,7 @@ impl Subject for IndexBuild {
             let store = Store::open(&context, Path::new(Build::STORE))?;
             return Index::build(&context, &store, folder, &IndexOptions::default(), force).map(|_| ());
         }
-        // A second time it would begin with another order, and end with yet another.
+        // The layout was changed already. A second change would reverse the order again.
         let facts = Index::open(&context, folder)?.facts().clone();
         if facts.layout == "backwards" {
             return Ok(());
@@ -363,19 +363,19 @@ impl Subject for IndexBuild {
     }
 }
 
-/// Result of a join or a search.
+/// What a join or a search computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
     Pairs,
     /// Rows to remove.
     Keep,
-    /// Rows nearest to each row.
+    /// The nearest rows of each row.
     Hits,
-    /// Nearest rows that pass a filter, for some queries on an index.
+    /// The nearest rows that pass a filter, found in an index for some queries.
     Filtered,
 }
 
-/// A join or a search of a store, or a search of an index, into a file.
+/// A join or a search of a store, or a search of an index. The result is a file.
 pub(crate) struct Join {
     searched: Tree,
     wanted: Wanted,
@@ -386,7 +386,7 @@ pub(crate) struct Join {
 }
 
 impl Join {
-    /// Creates a join or a search of the store of a build, into a new file or over an old one.
+    /// Creates a join or a search of the store of a build. The result is a new file or replaces the bytes `old`.
     pub(crate) fn new(store: &Build, wanted: Wanted, output: &str, old: Option<&[u8]>) -> Self {
         Self::made(store.new.clone(), wanted, output, old)
     }
@@ -421,7 +421,7 @@ impl Join {
     }
 }
 
-/// Searches for the rows nearest to each row of a store, exactly.
+/// Finds the nearest rows of each row of a store, exactly.
 fn search_rows(context: &Context, store: &Store, target: &Target) -> Result<()> {
     let sink = HitWriter::new(context, target, hit_schema(store, SearchQueries::default()));
     let options = SearchOptions::new(QueryTarget::Nearest(2), SearchEffort::Exact, 1);
@@ -430,7 +430,7 @@ fn search_rows(context: &Context, store: &Store, target: &Target) -> Result<()> 
     Ok(())
 }
 
-/// Searches one half of the rows of an index for some queries.
+/// Searches for some queries in one half of the rows of an index.
 fn search_half(context: &Context, target: &Target) -> Result<()> {
     let index = Index::open(context, Path::new(IndexBuild::INDEX))?;
     let queries = make(Shape::Clustered, Element::F32, 20, 2, 3);

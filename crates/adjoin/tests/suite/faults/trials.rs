@@ -1,5 +1,5 @@
-//! Work that is interrupted at every operation, and the states allowed afterwards. The checker returns the first
-//! violation, so that canaries can test whether it finds any.
+//! Runs work with an interruption at every operation, and checks the state afterwards. The checker returns the first
+//! violation, so that canaries can test whether it finds one.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -10,30 +10,30 @@ use adjoin::device::{Device, FaultPlan, Keep, LoggedOperation, Operation, Pieces
 
 use super::subjects::{Found, Subject, Tree, tree};
 
-/// Size of a sector: a write can be torn at the end of one.
+/// Size of a sector in bytes. A torn write ends at the end of a sector.
 const SECTOR_BYTES: u64 = 512;
-/// The order of operations depends on threads: maximum number of repetitions of a trial to reach a certain operation.
+/// Maximum number of repetitions until a trial reaches a given operation. The order of operations depends on threads.
 const ATTEMPTS: u64 = 30;
 
 /// Number of trials of each kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Operations of an undisturbed run.
+    /// Number of operations of an undisturbed run.
     pub(crate) operations: usize,
-    /// Runs with a failed operation.
+    /// Number of runs in which an operation failed.
     pub(crate) failed: usize,
-    /// Runs with a truncated transfer.
+    /// Number of runs in which a transfer was truncated.
     pub(crate) short: usize,
-    /// Runs that end with a loss of power, within a write or before an operation.
+    /// Number of runs that ended with a loss of power: within a write, and before an operation.
     pub(crate) torn: usize,
     pub(crate) crashed: usize,
-    /// Device states after these losses.
+    /// Number of device states that were checked after a loss of power.
     pub(crate) images: usize,
-    /// States on which the work was run again.
+    /// Number of these states on which the work was run again.
     pub(crate) redone: usize,
 }
 
-/// Wraps the device of the work.
+/// Function that wraps the device on which the work runs.
 pub(crate) type Wrap<'a> = &'a (dyn Fn(SimulatedDevice) -> Arc<dyn Device> + Sync);
 
 /// Returns the device without a wrapper.
@@ -41,19 +41,19 @@ pub(crate) fn plain(device: SimulatedDevice) -> Arc<dyn Device> {
     Arc::new(device)
 }
 
-/// Number of seeded subsets of unsynced changes per crash, in all trials and in the usual selection.
+/// Number of random subsets of unsynced changes per crash: if all trials run, and by default.
 const SUBSETS: usize = 8;
 const SUBSETS_USUALLY: usize = 3;
-/// Number of changes that are dropped one at a time per crash, in the usual selection.
+/// Number of changes per crash that are dropped one at a time, by default.
 const LEFT_OUT_USUALLY: usize = 6;
 
-/// Returns the usual number of trials, which are spread evenly, or no limit with `ADJOIN_EVERY_FAULT`.
+/// Returns the maximum number of trials: `usual`, or no limit if `ADJOIN_EVERY_FAULT` is set.
 fn at_most(usual: usize) -> usize {
     if std::env::var_os("ADJOIN_EVERY_FAULT").is_some() { usize::MAX } else { usual }
 }
 
-/// Identifies an operation, independent of the interleaving of threads: its kind, its file, and its number among equal
-/// ones.
+/// Identifies an operation, however the threads are interleaved: its kind, its file, and its number among operations
+/// of this kind on this file.
 type Key = (&'static str, PathBuf, usize);
 
 fn keys(log: &[LoggedOperation]) -> Vec<Key> {
@@ -66,7 +66,7 @@ fn keys(log: &[LoggedOperation]) -> Vec<Key> {
     log.iter().map(key).collect()
 }
 
-/// An interrupted run.
+/// A run with an interruption.
 struct Run {
     device: SimulatedDevice,
     result: adjoin::Result<()>,
@@ -120,7 +120,7 @@ impl<'a> Trials<'a> {
         Ok(())
     }
 
-    /// Disturbs each of these operations, whatever its number in a run.
+    /// Interrupts each of the operations `all` once, even if its number differs from run to run.
     fn each_fails(&self, all: &[Key], after: &Tree, plan: &dyn Fn(u64) -> FaultPlan) -> Result<usize, String> {
         let mut left: BTreeSet<&Key> = all.iter().collect();
         let mut order: Vec<Key> = keys(&self.run(FaultPlan::None).log);
@@ -131,7 +131,7 @@ impl<'a> Trials<'a> {
                 let run = self.run(plan(at));
                 let is_transfer = matches!(run.log[at as usize].operation, Operation::Read | Operation::Write);
                 if matches!(plan(at), FaultPlan::Short { .. }) && !is_transfer {
-                    continue; // the order of operations differs from the last run: nothing was truncated
+                    continue; // the order of operations has changed, so nothing was truncated
                 }
                 trials += 1;
                 self.check_failure(&run, at as usize, after)
@@ -146,7 +146,7 @@ impl<'a> Trials<'a> {
         Err(format!("never met: {left:?}"))
     }
 
-    /// Checks the state after a failed operation on a machine that continues.
+    /// Checks the state after an operation failed while the machine continued to run.
     fn check_failure(&self, run: &Run, at: usize, after: &Tree) -> Result<(), String> {
         let hit = &run.log[at];
         let removes = matches!(hit.operation, Operation::Remove | Operation::RemoveFolder)
@@ -176,7 +176,7 @@ impl<'a> Trials<'a> {
         }
     }
 
-    /// Tears one write of each file at each sector, or at a selection of them.
+    /// Tears one write of each file. The write ends at each sector, or at some of them.
     pub(crate) fn torn_writes(&mut self) -> Result<(), String> {
         let log = self.undisturbed()?.log;
         let written: BTreeSet<&Path> =
@@ -195,7 +195,7 @@ impl<'a> Trials<'a> {
         Ok(())
     }
 
-    /// Cuts the power before every operation, and once after the last.
+    /// Lets the power fail before every operation, and once after the last one.
     pub(crate) fn crashes(&mut self) -> Result<(), String> {
         let operations = self.undisturbed()?.log.len() as u64;
         for at in 0..=operations {
@@ -205,7 +205,7 @@ impl<'a> Trials<'a> {
         Ok(())
     }
 
-    /// Kills the process before every operation and runs the work again: no leftovers of the first run remain.
+    /// Kills the process before every operation, and runs the work again. No leftovers of the first run may remain.
     pub(crate) fn kills(&mut self) -> Result<(), String> {
         let whole = self.undisturbed()?;
         let wanted = tree(&whole.device);
@@ -224,7 +224,7 @@ impl<'a> Trials<'a> {
             return Err(said("the work ends as if it knew nothing of it"));
         }
         let allowed = match run.result {
-            Ok(()) => Found { before: false, after: true }, // done means durable
+            Ok(()) => Found { before: false, after: true }, // work that has succeeded is durable
             Err(_) => allowed(self.subject, &run.log, at as usize),
         };
         let ways = ways(run.device.unsynced());
@@ -251,7 +251,7 @@ impl<'a> Trials<'a> {
         if right { Ok(()) } else { Err(format!("found {found:?}, allowed {allowed:?}")) }
     }
 
-    /// Checks that the work can be run again on the state after a crash.
+    /// Checks that the work succeeds if it is run again on the state after a crash.
     fn redo(&self, image: &SimulatedDevice) -> Result<(), String> {
         self.subject.work(Arc::new(image.clone()), true).map_err(|error| error.to_string())?;
         let found = self.subject.found(image)?;
@@ -259,8 +259,8 @@ impl<'a> Trials<'a> {
     }
 }
 
-/// Returns the states allowed after a crash at operation `at`: the old result up to the rename that publishes, the new
-/// one from the end of the following sync, and either of them in between.
+/// Returns the states that are allowed after a crash at operation `at`. Up to the rename that publishes, it is the
+/// old result. After the next sync of the folder, it is the new one. In between, it may be either.
 fn allowed(subject: &dyn Subject, log: &[LoggedOperation], at: usize) -> Found {
     let Some(rename) = log.iter().position(|operation| subject.is_publishing(operation)) else {
         return Found { before: true, after: false };
@@ -270,12 +270,13 @@ fn allowed(subject: &dyn Subject, log: &[LoggedOperation], at: usize) -> Found {
     Found { before: sync.is_none_or(|sync| at <= sync), after: at >= rename }
 }
 
-/// Returns whether this operation renames a folder before its removal.
+/// Returns whether an operation renames a folder in order to remove it.
 fn is_put_aside(operation: &LoggedOperation) -> bool {
     operation.operation == Operation::Rename && operation.path.extension().is_some_and(|end| end == "partial")
 }
 
-/// Returns whether this operation only checks if the owner of a folder is alive. If that fails, the folder is kept.
+/// Returns whether an operation checks only whether the owner of a folder is alive. If such a check fails, the folder
+/// is kept.
 fn is_look_at_another(log: &[LoggedOperation], at: usize) -> bool {
     let LoggedOperation { operation, path, .. } = &log[at];
     let locked = |before: &LoggedOperation| before.operation == Operation::Lock && before.path == *path;
@@ -283,7 +284,7 @@ fn is_look_at_another(log: &[LoggedOperation], at: usize) -> bool {
         && (*operation == Operation::Kind || (*operation == Operation::Lock && log[..at].iter().any(locked)))
 }
 
-/// Returns ways to keep unsynced changes: none, all, all but each one, and subsets.
+/// Returns selections of the unsynced changes that survive: none, all, all but one, and random subsets.
 fn ways_to_keep(unsynced: usize, at: u64) -> Vec<Keep> {
     let mut ways = vec![Keep::Nothing, Keep::Everything];
     if unsynced == 0 {
@@ -311,7 +312,7 @@ fn same(found: &Tree, expected: &Tree) -> Result<(), String> {
     }
 }
 
-/// Checks that the result is in place, with only temporary files or files of the old result in addition.
+/// Checks that the result is in place. Other files may only be temporary files or files of the old result.
 fn only_leftovers(found: &Tree, expected: &Tree, old: &Tree) -> Result<(), String> {
     let temporary = |path: &Path| path.to_string_lossy().contains("/.adjoin-") || path.ends_with("writer.lock");
     let beside = |path: &PathBuf| !expected.contains_key(path) && (temporary(path) || old.get(path) == found.get(path));

@@ -1,4 +1,5 @@
-//! Graphs of sets on which a graph of nearest rows may fail: neighbors that are all equal, in one cluster, or far away.
+//! Graphs of sets that are difficult for a graph of nearest rows: all neighbors of a row are equal, in one cluster,
+//! or far away.
 
 use adjoin::{
     Element, Index, IndexOptions, Metric, QueryTarget, Random, Store,
@@ -12,7 +13,7 @@ use crate::search::{assert_same, true_hits};
 
 const DIMENSIONS: usize = 8;
 
-/// Returns vectors around distant centers, outliers, and copies of some.
+/// Returns vectors around distant centers, outliers, and copies of some of them.
 fn hard(clusters: usize, of_cluster: usize, outliers: usize, copies: usize, seed: u64) -> Vec<Vec<f64>> {
     let mut random = Random::new(seed, "hard vectors");
     let mut vectors: Vec<Vec<f64>> = Vec::new();
@@ -35,7 +36,7 @@ fn set_of(vectors: &[Vec<f64>]) -> Set {
     Set::of(Element::U8, DIMENSIONS, &vectors.concat())
 }
 
-/// Builds an index with a graph in memory, into which one vertex after another was inserted.
+/// Builds an index with a graph that was built in memory, by inserting one vertex after the other.
 fn built_by_inserts(setup: &Setup, set: &Set, options: &IndexOptions) -> Indexed {
     let (context, indexed) = (setup.context(), Indexed::build(setup, set, options));
     let store = Store::open(&context, &indexed.beside("store")).unwrap();
@@ -76,7 +77,7 @@ fn built_indexes_match_the_recall_of_inserts_on_hard_sets() {
         };
         let near = found_in(&Indexed::build(&setup, &set, &options));
         let inserted = found_in(&built_by_inserts(&setup, &set, &options));
-        // A graph that fails on such a set misses whole clusters or all outliers.
+        // A graph that is bad for such a set would miss whole clusters or all outliers.
         assert!(near > inserted - 0.05 && near > 0.85, "{name}: {near}, by inserts {inserted}");
     }
 }

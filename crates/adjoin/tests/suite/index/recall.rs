@@ -1,4 +1,4 @@
-//! Recall of searches in an index: is it as promised and reported?
+//! Recall of searches in an index. Is it as promised and as reported?
 
 use adjoin::{
     Collect, Element, Index, IndexOptions, Metric, QueryTarget, SearchEffort, SearchOptions, VectorSource,
@@ -49,8 +49,8 @@ fn held_out_queries_reach_the_target_recall() {
         let told = common.recall.as_ref().unwrap();
         let at_k = told.at_k.unwrap();
         assert!(told.kept && told.target == target && at_k.estimate >= target - 0.01, "{told:?}");
-        // Calibration queries are rows hidden from their own walks, but not from the graph: recall drops with fewer
-        // edges.
+        // Calibration queries are rows. They are hidden from their own walks, but not from the graph, so their recall
+        // is lower if vertices have few edges.
         assert!((at_k.low - 0.02..at_k.high + 0.12).contains(&reached), "{reached} is not {at_k:?}");
         assert_eq!((told.queries.as_deref(), told.sample_queries), (Some("rows of the index"), Some(1_000)));
         assert_eq!(common.seconds.calibrate.is_some(), k > 100, "up to 100 hits the index knows");
@@ -107,8 +107,8 @@ fn index_calibration_does_not_depend_on_threads_or_budget() {
     }
 }
 
-/// Checks that the first search of an open index calibrates the effort, and that later ones reuse it. Few queries with
-/// more hits than the index is calibrated for are answered exactly.
+/// Checks that the first search of an open index calibrates the effort, and that later ones reuse it. A few queries
+/// with more hits than the calibration covers are answered exactly.
 #[test]
 fn an_open_index_calibrates_once_and_answers_many_hits_exactly() {
     let (set, queries) = sets(6_000, 20);

@@ -1,4 +1,4 @@
-//! Strategies: do they change what they should, and nothing else?
+//! Strategies of walks. Do they change what they should, and nothing else?
 
 use adjoin::{
     Collect, Index, IndexOptions, Metric, QueryTarget, SearchEffort, SearchOptions,
@@ -76,7 +76,7 @@ fn walk_strategies_reach_the_same_recall_with_a_long_list() {
     assert!(recall(&plain.hits, &wanted) > 0.95);
     let all_others = WalkStrategy { beam: 8, expanded: 0.0, ..vertex };
     for strategy in [beam(4), expanded(0.0), expanded(1.0), vertex, all_others] {
-        // From a single entry vertex, a walk does not reach all clumps.
+        // Walks that start at a single entry vertex do not reach all clumps.
         let least = if strategy.entry == Entry::Vertex { 0.5 } else { 0.95 };
         let reached = recall(&of(strategy, 200).hits, &wanted);
         assert!(reached > least, "{strategy:?}: {reached}");

@@ -1,4 +1,4 @@
-//! Searches of an index within a threshold: do they reach the promised recall, whatever the number of hits?
+//! Searches of an index within a threshold. Do they reach the promised recall for any number of hits?
 
 use adjoin::{
     Collect, Element, Index, IndexOptions, Metric, Predicate, QueryTarget, SearchEffort, SearchOptions,

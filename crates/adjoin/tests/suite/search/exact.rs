@@ -1,4 +1,4 @@
-//! Exact searches, with a bound that excludes buckets.
+//! Exact searches, for which a bound excludes buckets.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::datasets::{Shape, make, shapes};
 use crate::harness::{Built, Set, Setup};
 use crate::real::first;
 
-/// Probes every bucket, regardless of the bound.
+/// Effort that probes every bucket, without a bound.
 const WHOLE: SearchEffort = SearchEffort::Probes(u32::MAX);
 
-/// All rows of a set for each query, nearest first.
+/// For each query, all rows of the set, nearest first.
 struct Truth(Vec<Vec<(f64, u64, f32)>>);
 
 impl Truth {
@@ -42,7 +42,7 @@ impl Truth {
         self.0.iter().map(near).collect()
     }
 
-    /// Returns a threshold that equals the value of the first query's hit at a rank.
+    /// Returns a threshold that equals the value of the hit of the first query at a rank.
     fn at_rank(&self, rank: usize, metric: Metric) -> Option<QueryTarget> {
         let nearness = self.0[0][rank].0;
         match metric {
@@ -53,7 +53,8 @@ impl Truth {
     }
 }
 
-/// Compares searches with the truth; returns the smallest and the largest fraction of the buckets that queries probed.
+/// Compares searches with the truth. Returns the smallest and the largest mean fraction of the buckets that were
+/// probed.
 pub(super) fn check(set: &Set, queries: &Set, setup: &Setup, what: &str) -> (f64, f64) {
     let (metric, n) = (setup.build.metric, set.rows());
     let (built, truth) = (setup.build(set).unwrap(), Truth::new(set, queries, metric));
@@ -71,7 +72,7 @@ pub(super) fn check(set: &Set, queries: &Set, setup: &Setup, what: &str) -> (f64
     (least, most)
 }
 
-/// Returns whether a set contains a zero vector, which has no cosine.
+/// Returns whether a set contains a zero vector. The cosine of such a vector is undefined.
 fn has_zeros(set: &Set) -> bool {
     numbers(set, set.stored()).chunks_exact(set.vectors().dimensions).any(|vector| vector.iter().all(|&x| x == 0.0))
 }
@@ -81,7 +82,7 @@ fn bounds_exclude_no_hit_of_hard_sets() {
     let mut shares = Vec::new();
     for (element, metric) in ELEMENTS.into_iter().flat_map(|of| METRICS.map(|metric| (of, metric))) {
         for &shape in shapes(element) {
-            // Scores of such long vectors may exceed f32, so their rows are refused.
+            // Scores of such long vectors may exceed f32. Their rows are then refused.
             if metric == Metric::Ip && matches!(shape, Shape::Scaled(scale) if scale > 1e18) {
                 continue;
             }
@@ -104,7 +105,8 @@ fn bounds_exclude_no_hit_of_hard_sets() {
     assert!(4 * few > shares.len() && all > 0, "tests of a bound that leaves out nothing show nothing: {shares:?}");
 }
 
-/// Returns every n-th of the first rows of a real set, in another element type, and others of these rows as queries.
+/// Returns every fifth of the first rows of a real set, scaled by `scale` and with another element type. Also returns
+/// queries, which are other rows and some rows of the set.
 fn sampled(file: &str, header: usize, to: Element, scale: f64) -> Option<(Set, Set)> {
     let (source, stored) = first(file, header)?;
     let vectors = source.vectors();
@@ -137,7 +139,8 @@ fn exact_search_finds_real_vectors_of_every_type_and_metric() {
     }
 }
 
-/// Returns a set in the plane, on which queries need few buckets, and enough queries to be split by small budgets.
+/// Returns a set of points in the plane, for which queries need few buckets. Also returns enough queries that small
+/// budgets split them.
 fn plane(element: Element) -> (Set, Set) {
     let all = values(9_000, 2, 21);
     let (of_set, of_queries) = all.split_at(6_000 * 2);
@@ -149,7 +152,7 @@ fn devices() -> Vec<Arc<dyn Device>> {
     std::iter::once(Arc::new(FileSystem::pread()) as Arc<dyn Device>).chain(ring).collect()
 }
 
-/// Searches through another device, with which the store is opened again.
+/// Opens the store on another device, and searches it.
 fn find_on(setup: &Setup, built: &Built, device: Arc<dyn Device>, queries: &Set, target: QueryTarget) -> Vec<Hits> {
     let context = setup.context_on(device);
     let store = Store::open(&context, &built.path()).unwrap();
@@ -209,19 +212,20 @@ fn bounded_exact_searches_limit_repeated_reads() {
     let some = |queries: &Set, count: usize| {
         Set::of_stored(queries.vectors(), queries.stored()[..count * queries.vectors().bytes()].to_vec())
     };
-    // Few queries read each bucket once.
+    // With few queries, each bucket is read at most once.
     for count in [1, 16] {
         let (bytes, store, _) = bytes_read(&of_plane.0, &some(&of_plane.1, count), QueryTarget::Nearest(5), 300);
         assert!(bytes < store / 3, "{count}: {bytes} of {store}");
     }
-    // Many queries probe their nearest buckets first, then all others that the bound does not exclude.
+    // With many queries, each first probes its nearest buckets. After that, it probes all others that the bound does
+    // not exclude.
     let (bytes, store, probes) = bytes_read(&of_plane.0, &of_plane.1, QueryTarget::Nearest(5), 300);
     assert!(bytes <= 2 * store && probes < 60.0, "{bytes} of {store}, {probes}");
-    // With a radius, the buckets to probe are known in advance.
+    // With a radius, it is known in advance which buckets must be probed.
     let within = QueryTarget::Within(Predicate::l2(0.5).unwrap());
     let (bytes, store, probes) = bytes_read(&of_plane.0, &of_plane.1, within, 300);
     assert!(bytes <= store && probes < 30.0, "{bytes} of {store}, {probes}");
-    // In many dimensions the bound excludes nothing: many queries read the store once.
+    // In many dimensions, the bound excludes nothing. Many queries then read the store once.
     let mut random = Random::new(1, "uniform");
     let all: Vec<f64> = (0..13_000 * 24).map(|_| random.uniform()).collect();
     let [set, queries] =
@@ -234,7 +238,8 @@ fn bounded_exact_searches_limit_repeated_reads() {
 
 #[test]
 fn equal_vectors_are_ordered_by_row_across_buckets() {
-    // Among equal vectors in several buckets, the first rows are hits, even if a nearer bucket has enough others.
+    // Equal vectors are in several buckets. The hits must be the first rows among them, even if a nearer bucket has
+    // enough other rows.
     let values: Vec<f64> = (0..400).flat_map(|row| [f64::from(row % 5), 0.0]).collect();
     let (set, queries) = (Set::of(Element::U8, 2, &values), Set::of(Element::U8, 2, &[2.0, 0.0, 1.0, 0.0]));
     for buckets in [1, 5, 60] {

@@ -1,4 +1,4 @@
-//! Inner products: widely different lengths, zero vectors, and promised recalls.
+//! Inner products of vectors with widely different lengths, zero vectors, and promised recalls.
 
 use adjoin::{
     Collect, Element, ErrorKind, Index, IndexOptions, Metric, Predicate, QueryTarget, Random, RecallStatistics,
@@ -16,10 +16,10 @@ fn setup() -> Setup {
     Setup::default().with_metric(Metric::Ip)
 }
 
-/// Standard deviation of the logarithm of factors across three orders of magnitude.
+/// Standard deviation of the logarithms of the factors. With it, they span three orders of magnitude.
 const WIDELY: f64 = 1.2;
 
-/// Scales vectors by log-normal factors; `spread` is the standard deviation of their logarithms.
+/// Scales vectors by log-normal factors. `spread` is the standard deviation of the logarithms.
 fn stretched(values: &[f64], dimensions: usize, spread: f64, seed: u64) -> Vec<f64> {
     let mut random = Random::new(seed, "lengths");
     let stretch = |vector: &[f64]| {
@@ -29,7 +29,7 @@ fn stretched(values: &[f64], dimensions: usize, spread: f64, seed: u64) -> Vec<f
     values.chunks_exact(dimensions).flat_map(stretch).collect()
 }
 
-/// Shifts values to be centered at zero.
+/// Shifts values so that they are centered at zero.
 fn around_zero(values: &[f64]) -> Vec<f64> {
     values.iter().map(|x| x - 60.0).collect()
 }
@@ -60,7 +60,7 @@ fn equal_vectors_are_ordered_by_row_for_inner_products() {
     }
 }
 
-/// Returns the hits and the reported recall of searches with a promise, in a store and in its index.
+/// Searches a store and its index with a promised recall. Returns the hits and the reported recall of both.
 fn promised(indexed: &Indexed, queries: &Set, k: u64, target: f64) -> [(Vec<Hits>, RecallStatistics); 2] {
     let context = setup().context();
     let store = adjoin::Store::open(&context, &indexed.beside("store")).unwrap();
@@ -74,8 +74,8 @@ fn promised(indexed: &Indexed, queries: &Set, k: u64, target: f64) -> [(Vec<Hits
     [(of_store.hits, told(of_store.statistics.common)), (sink.hits(), told(of_index.common))]
 }
 
-/// Checks promises for the ten nearest rows of held-out queries. Returns the number of calibration queries of the last
-/// search, in the store and in the index.
+/// Checks promises for the ten nearest rows of held-out queries. Returns the number of calibration queries in the
+/// store and in the index, for the last target.
 fn check_promises(set: &Set, queries: &Set, options: &IndexOptions, targets: &[f64], what: &str) -> [Option<u64>; 2] {
     let indexed = Indexed::build(&setup(), set, options);
     let report = Index::verify(&setup().context(), &indexed.path()).unwrap();
@@ -111,7 +111,7 @@ fn inner_product_recall_is_reached_for_scaled_real_vectors() {
     let dimensions = source.vectors().dimensions;
     let whole = Set::of_stored(source.vectors(), stored);
     let all = stretched(&numbers(&whole, whole.stored()), dimensions, 0.4, 7);
-    // Of every fourth row, one in twenty is held out.
+    // Every fourth row is used. One in twenty of these is held out as a query.
     let rows = all.chunks_exact(dimensions).step_by(4).enumerate();
     let of = |held_out: bool| -> Vec<f64> {
         rows.clone().filter(|(row, _)| (row % 20 == 7) == held_out).flat_map(|(_, vector)| vector.to_vec()).collect()

@@ -1,4 +1,4 @@
-//! Nearest neighbors of each row of a store: are they the nearest by the formula, without the row itself?
+//! Nearest neighbors of each row of a store. Are they the nearest rows by the formula, without the row itself?
 
 use adjoin::{
     Collect, Element, Metric, NearestStatistics, QueryTarget, Result, SearchEffort, Store,
@@ -9,7 +9,7 @@ use adjoin::{
 use super::{ELEMENTS, Hits, METRICS, assert_same, large, query_rows, true_hits, values};
 use crate::harness::{Set, Setup, error_of};
 
-/// Returns the neighbors of each row, in the order of rows.
+/// Returns the neighbors of each row, ordered by row number.
 fn neighbors(setup: &Setup, store: &Store, options: &NearestOptions) -> Result<(Vec<Hits>, NearestStatistics)> {
     let sink = Collect::default();
     let statistics = nearest(&setup.context(), store, options, Box::new(sink.clone()))?;
@@ -26,7 +26,8 @@ fn exact(k: u64, within: Option<f64>) -> NearestOptions {
     NearestOptions { k, within, effort: SearchEffort::Exact, seed: 1 }
 }
 
-/// Returns the true `k` neighbors of each row, nearest first, within the threshold if there is one.
+/// Returns the true `k` nearest neighbors of each row, nearest first. If `within` is set, neighbors beyond it are
+/// left out.
 fn true_neighbors(set: &Set, metric: Metric, k: u64, within: Option<f64>) -> Vec<Hits> {
     let all = true_hits(set, set, QueryTarget::Nearest(u64::MAX), metric);
     let counts = |value: f32| match metric {
@@ -47,7 +48,7 @@ fn neighbors_equal_brute_force_without_the_row_itself() {
         let setup = Setup::default().with_metric(metric).with_buckets(13);
         let built = setup.build(&set).unwrap();
         let within = match metric {
-            // No pair has such a value, so that rounding decides nothing.
+            // No pair has exactly such a value, so rounding does not matter.
             Metric::L2 => [None, Some(0.0), Some(31.234_567), Some(1e9)].to_vec(),
             Metric::Cosine => [None, Some(0.983_456_7), Some(-1.0)].to_vec(),
             Metric::Ip => vec![None],

@@ -1,12 +1,12 @@
-//! The public interface of the engine: the names at the root of its crate.
+//! The public interface of the engine, which consists of the names at the root of its crate.
 
 use super::scan::{blank, heads, line_of, words};
 use super::{Finding, PRODUCTS, PUBLIC_NAMES_MAX};
 
-/// The file whose `pub use` lists the interface.
+/// The file that lists the interface in `pub use`.
 pub(crate) const ROOT: &str = "crates/adjoin/src/lib.rs";
 
-/// Returns public modules other than `lab`, and names beyond the maximum.
+/// Returns findings for public modules other than `lab`, and for too many public names.
 pub(crate) fn oversized(source: &str) -> Vec<Finding> {
     let code = blank(source);
     let modules = words(&code, "pub mod").filter(|at| !code[*at..].starts_with("pub mod lab;")).map(|at| {

@@ -1,19 +1,19 @@
 //! Checks that paths in documents exist.
 //!
-//! Code spans (one or more backticks) and relative links outside of fenced blocks are checked, in the documents at the
-//! root, under docs/ and in fixtures/README.md.
+//! The checks cover code spans (in one or more backticks) and relative links, except in fenced blocks. They are
+//! applied to documents in the root, under docs/, and to fixtures/README.md.
 //!
-//! A code span is a path of the repository if it consists of letters, digits and `_ . - / *` only (after `{a,b}` is
-//! expanded, and without `:12` at its end), and
+//! First, `{a,b}` in a code span is expanded, and a line number such as `:12` at its end is removed. The span is a
+//! path of the repository if it consists only of letters, digits and `_ . - / *`, and
 //!
 //! - ends in .rs, .md or .toml, or
 //! - has a slash and starts with an entry of the root or with a folder of [`LAYOUT`], or
-//! - ends in a slash, in a document about the tree ([`ABOUT_THE_TREE`]).
+//! - ends in a slash and is in a document about the tree ([`ABOUT_THE_TREE`]).
 //!
-//! So `repo:src/db.rs`, `I/O`, `text/plain` and a user's `vectors/part-0.parquet` are not such paths. A path exists if
-//! it is in the tree, relative to the root or to the document's folder, or if it is the end of such a path:
-//! `plan/order.rs` stands for `crates/adjoin/src/plan/order.rs`. If a path has a `*`, the folders before it must exist.
-//! A link must lead to a file or folder, relative to the document's folder.
+//! Thus `repo:src/db.rs`, `I/O`, `text/plain` and a user's `vectors/part-0.parquet` are not such paths. A path exists
+//! if it is in the tree, relative to the root or to the document's folder. It also exists if it is the end of a path
+//! in the tree: `plan/order.rs` stands for `crates/adjoin/src/plan/order.rs`. If a path has a `*`, the folders before
+//! the `*` must exist. A link must lead to a file or folder, relative to the document's folder.
 
 use super::Finding;
 use super::tree::Tree;
@@ -24,14 +24,14 @@ const LAYOUT: &[&str] = &[".ci", "bench", "crates", "docs", "fixtures", "fuzz", 
 /// Documents in which `name/` is always a folder of the repository.
 const ABOUT_THE_TREE: &[&str] = &["ARCHITECTURE.md", "CONTRIBUTING.md"];
 
-/// Returns whether paths in this file are checked. The changelog is history, and may name deleted files.
+/// Returns whether the paths in a file are checked. The changelog is exempt, since it may name deleted files.
 pub(crate) fn is_document(path: &str) -> bool {
     path.ends_with(".md")
         && path != "CHANGELOG.md"
         && (!path.contains('/') || path.starts_with("docs/") || path.starts_with("fixtures/"))
 }
 
-/// Returns code spans and links of a document that name nothing in the tree.
+/// Returns findings for code spans and links of a document that lead to nothing in the tree.
 pub(crate) fn dead_paths(tree: &Tree, document: &str, text: &str) -> Vec<Finding> {
     let text = without_fences(text);
     let folder = document.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -51,7 +51,7 @@ pub(crate) fn dead_paths(tree: &Tree, document: &str, text: &str) -> Vec<Finding
     found.into_iter().map(|(at, what, instead)| Finding::new(document, line(at), what, instead)).collect()
 }
 
-/// Blanks fenced blocks; lines keep their numbers.
+/// Blanks fenced blocks. The numbers of the lines do not change.
 fn without_fences(text: &str) -> String {
     let mut fence = None;
     let mut kept = String::new();
@@ -67,7 +67,7 @@ fn without_fences(text: &str) -> String {
     kept
 }
 
-/// Blanks code spans, and returns the spans with their offsets. A span ends before a blank line.
+/// Blanks code spans. Returns the remaining text, and the spans with their offsets. A span ends before a blank line.
 fn split_spans(text: &str) -> (String, Vec<(usize, &str)>) {
     let mut prose = text.as_bytes().to_vec();
     let mut spans = Vec::new();
@@ -101,7 +101,8 @@ fn run_of_ticks(text: &str, count: usize) -> Option<usize> {
     None
 }
 
-/// Expands a span: `store/{centers,assign}.rs` is two paths, and `:12` at the end is a line number.
+/// Expands a span: `store/{centers,assign}.rs` stands for two paths. A line number such as `:12` at its end is
+/// removed.
 fn written_out(span: &str) -> Vec<String> {
     let ended = span.trim_end_matches(|letter: char| letter.is_ascii_digit());
     let span = ended.strip_suffix(':').filter(|path| path.len() + 1 < span.len()).unwrap_or(span);

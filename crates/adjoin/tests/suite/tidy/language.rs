@@ -1,7 +1,7 @@
-//! Habits of language that make text hard to read: in comments of Rust and Python, in messages, and in documents.
+//! Habits of language that make text hard to read, in comments of Rust and Python, in messages, and in documents.
 //!
-//! [`BANNED`] lists phrases that no line may contain, [`STARTS`] words that must not start a doc comment, which a reader
-//! sees alone in an editor. [`RATES`] lists words that are right at times, but must stay rare.
+//! [`BANNED`] lists phrases that no line may contain. [`STARTS`] lists words that must not start a doc comment, since
+//! a reader sees the comment alone in an editor. [`RATES`] lists words that are sometimes right but must be rare.
 
 use super::Finding;
 
@@ -25,10 +25,10 @@ const BANNED: &[(&str, &str)] = &[
     ("licences", "licenses"),
 ];
 
-/// Words that must not start a doc comment: it would need its neighbor to be understood.
+/// Words that must not start a doc comment, because the comment could then not be understood without its neighbors.
 const STARTS: &[&str] = &["The same", "Of", "That of", "Those", "Such", "Whose"];
 
-/// Words that are rare in clear text, with the most of them per 1,000 words, and what to write instead.
+/// Words that are rare in clear text, with their maximum number per 1,000 words and what to write instead.
 const RATES: &[(&[&str], f64, &str)] = &[
     (&["where"], 1.0, "if, when, unless; where is for places"),
     (&["told", "tell", "tells", "says", "said", "say"], 0.4, "reports, prints, returns, states"),
@@ -38,7 +38,7 @@ const RATES: &[(&[&str], f64, &str)] = &[
     (&["the same"], 1.5, "name the thing again"),
 ];
 
-/// Counts words and the words of [`RATES`] in lines of text.
+/// Number of words, and number of occurrences of the words of [`RATES`], in lines of text.
 #[derive(Default)]
 pub(crate) struct Counts {
     words: usize,
@@ -46,7 +46,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Counts the text of one file.
+    /// Adds the words of one file.
     pub(crate) fn add(&mut self, path: &str, text: &str) {
         for (_, line) in prose(path, text) {
             let line = Words::new(line);
@@ -57,7 +57,7 @@ impl Counts {
         }
     }
 
-    /// Returns the words that occur too often.
+    /// Returns findings for words that occur too often.
     pub(crate) fn findings(&self) -> Vec<Finding> {
         let rate = |hits: usize| 1_000.0 * hits as f64 / self.words.max(1) as f64;
         let too_often = self.hits.iter().zip(RATES).filter(|(hits, (_, most, _))| rate(**hits) > *most);
@@ -70,7 +70,7 @@ impl Counts {
     }
 }
 
-/// Returns banned phrases in the text of one file.
+/// Returns findings for banned phrases in one file.
 pub(crate) fn banned(path: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (number, line) in prose(path, text).into_iter().chain(messages(path, text)) {
@@ -82,7 +82,7 @@ pub(crate) fn banned(path: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// Returns doc comments of Rust that start with words of [`STARTS`].
+/// Returns findings for doc comments of Rust that start with words of [`STARTS`].
 pub(crate) fn dependent_starts(path: &str, text: &str) -> Vec<Finding> {
     let is_doc = |line: &str| line.trim_start().starts_with("///") || line.trim_start().starts_with("//!");
     let mut findings = Vec::new();
@@ -101,7 +101,7 @@ pub(crate) fn dependent_starts(path: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// Returns the lines that people read, with their numbers: comments of Rust and Python, and documents without code
+/// Returns the lines of text for readers, with their numbers: comments of Rust and Python, and documents without code
 /// blocks and tables.
 fn prose<'a>(path: &str, text: &'a str) -> Vec<(usize, &'a str)> {
     let is_document = path.ends_with(".md");
@@ -119,8 +119,8 @@ fn prose<'a>(path: &str, text: &'a str) -> Vec<(usize, &'a str)> {
     lines
 }
 
-/// Returns the string literals of product code in Rust, with their line numbers, except names of options, which accept
-/// other spellings. Literals with escaped quotes are split.
+/// Returns the string literals of product code in Rust, with their line numbers. Literals that start with `--` are
+/// left out, since options accept other spellings. A literal with escaped quotes is split.
 fn messages<'a>(path: &str, text: &'a str) -> Vec<(usize, &'a str)> {
     let is_product = path.ends_with(".rs") && path.contains("/src/");
     let code = text.lines().enumerate().filter(|(_, line)| is_product && !line.trim_start().starts_with("//"));

@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::{Finding, LICENCES};
 
-/// Returns cargo's metadata of every package for any platform, or for this platform if not all packages are available
-/// offline.
+/// Returns cargo's metadata of all packages for any platform. If not all of them are available offline, returns the
+/// metadata for this platform.
 pub(crate) fn metadata(root: &Path) -> Value {
-    // `--locked`, since a test must not rewrite the lock file.
+    // With `--locked`, the test does not rewrite the lock file.
     let metadata = ["metadata", "--format-version", "1", "--offline", "--locked"];
     let mut output = cargo(root, &metadata);
     if !output.status.success() {
@@ -28,7 +28,7 @@ pub(crate) fn metadata(root: &Path) -> Value {
     serde_json::from_slice(&output.stdout).expect("cargo writes JSON")
 }
 
-/// Returns packages without an accepted license.
+/// Returns findings for packages without an accepted license.
 pub(crate) fn unwelcome(metadata: &Value) -> Vec<Finding> {
     let packages = metadata["packages"].as_array().expect("a list of packages");
     assert!(!packages.is_empty(), "cargo metadata names no package");
@@ -53,7 +53,7 @@ fn objection(package: &Value) -> Option<Finding> {
     Some(Finding::new("Cargo.lock", 1, format!("{name} {problem}"), instead))
 }
 
-/// Returns whether an SPDX expression allows an accepted license; `/` is the old form of OR.
+/// Returns whether an SPDX expression allows an accepted license. `/` is the old form of OR.
 fn is_welcome(expression: &str) -> Result<bool, String> {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let mut parser = Parser { words: spaced.split_whitespace().collect(), at: 0 };

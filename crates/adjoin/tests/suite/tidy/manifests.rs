@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Finding, LEAVES, RESERVED};
 
-/// Returns dependencies that the crate of a Cargo.toml must not have.
+/// Returns findings for dependencies that the crate of a Cargo.toml must not have.
 pub(crate) fn foreign_dependencies(path: &str, manifest: &str) -> Vec<Finding> {
     let package = package_name(manifest).unwrap_or_default();
     let objection = |name: &str| {
@@ -21,14 +21,14 @@ pub(crate) fn foreign_dependencies(path: &str, manifest: &str) -> Vec<Finding> {
     dependencies(manifest).into_iter().filter_map(finding).collect()
 }
 
-/// Returns a finding if a crate does not use the workspace's lints.
+/// Returns a finding if a crate does not inherit the lints of the workspace.
 pub(crate) fn lints_of_its_own(path: &str, manifest: &str) -> Option<Finding> {
     let in_lints = sections(manifest).any(|(_, section, line)| section == "lints" && key(line) == "workspace");
     let instead = "write `[lints]` and `workspace = true`, and allow single lints where they are broken";
     (!in_lints).then(|| Finding::new(path, 1, "the workspace's lints are not inherited", instead))
 }
 
-/// Returns packages of the Arrow family with several versions in a Cargo.lock.
+/// Returns findings for packages of the Arrow family that are in a Cargo.lock with several versions.
 pub(crate) fn doubled_packages(path: &str, lock: &str) -> Vec<Finding> {
     let mut versions: BTreeMap<&str, Vec<(usize, &str)>> = BTreeMap::new();
     let mut lines = lock.lines().enumerate().peekable();
@@ -55,8 +55,8 @@ fn package_name(manifest: &str) -> Option<&str> {
     sections(manifest).find_map(|(_, section, line)| (section == "package").then(|| quoted_value(line, "name"))?)
 }
 
-/// Returns the names of direct dependencies in a Cargo.toml, with their lines. The list of the workspace does not
-/// count.
+/// Returns the names of the direct dependencies in a Cargo.toml, with their line numbers. Dependencies of the
+/// workspace are left out.
 fn dependencies(manifest: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     for (number, section, line) in sections(manifest) {
@@ -71,8 +71,8 @@ fn dependencies(manifest: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// Splits `dependencies.clap`, the section of one dependency, from `target.'cfg(unix)'.dependencies`, a section of
-/// several.
+/// Splits the name of a section into the kind of dependencies and the name of a dependency. `dependencies.clap` is
+/// the section of one dependency. `target.'cfg(unix)'.dependencies` is a section of several and is not split.
 fn split_section(section: &str) -> (&str, Option<&str>) {
     match section.rsplit_once('.') {
         Some((kind, name)) if kind.ends_with("dependencies") => (kind, Some(name)),
@@ -80,7 +80,8 @@ fn split_section(section: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Returns each line with content, its number, and its section; a header is in its own section.
+/// Returns each line that is neither empty nor a comment, with its number and its section. A header is in its own
+/// section.
 fn sections(manifest: &str) -> impl Iterator<Item = (usize, &str, &str)> {
     let mut section = "";
     let lines = manifest.lines().map(str::trim).enumerate();
@@ -92,7 +93,7 @@ fn sections(manifest: &str) -> impl Iterator<Item = (usize, &str, &str)> {
     })
 }
 
-/// Returns `clap` for `clap.workspace = true` and for `"clap" = "4"`.
+/// Returns the name that a line sets: `clap` for `clap.workspace = true` and for `"clap" = "4"`.
 fn key(line: &str) -> &str {
     line.split(['=', '.']).next().unwrap_or_default().trim().trim_matches('"')
 }

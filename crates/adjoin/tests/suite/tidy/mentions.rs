@@ -1,16 +1,16 @@
 //! Text that no file may contain: paths on a machine, and hosts of package registries.
 //!
-//! The needles are assembled here, so that this file does not contain them.
+//! This file assembles the forbidden words from pieces, so that it does not contain them itself.
 
 use super::Finding;
 
-/// Lock files are generated, and name registries.
+/// Lock files, which tools generate. They contain the names of registries.
 const WRITTEN_BY_TOOLS: &[&str] = &["Cargo.lock", "uv.lock"];
 
 /// The only file that may refer to folders next to the checkout.
 const LOOKS_BESIDE: &str = ".ci/run";
 
-/// Returns mentions of machines, of folders next to the checkout, and of registries.
+/// Returns findings for mentions of paths on a machine, of folders next to the checkout, and of registries.
 pub(crate) fn of_elsewhere(path: &str, bytes: &[u8]) -> Vec<Finding> {
     let is_binary = bytes[..bytes.len().min(8192)].contains(&0);
     if is_binary || WRITTEN_BY_TOOLS.iter().any(|name| path.ends_with(name)) {
@@ -39,7 +39,7 @@ fn in_line(path: &str, number: usize, line: &str) -> Vec<Finding> {
     found.into_iter().map(|(what, instead)| Finding::new(path, number, format!("mentions {what}"), instead)).collect()
 }
 
-/// Returns whether `place` starts a path in the line. After `./`, `$X` or a host it is a part of one.
+/// Returns whether `place` starts a path in the line. After `./`, `$X` or a host, it is only a part of a path.
 fn starts_a_path(line: &str, place: &str) -> bool {
     line.match_indices(place).any(|(at, _)| {
         let before = line[..at].chars().next_back();

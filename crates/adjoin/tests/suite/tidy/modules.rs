@@ -8,7 +8,7 @@ use super::{Finding, IMPURE, IMPURE_WORDS, LAYERS, PURE_MODULES};
 /// Folder of the engine's modules.
 pub(crate) const ENGINE: &str = "crates/adjoin/src/";
 
-/// Returns uses of a module that is not in a lower layer, or of a name that is not in the table.
+/// Returns findings for uses of a module that is not in a lower layer or not in the table.
 pub(crate) fn edges_that_go_up(path: &str, source: &str) -> Vec<Finding> {
     let Some(module) = module_of(path) else {
         return Vec::new();
@@ -27,7 +27,7 @@ pub(crate) fn edges_that_go_up(path: &str, source: &str) -> Vec<Finding> {
     wrong.collect()
 }
 
-/// Returns uses of I/O, clocks and threads in a pure module.
+/// Returns findings for uses of I/O, clocks and threads in a pure module.
 pub(crate) fn impurities(path: &str, source: &str) -> Vec<Finding> {
     let Some(module) = module_of(path).filter(|module| PURE_MODULES.contains(module)) else {
         return Vec::new();
@@ -43,7 +43,7 @@ pub(crate) fn impurities(path: &str, source: &str) -> Vec<Finding> {
     named.chain(said).map(finding).collect()
 }
 
-/// Returns the engine's module that a file belongs to; `None` for the root, and for tests in separate files.
+/// Returns the module of the engine that a file belongs to. Returns `None` for the root, and for files of tests.
 fn module_of(path: &str) -> Option<&str> {
     let inside = path.strip_prefix(ENGINE)?;
     let module = inside.split('/').next()?.trim_end_matches(".rs");
@@ -55,7 +55,7 @@ fn layer_of(module: &str) -> Option<usize> {
     LAYERS.iter().position(|layer| layer.contains(&module))
 }
 
-/// Returns the problem with `from` using `to`, and the remedy.
+/// Returns the problem and the remedy if module `from` must not use module `to`.
 fn objection(from: &str, to: &str) -> Option<(String, String)> {
     let vocabulary = LAYERS.len() - 1;
     let what = format!("`{from}` uses `crate::{to}`");
@@ -76,7 +76,8 @@ fn objection(from: &str, to: &str) -> Option<(String, String)> {
     (below <= above).then(|| (format!("{what}, which does not lie below it"), instead))
 }
 
-/// Returns names reached through a chain of `super` that leads to a module at this depth; 0 is the root of the crate.
+/// Returns names that are reached through a chain of `super` which leads to a module at depth `depth`. Depth 0 is the
+/// root of the crate.
 fn heads_in<'a>(depth: usize, path: &str, code: &'a str) -> Vec<(usize, &'a str)> {
     let inside = path.split_once("/src/").map_or(path, |(_, inside)| inside).trim_end_matches("/mod.rs");
     let file_depth = 1 + inside.matches('/').count() - depth.min(1 + inside.matches('/').count());
@@ -96,10 +97,12 @@ fn heads_in<'a>(depth: usize, path: &str, code: &'a str) -> Vec<(usize, &'a str)
     found
 }
 
-/// Dependencies between parts of each module: its folder, part, used parts.
+/// Dependencies between the parts of modules. The keys are the folder of the module and the part. The values are the
+/// parts that it uses.
 type Uses = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
-/// Records the parts of the module in `folder` that a file uses. The file of the module itself may use all of them.
+/// Records which parts of the module in `folder` a file uses. The file of the module itself may use all parts and is
+/// skipped.
 pub(crate) fn note_uses(folder: &str, path: &str, source: &str, uses: &mut Uses) {
     let Some(inside) = path.strip_prefix(folder).and_then(|inside| inside.strip_prefix('/')) else { return };
     let part = inside.split('/').next().unwrap_or(inside).trim_end_matches(".rs");
@@ -119,11 +122,11 @@ pub(crate) fn note_uses(folder: &str, path: &str, source: &str, uses: &mut Uses)
     uses.entry(folder.to_owned()).or_default().entry(part.to_owned()).or_default().extend(used);
 }
 
-/// Returns parts of a module with cyclic dependencies.
+/// Returns findings for parts of a module that depend on each other in a cycle.
 pub(crate) fn circles(uses: &Uses) -> Vec<Finding> {
     let of_module = |(folder, parts): (&String, &BTreeMap<String, BTreeSet<String>>)| {
         let mut left = parts.clone();
-        // A part that uses no remaining part is in no cycle.
+        // A part is in no cycle if it uses none of the remaining parts.
         loop {
             let names: BTreeSet<String> = left.keys().cloned().collect();
             let before = left.len();

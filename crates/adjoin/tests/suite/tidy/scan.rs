@@ -1,4 +1,4 @@
-//! Scans Rust source with comments and literals blanked byte for byte, so that offsets are kept.
+//! Scans Rust source. Comments and literals are blanked byte for byte first, so that offsets stay the same.
 
 use std::ops::Range;
 
@@ -31,7 +31,7 @@ pub(crate) struct Function {
     pub(crate) lines: usize,
 }
 
-/// Returns functions over the limit, including tests.
+/// Returns findings for functions that are longer than the limit, including tests.
 pub(crate) fn long_functions(path: &str, source: &str) -> Vec<Finding> {
     let long = functions(&blank(source)).into_iter().filter(|function| function.lines > FUNCTION_LINES_MAX);
     long.map(|function| {
@@ -41,7 +41,7 @@ pub(crate) fn long_functions(path: &str, source: &str) -> Vec<Finding> {
     .collect()
 }
 
-/// Returns a finding if the file is over the limit without its tests.
+/// Returns a finding if a file is longer than the limit. Tests in a source file do not count.
 pub(crate) fn long_file(path: &str, source: &str) -> Option<Finding> {
     let whole = blank(source);
     let test_lines: usize = test_items(&whole).into_iter().map(|item| whole[item].lines().count()).sum();
@@ -51,14 +51,14 @@ pub(crate) fn long_file(path: &str, source: &str) -> Option<Finding> {
     (lines > max).then(|| Finding::new(path, 1, what, "split it where it changes its subject"))
 }
 
-/// Sorts findings by the number that their text starts with, largest first.
+/// Sorts findings by the number at the start of their text, largest first.
 pub(crate) fn worst_first(mut findings: Vec<Finding>) -> Vec<Finding> {
     let number = |finding: &Finding| finding.what.split(' ').next().and_then(|word| word.parse::<usize>().ok());
     findings.sort_by_key(|finding| std::cmp::Reverse(number(finding)));
     findings
 }
 
-/// Returns uses of `unsafe` in a file that may not contain it.
+/// Returns findings for uses of `unsafe` in a file that may not contain it.
 pub(crate) fn unsafe_outside_its_homes(path: &str, source: &str) -> Vec<Finding> {
     if UNSAFE_HOMES.iter().any(|home| path.starts_with(home)) {
         return Vec::new();
@@ -68,7 +68,7 @@ pub(crate) fn unsafe_outside_its_homes(path: &str, source: &str) -> Vec<Finding>
     words(&code, "unsafe").map(|at| Finding::new(path, line_of(&code, at), "`unsafe`", instead.as_str())).collect()
 }
 
-/// Replaces comments, strings and characters by spaces; keeps line breaks.
+/// Replaces comments, strings and characters by spaces. Line breaks are kept.
 pub(crate) fn blank(source: &str) -> String {
     let bytes = source.as_bytes();
     let mut code = bytes.to_vec();
@@ -81,7 +81,7 @@ pub(crate) fn blank(source: &str) -> String {
     String::from_utf8(code).expect("whole characters were replaced")
 }
 
-/// Removes the items under `#[cfg(test)]` from blanked code.
+/// Blanks the items under `#[cfg(test)]` in blanked code.
 pub(crate) fn without_tests(code: &str) -> String {
     let mut kept = code.as_bytes().to_vec();
     for item in test_items(code) {
@@ -103,7 +103,8 @@ pub(crate) fn functions(code: &str) -> Vec<Function> {
     words(code, "fn").filter_map(function).collect()
 }
 
-/// Returns the name after the `::` at or after `at`, or the first name of each member of a group.
+/// Returns the name after the `::` that follows `at`. If a group follows, returns the first name of each of its
+/// members.
 pub(crate) fn heads(code: &str, at: usize) -> Vec<(usize, &str)> {
     let at = skip_space(code, at);
     if !code[at..].starts_with("::") {
@@ -126,7 +127,7 @@ pub(crate) fn heads(code: &str, at: usize) -> Vec<(usize, &str)> {
     found
 }
 
-/// Returns the offsets of `word` as a separate word.
+/// Returns the offsets at which `word` occurs as a separate word.
 pub(crate) fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let alone = move |at: &usize| {
         let before = code[..*at].chars().next_back();
@@ -136,7 +137,7 @@ pub(crate) fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = us
     code.match_indices(word).map(|(at, _)| at).filter(alone)
 }
 
-/// Returns the inside of each inline module, in blanked code.
+/// Returns the ranges inside the braces of all inline modules, in blanked code.
 pub(crate) fn inline_modules(code: &str) -> Vec<Range<usize>> {
     let inside = |at: usize| {
         let name = skip_space(code, at + 3);
@@ -159,7 +160,7 @@ fn erase(code: &mut [u8], range: Range<usize>) {
     code[range].iter_mut().filter(|byte| **byte != b'\n').for_each(|byte| *byte = b' ');
 }
 
-/// Returns the end of the comment or literal that starts at `at`, if one does.
+/// Returns the end of the comment or literal that starts at `at`. Returns `None` if none starts there.
 fn literal_end(bytes: &[u8], at: usize) -> Option<usize> {
     let rest = &bytes[at..];
     if rest.starts_with(b"//") {
@@ -205,11 +206,11 @@ fn string_end(bytes: &[u8], start: usize) -> usize {
     bytes.len().min(at + 1)
 }
 
-/// Returns the end of a character; `None` for a lifetime.
+/// Returns the end of a character literal. Returns `None` for a lifetime.
 fn character_end(bytes: &[u8], at: usize) -> Option<usize> {
     let first = *bytes.get(at + 1)?;
     if first == b'\\' {
-        // The escaped character may be a quote.
+        // The search starts after the escaped character, which may be a quote.
         let quote = bytes.get(at + 3..)?.iter().position(|&byte| byte == b'\'')?;
         return Some(at + 3 + quote + 1);
     }
@@ -222,7 +223,7 @@ fn character_end(bytes: &[u8], at: usize) -> Option<usize> {
     (bytes.get(at + 1 + width) == Some(&b'\'')).then_some(at + width + 2)
 }
 
-/// Returns the end of a literal such as `r"..."` or `br#"..."#`; `None` for a name such as `r#type`.
+/// Returns the end of a literal such as `r"..."` or `br#"..."#`. Returns `None` for a name such as `r#type`.
 fn raw_string_end(bytes: &[u8], start: usize) -> Option<usize> {
     let inside_a_name = start > 0 && (bytes[start - 1].is_ascii_alphanumeric() || bytes[start - 1] == b'_');
     let marker = start + usize::from(bytes[start] != b'r');
@@ -239,7 +240,8 @@ fn raw_string_end(bytes: &[u8], start: usize) -> Option<usize> {
     Some(length.map_or(bytes.len(), |length| open + 1 + length + close.len()))
 }
 
-/// Returns items under `#[cfg(test)]` or `#[cfg(all(test, ...))]`, with the attribute, in blanked code.
+/// Returns the ranges of items under `#[cfg(test)]` or `#[cfg(all(test, ...))]` in blanked code, including the
+/// attribute.
 fn test_items(code: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -266,7 +268,7 @@ fn skip_attributes(code: &str, at: usize) -> usize {
     at
 }
 
-/// Returns the end of the item with `at` in its head: its semicolon, or the brace that closes its first block.
+/// Returns the end of an item, given an offset in its head: its semicolon, or the brace that closes its first block.
 fn item_end(code: &str, mut at: usize) -> Option<usize> {
     while let Some(&byte) = code.as_bytes().get(at) {
         match byte {
@@ -280,7 +282,7 @@ fn item_end(code: &str, mut at: usize) -> Option<usize> {
     None
 }
 
-/// Returns the offset after the bracket that closes the one at `open`, or the end of the code.
+/// Returns the offset after the bracket that closes the bracket at `open`, or the end of the code.
 fn closing(code: &str, open: usize) -> usize {
     let mut depth = 0usize;
     for (at, byte) in code.bytes().enumerate().skip(open) {
@@ -296,7 +298,7 @@ fn closing(code: &str, open: usize) -> usize {
     code.len()
 }
 
-/// Returns the offset of the comma that ends the member of a group, or the end of the group.
+/// Returns the offset of the comma that ends the member of a group that begins at `start`, or the end of the group.
 fn member_end(code: &str, start: usize, end: usize) -> usize {
     let mut at = start;
     while at < end && code.as_bytes()[at] != b',' {

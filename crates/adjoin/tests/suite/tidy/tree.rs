@@ -1,13 +1,13 @@
-//! The repository: its files and their content.
+//! The files of the repository and their content.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Folders without sources, for use without git.
+/// Folders that are skipped if git is not available, since they have no sources.
 const NOT_SOURCES: &[&str] = &[".git", ".venv", "__pycache__", "demo", "node_modules", "target", "venv"];
 
-/// Paths of files and folders from the root, separated by `/`.
+/// Paths of files and folders, relative to the root and separated by `/`.
 pub(crate) struct Tree {
     root: PathBuf,
     files: BTreeSet<String>,
@@ -15,7 +15,8 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Lists the files that git tracks or would track; without git, all files outside of build folders.
+    /// Lists the files that git tracks or would track. Without git, lists all files outside of folders such as
+    /// `target`.
     pub(crate) fn of_repository() -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let root = root.canonicalize().expect("the crate lies two folders below the root");
@@ -36,12 +37,12 @@ impl Tree {
         &self.root
     }
 
-    /// Returns every file, in the order of paths.
+    /// Returns the path of every file, in order.
     pub(crate) fn files(&self) -> impl Iterator<Item = &str> {
         self.files.iter().map(String::as_str)
     }
 
-    /// Returns whether a file or folder has this path; with a slash at its end, only a folder.
+    /// Returns whether a file or folder has this path. If the path ends in a slash, only a folder counts.
     pub(crate) fn has(&self, path: &str) -> bool {
         match path.strip_suffix('/') {
             Some(folder) => self.folders.contains(folder),
@@ -49,7 +50,7 @@ impl Tree {
         }
     }
 
-    /// Returns whether `path` is the path of a file or folder, or the end of one that starts at a folder boundary.
+    /// Returns whether `path` is the path of a file or folder, or its end after a slash.
     pub(crate) fn has_ending(&self, path: &str) -> bool {
         let (name, folder_only) = path.strip_suffix('/').map_or((path, false), |name| (name, true));
         let ends = |whole: &String| whole.strip_suffix(name).is_some_and(|head| head.is_empty() || head.ends_with('/'));
@@ -69,7 +70,7 @@ fn listed_by_git(root: &Path) -> Option<Vec<String>> {
     let listing = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
     let output = Command::new("git").arg("-C").arg(root).args(listing).output().ok()?;
     let paths = String::from_utf8(output.stdout).ok()?;
-    // A removed file that is not committed yet is still listed.
+    // Git still lists a file that was removed without committing the removal.
     let files = paths.split('\0').filter(|path| root.join(path).is_file()).map(str::to_owned);
     let files: Vec<String> = files.collect();
     (output.status.success() && files.iter().any(|path| path == "Cargo.toml")).then_some(files)
