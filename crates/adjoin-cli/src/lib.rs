@@ -29,7 +29,7 @@ const NOT_KEPT: u8 = 1;
 /// Exit code of a run with wrong input or a wrong environment.
 const WRONG: u8 = 2;
 
-/// Result of a command that ran to its end.
+/// Outcome of a command that finished without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Done,
@@ -90,7 +90,8 @@ fn execute(command: Command, stopped: &signals::Stopped) -> Result<Outcome, Erro
     }
 }
 
-/// Silences panics of third-party readers on damaged files, which become errors. Other panics are still printed.
+/// Silences panics of third-party readers, which damaged files can cause. They are caught and become errors. Other
+/// panics are still printed.
 fn silence_caught_panics() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -9,7 +9,7 @@ use adjoin::{Error, Result};
 pub(crate) fn percent(share: f64) -> String {
     match 100.0 * share {
         small if small > 0.0 && small < 0.01 => "less than 0.01 %".into(),
-        // Less than all is never rounded to 100 %.
+        // A fraction below 1 is never rounded to 100 %.
         part if share < 1.0 => format!("{} %", ((part * 100.0).round() / 100.0).min(99.99)),
         percent => format!("{} %", (percent * 100.0).round() / 100.0),
     }
@@ -31,7 +31,7 @@ pub(crate) fn print(text: &str) -> Result<()> {
 }
 
 /// Prints a line on standard error. Replaces the macro of the standard library, which panics if standard error is
-/// closed, as when the terminal is gone; with this one, the work continues.
+/// closed, for example because the terminal was closed. With this macro, the work continues.
 macro_rules! eprintln {
     ($($what:tt)*) => {
         $crate::print::say(format_args!($($what)*))

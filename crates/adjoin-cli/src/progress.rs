@@ -1,4 +1,4 @@
-//! Progress on standard error: a bar on a terminal, else a line every few seconds.
+//! Progress on standard error: a bar if it is a terminal, otherwise a line every few seconds.
 
 use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use adjoin::{Progress, format_number};
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Time between two lines without a terminal. A shorter phase prints no line.
+/// Time between two lines if standard error is not a terminal. A shorter phase prints no line.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 /// Template of the bar.
 const BAR: &str = "{prefix:>9} {wide_bar} {human_pos}/{human_len} {unit}  {per_sec}  {eta} left";
@@ -76,7 +76,7 @@ impl Progress for Terminal {
 
     fn note(&self, line: &str) {
         match self.lock().as_ref() {
-            // Without this, the line would be printed into the bar.
+            // The bar is hidden meanwhile, so that the line is not printed into it.
             Some(phase) => phase.bar.suspend(|| eprintln!("adjoin: {line}")),
             None => eprintln!("adjoin: {line}"),
         }

@@ -1,7 +1,8 @@
-//! Results in object stores. A command writes each to a temporary file, as it writes any file, and then it is uploaded.
+//! Results in object stores. A command writes each result to a temporary file first. The file is uploaded when the
+//! command is done.
 //!
-//! The number of parts of an object is limited, and their length must be chosen before the first is sent. So the length
-//! of a result must be known, and it is known at its end only.
+//! A result cannot be uploaded while it is written: the number of parts of an object is limited, so the length of a
+//! part must be chosen by the length of the result. That is known only at the end.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,7 +39,7 @@ impl Name<'_> {
     }
 }
 
-/// Results of a command that may be in object stores, and the options that concern them.
+/// Results of a command that can be in object stores, and the options that apply to them.
 struct Results<'a> {
     names: Vec<Name<'a>>,
     temporary: Option<PathBuf>,
@@ -97,7 +98,7 @@ impl Uploads {
     /// Replaces the URLs of results by temporary files. Returns `None` if there are none.
     ///
     /// # Errors
-    /// If a URL is taken, its bucket cannot be reached, or the budget cannot hold an upload.
+    /// If an object exists at a URL, a bucket cannot be reached, or the budget is too small for an upload.
     pub(crate) fn begin(command: &mut Command, stopped: &Stopped) -> Result<Option<Self>> {
         let Some(Results { mut names, temporary, force, limit, quiet }) = results(command)? else { return Ok(None) };
         names.retain(|name| Location::is_remote(name.get()));
@@ -113,7 +114,8 @@ impl Uploads {
         let folder = OwnFolder::create(&context.device, &place.unwrap_or_else(std::env::temp_dir), "upload")?;
         let mut files = Vec::new();
         for (number, name) in names.iter_mut().enumerate() {
-            // The extension of the name chooses the format, and two results may have one name.
+            // The temporary file keeps its name, since the extension decides the format. Each file has a folder of
+            // its own, since two results may have the same name.
             let within = folder.path().join(number.to_string());
             context.device.create_folder(&within)?;
             let url = name.get().to_owned();
@@ -127,12 +129,12 @@ impl Uploads {
     /// Uploads the results of a command that is done.
     ///
     /// # Errors
-    /// If a store refuses one. It is kept on this machine, and so are the results after it.
+    /// If an object store refuses a result. That result and the ones after it are then kept on this machine.
     pub(crate) fn finish(self, stopped: &Stopped) -> Result<()> {
         let context = resolve::limited_context(&self.limit, None, &self.quiet, stopped)?;
         let mut done = Vec::new();
         for (number, (file, url)) in self.files.iter().enumerate() {
-            // Written only for some options.
+            // Some results are written only with certain options.
             if context.device.kind(file)?.is_none() {
                 continue;
             }
@@ -148,7 +150,8 @@ impl Uploads {
         Ok(())
     }
 
-    /// Moves results out of the temporary folder, and returns the error of an upload with their paths.
+    /// Moves the results from number `from` on out of the temporary folder. Returns the `error` of an upload with
+    /// their new paths.
     fn keep(&self, from: usize, error: &Error) -> Error {
         let place = Target::parent_of(self.folder.path());
         let kept: Vec<String> = self.files[from..].iter().filter_map(|(file, _)| keep(file, place)).collect();

@@ -1,4 +1,4 @@
-//! Interprets flags.
+//! Converts flags to options of the engine.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -22,7 +22,8 @@ use crate::print::percent;
 use crate::progress::Terminal;
 use crate::signals::Stopped;
 
-/// Returns a context for this process, with the memory that it holds already, without the code that parsed arguments.
+/// Returns a context that accounts for the memory that this process holds already. Releases the code that parsed
+/// arguments first.
 pub(crate) fn own_context() -> Context {
     forget_code();
     let context = plain_context();
@@ -79,7 +80,8 @@ pub(crate) fn limited_context(
     Ok(context)
 }
 
-/// Warns of a budget that exceeds the available memory: the system kills such a process without a message.
+/// Returns a warning about a budget that exceeds the available memory. The system kills a process that uses too much
+/// memory without a message.
 fn beyond_limit(memory_bytes: u64, limit: MemoryLimit) -> String {
     let whose = match limit.by {
         LimitedBy::Machine => "machine",
@@ -127,7 +129,7 @@ pub(crate) fn source_options(columns: &SourceColumns) -> Result<SourceOptions> {
     Ok(SourceOptions { vector_column: columns.vector_column.clone(), ids, split: columns.split.clone() })
 }
 
-/// Returns the options of an index, as far as they apply to builds and to collections.
+/// Returns the options of an index that apply to builds and to collections.
 pub(crate) fn index_options(shape: &IndexShape, seed: u64) -> Result<IndexOptions> {
     let IndexShape { degree, build_list, alpha, code_bytes, .. } = *shape;
     let graph = GraphOptions { degree, build_list, alpha, seed };
@@ -136,14 +138,14 @@ pub(crate) fn index_options(shape: &IndexShape, seed: u64) -> Result<IndexOption
 
 /// Opens names as one set of vectors; refuses a set without rows.
 pub(crate) fn source(context: &Context, names: &[String], columns: &SourceColumns) -> Result<Arc<dyn VectorSource>> {
-    forget_code(); // of other files and of conditions: opening a Parquet file maps 8 MB of code
+    forget_code(); // code that was used before: opening a Parquet file maps another 8 MB of code
     let source = open_source(context, names, &source_options(columns)?)?;
     forget_code(); // most of the code that reads headers does not run again
     Ok(source)
 }
 
-/// Refuses results that would replace inputs or be written into an input folder, by whatever path, and two results of
-/// one name. Each of `outputs` is an option and its path.
+/// Refuses results that would replace an input or be written into an input folder, even if the paths are spelled
+/// differently. Also refuses two results with one path. Each of `outputs` is an option and its path.
 pub(crate) fn check_outputs(context: &Context, inputs: &[String], outputs: &[(&str, &Path)]) -> Result<()> {
     for (option, path) in outputs {
         if let Location::Remote(name) = Location::of(path) {
@@ -156,7 +158,7 @@ pub(crate) fn check_outputs(context: &Context, inputs: &[String], outputs: &[(&s
         outputs.iter().try_for_each(|(option, path)| read.refuse(option, path))?;
     }
     for (k, (option, path)) in outputs.iter().enumerate() {
-        // If its folder does not exist, a path has no place, so equal names are compared too.
+        // A path whose folder does not exist has no identity, so the spelling of paths is compared too.
         let is_same =
             |path: &Path, other: &Path| path == other || place(path).is_some_and(|at| place(other) == Some(at));
         if let Some((other, _)) = outputs[..k].iter().find(|(_, other)| is_same(path, other)) {
@@ -167,7 +169,7 @@ pub(crate) fn check_outputs(context: &Context, inputs: &[String], outputs: &[(&s
     Ok(())
 }
 
-/// As [`check_outputs`], for results that must be files: refuses standard output.
+/// Checks results as [`check_outputs`] does, and also refuses standard output.
 pub(crate) fn check_files(context: &Context, inputs: &[String], outputs: &[(&str, &Path)]) -> Result<()> {
     if let Some((option, _)) = outputs.iter().find(|(_, path)| *path == Path::new("-")) {
         return Err(Error::option(format!("{option} writes to a file, not to standard output; name one")));
@@ -182,7 +184,7 @@ fn identity(path: &Path) -> Option<Identity> {
     path.metadata().ok().map(|facts| (facts.dev(), facts.ino()))
 }
 
-/// Returns the identity of a path: its own if it exists, else its folder's and its name.
+/// Returns the identity of a path. If the path does not exist, returns the identity of its folder, and its name.
 fn place(path: &Path) -> Option<(Identity, Option<&OsStr>)> {
     let there = identity(path).map(|there| (there, None));
     there.or_else(|| Some((identity(Target::parent_of(path))?, Some(path.file_name()?))))
@@ -192,7 +194,7 @@ fn place(path: &Path) -> Option<(Identity, Option<&OsStr>)> {
 struct Read<'a> {
     name: &'a str,
     kind: Option<FolderKind>,
-    /// The files, and the folder if the name is one.
+    /// Identities of the files, and of the folder if the name is a folder.
     parts: HashSet<Identity>,
     /// Folders of which all files are read.
     folders: HashSet<Identity>,
@@ -208,7 +210,7 @@ impl<'a> Read<'a> {
             None => SourceOptions::expand(name).unwrap_or_default(), // an invalid name is reported when it is opened
         };
         let parts = files.iter().map(PathBuf::as_path).chain([path]).filter_map(identity).collect();
-        // If files are named one by one, a new file next to them is not read.
+        // The parents of files count only if a folder is read: a new file next to single files would not be read.
         let parents = files.iter().filter(|_| path.is_dir()).map(|file| Target::parent_of(file));
         let folders = parents.chain([path]).filter(|folder| folder.is_dir()).filter_map(identity).collect();
         Ok(Self { name, kind, parts, folders, files })
@@ -234,7 +236,8 @@ impl<'a> Read<'a> {
         Ok(())
     }
 
-    /// Returns whether a file of this name would be in an input folder; in a store or an index, at any depth.
+    /// Returns whether a file at `output` would be directly in an input folder, or anywhere below a store or an
+    /// index.
     fn is_around(&self, output: &Path) -> bool {
         let depth = if self.kind.is_some() { usize::MAX } else { 1 };
         // If the output is a link, both its own folder and its target's folder count.
@@ -246,7 +249,8 @@ impl<'a> Read<'a> {
         })
     }
 
-    /// Returns whether some of the files are in a folder that is to be replaced.
+    /// Returns whether `output` is a folder that contains one of the files, so that replacing it would remove an
+    /// input.
     fn lies_in(&self, output: &Path) -> bool {
         let Ok(folder) = output.canonicalize() else { return false };
         self.files.iter().filter_map(|file| file.canonicalize().ok()).any(|file| file.starts_with(&folder))
@@ -279,7 +283,7 @@ pub(crate) fn output(arguments: &JoinOutput) -> Result<Output<'static>> {
 /// Returns the destinations of a join's results, each with the option that names it.
 pub(crate) fn targets(arguments: &JoinOutput) -> [(&'static str, Option<Target>); 2] {
     let JoinOutput { file, kept, statistics, tracing, replace, .. } = arguments;
-    // The other results need the whole run, even if the reader of the pairs exits.
+    // With other results, the run must complete even if the reader of the pairs exits.
     let outlives_reader = kept.is_some() || statistics.stats.is_some() || tracing.trace.is_some();
     let target = |file: &Option<String>| file.as_deref().map(|file| target(file, replace.force, outlives_reader));
     [("-o", target(file)), ("--kept", target(kept))]

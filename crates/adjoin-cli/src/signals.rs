@@ -1,5 +1,5 @@
-//! Ctrl-C, SIGTERM and the loss of the terminal (SIGHUP) cancel the work, so that it ends in order and removes its
-//! temporary files.
+//! Cancels the work on Ctrl-C, SIGTERM, and SIGHUP (the terminal was closed). The work then ends in order and removes
+//! its temporary files.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 
-/// Exit code of a process that a signal ended: this plus the signal's number.
+/// Base of exit codes for signals: the exit code is this number plus the number of the signal.
 const SIGNAL_BASE: usize = 128;
 
 /// The flag that cancels the work, and the signal that set it.
@@ -28,10 +28,11 @@ impl Stopped {
 /// Starts to watch for signals. A second signal ends the process at once.
 ///
 /// # Errors
-/// If the thread cannot be started: signals would be caught but ignored.
+/// If the thread cannot be started. Signals would then be caught but ignored, so the caller must not continue.
 pub(crate) fn watch() -> Result<Stopped> {
     let stopped = Stopped::default();
-    // A file that exceeds the size limit then makes the write fail, after which the unfinished result is removed.
+    // Without a handler, SIGXFSZ ends the process. With one, a write beyond the file size limit fails, and the
+    // unfinished result is removed.
     let _ = flag::register(SIGXFSZ, Arc::default());
     // If `nohup` started the process, it should continue after a hang-up.
     let hang_up = (!is_ignored(SIGHUP)).then_some(SIGHUP);
@@ -41,7 +42,8 @@ pub(crate) fn watch() -> Result<Stopped> {
     let watched = stopped.clone();
     let watcher = std::thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in signals.forever() {
-            // The regular end deletes temporary files, which may take long. A second signal does not wait for it.
+            // After the first signal, temporary files are deleted, which may take long. The second signal does not
+            // wait.
             if watched.cancel.is_cancelled() {
                 std::process::exit((SIGNAL_BASE + signal.unsigned_abs() as usize) as i32);
             }

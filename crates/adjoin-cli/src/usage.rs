@@ -15,7 +15,8 @@ const WRITE_TABLES: &[&str] = &["join", "groundtruth"];
 const BUILD: &[&str] = &["build"];
 const EVERY: &[&str] = &[];
 
-/// Guessed flags, the commands that they apply to (all if empty), and the advice.
+/// Wrong flags that users are likely to try, the commands for which the advice applies (all if empty), and the
+/// advice.
 type Guess = (&'static [&'static str], &'static [&'static str], &'static str);
 
 const GUESSES: [Guess; 11] = [
@@ -56,13 +57,13 @@ const GUESSES: [Guess; 11] = [
     (&["-q", "--silent"], EVERY, "--quiet prints neither progress nor summary"),
 ];
 
-/// Parses a command line. A negative number after an option is its value, not another option; the option may refuse it.
+/// Parses a command line. A negative number after an option is parsed as its value, not as another option.
 ///
 /// # Errors
 /// If the command line is invalid.
 pub(crate) fn parse<C: CommandFactory + FromArgMatches>(words: &[OsString]) -> Result<C, clap::Error> {
     let mut command = with_negative_numbers(C::command());
-    // The error of clap does not name the word.
+    // The error of clap does not name the word that is not UTF-8.
     let not_text = words.iter().find(|word| word.to_str().is_none());
     let matches = command.try_get_matches_from_mut(words).map_err(|error| match (error.kind(), not_text) {
         (ErrorKind::InvalidUtf8, Some(word)) => {
@@ -81,7 +82,8 @@ fn with_negative_numbers(command: Command) -> Command {
     command.mut_args(option).mut_subcommands(with_negative_numbers)
 }
 
-/// Prints what is wrong with the flags of `command`; prints help and version as they are. Returns the exit code.
+/// Prints an error about the flags of `command` in one line. Prints help and version unchanged. Returns the exit
+/// code.
 pub(crate) fn refuse(mut error: clap::Error, command: Option<&str>) -> u8 {
     if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let _ = error.print();
@@ -89,7 +91,7 @@ pub(crate) fn refuse(mut error: clap::Error, command: Option<&str>) -> u8 {
     }
     advise(&mut error, command.unwrap_or_default());
     let text = error.render().to_string();
-    // Messages of adjoin have one line, so what clap adds below its message is cut off.
+    // Messages of adjoin have one line, so the usage that clap adds below its message is cut off.
     let said = ["\n\nUsage:", "\n\nFor more information"]
         .iter()
         .fold(&*text, |text, end| text.split(end).next().unwrap_or(text));
@@ -101,7 +103,7 @@ pub(crate) fn refuse(mut error: clap::Error, command: Option<&str>) -> u8 {
     WRONG
 }
 
-/// Commands of a program with the feature `serve`.
+/// Commands that exist only if the program is built with the feature `serve`.
 const OF_SERVER: [&str; 2] = ["serve", "bench-serve"];
 
 /// Replaces clap's suggestions, which are based on spelling alone, by our advice if there is one.
@@ -125,7 +127,7 @@ fn advise(error: &mut clap::Error, command: &str) {
         ErrorKind::InvalidValue if given.starts_with("--result ") => Some("-o FILE names the result"),
         _ => return,
     };
-    error.remove(ContextKind::Suggested); // advice to pass the flag as a value, which is never intended
+    error.remove(ContextKind::Suggested); // clap suggests to pass the flag as a value, which no user intends
     if let Some(advice) = advice {
         error.remove(ContextKind::SuggestedArg);
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(advice)]));

@@ -10,7 +10,7 @@ use crate::signals::Stopped;
 pub(crate) fn append(arguments: &Append, stopped: &Stopped) -> Result<Outcome> {
     let Append { store, new, delete, columns, temporary, resources, .. } = arguments;
     let context = resolve::temporary(resolve::context(resources, stopped)?, temporary)?;
-    // The append replaces files of the store, so none of them may be a source.
+    // The append replaces files of the store, so a source must not be one of them.
     resolve::check_outputs(&context, new, &[("the store", store)])?;
     let context = Store::append_context(&context, store)?;
     // The ids of the store decide whether lines are read as texts or as numbers.

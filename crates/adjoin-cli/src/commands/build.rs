@@ -22,7 +22,7 @@ fn print_seconds(report: &BuildReport) {
 pub(crate) fn build(arguments: &Build, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::context(&arguments.resources, stopped)?;
     let context = resolve::temporary(context, &arguments.temporary)?;
-    // A checkpoint contains the options of the source, since only the same command may continue it.
+    // Only the same command may continue from a checkpoint, so the checkpoint records the options of the source.
     let resume = arguments.resume.then(|| resolve::source_options(&arguments.store.columns)).transpose()?;
     let options = BuildOptions {
         attributes: arguments.columns.names.clone(),

@@ -61,7 +61,8 @@ fn write(arguments: &CollectionWrite, stopped: &Stopped) -> Result<Outcome> {
     Ok(memory_verdict(&memory))
 }
 
-/// Deletes, inserts and upserts the rows of a command. Also returns the number of rows after that.
+/// Deletes, inserts and upserts the rows of a command. Returns the report of the write, and the number of rows after
+/// it.
 fn write_all(
     context: &Context,
     arguments: &CollectionWrite,
@@ -69,7 +70,7 @@ fn write_all(
     durability: Durability,
 ) -> Result<(WriteReport, u64)> {
     let CollectionWrite { folder, delete, insert, upsert, columns, .. } = arguments;
-    // All is opened before anything is written.
+    // All sources are opened before anything is written.
     let open = |names: &[String]| (!names.is_empty()).then(|| resolve::source(context, names, columns)).transpose();
     let (insert, upsert) = (open(insert)?, open(upsert)?);
     let [insert, upsert] = [&insert, &upsert].map(|source| source.as_deref().map(|source| source as &dyn VectorSource));
@@ -80,7 +81,7 @@ fn write_all(
     let write = Write { delete: ids.as_ref(), insert, upsert };
     let all = collection.write_all(&write, condition, durability)?;
     let rows = collection.facts().rows;
-    // Closed here, since a destructor could not report an error of the log.
+    // The collection is closed here, since a destructor could not report an error of the log.
     collection.close()?;
     Ok((all, rows))
 }

@@ -4,10 +4,10 @@ use std::fmt::Display;
 
 use adjoin::{Message, format_count};
 
-/// Most damages and leftovers that are listed.
+/// Maximum number of damages and of leftovers that are listed.
 const PRINTED_MAX: usize = 20;
 
-/// Prints the first of `count` damages; returns that number in words.
+/// Prints the first of `count` damages. Returns `count` in words.
 pub(super) fn print_damages(damages: &[impl Display], count: u64) -> String {
     for damage in damages.iter().take(PRINTED_MAX) {
         eprintln!("{damage}");
@@ -19,17 +19,17 @@ pub(super) fn print_damages(damages: &[impl Display], count: u64) -> String {
     format_count(count, "part")
 }
 
-/// What to do about the leftovers of a build.
+/// Origin of the leftovers of a build, with the remedy.
 pub(super) const BUILD_LEFT: &str = "from a build that did not end; unless a build is at work there, delete it";
 
-/// Lists names in a folder that do not belong to `contents`. `origin` states where leftovers are from.
+/// Lists the names in a folder that do not belong to its `contents`. `origin` describes where the leftovers are from.
 pub(super) fn unnamed(contents: &str, origin: &str, leftovers: &[String], strangers: &[String]) -> String {
     let leftovers = leftovers.iter().map(|name| format!("left over: {name}, {origin}"));
     let strangers = strangers.iter().map(|name| format!("not part of {contents}: {name}"));
     listed(leftovers) + &listed(strangers)
 }
 
-/// Returns the first lines, with names in them escaped, and the number of further ones.
+/// Returns the first lines, and how many more there are. Escapes control characters.
 pub(super) fn listed(lines: impl ExactSizeIterator<Item = String>) -> String {
     let more = lines.len().saturating_sub(PRINTED_MAX);
     // Names are from the folder and may contain control characters or line breaks.

@@ -14,7 +14,7 @@ use crate::signals::Stopped;
 
 pub(crate) fn dedupe(arguments: &args::Dedupe, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::context(&arguments.resources, stopped)?;
-    // The disk of the output must have room anyway.
+    // Temporary files are next to the output by default, since that disk must have space for the output anyway.
     let context = resolve::temporary(context, &arguments.temporary)?.or_temporary(Target::parent_of(&arguments.output));
     let predicate = Predicate::of(arguments.threshold.eps, arguments.threshold.min_similarity)?;
     let aim = JoinEffort::of(arguments.wanted.recall, arguments.wanted.exact)?;
@@ -60,7 +60,7 @@ fn check_outputs(context: &adjoin::Context, arguments: &args::Dedupe) -> Result<
     let decisions = arguments.decisions.iter().map(|path| path.display().to_string());
     let read: Vec<String> = arguments.sources.iter().cloned().chain(decisions).collect();
     resolve::check_files(context, &read, &outputs)?;
-    // Without this, an unknown extension would be found only after the whole run.
+    // Checked here, since an unknown extension would otherwise be found only after the whole run.
     removed.map_or(Ok(()), |path| TableFormat::of(path).map(drop))?;
     tables.iter().try_for_each(|(_, path)| Target::check_free(&*context.device, path, arguments.force))
 }

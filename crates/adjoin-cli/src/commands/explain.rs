@@ -27,7 +27,8 @@ pub(crate) fn explain(arguments: &Explain, stopped: &Stopped) -> Result<Outcome>
     let of_threshold = asked.map(|asked| asked.metric());
     let metric = arguments.metric.or(of_threshold).unwrap_or(Metric::L2);
     let build = resolve::build_options(&arguments.store, metric);
-    // The input is a store: the plan of a join is printed. Of any other input, a sample is compared with all rows.
+    // If the input is a store, the plan of a join is printed. For any other input, a sample is compared with all
+    // rows.
     if let Some(store) = Store::sole_input(&context, &arguments.inputs, source.only_for_builds(&build))? {
         return explain_store(context, store, arguments, aim);
     }
@@ -64,7 +65,7 @@ fn explain_store(context: Context, folder: &Path, arguments: &Explain, aim: Join
     let options = JoinOptions { seed, cache_bytes, ..JoinOptions::approximate(predicate, aim) };
     let context = Job::context_of_store(&context, folder, true)?;
     let store = Store::open(&context, folder)?;
-    let curve = store.neighbor_curve(&context, seed)?; // first, since a plan holds the memory of its run
+    let curve = store.neighbor_curve(&context, seed)?; // before the plan, which holds the memory of its run
     let prepared = options.prepare(&context, &store, true)?;
     drop(context); // ends the progress bar
     let recall = resolve::recall_in_words(prepared.recall());
@@ -128,7 +129,7 @@ fn threshold_in_words(at: &AtThreshold, option: &str, rows: u64) -> String {
     )
 }
 
-/// Formats an estimate with its bounds, if it has any.
+/// Formats an estimate with its bounds, unless they are equal.
 fn between(Interval { estimate, low, high }: Interval, write: impl Fn(f64) -> String) -> String {
     match low < high {
         true => format!("about {} (between {} and {})", write(estimate), write(low), write(high)),

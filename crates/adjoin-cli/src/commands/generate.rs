@@ -30,7 +30,7 @@ pub(crate) fn generate(arguments: &Gen, stopped: &Stopped) -> Result<Outcome> {
 
 /// Refuses vectors that do not fit on the disk.
 fn check_room(context: &Context, what: &Generated, path: &Path) -> Result<()> {
-    // Saturated, since mistyped numbers may exceed 64 bits.
+    // The product saturates, since a mistyped number of rows may make it exceed 64 bits.
     let needed = what.rows.saturating_mul(what.vectors.bytes() as u64);
     let free = context.device.free_bytes(Target::parent_of(path))?;
     if needed <= free {

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use adjoin::{Error, IdKind, Ids, Result, format_count};
 
-/// Reads ids from the lines of a file or of standard input; row numbers if `kind` is `None`.
+/// Reads ids, one per line, from a file or from standard input. If `kind` is `IdKind::None`, they are row numbers.
 pub(super) fn ids_of(file: &str, kind: IdKind) -> Result<Ids> {
     let mut text = String::new();
     let read = match file {
@@ -12,7 +12,7 @@ pub(super) fn ids_of(file: &str, kind: IdKind) -> Result<Ids> {
         _ => std::fs::read_to_string(file).map(|read| text = read),
     };
     read.map_err(|error| Error::input(format!("{file}: the ids cannot be read: {error}")))?;
-    // Lines are not trimmed, since blanks may be part of a text id.
+    // Text ids are not trimmed, since blanks may be part of them.
     if kind == IdKind::Utf8 {
         return Ok(text.lines().collect());
     }
@@ -23,7 +23,7 @@ pub(super) fn ids_of(file: &str, kind: IdKind) -> Result<Ids> {
     (1..).zip(text.lines()).map(integer).collect::<Result<_>>().map(Ids::Int64)
 }
 
-/// Prints how many ids to delete had no row.
+/// Prints how many of the ids to delete had no row.
 pub(super) fn say_missing(count: u64) {
     if count > 0 {
         let were = if count == 1 { "was" } else { "were" };

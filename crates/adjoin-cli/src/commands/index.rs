@@ -35,7 +35,7 @@ fn build(arguments: &IndexBuild, stopped: &Stopped) -> Result<Outcome> {
     };
     let of_builds = metric.map(|metric| Argument::Metric.with(metric)).or(source.only_for_builds(&of_store));
     resolve::check_outputs(&context, &arguments.inputs, &[("-o", &arguments.output)])?;
-    // A refusal while the temporary store is built names a budget that suffices for the index too.
+    // With this, a refusal during the build of the temporary store names a budget that suffices for the index too.
     let later = |source: &dyn VectorSource| options.building_bytes(&context, source, &of_store);
     let opened = Opened::new(&context, &arguments.inputs, &source, &of_store, of_builds, &later)?;
     let built = GraphIndex::build(&context, &opened.store, &arguments.output, &options, arguments.replace.force)?;

@@ -8,7 +8,7 @@ use crate::print::print;
 use crate::resolve;
 
 pub(crate) fn info(arguments: &Info) -> Result<Outcome> {
-    // A folder without a manifest is refused when it is opened as a store.
+    // A folder without a manifest is treated as a store, and refused when it is opened.
     let kind = FolderKind::of(&resolve::plain_context(), &arguments.folder)?.unwrap_or(FolderKind::Store);
     info_of(arguments, kind)
 }
@@ -58,7 +58,7 @@ fn describe(store: &Store) -> String {
     lines.map(|line| line + "\n").concat()
 }
 
-/// Describes the changes of a store since it was built, if rows were appended or deleted.
+/// Describes how many rows were appended and deleted since a store was built. Returns an empty text if none were.
 fn growth_in_words(store: &Store) -> String {
     let manifest = store.manifest();
     let Some(built) = manifest.built_rows else { return String::new() };

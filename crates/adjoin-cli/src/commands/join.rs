@@ -43,7 +43,7 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     };
     check_files(&context, arguments)?;
     if let Some(path) = job.output.target().and_then(Target::path) {
-        context = context.or_temporary(Target::parent_of(path)); // that disk must have room anyway
+        context = context.or_temporary(Target::parent_of(path)); // that disk must have space for the result anyway
     }
     let JoinOutput { statistics, tracing, replace, .. } = &arguments.output;
     let stats = statistics.stats.as_deref();
@@ -67,8 +67,8 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     Ok(Outcome::PromiseNotKept)
 }
 
-/// Returns the threshold of the pairs: the given one, or the one that leaves `--target-rows` rows; and a message if no
-/// threshold leaves that many.
+/// Returns the threshold of the pairs: the given one, or the one at which `--target-rows` rows are kept. Also returns
+/// a message if no threshold keeps this number of rows.
 fn predicate(context: &Context, arguments: &Join) -> Result<(Predicate, Option<String>)> {
     let Some(rows) = arguments.target_rows else {
         if arguments.metric.is_some() {
@@ -87,7 +87,7 @@ fn predicate(context: &Context, arguments: &Join) -> Result<(Predicate, Option<S
     if arguments.output.keep_rule != KeepRule::Greedy {
         return Err(Error::option("--target-rows counts the rows that the rule greedy keeps; give --keep-rule greedy"));
     }
-    // All options are checked first: the threshold is estimated from a comparison of a sample with all rows.
+    // All options are checked before the threshold is estimated, since that compares a sample with all rows.
     resolve::output(&arguments.output)?;
     check_files(context, arguments)?;
     let metric = arguments.metric.unwrap_or(Metric::L2);
@@ -130,7 +130,7 @@ fn summarize(statistics: &JoinStatistics, output: &JoinOutput) {
     let rows = join.passing_rows.unwrap_or(common.rows) as f64;
     let [with, new] = [join.with_passing_rows.or(join.with_rows), join.new_passing_rows.or(join.new_rows)]
         .map(|rows| rows.map(|rows| rows as f64));
-    // A pair counts once, and no row forms a pair with itself.
+    // The number of pairs within one set: each pair counts once, and no row forms a pair with itself.
     let within = |rows: f64| rows * (rows - 1.0) / 2.0;
     // New rows are joined with the rows of the store and with each other.
     let all = match (with, new) {
@@ -149,7 +149,7 @@ fn summarize(statistics: &JoinStatistics, output: &JoinOutput) {
     print_memory(&common.memory);
 }
 
-/// Prints how many rows took part, if not all did.
+/// Prints how many rows passed the filters, if not all did.
 fn summarize_rows(JoinStatistics { common, join, .. }: &JoinStatistics) {
     let sides = [
         (join.passing_rows, Some(common.rows)),
@@ -164,7 +164,7 @@ fn summarize_rows(JoinStatistics { common, join, .. }: &JoinStatistics) {
     }
 }
 
-/// Prints which promise was not kept. A given rule threshold without a recall promises nothing.
+/// Prints which promises were not kept. A run with a given rule threshold instead of a recall promises no recall.
 pub(super) fn verdict(statistics: &JoinStatistics) -> Outcome {
     let mut outcome = memory_verdict(&statistics.common.memory);
     let broken = statistics.common.recall.as_ref().filter(|recall| !recall.kept);

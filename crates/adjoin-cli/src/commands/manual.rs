@@ -7,7 +7,8 @@ use crate::Outcome;
 use crate::args::{Arguments, Completions, Man};
 use crate::print::print;
 
-/// Prints the manual page of a command, or the pages of all commands; or writes each page to a file.
+/// Prints the manual page of a command, or the pages of all commands. If a folder is given, writes each page to a
+/// file.
 pub(crate) fn man(arguments: &Man) -> Result<Outcome> {
     let mut command = Arguments::command();
     command.build(); // passes global names on to the subcommands
@@ -26,7 +27,7 @@ struct Page {
     text: String,
 }
 
-/// Returns the page of a command without its subcommands.
+/// Returns the page of a command, without the pages of its subcommands.
 fn page(command: &Command) -> Result<Page> {
     let mut text = Vec::new();
     let rendered = clap_mangen::Man::new(command.clone()).render(&mut text);
@@ -46,7 +47,7 @@ fn pages(command: &Command) -> Result<Vec<Page>> {
     Ok(all)
 }
 
-/// Returns the subcommand that some words name.
+/// Returns the subcommand with a name of several words, such as `index build`.
 fn find<'a>(command: &'a Command, words: &[String]) -> Result<&'a Command> {
     words.iter().try_fold(command, |command, word| {
         command.find_subcommand(word).ok_or_else(|| {

@@ -5,7 +5,7 @@ use adjoin::{Context, MemoryStatistics, format_bytes};
 use crate::Outcome;
 use crate::print::percent;
 
-/// Prints the line of a summary.
+/// Prints the line about memory in the summary of a command.
 pub(super) fn print_memory(memory: &MemoryStatistics) {
     eprintln!("{}{}", in_words(memory), share_in_words(memory));
 }
@@ -19,7 +19,7 @@ fn in_words(memory: &MemoryStatistics) -> String {
     }
 }
 
-/// Describes the memory that a budget is a fraction of, if it is one.
+/// Describes the memory of which the budget is a fraction. Returns an empty text if the budget was given as a size.
 fn share_in_words(memory: &MemoryStatistics) -> String {
     let share_of = memory.share.zip(memory.share_of_bytes).zip(memory.share_of);
     share_of.map_or_else(String::new, |((share, bytes), whose)| {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use adjoin::device::current_resident_bytes;
 
-/// Samples the resident memory of the process, on a thread of its own.
+/// Samples the resident memory of the process on a separate thread.
 pub(super) struct MemoryWatch {
     stop: Sender<()>,
     thread: JoinHandle<Vec<(f64, u64)>>,
@@ -14,7 +14,7 @@ pub(super) struct MemoryWatch {
 
 /// Initial time between two samples.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Most samples kept. Beyond that, every second one is dropped, and the rate is halved.
+/// Maximum number of samples. If it is exceeded, every second sample is dropped, and the sampling rate is halved.
 const LOOKS_MAX: usize = 512;
 
 impl MemoryWatch {
@@ -33,7 +33,7 @@ impl MemoryWatch {
                     });
                     every *= 2;
                 }
-                // The wait is the pause between samples, and ends at once when the watch is finished.
+                // The receive waits for the pause between two samples. It ends at once when the watch is finished.
                 if stopped.recv_timeout(every) != Err(RecvTimeoutError::Timeout) {
                     return looks;
                 }

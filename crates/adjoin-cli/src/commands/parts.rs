@@ -93,7 +93,7 @@ pub(crate) fn merge(arguments: &Merge, stopped: &Stopped) -> Result<Outcome> {
     check_files(&context, &inputs, &[("-o", path.as_deref()), ("--stats", stats)], force)?;
     if let Some(path) = &path {
         TableFormat::of(path)?;
-        context = context.or_temporary(Target::parent_of(path)); // that disk must have room anyway
+        context = context.or_temporary(Target::parent_of(path)); // that disk must have space for the result anyway
     }
     let stats = stats.map(|path| StatisticsFile::begin(&context, path, force)).transpose()?;
     let store = plan.open_store(&context, arguments.store.as_deref())?;

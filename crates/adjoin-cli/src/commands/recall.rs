@@ -6,7 +6,7 @@ use super::memory::memory_verdict;
 use crate::Outcome;
 use crate::print::percent;
 
-/// Prints which promise of a search was not kept.
+/// Prints which promises of a search were not kept.
 pub(super) fn verdict(common: &CommonStatistics) -> Outcome {
     let outcome = memory_verdict(&common.memory);
     match common.recall.as_ref().filter(|recall| !recall.kept) {
@@ -20,8 +20,8 @@ pub(super) fn verdict(common: &CommonStatistics) -> Outcome {
     }
 }
 
-/// Prints the recall that was reached, and for which queries: `rows`, or the given calibration queries. If the search
-/// promised no recall, names the `option` that set its effort instead.
+/// Prints the recall that was reached, and the queries for which it holds: the ones that `rows` describes, or the
+/// given calibration queries. If the search promised no recall, prints the `option` that set its effort.
 pub(super) fn print_recall(common: &CommonStatistics, has_calibration_queries: bool, option: &str, rows: &str) {
     let Some(recall) = &common.recall else { return eprintln!("recall: nothing is promised with {option}") };
     // An exact search has no sample.

@@ -41,8 +41,8 @@ fn names_in<'a>(
     files.as_deref().map(|files| Names { files, id_column, name_column })
 }
 
-/// Bytes of parsed statistics per byte of their text: each value takes 32 bytes, and a list of digits has one every two
-/// bytes.
+/// Memory of parsed statistics, in bytes per byte of their text. In the worst case, the text is a list of digits: it
+/// has a value every two bytes, and each value takes 32 bytes in a vector that grows.
 const STATISTICS_GROWTH: u64 = 24;
 
 fn read_statistics(context: &Context, path: &Path) -> Result<(serde_json::Value, Reservation)> {
@@ -52,7 +52,7 @@ fn read_statistics(context: &Context, path: &Path) -> Result<(serde_json::Value,
     let text = std::fs::read_to_string(path).map_err(|error| Error::device(format!("cannot read {at}: {error}")))?;
     let refused = || Error::input(format!("{at} is not what --stats of a join writes; name that file"));
     let statistics: serde_json::Value = serde_json::from_str(&text).map_err(|_| refused())?;
-    // The values that the page uses.
+    // The page uses the values that are checked here.
     let is_known = ["join", "dedupe", "search"].iter().any(|command| statistics["command"] == *command);
     let is_there = is_known && statistics["memory"]["budget_bytes"].is_u64();
     if !is_there {

@@ -67,7 +67,8 @@ fn calibration_queries(context: &Context, arguments: &Search) -> Result<Option<A
     arguments.calibrate_with.as_ref().map(open).transpose()
 }
 
-/// Opens the files of hits and statistics, to report before any work that one cannot be written.
+/// Opens the files for hits and statistics before any work, so that an error is reported at once if one cannot be
+/// written.
 fn outputs<'a>(context: &Context, arguments: &'a Search) -> Result<(Target, Option<StatisticsFile<'a>>)> {
     let Search { output, statistics, tracing, replace, .. } = arguments;
     let (stats, force) = (statistics.stats.as_deref(), replace.force);
@@ -85,7 +86,7 @@ fn outputs<'a>(context: &Context, arguments: &'a Search) -> Result<(Target, Opti
 
 /// Returns whether the queries are the vectors of the store.
 fn is_itself(arguments: &Search) -> bool {
-    // A folder has several names: relative paths and symbolic links lead to it too.
+    // A folder can have several paths, because of relative paths and symbolic links.
     let real = |path: &Path| path.canonicalize().ok();
     let [queries] = &arguments.queries[..] else { return false };
     real(Path::new(queries)).is_some_and(|queries| real(&arguments.folder) == Some(queries))

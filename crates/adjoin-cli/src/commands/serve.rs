@@ -11,10 +11,10 @@ use crate::print::print;
 use crate::resolve;
 use crate::signals::Stopped;
 
-/// Most distinct queries that are sent; after these, they repeat.
+/// Maximum number of distinct queries. If more are sent, the queries repeat.
 const QUERIES_MAX: usize = 10_000;
 
-/// Serves until a signal arrives, which is the regular end of a server. Accepted requests are still answered.
+/// Serves until a signal arrives, then answers the accepted requests. This is the regular end of a server.
 pub(crate) fn serve(arguments: &Serve, stopped: &Stopped) -> Result<Outcome> {
     let Serve { folder, listen, insecure, log, resources, .. } = arguments;
     let key = arguments.key_file.as_deref().map(key_of).transpose()?;
@@ -34,7 +34,7 @@ pub(crate) fn serve(arguments: &Serve, stopped: &Stopped) -> Result<Outcome> {
     context.cancel = Cancel::default(); // a signal ends the server, not the running searches
     adjoin_server::serve(&context, &options, &stopped.cancel, |address| print(&format!("http://{address}\n")))?;
     let memory = context.memory();
-    // The summary is a line of text, which a reader of JSON lines would have to skip.
+    // The summary is a line of text, so it is not printed among JSON lines.
     if !resources.quiet.quiet && log_format == LogFormat::Text {
         print_memory(&memory);
     }
@@ -47,7 +47,7 @@ fn key_of(file: &Path) -> Result<String> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| Error::input(format!("{at}: the key cannot be read: {error}")).caused_by(error))?;
     let key = text.lines().next().unwrap_or_default().trim_end();
-    // A header may not deliver other characters unchanged, e.g. blanks at its ends.
+    // Other characters may not pass through a header unchanged; for example, blanks at its ends are removed.
     if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(Error::option(format!(
             "{at}: its first line is no key; write one of visible ASCII characters without blanks, such as that of \
@@ -83,7 +83,7 @@ pub(crate) fn bench_serve(arguments: &BenchServe, stopped: &Stopped) -> Result<O
         written.map_err(|error| Error::device(format!("{}: {error}", stats.display())).caused_by(error))?;
     }
     print(&told(&report))?;
-    // An interrupted run has printed what it measured, and fails all the same.
+    // An interrupted run prints its measurements, and then still fails.
     stopped.cancel.check()?;
     // Single failures are part of the measurement. If all requests fail, the address or the members are wrong.
     if let Some(failure) = report.failure.as_ref().filter(|_| report.failed == report.requests) {
@@ -95,13 +95,13 @@ pub(crate) fn bench_serve(arguments: &BenchServe, stopped: &Stopped) -> Result<O
     Ok(Outcome::Done)
 }
 
-/// Parses the members of each request, other than its queries.
+/// Parses the members that each request has in addition to its queries.
 fn members_of(text: &str) -> Result<Map<String, Value>> {
     let wrong = |error| Error::option(format!("--members {text}: {error}; give an object such as {{\"k\": 10}}"));
     serde_json::from_str(text).map_err(wrong)
 }
 
-/// Returns the bodies of requests with the queries of a source, `at_once` in each.
+/// Returns the bodies of requests with the queries of a source; each body has `at_once` queries.
 fn bodies(source: &dyn VectorSource, members: Map<String, Value>, at_once: usize) -> Result<Vec<Vec<u8>>> {
     let vectors = source.info().vectors;
     let (mut queries, mut scan) = (Vec::new(), source.scan(1 << 20)?);

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::memory_watch::MemoryWatch;
 use super::tracing::cannot_write;
 
-/// The file of `--stats`, opened before the work to find out whether it can be written.
+/// The file of `--stats`. It is opened before the work, so that an error is reported at once if it cannot be written.
 pub(super) struct StatisticsFile<'a> {
     path: &'a Path,
     file: LaterFile,
@@ -20,7 +20,7 @@ impl<'a> StatisticsFile<'a> {
         Ok(Self { path, file: LaterFile::begin(context, path, force)?, memory: MemoryWatch::begin() })
     }
 
-    /// Writes the statistics of a run; `memory` returns the part of them about memory.
+    /// Writes the statistics of a run. `memory` returns a reference to their part about memory.
     pub(super) fn finish<S: Serialize>(
         self,
         statistics: &mut S,

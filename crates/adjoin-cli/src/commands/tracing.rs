@@ -14,7 +14,7 @@ pub(super) struct Tracing<'a> {
 
 impl<'a> Tracing<'a> {
     pub(super) fn begin(context: &mut Context, path: &'a Path) -> Result<Self> {
-        // Next to the result, since a file cannot be renamed to another file system.
+        // The partial trace is next to the result, since a file cannot be renamed to another file system.
         let folder = OwnFolder::create(&context.device, Target::parent_of(path), "trace")?;
         let partial = folder.path().join("trace");
         let recorder = Recorder::create(context.device.clone(), &partial);
@@ -25,7 +25,7 @@ impl<'a> Tracing<'a> {
 
     pub(super) fn finish(self) -> Result<()> {
         let named = self.recorder.finish().and_then(|()| std::fs::rename(&self.partial, self.path));
-        // Deleted in any case, so that no part of a trace is left if the disk is full.
+        // The folder is deleted even after an error, so that no partial trace is left, for example on a full disk.
         drop(self.folder);
         named.map_err(|error| cannot_write(self.path, error))
     }

@@ -9,7 +9,7 @@ use crate::resolve;
 use crate::signals::Stopped;
 
 pub(crate) fn verify(arguments: &Verify, stopped: &Stopped) -> Result<Outcome> {
-    // Damage to the manifest is an expected finding of verification.
+    // If the kind cannot be read from the manifest, the folder is verified as a store, which reports the damage.
     let kind = FolderKind::of(&resolve::plain_context(), &arguments.folder).ok().flatten().unwrap_or(FolderKind::Store);
     verify_of(arguments, kind, stopped)
 }

@@ -9,7 +9,7 @@ pub(super) fn manifest_as_json(manifest: &impl Serialize) -> Result<String> {
     Ok(escaped(&text.map_err(|error| Error::corrupt(error.to_string()))?) + "\n")
 }
 
-/// Escapes control characters that the JSON writer leaves as they are, so that a name in a file cannot control the
+/// Escapes the control characters that the JSON writer does not escape, so that a name in a file cannot control the
 /// terminal.
 pub(super) fn escaped(json: &str) -> String {
     let escaped = |c: char| match c {

@@ -1,10 +1,10 @@
-//! A page as one file, with style, scripts and data in it, so that it needs no network.
+//! HTML pages in one file, which contains style, scripts and data, so that a page needs no network.
 
 use std::io::{self, BufWriter, Write};
 
 use serde::Serialize;
 
-/// The parts of a page other than its cards and charts, and the script that draws them.
+/// HTML section of a page next to its cards and charts, and the script that fills it.
 pub(crate) struct Drawn {
     pub(crate) section: &'static str,
     pub(crate) script: &'static str,

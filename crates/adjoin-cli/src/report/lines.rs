@@ -15,7 +15,7 @@ pub(super) const SHOWN: usize = 100_000;
 pub(super) const SHOWN_BYTES: u64 = (SHOWN * 2 * size_of::<Shown>()) as u64;
 /// Least bytes of a page: the lines on it, and the first ids.
 pub(super) const LEAST_BYTES: u64 = SHOWN_BYTES + IDS_BYTES_AT_ONCE;
-/// The right row of a line without one.
+/// Value of the right row if a line has no right row.
 const NO_ROW: u32 = u32::MAX;
 /// Number of thresholds on the curve.
 const STEPS: usize = 200;
@@ -27,13 +27,13 @@ const BYTES_AN_ID: u64 = 144;
 /// Result of both passes.
 pub(super) struct Lines {
     pub(super) total: u64,
-    /// Distinct queries of hits; else 0.
+    /// Number of distinct queries if the lines are hits, otherwise 0.
     pub(super) queries: u64,
     pub(super) causes: Causes,
     pub(super) ids: Vec<String>,
-    /// The side of each id, 0 or 1, if the rows of both sides are kept apart; else empty.
+    /// The side of each id, 0 or 1, if equal ids on the two sides are different rows; otherwise empty.
     pub(super) sides: Vec<u8>,
-    /// Whether one side has the larger number in each line, as row numbers of one set do.
+    /// Whether the larger number is on the same side in each line, as in a join of one set without ids.
     pub(super) is_ordered: bool,
     /// The lines on the page, the most important first.
     pub(super) shown: Vec<ShownLine>,
@@ -75,7 +75,7 @@ pub(super) fn bytes_of_id(text_bytes: usize) -> u64 {
     2 * text_bytes as u64 + BYTES_AN_ID
 }
 
-/// A line, ordered by its rank: a max-heap of these returns the least important one first.
+/// A line on the page, ordered by its rank. A max-heap of such lines returns the least important line first.
 struct Shown {
     rank: f32,
     /// The right row is `NO_ROW` if there is none.
@@ -115,7 +115,7 @@ impl PartialEq for Shown {
 
 impl Eq for Shown {}
 
-/// What the first pass collects.
+/// Result of the first pass.
 struct Collected {
     interned: Interned,
     is_ordered: bool,
@@ -127,13 +127,13 @@ struct Collected {
 }
 
 impl Lines {
-    /// Reads the lines of a file. If its rows are of two sets, left and right ids are kept apart. Leaves `spare_bytes`
-    /// bytes of memory for inputs that are read afterwards.
+    /// Reads the lines of a file. If `of_two_sets` is true, equal ids on the left and on the right are different
+    /// rows. Leaves `spare_bytes` bytes of memory for inputs that are read afterwards.
     pub(super) fn read(context: &Context, file: &ResultFile, of_two_sets: bool, spare_bytes: u64) -> Result<Self> {
         let reading = file.reading_bytes()?;
         drop(context.reserve(LEAST_BYTES + reading.max(spare_bytes), PURPOSE)?);
         let shown_memory = context.reserve(SHOWN_BYTES, PURPOSE)?;
-        // Held during both passes, so that ids do not take the memory of inputs that are read later.
+        // This reservation is held during both passes. It keeps the ids from using memory that later inputs need.
         let spare = context.reserve(spare_bytes.saturating_sub(reading), PURPOSE)?;
         let right = usize::from(of_two_sets);
         let Collected { mut interned, is_ordered, total, queries, low, high, causes } =
@@ -194,7 +194,8 @@ impl Lines {
                     all.queries += 1;
                     query = Some(left.clone());
                 }
-                // Other ids are in no cluster and on no page.
+                // Hits form no clusters, and the page shows only the first hits, so the ids of later hits are not
+                // needed.
                 if all.total > SHOWN as u64 {
                     return Ok(());
                 }
@@ -212,8 +213,8 @@ impl Lines {
     }
 }
 
-/// Returns the rank of a line: the smallest is shown first. Of pairs these are the closest, of removed rows the
-/// farthest, which are the doubtful ones. Hits keep their order.
+/// Returns the rank of a line. Lines with the smallest ranks are shown first: the closest pairs, the removed rows
+/// that are farthest from their kept rows (the doubtful ones), and the first hits.
 fn rank(file: &ResultFile, number: usize, value: Option<f32>) -> f32 {
     let farness = value.map(|value| if file.is_similarity() { -value } else { value });
     match file.kind {
@@ -224,7 +225,7 @@ fn rank(file: &ResultFile, number: usize, value: Option<f32>) -> f32 {
     }
 }
 
-/// Returns whether one id is a number below another.
+/// Returns whether both ids are numbers, and `left` is the smaller one.
 fn is_before(left: &str, right: &str) -> bool {
     matches!((left.parse::<u64>(), right.parse::<u64>()), (Ok(left), Ok(right)) if left < right)
 }
@@ -238,12 +239,13 @@ fn clusters_of(components: &mut Components, rows: u64) -> Vec<Vec<u32>> {
         }
     }
     let mut clusters: Vec<Vec<u32>> = members.into_values().collect();
-    // Ties are broken by the first member, so that the page does not depend on the order in the hash map.
+    // Clusters of one size are ordered by the first member, so that the page does not depend on the order in the hash
+    // map.
     clusters.sort_by(|a, b| b.len().cmp(&a.len()).then(a[0].cmp(&b[0])));
     clusters
 }
 
-/// Ids of each side with their numbers, in order of first use; with one set, all are on the first side.
+/// Numbers of the ids on each side, in order of first use. If there is one set, all ids are on the first side.
 #[derive(Default)]
 struct Interned {
     places: [HashMap<String, u32>; 2],

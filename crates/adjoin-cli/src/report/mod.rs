@@ -1,4 +1,5 @@
-//! HTML pages, each one file that needs no network. The page about a result is here; the flash commands write others.
+//! HTML pages, each in one file that needs no network: the page about a result, and the parts that the pages of
+//! `adjoin flash` share.
 
 mod html;
 mod lines;
@@ -22,44 +23,44 @@ pub use page::Page;
 pub struct Names<'a> {
     /// A table, a folder of tables or a glob.
     pub files: &'a str,
-    /// The column of ids. Default: `id`, if present, else row numbers.
+    /// The column of ids. Default: the column `id`, or row numbers if there is no such column.
     pub id_column: Option<&'a str>,
     /// The column of texts. Default: the first text column other than the ids.
     pub name_column: Option<&'a str>,
 }
 
-/// Names of the rows on both sides of the lines of a result.
+/// Names of the rows on the left and on the right of the lines of a result.
 #[derive(Debug, Clone, Copy)]
 pub struct PageNames<'a> {
-    /// Names of the rows of the first set, or of the only one; of hits, names of the queries.
+    /// Names of the rows of the first or only set. If the result is hits, names of the queries.
     pub first: Names<'a>,
-    /// Names of the rows of the set of `--with`; of hits, names of their rows.
+    /// Names of the rows of the second set (`--with`). If the result is hits, names of the rows that were found.
     pub second: Option<Names<'a>>,
 }
 
-/// What a page is made of.
+/// Inputs of a page.
 #[derive(Debug, Clone)]
 pub struct PageSources<'a> {
     /// File of the result.
     pub result: &'a Path,
-    /// Statistics of the run that wrote it.
+    /// Statistics of the run that wrote the result.
     pub stats: Option<serde_json::Value>,
-    /// Names of its rows.
+    /// Names of the rows in the result.
     pub names: Option<PageNames<'a>>,
 }
 
-/// Writes a page about the result in a file, with the statistics of the run and with names, if given. Replaces an
+/// Writes a page about a result to `output`, with the statistics of its run and with names, if given. Replaces an
 /// existing page only if `force` is true.
 ///
 /// # Errors
-/// If an input cannot be read, is invalid, or does not fit into memory; if the page exists or cannot be written; if the
-/// lines are of two sets, carry no texts, and there are names of one set only.
+/// If an input cannot be read, is invalid, or does not fit into memory; if the page exists or cannot be written; if
+/// the result is of two sets without texts, and names are given for only one set.
 pub fn write_page(context: &Context, sources: PageSources<'_>, output: &Path, force: bool) -> Result<Page> {
     let PageSources { result, stats, names } = sources;
     Target::check_free(&*context.device, output, force)?;
     let are_two_sets = stats.as_ref().is_some_and(is_of_two) || names.is_some_and(|names| names.second.is_some());
     let page = read_page(context, (result, stats), names).map_err(|error| match error.kind() {
-        // The step that failed has computed only its own needs, so its figure would be too small.
+        // The refusal names only the memory of the step that failed. The report as a whole may need more.
         ErrorKind::Budget => needs::refusal(context, result, names, are_two_sets, error),
         _ => error,
     })?;
@@ -96,7 +97,8 @@ fn read_page(
     for side in 0..=usize::from(page.has_sides()) {
         let Some(names) = (if of_two_sets { [first, second][side] } else { first }) else { continue };
         let texts = table::names_of(context, names, &page.ids(side))?;
-        // In lines of one set, one side has the smaller row numbers. Other lines may be of two sets.
+        // If the lines are of one set, the smaller row number is always on the same side. If it is not, they may be
+        // of two sets.
         let may_be_of_two = !of_two_sets && !of_one_set && !page.is_ordered();
         if texts.by_number && may_be_of_two && lacks_names {
             return Err(names_of_one_set(result));
@@ -106,13 +108,13 @@ fn read_page(
     Ok(page)
 }
 
-/// Returns whether statistics are of a join of two sets.
+/// Returns whether the statistics are those of a join of two sets.
 fn is_of_two(stats: &serde_json::Value) -> bool {
     !stats["join"]["with_rows"].is_null()
 }
 
-/// Returns whether left and right rows are of two sets: if their file or their statistics state so, or there are names
-/// of two. Hits are, unless statistics state that they are neighbors of rows.
+/// Returns whether left and right rows are of two sets. They are if the file or the statistics say so, or if names of
+/// two sets are given. Hits are of two sets unless the statistics say that they are neighbors of rows.
 fn are_of_two_sets(file: &ResultFile, stats: Option<&serde_json::Value>, names_of_two: bool) -> Result<bool> {
     if file.kind == Kind::Hits {
         return Ok(names_of_two || stats.is_none_or(|stats| stats["nearest"].is_null()));

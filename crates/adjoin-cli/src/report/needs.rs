@@ -1,8 +1,9 @@
-//! The least memory of a report.
+//! The least memory of a report, for the message of a refusal.
 //!
-//! The ids of a result and their names are known only once its files are read. If the budget is too small for them,
-//! they are counted within the budget, so that the refusal names a figure that suffices. If it is also too small for
-//! counting, the refusal names a bound that follows from the number of pairs.
+//! A report holds the ids of a result and their names. Their size is known only after the files are read. If the
+//! budget is too small for the ids, they are counted within the budget, so that the refusal can name a figure that
+//! suffices. If the budget is too small even for counting, the refusal names an upper bound that follows from the
+//! number of lines.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -17,22 +18,23 @@ use super::rows;
 use super::table::{self, NAME_CHARACTERS_MAX, NAMES_BYTES_AT_ONCE, bytes_of_texts, shown_part};
 use super::{Names, PageNames};
 
-/// Most ids that are counted one by one. Of more ids, every second, fourth and so on is counted.
+/// Maximum number of ids that are counted. If there are more, a sample of every second, fourth, and so on is counted.
 const COUNTED: usize = 28_000;
-/// Bytes of these: a table with a slot for every second id at most, each with a hash and a control byte.
+/// Bytes of the hash table of counted ids. The number of slots is a power of two, and at most 7 of 8 are filled. Each
+/// slot has a hash, the sizes and a control byte.
 const COUNTED_BYTES: u64 = (COUNTED * 8 / 7).next_power_of_two() as u64 * (size_of::<(u64, Sizes)>() as u64 + 1);
-/// Standard deviations that are added to an estimate.
+/// Number of standard deviations that are added to an estimate.
 const DEVIATIONS: f64 = 5.0;
-/// Least bytes of a line in a text: two ids and what separates them.
+/// Minimum bytes of a line in a text file: two ids, a separator and a line break.
 const LINE_BYTES_MIN: u64 = 4;
-/// Bytes of a text that are read at once to count its lines.
+/// Bytes of a text file that are read at once to count its lines.
 const LINES_BYTES: u64 = 64 << 10;
-/// Columns of a table whose header does not fit in memory.
+/// Number of columns that is assumed for a table whose header does not fit in memory.
 const COLUMNS: usize = 16;
 /// Most ids on a page.
 const IDS_SHOWN: u64 = 2 * SHOWN as u64 + CLUSTERED_ROWS_SHOWN as u64;
 
-/// Bytes of the text of an id, and the memory for its name and its columns.
+/// Bytes of the text of an id, of its name, and of its columns.
 #[derive(Clone, Copy, Default)]
 struct Sizes {
     id: u32,
@@ -54,7 +56,7 @@ impl Distinct {
     }
 
     fn hash(side: usize, id: &str) -> u64 {
-        // Its keys are fixed, so ids and names get equal hashes.
+        // The keys of this hasher are fixed, so an id has the same hash in the result and in a table of names.
         let mut hasher = DefaultHasher::new();
         (side, id).hash(&mut hasher);
         hasher.finish()
@@ -66,14 +68,16 @@ impl Distinct {
             return;
         }
         self.counted.insert(hash, Sizes { id: id.len() as u32, ..Sizes::default() });
-        // Half of the ids are dropped before the table would grow beyond the reserved memory.
+        // If the table is full, about half of the ids are dropped, so that it does not grow beyond the reserved
+        // memory.
         while self.counted.len() == COUNTED {
             self.level += 1;
             self.counted.retain(|hash, _| hash.trailing_zeros() >= self.level);
         }
     }
 
-    /// Returns an upper bound on a sum over all distinct ids; if only a sample was counted, it holds almost certainly.
+    /// Returns an upper bound on the sum of `of` over all distinct ids. If only a sample was counted, the bound holds
+    /// with a probability close to 1.
     fn sum(&self, of: impl Fn(&Sizes) -> u64) -> u64 {
         let terms = self.counted.values().map(|sizes| of(sizes) as f64);
         let (sum, squares) = terms.fold((0.0, 0.0), |(sum, squares), term| (sum + term, squares + term * term));
@@ -92,7 +96,7 @@ struct Needs {
     name_bytes: u64,
 }
 
-/// Returns the error of a report that does not fit into the budget, and was `refused` at some step.
+/// Returns the error of a report that does not fit into the budget. `refused` is the error of the step that failed.
 pub(super) fn refusal(
     context: &Context,
     result: &Path,
@@ -105,7 +109,7 @@ pub(super) fn refusal(
     least.ok().and_then(|least| context.reserve(least, PURPOSE).err()).unwrap_or(refused)
 }
 
-/// Returns the least bytes of a report.
+/// Returns the smallest budget of a report, in bytes.
 fn least_bytes(context: &Context, result: &Path, names: Option<PageNames<'_>>, are_two_sets: bool) -> Result<u64> {
     let opened = ResultFile::open(context, result);
     let of_lines = match &opened {
@@ -121,30 +125,31 @@ fn least_bytes(context: &Context, result: &Path, names: Option<PageNames<'_>>, a
     let needs = counted(context, result, names, are_two_sets).or_else(|_| bounded(context, result, names))?;
     let has_clusters = opened.as_ref().map_or(true, |file| file.kind != Kind::Hits);
     let of_clusters = if has_clusters { Components::memory_bytes(needs.ids) } else { 0 };
-    // Phases follow one another, so the largest of them counts.
+    // Only one of these phases runs at a time, so the largest counts.
     let reading = of_lines.max(of_names).max(of_counts) + of_clusters;
     let naming = of_names.max(of_lines) + of_counts + needs.name_bytes;
     Ok(SHOWN_BYTES + needs.id_bytes + reading.max(naming))
 }
 
-/// Returns the error for a result with an unreadable header. The refusal of the report itself replaces it.
+/// Returns the error for a result whose header cannot be read. The user never sees it: [`refusal`] then returns the
+/// refusal of the report.
 fn unknown_header(result: &Path) -> Error {
     Error::input(format!("{}: its header cannot be read", result.display()))
 }
 
-/// Returns the most bytes that reading a table of names takes, and reading its columns `counted`.
+/// Returns the peak memory, in bytes, for reading the tables of names and their columns `counted`.
 pub(super) fn names_bytes(context: &Context, names: Option<PageNames<'_>>, counted: &[&str]) -> Result<u64> {
     sides_of(names)
         .map(|names| table::reading_bytes(context, names, counted, COLUMNS))
         .try_fold(0, |most, bytes| Ok(bytes?.max(most)))
 }
 
-/// Returns the names of each side that has some.
+/// Returns the names of each side for which names are given.
 fn sides_of(names: Option<PageNames<'_>>) -> impl Iterator<Item = Names<'_>> {
     names.into_iter().flat_map(|names| [Some(names.first), names.second]).flatten()
 }
 
-/// Returns whether the page has the ids of a line. Of hits, it has only the first lines.
+/// Returns whether the page has the ids of a line. If the result is hits, the page has only the first lines.
 fn has_ids(file: &ResultFile, line: u64) -> bool {
     file.kind != Kind::Hits || line < SHOWN as u64
 }
@@ -156,7 +161,7 @@ fn counted(context: &Context, result: &Path, names: Option<PageNames<'_>>, are_t
     let file = ResultFile::open(context, result)?;
     let are_apart = are_two_sets || file.is_marked_of_two_sets() || matches!(file.kind, Kind::Removed | Kind::Hits);
     let right = usize::from(are_apart);
-    // One column after the other takes less memory than both at once.
+    // Reading one column after the other takes less memory than reading both at once.
     for (column, side) in [(0, 0), (1, right)] {
         file.each_id(context, column, |line, id| {
             if has_ids(&file, line) {
@@ -180,8 +185,7 @@ fn counted(context: &Context, result: &Path, names: Option<PageNames<'_>>, are_t
     let is_of_one = !are_two_sets && file.kind == Kind::Removed;
     for (side, names) in sides_of(names).enumerate() {
         table::each_name(context, names, |id, name| {
-            // The names of all other ids need not be read: the page does not show them, or the sample does not
-            // contain them.
+            // A name is read only if the page shows its id and the sample contains it. All other names are skipped.
             for side in if is_of_one { 0..2 } else { side..side + 1 } {
                 if let Some(sizes) = distinct.counted.get_mut(&Distinct::hash(side, id)) {
                     let bytes = bytes_of_texts(id.len(), name()?.len(), 1);
@@ -192,7 +196,7 @@ fn counted(context: &Context, result: &Path, names: Option<PageNames<'_>>, are_t
             Ok(())
         })?;
     }
-    // The page shows some of many ids, and their texts may be the longest.
+    // The page shows at most `IDS_SHOWN` ids. In the worst case, their texts are the longest ones.
     let shown = |of: fn(&Sizes) -> u32, longest: u64| distinct.sum(|sizes| of(sizes).into()).min(IDS_SHOWN * longest);
     let name_bytes = shown(|sizes| sizes.name, longest[1]) + shown(|sizes| sizes.columns, longest[0]);
     let sources = sides_of(names).count() as u64 + if file.carried.is_empty() { 0 } else { 2 };
@@ -203,7 +207,8 @@ fn counted(context: &Context, result: &Path, names: Option<PageNames<'_>>, are_t
     })
 }
 
-/// Bounds the ids and names by the number of lines, or by the bytes of their file.
+/// Returns an upper bound on the ids and names that follows from the number of lines, or from the bytes of their
+/// file.
 fn bounded(context: &Context, result: &Path, names: Option<PageNames<'_>>) -> Result<Needs> {
     let named_rows = sides_of(names).map(|names| table::rows_max(context, names)).fold(0, u64::saturating_add);
     let bytes = context.device.open(result)?.len();
@@ -223,7 +228,7 @@ fn bounded(context: &Context, result: &Path, names: Option<PageNames<'_>>) -> Re
     // A name is shown only if its id is on the page and has a row in a table of names.
     let shown = ids.min(IDS_SHOWN);
     let names = bytes_of_texts(0, text, 1) * shown.min(named_rows) + 2 * text_bytes;
-    // In a text, each value of a line has bytes of its own.
+    // In a text file, every value is written in its line, so the size of the file bounds the sum of all values.
     let texts = if is_text { 2 * bytes } else { 2 * shown * (columns * text) as u64 };
     let columns = if columns == 0 { 0 } else { bytes_of_texts(0, 0, columns) * shown + texts + 2 * text_bytes };
     Ok(Needs {
@@ -233,8 +238,8 @@ fn bounded(context: &Context, result: &Path, names: Option<PageNames<'_>>) -> Re
     })
 }
 
-/// Returns a bound on the number of columns that the lines of a text carry, from its first line: it has a separator for
-/// each column.
+/// Returns an upper bound on the number of carried columns in a text file. It follows from the separators in the
+/// first line.
 fn carried_max(context: &Context, result: &Path) -> Result<usize> {
     let _memory = context.reserve(LINES_BYTES, PURPOSE)?;
     let file = context.device.open(result)?;
@@ -243,14 +248,15 @@ fn carried_max(context: &Context, result: &Path) -> Result<usize> {
     let separator = if matches!(TableFormat::of(result), Ok(TableFormat::Csv)) { b',' } else { b':' };
     let line = piece.split(|byte| matches!(byte, b'\n' | b'\r')).next().unwrap_or_default();
     if line.len() as u64 == LINES_BYTES {
-        return Ok(COLUMNS); // its end is not known
+        return Ok(COLUMNS); // the first line is longer than the buffer
     }
     let columns = line.iter().filter(|&&byte| byte == separator).count() + 1;
-    // The ids and the value are not among them.
+    // Two ids and the value are not carried columns.
     Ok(columns.saturating_sub(3).min(COLUMNS))
 }
 
-/// Returns a bound on the number of records of a text: a line break or a carriage return ends each but the last.
+/// Returns an upper bound on the number of records in a text file. Each record except the last ends with a line break
+/// or a carriage return.
 fn lines_max(context: &Context, path: &Path) -> Result<u64> {
     let _memory = context.reserve(LINES_BYTES, PURPOSE)?;
     let (file, mut piece) = (context.device.open(path)?, vec![0; LINES_BYTES as usize]);

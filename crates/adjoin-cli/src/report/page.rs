@@ -21,12 +21,12 @@ pub(super) const CLUSTERED_ROWS_SHOWN: usize = 100_000;
 pub struct Page {
     source: String,
     kind: Kind,
-    /// Name of the values; null if the result has none.
+    /// Name of the value in each line, such as `distance`; null if lines have no value.
     value: Option<&'static str>,
     total: u64,
     queries: u64,
     causes: Causes,
-    /// Whether rows can be marked to be kept or removed: not the rows of two sets, or queries.
+    /// Whether rows can be marked to be kept or removed. False if the result is of two sets or has queries.
     decidable: bool,
     stats: Option<serde_json::Value>,
     curve: CurveData,
@@ -35,9 +35,9 @@ pub struct Page {
     clustered_rows: u64,
     /// Ids and texts.
     names: Vec<(String, String)>,
-    /// The side of each name, 0 or 1, if the rows of both sides are kept apart; else empty.
+    /// The side of each name, 0 or 1, if equal ids on the two sides are different rows; otherwise empty.
     sides: Vec<u8>,
-    /// Further columns of the rows, and their values for each name; empty if there is none.
+    /// Names of further columns of the rows. `details` has their values for each name.
     columns: Vec<String>,
     details: Vec<Vec<String>>,
     shares: Vec<Shares>,
@@ -75,7 +75,8 @@ impl Page {
         spare_bytes: u64,
     ) -> Result<Self> {
         let source = file.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
-        // A kept row is never removed, so both sides of removed rows are disjoint even in one set.
+        // A kept row is never removed. So the ids on the left and on the right of removed rows are disjoint, even in
+        // one set.
         let are_apart = of_two_sets || file.kind == Kind::Removed;
         let lines = Lines::read(context, file, are_apart, spare_bytes)?;
         let Lines { total, queries, causes, ids, sides, is_ordered, shown, curve, mut clusters, memory } = lines;
@@ -97,7 +98,7 @@ impl Page {
             pairs.right.push(right.map(|right| names.place(right)));
             pairs.value.push(value);
         }
-        // Numbers of ids become positions on the page, which has only the ids that it shows.
+        // The page has only the ids that it shows, so the numbers of ids are replaced by positions among these.
         clusters.iter_mut().flatten().for_each(|member| *member = names.place(*member));
         let sides = names.sides_shown;
         // Texts are added once it is known which ids are on the page.
@@ -143,7 +144,7 @@ impl Page {
         }
     }
 
-    /// Returns what a line of the result is, in the singular.
+    /// Returns the word for a line of the result, in the singular.
     pub fn unit(&self) -> &'static str {
         match self.kind {
             Kind::Pairs => "pair",
@@ -153,17 +154,18 @@ impl Page {
         }
     }
 
-    /// Returns whether one side has the larger number in each line, as row numbers of one set do.
+    /// Returns whether the larger number is on the same side in each line, as in a join of one set without ids.
     pub(super) fn is_ordered(&self) -> bool {
         self.is_ordered
     }
 
-    /// Returns whether the page keeps the ids of both sides apart.
+    /// Returns whether equal ids on the two sides are different rows.
     pub(super) fn has_sides(&self) -> bool {
         !self.sides.is_empty()
     }
 
-    /// Returns the ids of a side on the page; if the sides are not kept apart, all ids are on side 0.
+    /// Returns the ids on the page that belong to a side. If the two sides are not distinguished, all ids belong to
+    /// side 0.
     pub(super) fn ids(&self, side: usize) -> HashSet<&str> {
         let sides = sides_or_first(&self.sides);
         self.names.iter().zip(sides).filter(|&(_, of)| of == side).map(|((id, _), _)| id.as_str()).collect()
@@ -180,7 +182,7 @@ impl Page {
         }
     }
 
-    /// Sets the texts and the further columns that lines carry.
+    /// Sets the texts and the further columns from the columns that lines carry.
     pub(super) fn give_columns(&mut self, file: &ResultFile, rows: RowTexts) {
         let RowTexts { by_side, shares, name } = rows;
         self.shares = shares;
@@ -202,7 +204,8 @@ impl Page {
         }
     }
 
-    /// Counts the rows of the whole set by the values that lines are counted by, if tables of names have them.
+    /// Counts the rows of the whole set by the columns by which lines are counted, if the tables of names have these
+    /// columns.
     ///
     /// # Errors
     /// If a table cannot be read, or memory does not suffice.
@@ -221,23 +224,23 @@ impl Page {
     }
 }
 
-/// Takes out the text at a place, if any.
+/// Removes the text at position `place`, if given. Returns the remaining texts and the removed one.
 fn without(mut texts: Vec<String>, place: Option<usize>) -> (Vec<String>, Option<String>) {
     let taken = place.map(|place| texts.remove(place));
     (texts, taken)
 }
 
-/// Returns the side of each name; 0 for all if the sides are not kept apart.
+/// Returns the side of each name. If the two sides are not distinguished, all names are on side 0.
 fn sides_or_first(sides: &[u8]) -> impl Iterator<Item = usize> {
-    // Endless for one side, since it is zipped with the names.
+    // If there is one side, the iterator does not end: callers zip it with the names.
     let count = if sides.is_empty() { usize::MAX } else { sides.len() };
     (0..count).map(|k| sides.get(k).copied().map_or(0, usize::from))
 }
 
-/// All ids, and the ones on the page, which are numbered in order of first use.
+/// Ids of a result, and the ids that are shown on the page, numbered in order of first use.
 struct IdsShown {
     all: Vec<String>,
-    /// The side of each id; empty if the sides are not kept apart.
+    /// The side of each id; empty if the two sides are not distinguished.
     sides: Vec<u8>,
     places: HashMap<u32, u32>,
     shown: Vec<String>,

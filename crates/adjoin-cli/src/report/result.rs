@@ -1,4 +1,4 @@
-//! The file of a result: which kind it is of, and how its lines are read.
+//! Opens the file of a result, finds its kind, and reads its lines.
 
 use std::path::{Path, PathBuf};
 
@@ -11,13 +11,13 @@ use serde::Serialize;
 
 use super::table::{column, open, texts_of};
 
-/// Columns of ids of any result, which text files do not distinguish from numbers.
+/// Columns of ids in the results of all kinds. A text file does not distinguish ids from numbers.
 const ID_COLUMNS: [&str; 6] = ["left_id", "right_id", "id", "kept_id", "cluster", "query"];
-/// Columns of values; a result has at most one.
+/// Columns of values; a result has at most one of them.
 const VALUES: [&str; 3] = ["distance", "similarity", "score"];
-/// Prefix of a column if its own name is taken in a result.
+/// Prefix of a carried column if the result itself has a column of that name.
 const RENAMED: &str = "columns.";
-/// Most columns that a page shows.
+/// Maximum number of carried columns that a page shows.
 const CARRIED_MAX: usize = 16;
 
 /// Kind of a result.
@@ -33,7 +33,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Pairs are first, since a table with both columns of ids is one of pairs whatever else it has.
+    /// Pairs are first, since a table with both id columns of pairs has pairs, no matter which other columns it has.
     const ALL: [Self; 4] = [Self::Pairs, Self::Removed, Self::Clusters, Self::Hits];
 
     /// Returns the columns of the ids on the left and on the right.
@@ -61,7 +61,7 @@ impl Kind {
         Self::ALL.into_iter().find(is_kind)
     }
 
-    /// Returns the names in a result of a column of the left and of the right rows.
+    /// Returns the names that a column `name` of the rows has in a result, for the left and for the right row.
     fn carried_names(self, name: &str) -> [Option<String>; 2] {
         match self {
             Self::Pairs => ["left", "right"].map(|side| Some(format!("{side}_{name}"))),
@@ -75,7 +75,7 @@ impl Kind {
 /// A column of the rows that lines carry.
 pub(super) struct Carried {
     pub(super) name: String,
-    /// Its places in the table, for the left and the right row.
+    /// Indexes of the column in the table, for the left and the right row.
     places: [Option<usize>; 2],
     pub(super) is_text: bool,
 }
@@ -83,9 +83,9 @@ pub(super) struct Carried {
 /// A line of a result.
 pub(super) struct Line {
     pub(super) left: String,
-    /// `None` if a row was removed without a row that is kept for it.
+    /// `None` if the line is a removed row without a kept row.
     pub(super) right: Option<String>,
-    /// `None` if the result has no values, or the texts of both rows are equal.
+    /// `None` if the result has no values, or if the row was removed because its text is equal.
     pub(super) value: Option<f32>,
 }
 
@@ -109,7 +109,7 @@ impl ResultFile {
         let table = open(context, path, &ID_COLUMNS)?;
         let (schema, path) = (table.schema(), path.to_owned());
         if schema.fields().is_empty() {
-            // A JSON file without lines states no kind.
+            // The kind of a JSON file without lines is unknown.
             return Ok(Self {
                 path,
                 table,
@@ -147,18 +147,18 @@ impl ResultFile {
         self.value.is_some_and(|value| value != "distance")
     }
 
-    /// Returns whether the file states that left and right rows are of two sets; CSV and JSON lines never do.
+    /// Returns whether the file records that left and right rows are of two sets. CSV and JSON lines never record it.
     pub(super) fn is_marked_of_two_sets(&self) -> bool {
         let (key, value) = PairSchema::TWO_SETS;
         self.table.schema().metadata().get(key).is_some_and(|sets| sets == value)
     }
 
-    /// Returns whether lines carry columns of the rows of a side.
+    /// Returns whether lines carry columns of the rows on a side.
     pub(super) fn carries(&self, side: usize) -> bool {
         self.carried.iter().any(|column| column.places[side].is_some())
     }
 
-    /// Returns the columns to count in the tables of names too, if they have them.
+    /// Returns the columns by which rows are counted in the tables of names too, if the tables have them.
     pub(super) fn counted(&self) -> Vec<&str> {
         let carried = self.carried.iter().filter(|_| self.kind == Kind::Removed);
         carried.map(|column| column.name.as_str()).collect()
@@ -168,19 +168,19 @@ impl ResultFile {
         self.table.schema().fields().is_empty()
     }
 
-    /// Returns the places of the ids, and of the value if there is one.
+    /// Returns the indexes of the id columns, followed by the index of the value column if there is one.
     fn columns(&self) -> Result<Vec<usize>> {
         let value = self.value.map(|value| column(&self.table, &self.path, value)).transpose()?;
         Ok(self.ids.into_iter().chain(value).collect())
     }
 
-    /// Returns the places of the ids and of all columns that lines carry.
+    /// Returns the indexes of the id columns, followed by the indexes of all carried columns.
     fn columns_of_rows(&self) -> Vec<usize> {
         let carried = self.carried.iter().flat_map(|column| column.places).flatten();
         self.ids.into_iter().chain(carried).collect()
     }
 
-    /// Returns the bytes that reading lines takes, and reading the columns of their rows.
+    /// Returns the peak memory, in bytes, for reading the lines and the carried columns.
     pub(super) fn reading_bytes(&self) -> Result<u64> {
         if self.is_empty() {
             return Ok(0);
@@ -193,13 +193,13 @@ impl ResultFile {
         }
     }
 
-    /// Returns bounds on the number of lines and on the bytes of their ids as texts.
+    /// Returns upper bounds on the number of lines, and on the bytes of all ids as text.
     pub(super) fn size(&self) -> Result<(u64, u64)> {
         if self.is_empty() { Ok((0, 0)) } else { self.table.size(&self.ids) }
     }
 
-    /// Passes the ids of one side to `take`, each with the number of its line, which takes less memory than reading
-    /// lines. A missing id is empty.
+    /// Passes the ids of one side to `take`, each with the number of its line. A missing id is passed as an empty
+    /// text. This takes less memory than reading whole lines.
     ///
     /// # Errors
     /// If the file cannot be read, memory does not suffice, or `take` fails.
@@ -231,8 +231,8 @@ impl ResultFile {
         })
     }
 
-    /// Passes the rows that each line names to `take`, with the number of the line: both ids, and a function that
-    /// returns the value of a carried column on a side, `None` if the side has none.
+    /// Passes each line to `take`: its number, both ids, and a function that returns the value of a carried column
+    /// for a side. The function returns `None` if the side has no such column.
     ///
     /// # Errors
     /// If the file cannot be read, memory does not suffice, or `take` fails.
@@ -268,7 +268,7 @@ impl ResultFile {
             DataType::Null => vec![None; batch.num_rows()],
             _ => Vec::new(),
         };
-        // Rows that were removed for an equal text have no value.
+        // A row that was removed because its text is equal has no value.
         let is_good = |value: &Option<f32>| value.map_or(self.kind == Kind::Removed, f32::is_finite);
         match floats.iter().position(|value| !is_good(value)) {
             None if floats.len() == batch.num_rows() => Ok(floats),
@@ -288,7 +288,7 @@ fn carried(kind: Kind, value: Option<&str>, schema: &Schema) -> Vec<Carried> {
             || value.is_some_and(|own| own == name)
     };
     let place = |name: &str| {
-        // A column of a row has a prefix if its name is taken.
+        // If the result itself has a column of this name, the carried column has a prefix.
         let renamed = schema.index_of(&format!("{RENAMED}{name}"));
         renamed.ok().or_else(|| schema.index_of(name).ok().filter(|_| !own(name)))
     };
@@ -299,7 +299,7 @@ fn carried(kind: Kind, value: Option<&str>, schema: &Schema) -> Vec<Carried> {
         let Some(name) = name.filter(|_| is_shown(field.data_type())) else { continue };
         let names = kind.carried_names(name);
         let places = names.each_ref().map(|name| name.as_deref().and_then(place));
-        // A column of both rows is carried only with its partner.
+        // If a column must exist for both rows, it counts as carried only if both columns exist.
         let is_whole = names.iter().zip(places).all(|(name, place)| name.is_none() || place.is_some());
         if is_whole && carried.len() < CARRIED_MAX {
             let is_text = matches!(field.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
@@ -309,12 +309,12 @@ fn carried(kind: Kind, value: Option<&str>, schema: &Schema) -> Vec<Carried> {
     carried
 }
 
-/// Returns whether values of a type can be read by a person.
+/// Returns whether the page can show values of this type.
 fn is_shown(data: &DataType) -> bool {
     !data.is_nested() && !data.is_binary() && *data != DataType::Null
 }
 
-/// Refuses a table that is no result, or a result without rows to show.
+/// Returns the error for a table that is not a result, or for a result that has nothing to show.
 fn no_result(path: &Path, schema: &Schema) -> Error {
     let at = path.display();
     if schema.index_of("count").is_ok() {

@@ -1,5 +1,5 @@
-//! The columns of rows that the lines of a result carry: texts for the page, and how many lines have each value of a
-//! column with few values.
+//! Reads the columns that the lines of a result carry: the texts for the page, and, for columns with few distinct
+//! values, the number of lines per value.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -11,26 +11,28 @@ use super::lines::{PURPOSE, SHOWN};
 use super::result::{Kind, ResultFile};
 use super::table::{self, Texts, shown_part};
 
-/// Most values of a column on each side, and the most bytes of one, if lines are counted by them.
+/// Maximum number of distinct values of a column on each side, and maximum bytes of a value. If a column has more or
+/// longer values, lines are not counted by it.
 const VALUES_MAX: usize = 24;
 const VALUE_BYTES_MAX: usize = 64;
-/// A value has at least this many lines on average; else the column names rows, not groups of them.
+/// Minimum number of lines per value, on average. If it is lower, the values name single rows, not groups of rows.
 const LINES_A_VALUE: u64 = 2;
-/// Bytes of the counts of a column: two texts and what a map holds for each pair of values.
+/// Bytes of the counts of a column. For each pair of values, they have two texts and an entry of the map.
 pub(super) const COUNTS_BYTES: u64 = (VALUES_MAX * VALUES_MAX * (2 * VALUE_BYTES_MAX + 128)) as u64;
 
-/// How many lines have each value of a column.
+/// Number of lines with each value of a column.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Shares {
     column: String,
-    /// The values on the left and on the right, and the number of lines. A side without the column has empty values.
+    /// For each pair of a left and a right value, the number of lines. If a side lacks the column, its value is
+    /// empty.
     lines: Vec<(String, String, u64)>,
-    /// The values on the left, and the number of rows of the whole set; empty if the set is not known.
+    /// For each left value, the number of rows in the whole set. Empty if the set is not known.
     rows: Vec<(String, u64)>,
 }
 
 impl Shares {
-    /// Counts the rows of the whole set, which tables of names have, if they have the column too.
+    /// Counts the rows of the whole set by value, if the tables of names have the column.
     ///
     /// # Errors
     /// If a table cannot be read, or memory does not suffice.
@@ -50,20 +52,20 @@ impl Shares {
 
 /// The columns of the rows on a page.
 pub(super) struct RowTexts {
-    /// Texts of the rows on each side; with one set, all are on side 0.
+    /// Texts of the rows on each side. If the two sides are not distinguished, all are on side 0.
     pub(super) by_side: [Texts; 2],
     pub(super) shares: Vec<Shares>,
-    /// Place of the column that names a row, if any has texts.
+    /// Index of the column that is shown as the name of a row, if a column has texts.
     pub(super) name: Option<usize>,
 }
 
-/// Returns the most bytes of the counts.
+/// Returns the maximum bytes of the counts of all columns.
 pub(super) fn counts_bytes(file: &ResultFile) -> u64 {
     COUNTS_BYTES * file.carried.len() as u64
 }
 
-/// Reads the columns that lines carry, for the ids on the page by side; if the sides are not kept apart, all ids are on
-/// side 0.
+/// Reads the columns that lines carry. `ids` are the ids on the page, by side. If `are_apart` is false, the two sides
+/// are not distinguished, and all ids are on side 0.
 ///
 /// # Errors
 /// If the file cannot be read, or memory does not suffice.
@@ -74,7 +76,8 @@ pub(super) fn read(context: &Context, file: &ResultFile, ids: [HashSet<&str>; 2]
     file.each_rows(context, |number, both, value| {
         for (side, &id) in both.iter().enumerate().filter(|&(side, _)| file.carries(side)) {
             let at = if are_apart { side } else { 0 };
-            // Of hits, only the first lines are on the page, and their ids may occur in many others.
+            // If the result is hits, only the first lines are on the page. An id of them may occur in many later
+            // lines too.
             let is_shown = file.kind != Kind::Hits || number < SHOWN as u64;
             if is_shown && ids[at].contains(id) && !by_side[at].of.contains_key(id) {
                 let text = |column| Ok(shown_part(&value(column, side)?.unwrap_or_default()));
@@ -95,13 +98,13 @@ pub(super) fn read(context: &Context, file: &ResultFile, ids: [HashSet<&str>; 2]
     Ok(RowTexts { by_side, shares, name })
 }
 
-/// Number of lines by the values of a column.
+/// Counts lines by the values of a column.
 #[derive(Default)]
 struct Counts {
     by_values: BTreeMap<[String; 2], u64>,
     values: [HashSet<String>; 2],
     lines: u64,
-    /// Whether the column has more or longer values than are counted.
+    /// Whether the column has too many values, or too long ones, to count lines by them.
     are_too_many: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Tables from files of any format, column by column.
+//! Reads tables of names, in files of any format.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -10,22 +10,23 @@ use arrow_schema::DataType;
 
 use super::Names;
 
-/// Most columns that a message lists.
+/// Maximum number of columns that a message lists.
 const NAMES_LISTED: usize = 20;
-/// Most characters of a name.
+/// Maximum number of characters of a name on the page; the rest is cut off.
 pub(super) const NAME_CHARACTERS_MAX: usize = 400;
 /// Bytes that are reserved at once.
 pub(super) const NAMES_BYTES_AT_ONCE: u64 = 256 << 10;
-/// Bytes of a name in addition to its text and its id's text, and of each further text of the same row.
+/// Bytes of a name in addition to the texts of the name and of its id. `BYTES_A_TEXT` are the bytes of each further
+/// text of the row, in addition to the text itself.
 const BYTES_A_NAME: u64 = 160;
 const BYTES_A_TEXT: u64 = 64;
 
-/// Opens a table. `ids` names columns of ids, which a text file does not distinguish from numbers.
+/// Opens a table. `ids` are the names of its id columns, which a text file does not distinguish from numbers.
 pub(super) fn open(context: &Context, path: &Path, ids: &[&str]) -> Result<TableFile> {
     TableFile::open(context, path, ids, &["distance", "similarity", "score"])
 }
 
-/// Returns the position of a column.
+/// Returns the index of a column.
 pub(super) fn column(table: &TableFile, path: &Path, name: &str) -> Result<usize> {
     let schema = table.schema();
     schema.index_of(name).map_err(|_| {
@@ -34,7 +35,7 @@ pub(super) fn column(table: &TableFile, path: &Path, name: &str) -> Result<usize
     })
 }
 
-/// Lists names for a message, however many there are.
+/// Lists names for a message, up to a maximum number.
 fn list(names: &[&str]) -> String {
     let listed: Vec<String> = names.iter().take(NAMES_LISTED).map(|name| name.chars().take(100).collect()).collect();
     let more = if names.len() > NAMES_LISTED { ", ..." } else { "" };
@@ -62,7 +63,7 @@ fn files_of(name: &str) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     add_tables(folder, &mut files)
         .map_err(|error| Error::device(format!("cannot list {name}: {error}")).caused_by(error))?;
-    // A fixed order, since row numbers continue from one file to the next.
+    // The order must be fixed, since row numbers continue from one file to the next.
     files.sort_by(|a, b| a.as_os_str().as_encoded_bytes().cmp(b.as_os_str().as_encoded_bytes()));
     match files.is_empty() {
         true => Err(Error::input(format!("{name} holds no .parquet, .csv or .jsonl file; name a folder that does"))),
@@ -88,7 +89,8 @@ fn add_tables(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Returns the bytes of the texts of a row with this length in all, and of its id.
+/// Returns the memory of a row's texts and its id. `texts` is their number, and `text_bytes` the sum of their
+/// lengths.
 pub(super) fn bytes_of_texts(id_bytes: usize, text_bytes: usize, texts: usize) -> u64 {
     BYTES_A_NAME + BYTES_A_TEXT * texts.saturating_sub(1) as u64 + 2 * (id_bytes + text_bytes) as u64
 }
@@ -98,8 +100,9 @@ pub(super) fn shown_part(text: &str) -> String {
     text.chars().take(NAME_CHARACTERS_MAX).collect()
 }
 
-/// Returns the most bytes that reading names takes, without the names on the page, and reading the columns `counted` of
-/// their tables one by one. A text file whose header does not fit in memory is assumed to have `columns` columns.
+/// Returns the peak memory, in bytes, for reading names and for reading the `counted` columns of their tables one at
+/// a time. The memory of names on the page is not included. If the header of a text file does not fit in memory, the
+/// file is assumed to have `columns` columns.
 pub(super) fn reading_bytes(context: &Context, names: Names<'_>, counted: &[&str], columns: usize) -> Result<u64> {
     let mut most = 0;
     for path in files_of(names.files)? {
@@ -123,7 +126,7 @@ pub(super) fn reading_bytes(context: &Context, names: Names<'_>, counted: &[&str
     Ok(most)
 }
 
-/// Passes each value of a column of tables of names to `take`. Returns whether all tables have the column.
+/// Passes each value of a column in the tables of names to `take`. Returns whether all tables have the column.
 ///
 /// # Errors
 /// If a table cannot be read, or memory does not suffice.
@@ -142,15 +145,16 @@ pub(super) fn each_value(context: &Context, names: Names<'_>, name: &str, mut ta
     Ok(true)
 }
 
-/// Returns a bound on the number of rows that have names. If a table cannot be opened, there is none.
+/// Returns an upper bound on the number of rows in the tables of names. If a table cannot be opened, the bound is the
+/// largest number.
 pub(super) fn rows_max(context: &Context, names: Names<'_>) -> u64 {
     let rows =
         |path: &PathBuf| open(context, path, &[]).and_then(|table| table.size(&[])).map_or(u64::MAX, |size| size.0);
     files_of(names.files).map_or(u64::MAX, |files| files.iter().map(rows).fold(0, u64::saturating_add))
 }
 
-/// Passes each id and a function that returns its name to `take`. Returns whether a table had no column of ids, so that
-/// row numbers were used.
+/// Passes each id to `take`, with a function that returns its name. Returns whether a table had no id column, so that
+/// row numbers were used as ids.
 ///
 /// # Errors
 /// If a table cannot be read, memory does not suffice, or `take` fails.
@@ -177,7 +181,7 @@ pub(super) fn each_name(
                     Some(id_of) => id_of(k)?,
                     None => (before + first + k as u64).to_string(),
                 };
-                // A function, since most names are not on the page and need not be formatted.
+                // The name is passed as a function, since most names are not on the page and need not be formatted.
                 take(&id, &|| Ok(shown_part(&name_of(k)?)))?;
             }
             rows = first + batch.num_rows() as u64;
@@ -198,15 +202,15 @@ pub(super) fn names_of(context: &Context, names: Names<'_>, ids: &HashSet<&str>)
     Ok(texts)
 }
 
-/// Texts of rows by their ids, collected from one table after the other.
+/// Texts of rows by id, collected from one table after the other.
 #[derive(Default)]
 pub(super) struct Texts {
-    /// One text of each column that is read.
+    /// The texts of each id, one per column that is read.
     pub(super) of: HashMap<String, Vec<String>>,
     pub(super) memory: Vec<Reservation>,
-    /// Whether a table had no column of ids, so that row numbers were used.
+    /// Whether a table had no id column, so that row numbers were used as ids.
     pub(super) by_number: bool,
-    /// Bytes that may be added before more memory is reserved.
+    /// Bytes that are reserved but not used yet.
     granted_bytes: u64,
 }
 

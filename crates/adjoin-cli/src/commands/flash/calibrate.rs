@@ -1,5 +1,5 @@
-//! Calibrates a device model to the disk of this machine. Measures random reads of several sizes and depths, and fits
-//! the figures of the model to half of the measurements; the other half shows the error.
+//! Calibrates a device model to the disk of this machine. Measures random reads of several sizes and queue depths.
+//! The figures of the model are fitted to half of the measurements; the other half is used to estimate the error.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,16 +23,16 @@ const SIZES: [u64; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 const DEPTHS: [usize; 6] = [1, 4, 8, 16, 32, 64];
 /// Bytes that a measurement reads.
 const MEASURED_BYTES: u64 = 64 << 20;
-/// Least and most reads of a measurement.
+/// Minimum and maximum number of reads of a measurement.
 const READS_MIN: u64 = 128;
 const READS_MAX: u64 = 4_000;
 /// Bytes written at once.
 const PIECE_BYTES: usize = 1 << 20;
-/// Numbers of servers that are tried; each is a LUN with its own channel.
+/// Numbers of servers that the fit tries. A server is a LUN with its own channel.
 const SERVERS: [f64; 7] = [2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
 /// Factors by which figures are varied during the fit.
 const FACTORS: [f64; 4] = [1.5, 1.15, 1.05, 1.02];
-/// Most rounds in which all figures are varied.
+/// Maximum number of rounds in which all figures are varied.
 const TURNS_MAX: usize = 8;
 
 /// A kind of reads, and the seconds of each of its measurements.
@@ -53,9 +53,9 @@ pub(super) fn calibrate(arguments: &FlashCalibrate, stopped: &Stopped) -> Result
     let context = resolve::context(resources, stopped)?;
     let read: Vec<String> = replay.iter().map(|path| path.display().to_string()).collect();
     check_results(&context, &read, &[("-o", output)], replace.force)?;
-    // A multiple of each read size.
+    // The size of the file is rounded down to a multiple of every read size.
     let file_bytes = parse_bytes(size)? / PIECE_BYTES as u64 * PIECE_BYTES as u64;
-    // In a smaller file, a measurement would read most places more than once.
+    // In a smaller file, a measurement would read most offsets more than once.
     if file_bytes < MEASURED_BYTES || *rounds == 0 {
         let said = format!("--size {size} and --rounds {rounds}; give at least {} and 1", format_bytes(MEASURED_BYTES));
         return Err(Error::option(said));
@@ -65,7 +65,7 @@ pub(super) fn calibrate(arguments: &FlashCalibrate, stopped: &Stopped) -> Result
         let (folder, free) = (folder.display(), format_bytes(free));
         return Err(Error::option(format!("--size {size} is more than {folder} has free, {free}; give less")));
     }
-    // The folder is deleted with the file in it, after an error too.
+    // When `own` is dropped, the folder and the file in it are deleted, after an error too.
     let own = OwnFolder::create(&context.device, folder, "calibration")?;
     let path = own.path().join("measured");
     write(&context, &path, file_bytes)?;
@@ -106,7 +106,7 @@ fn write(context: &Context, path: &Path, file_bytes: u64) -> Result<()> {
         context.cancel.check()?;
         file.append(&piece)?;
     }
-    // Without this, blocks might still be written while reads are measured.
+    // Synced, since blocks might otherwise still be written while reads are measured.
     Ok(file.sync()?)
 }
 
@@ -123,7 +123,7 @@ fn measure(
     }
     for of in measured {
         context.cancel.check()?;
-        // Each round reads other places, which a cache of the disk does not hold yet.
+        // Each round reads other offsets, so that the cache of the disk does not hold them yet.
         let reads = random_reads(of.kind, of.reads, file_bytes, round);
         let files: &dyn Files = &*context.device;
         of.seconds.push(carry_out(files, reads, of.kind.depth, |read| Ok((file.clone(), read.offset)))?);
@@ -144,18 +144,19 @@ fn predicted(config: &Config, of: &Measured, file_bytes: u64) -> Result<f64> {
     Ok(replay(&device, random_reads(of.kind, of.reads, file_bytes, 0).map(Ok), &options)?.seconds)
 }
 
-/// Returns the mean error of the model for these kinds, as the logarithm of the ratio of times.
+/// Returns the error of the model, summed over the kinds that are used for the fit. The error of a kind is the
+/// absolute logarithm of the predicted time divided by the measured time.
 fn error(config: &Config, measured: &[Measured], file_bytes: u64) -> Result<f64> {
     let mut sum = 0.0;
     for (of, _) in measured.iter().zip(0..).filter(|(_, k)| is_fitted(*k)) {
-        // With logarithms, twice the measured time is as wrong as half of it.
+        // With logarithms, a prediction of twice the measured time counts as much as a prediction of half of it.
         sum += (predicted(config, of, file_bytes)? / median(&of.seconds)).ln().abs();
     }
     Ok(sum)
 }
 
-/// Returns whether a kind is used to fit the figures: every other one, like the fields of a chessboard of sizes and
-/// depths.
+/// Returns whether a kind is used to fit the figures. These are every second kind, in a chessboard pattern over sizes
+/// and depths.
 fn is_fitted(number: usize) -> bool {
     (number / DEPTHS.len() + number % DEPTHS.len()).is_multiple_of(2)
 }
@@ -169,7 +170,8 @@ fn fit(measured: &[Measured], file_bytes: u64) -> Result<Config> {
     let mut config = Config::preset("virtual-disk")?;
     config.rename("calibrated");
     let source = "measured by adjoin flash calibrate";
-    // Start values: the read itself is most of the latency, and the highest rates bound the controller and the link.
+    // Start values: most of the latency is the read of the flash, and the highest measured rates are the limits of
+    // the controller and of the link.
     let begin = [
         ("link.latency", latency * 0.3),
         ("timing.read", latency * 0.6),
@@ -181,7 +183,7 @@ fn fit(measured: &[Measured], file_bytes: u64) -> Result<Config> {
         config.set(name, value, source)?;
     }
     let mut least = f64::MAX;
-    // The number of servers decides how the rate grows with the depth. There are few values, so all are tried.
+    // The number of servers decides how the rate grows with the queue depth. There are few values, so all are tried.
     for servers in SERVERS {
         let mut tried = config.clone();
         tried.set("geometry.channels", servers, source)?;
@@ -223,7 +225,7 @@ fn tell(config: &Config, measured: &[Measured], file_bytes: u64) -> Result<Strin
     for (number, of) in measured.iter().enumerate() {
         let (seconds, model) = (median(&of.seconds), predicted(config, of, file_bytes)?);
         let error = (model / seconds - 1.0).abs();
-        // Only kinds that were not fitted show the error for reads that were never measured.
+        // Only kinds that were not used for the fit show the error for other reads.
         if !is_fitted(number) {
             off.push(error);
         }

@@ -1,4 +1,4 @@
-//! Timed reads from a real disk: random ones, and those of a trace.
+//! Timed reads from a real disk: random reads, and the reads of a trace.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use adjoin::{
 
 /// Reads of a trace keep their offset within a block of this size.
 const BLOCK_BYTES: u64 = 4_096;
-/// Longest read that is submitted at once.
+/// Maximum bytes of a submitted read; a longer read of a trace is cut.
 const PIECE_BYTES: u64 = 16 << 20;
 
 /// Reads of one size at one depth.
@@ -22,8 +22,8 @@ pub(super) struct Kind {
     pub(super) depth: usize,
 }
 
-/// Executes reads in the order of their dependencies; returns the seconds that they took. `file_of` returns the file
-/// and the offset of a read.
+/// Executes reads in the order of their dependencies, and returns the seconds that they took. `file_of` returns the
+/// file and the offset of a read.
 pub(super) fn carry_out(
     device: &dyn Device,
     reads: impl Iterator<Item = TraceRead>,
@@ -38,14 +38,15 @@ pub(super) fn carry_out(
         while let Some((slot, read)) = schedule.next_read() {
             let (file, offset) = file_of(&read)?;
             let bytes = read.bytes as usize;
-            // Buffers are used again, since to zero new ones would take time of the measurement.
+            // Buffers are reused, since zeroing new ones would add to the measured time.
             let fits = buffers.iter().position(|buffer| buffer.len() == bytes);
             let buffer = fits.map_or_else(|| AlignedBuffer::zeroed(bytes), |place| buffers.swap_remove(place));
             queue.submit(slot.into(), Cause::UNKNOWN, &file, offset, buffer)?;
         }
         let Some(done) = queue.wait() else { break };
         done.result?;
-        // More buffers are never in use at once. Without this bound, each size of a trace would keep its own.
+        // At most `depth` buffers are in use at once, so no more are kept. Otherwise a buffer of each size in a trace
+        // would stay in memory.
         if buffers.len() < depth {
             buffers.push(done.buffer);
         }
@@ -54,7 +55,8 @@ pub(super) fn carry_out(
     Ok(watch.elapsed().as_secs_f64())
 }
 
-/// Returns `count` random reads of a kind in a file of `file_bytes`, equal for the disk and the model.
+/// Returns `count` random reads of a kind in a file of `file_bytes`. They depend on the seed only, so the disk and
+/// the model get the same reads.
 pub(super) fn random_reads(kind: Kind, count: u64, file_bytes: u64, seed: u64) -> impl Iterator<Item = TraceRead> {
     let mut random = Random::new(seed, "reads of a calibration");
     // Offsets are multiples of the size, since direct reads must be aligned.
@@ -66,11 +68,12 @@ pub(super) fn random_reads(kind: Kind, count: u64, file_bytes: u64, seed: u64) -
     })
 }
 
-/// Executes the reads of a trace in one file of the disk, whatever files they were from. Reads are cut to 16 MiB and
-/// moved into the file; the distance between two reads is kept if the file is long enough. Returns the seconds.
+/// Executes the reads of a trace on one file, even if the trace has several files. Reads are cut to 16 MiB and moved
+/// into the file. If the file is long enough, the distance between two reads is unchanged. Returns the seconds that
+/// the reads took.
 pub(super) fn replay_on_disk(device: &dyn Device, trace: &Path, file: &Arc<dyn ReadFile>, depth: usize) -> Result<f64> {
     let mut failed = None;
-    // The iterator ends at an error, which is returned after the reads before it.
+    // The iterator ends at an error. The error is returned after the earlier reads are done.
     let reads = TraceReads::open(trace)?.map_while(|read| read.map_err(|error| failed = Some(error)).ok());
     let reads = reads.map(|read| within(read, file.len()));
     let seconds = carry_out(device, reads, depth, |read| Ok((file.clone(), read.offset)))?;

@@ -42,7 +42,8 @@ fn write_text(context: &Context, output: Option<&Path>, force: bool, text: &str)
     }
 }
 
-/// Formats results as CSV, with names of nested figures joined by dots. All results must have the same figures.
+/// Formats results as CSV, one line per result. The names of nested figures are joined by dots. All results must have
+/// the same figures.
 fn as_csv(results: &[Value]) -> String {
     let mut rows: Vec<Vec<(String, String)>> = Vec::new();
     for result in results {
@@ -63,7 +64,7 @@ fn flatten(name: &str, value: &Value, cells: &mut Vec<(String, String)>) {
             let name = format!("{name}{dot}{field}");
             flatten(&name, value, cells);
         }),
-        // Quoted as in RFC 4180.
+        // Texts are quoted as in RFC 4180.
         Value::String(text) if text.contains([',', '"']) => {
             cells.push((name.to_owned(), format!("\"{}\"", text.replace('"', "\"\""))));
         }
@@ -74,7 +75,7 @@ fn flatten(name: &str, value: &Value, cells: &mut Vec<(String, String)>) {
 
 /// Writes spans in the format of ui.perfetto.dev: one track per LUN and channel, in microseconds.
 fn as_perfetto(spans: &[Span], out: &mut dyn Write) -> std::io::Result<()> {
-    // The page shows a track as a thread, and the tracks of one kind as a process.
+    // In this format, a track is a thread, and the tracks of one kind are a process.
     let of = |track: Track| match track {
         Track::Batch => (0, 0, "batch".to_owned()),
         Track::Link => (0, 1, "link".to_owned()),

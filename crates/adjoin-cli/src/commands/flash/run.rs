@@ -15,7 +15,7 @@ use crate::report::{Drawn, write_html};
 use crate::resolve;
 use crate::signals::Stopped;
 
-/// Most spans of a timeline: as many as ui.perfetto.dev loads without delay.
+/// Maximum number of spans in a timeline; ui.perfetto.dev loads this number without delay.
 const SPANS_MAX: usize = 1_000_000;
 
 pub(super) fn run(arguments: &FlashRun, stopped: &Stopped) -> Result<Outcome> {
@@ -41,7 +41,7 @@ pub(super) fn sweep(arguments: &FlashSweep, stopped: &Stopped) -> Result<Outcome
         .split_once('=')
         .ok_or_else(|| Error::option(format!("--over {over}: give NAME=V,V,..., such as timing.read=5,40,106")))?;
     check_written(&context, run)?;
-    // Vectors and graph are the same for all values, so they are prepared once.
+    // All values use one set of vectors and one graph, so these are prepared only once.
     let workload = Workload::of(&context, run)?;
     let mut results = Results { over: Some(name.to_owned()), values: Vec::new(), figures: Vec::new() };
     for value in values.split(',') {
@@ -65,7 +65,8 @@ fn check_written(context: &Context, arguments: &FlashRun) -> Result<()> {
     check_results(context, &read_by(model, searched, trace.as_slice()), &results, replace.force)
 }
 
-/// Results of one run, or of several runs with different values of one parameter. `assets/flash.js` uses these names.
+/// Results of a run, or of several runs that differ in the value of one parameter. `assets/flash.js` uses these
+/// names.
 #[derive(Serialize)]
 struct Results {
     over: Option<String>,
@@ -84,8 +85,8 @@ impl Results {
     }
 }
 
-/// Writes results in the format of the file's extension: a page with charts, CSV, or JSON. Otherwise one run is written
-/// as JSON, several as CSV.
+/// Writes results in the format of the file's extension: a page with charts, CSV, or JSON. Without such an extension,
+/// a single run is written as JSON, and several runs as CSV.
 fn write_results(context: &Context, arguments: &FlashRun, results: &Results) -> Result<()> {
     let FlashRun { output, replace, .. } = arguments;
     let ending = output.as_ref().and_then(|path| path.extension()).unwrap_or_default();

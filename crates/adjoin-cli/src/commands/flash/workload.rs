@@ -1,4 +1,4 @@
-//! Workloads of a device: a trace, or the searches of a graph.
+//! Workloads of a modeled device: a trace, or searches of a graph.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::args::{FlashRun, ModelOptions, PageMapping, SearchedSet};
 
 /// Returns the device that the options describe.
 pub(super) fn config(model: &ModelOptions) -> Result<Config> {
-    // The name of a preset is never read as the name of a file.
+    // If a preset has this name, a file of the name is ignored.
     let mut config = match Config::presets().any(|name| name == model.model) {
         true => Config::preset(&model.model)?,
         false => read_config(&model.model)?,
@@ -60,7 +60,7 @@ fn searches(context: &Context, searched: &SearchedSet) -> Result<Searches> {
         |names: &[String]| -> Result<Arc<dyn VectorSource>> { open_source(context, names, &SourceOptions::default()) };
     let (base, queries) = (open(&searched.inputs)?, open(&searched.queries)?);
     let usual = GraphOptions::default();
-    // A list shorter than the degree could not fill the neighbors of a vertex.
+    // With a list shorter than the degree, a vertex could not get all of its neighbors.
     let build_list = usual.build_list.max(searched.degree);
     let options = GraphOptions { degree: searched.degree, build_list, ..usual };
     Searches::load(context, &*base, &*queries, searched.graph, &options)
@@ -104,7 +104,7 @@ impl Workload {
         }
     }
 
-    /// Runs the workload; returns its figures, and at most `spans_max` spans.
+    /// Runs the workload. Returns its figures, and at most `spans_max` spans.
     pub(super) fn run(
         &self,
         context: &Context,
@@ -132,7 +132,7 @@ impl Workload {
                 let options =
                     SearchOptions { spans: spans_max, ..search_options(searched, platform, searches.dimensions()) };
                 let report = search(&device, &laid.layout, &laid, searches.queries(), &options)?;
-                // The counts mean nothing if the modeled device finds other neighbors than a search in memory.
+                // The counts are valid only if the modeled device finds the neighbors that a search in memory finds.
                 laid.check(&report, &searches.nearest_of_each(options.list, options.k));
                 let mut figures = of_search(&device, platform, &report);
                 figures["layout"] = json!({"name": layout.name(), "bandwidth": bandwidth(&laid.layout)});
@@ -192,7 +192,7 @@ fn of_counts(counts: &Counts) -> Value {
     })
 }
 
-/// Returns the fractions of the time that resources were busy.
+/// Returns, for each resource, the fraction of the time during which it was busy.
 fn of_uses(uses: &[Use], seconds: f64) -> Value {
     uses.iter().map(|of| (of.name.to_owned(), json!(of.share((seconds * 1e12) as u64)))).collect()
 }
