@@ -18,7 +18,7 @@ const READ_COST: f64 = 2_500.0;
 const READS_OF_CANDIDATE: f64 = 0.6;
 /// If deletes leave a smaller fraction of the vertices than this, walks may have another recall than without deletes.
 const MOST_LEFT: f64 = 0.1;
-/// If at least this fraction of the rows is deleted, a calibration with all rows is not used anymore. If less is
+/// If at least this fraction of the rows is deleted, a calibration with all rows is not used anymore. If fewer rows are
 /// deleted, each miss has a little more weight among the remaining rows. The weight grows at most by the factor by
 /// which the number of rows shrinks.
 const DELETED_MAX: f64 = 0.05;

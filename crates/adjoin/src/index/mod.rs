@@ -121,8 +121,8 @@ impl Index {
     /// same store and options give the same bytes.
     ///
     /// # Errors
-    /// If an option is out of range, if the budget is too small, if `folder` exists already, if the store cannot be read,
-    /// or if the index cannot be written. The folder is then left unchanged.
+    /// If an option is out of range, if the budget is too small, if `folder` exists already, if the store cannot be
+    /// read, or if the index cannot be written. The folder is then left unchanged.
     pub fn build(
         context: &Context,
         store: &Store,

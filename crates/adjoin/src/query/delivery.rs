@@ -70,8 +70,8 @@ impl<'a> HitDelivery<'a> {
         sink_bytes + BATCHES_BYTES + columns.map_or(0, |columns| SENT_COPIES * columns.row_bytes)
     }
 
-    /// Runs `work`, which searches, on a thread of its own. Meanwhile this thread passes the batches that it delivers
-    /// to `sink`.
+    /// Runs `work`, which searches, on a separate thread. Meanwhile, this thread passes the batches that `work`
+    /// delivers to `sink`.
     ///
     /// # Errors
     /// The first error of `work` or the sink.

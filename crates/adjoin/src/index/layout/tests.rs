@@ -68,7 +68,7 @@ fn swaps_increase_the_overlap_ratio_until_none_can() {
                 }
                 (least, order) = (now, swapped(order));
             }
-            // To try all swaps of a larger graph would take too long.
+            // Trying all swaps of a larger graph would take too long.
             if lists.len() > 100 {
                 continue;
             }
