@@ -19,7 +19,7 @@ const NUMBER_BYTES: usize = size_of::<u32>();
 const HEAD_NUMBERS: usize = 5;
 /// Divisor of the number of queries. After deletes, at most this part of the queries may lack recorded hits.
 const LOST_SHARE: usize = 100;
-/// Count of numbers that precede the entries of inserted rows: the count of these entries, and the flag
+/// Number of values that are stored before the entries of inserted rows: the number of entries, and the flag
 /// [`Inserted::whole`].
 const INSERTED_NUMBERS: usize = 2;
 

@@ -97,7 +97,7 @@ impl FilteredVertices {
         self.by_condition || f64::from(self.vertices.len()) < MOST_LEFT * f64::from(index.facts().vertices)
     }
 
-    /// Returns whether enough rows were deleted for the recall of the remaining rows to differ.
+    /// Returns whether the recall of the remaining rows may differ from the recall of all rows because of deletes.
     pub(super) fn is_thinned(&self, index: &Index) -> bool {
         !self.by_condition && self.rows() as f64 <= (1.0 - DELETED_MAX) * index.facts().rows as f64
     }

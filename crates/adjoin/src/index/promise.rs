@@ -374,8 +374,8 @@ impl<'a> ListSearch<'a> {
         Ok(Calibration::new(WALKS, self.sample.hits_of_query(k), &hits, inserted.clone()))
     }
 
-    /// Tries longer lists until one supports the promise, and returns this list. Returns `None` if no list does that is
-    /// worth a trial.
+    /// Tries longer lists until one supports the promise, and returns this list. Returns `None` once a longer list is
+    /// not worth a trial.
     fn until<T: Coordinate>(
         &mut self,
         calibration: &mut Calibration,
