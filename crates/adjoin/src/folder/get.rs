@@ -62,7 +62,7 @@ enum PlacedRows<'a> {
     Collection(LocatedRows),
 }
 
-/// Some of the rows, with their memory.
+/// Table of some of the rows, with the reservation of its memory.
 struct RowTable {
     table: RecordBatch,
     _memory: (Reservation, AttributeRows),
@@ -124,8 +124,8 @@ fn row_bytes(vector_bytes: u64) -> u64 {
     COPIES * vector_bytes + PLACE_BYTES
 }
 
-/// Returns the bytes that suffice for fetching rows by these ids and writing them, in addition to those for a pass over
-/// ids, vectors or columns.
+/// Returns the bytes that suffice for fetching rows by these ids and writing them. The bytes for a pass over ids,
+/// vectors or columns are not included.
 pub(super) fn fetching_bytes(ids: &Ids, vectors: VectorType) -> u64 {
     let names = 2 * Named::memory_bytes(ids) + PLACE_BYTES * ids.len() as u64;
     let row = VECTORS_SHARE * row_bytes(vectors.bytes() as u64);

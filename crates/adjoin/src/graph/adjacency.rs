@@ -103,7 +103,7 @@ impl Graph {
     /// Replaces the out-neighbors of a vertex.
     ///
     /// # Panics
-    /// If they do not fit into the slot.
+    /// If they do not fit in the slot.
     pub(super) fn set_neighbors(&mut self, vertex: u32, neighbors: &[u32]) {
         let size = self.room + 1;
         set_neighbors_in(&mut self.slots[vertex as usize * size..][..size], neighbors);

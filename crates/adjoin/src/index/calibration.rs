@@ -19,7 +19,7 @@ const NUMBER_BYTES: usize = size_of::<u32>();
 const HEAD_NUMBERS: usize = 5;
 /// Divisor of the number of queries. After deletes, at most this part of the queries may lack recorded hits.
 const LOST_SHARE: usize = 100;
-/// Count of numbers that precede the entries of inserted rows: the count of these entries, and the flag
+/// Number of values that are stored before the entries of inserted rows: the number of entries, and the flag
 /// [`Inserted::whole`].
 const INSERTED_NUMBERS: usize = 2;
 
@@ -367,9 +367,9 @@ mod tests {
     fn deleted_rows_are_neither_calibration_queries_nor_hits() {
         let calibration = sample(2_000, 10);
         let own: Vec<u32> = (0..2_000).collect();
-        // Without the queries that need a longer list, the shortest list finds all hits.
         let left = calibration.of_left(9, &own, |entry| entry % 2 == 0 || entry >= 2_000);
         assert!(left.is_none(), "each query has lost half of its hits");
+        // The remaining queries are those for which the shortest list finds all hits.
         let left = calibration.of_left(3, &own, |entry| entry % 2 == 0).unwrap();
         assert_eq!((left.queries, left.noted(0)), (1_000, &[0, 2, 4][..]));
         assert_eq!(left.choose(promise(3, 0.9)), Some(40));
@@ -389,7 +389,7 @@ mod tests {
     #[test]
     fn a_hit_counts_for_a_list_if_all_longer_lists_find_it() {
         let calibration = sample(2, 1);
-        // List 8 misses the hit of the last query, so list 6 does not count either.
+        // The list of 80 misses the hit of the last query, so the list of 60 does not count as finding it either.
         assert_eq!(calibration.from, [0, 3]);
     }
 

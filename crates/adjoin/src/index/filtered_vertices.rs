@@ -18,7 +18,7 @@ const READ_COST: f64 = 2_500.0;
 const READS_OF_CANDIDATE: f64 = 0.6;
 /// If deletes leave a smaller fraction of the vertices than this, walks may have another recall than without deletes.
 const MOST_LEFT: f64 = 0.1;
-/// If at least this fraction of the rows is deleted, a calibration with all rows is not used anymore. If less is
+/// If at least this fraction of the rows is deleted, a calibration with all rows is not used anymore. If fewer rows are
 /// deleted, each miss has a little more weight among the remaining rows. The weight grows at most by the factor by
 /// which the number of rows shrinks.
 const DELETED_MAX: f64 = 0.05;
@@ -97,7 +97,7 @@ impl FilteredVertices {
         self.by_condition || f64::from(self.vertices.len()) < MOST_LEFT * f64::from(index.facts().vertices)
     }
 
-    /// Returns whether enough rows were deleted for the recall of the remaining rows to differ.
+    /// Returns whether the recall of the remaining rows may differ from the recall of all rows because of deletes.
     pub(super) fn is_thinned(&self, index: &Index) -> bool {
         !self.by_condition && self.rows() as f64 <= (1.0 - DELETED_MAX) * index.facts().rows as f64
     }

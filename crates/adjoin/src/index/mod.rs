@@ -124,8 +124,8 @@ impl Index {
     /// same store and options give the same bytes.
     ///
     /// # Errors
-    /// If an option is out of range, if the budget is too small, if `folder` exists already, if the store cannot be read,
-    /// or if the index cannot be written. The folder is then left unchanged.
+    /// If an option is out of range, if the budget is too small, if `folder` exists already, if the store cannot be
+    /// read, or if the index cannot be written. The folder is then left unchanged.
     pub fn build(
         context: &Context,
         store: &Store,
@@ -262,7 +262,7 @@ fn find(
         // the search together.
         let least = bytes_of_any::<T>(&needs, queries.calibrate_with, options, filter_bytes);
         let context = &context.naming_more(least + long_rows);
-        // Evaluating the filter may take long, so a budget that is too small is refused before.
+        // Evaluating the filter may take long, so a budget that is too small is refused before that.
         if filter_bytes > 0 {
             drop(context.for_run(filter_bytes + running(decide::least_way(facts, options)), PURPOSE_SEARCH)?);
         }

@@ -144,8 +144,8 @@ pub(super) struct RecallQuestion<'a> {
 /// Chooses the method by which a search for the K nearest reaches a recall. The recall holds for queries that are
 /// distributed like the calibration queries or, if there are none, like the rows of the index.
 ///
-/// The calibration of the index applies only if all rows can be hits. Otherwise the search calibrates itself, unless it
-/// costs less to compare its queries with all pages.
+/// The calibration of the index applies only if no filter excludes rows, and if few rows are deleted. Otherwise the
+/// search calibrates itself, unless it costs less to compare its queries with all pages.
 ///
 /// # Errors
 /// If the calibration queries or the index cannot be read, or if the budget is too small for the calibration or the
@@ -374,8 +374,8 @@ impl<'a> ListSearch<'a> {
         Ok(Calibration::new(WALKS, self.sample.hits_of_query(k), &hits, inserted.clone()))
     }
 
-    /// Tries longer lists until one supports the promise, and returns this list. Returns `None` if no list does that is
-    /// worth a trial.
+    /// Tries longer lists until one supports the promise, and returns this list. Returns `None` once a longer list is
+    /// not worth a trial.
     fn until<T: Coordinate>(
         &mut self,
         calibration: &mut Calibration,

@@ -37,7 +37,7 @@ impl Promises {
     pub(super) fn get(&self, promise: Promise) -> Option<Keeping> {
         let mut known = self.try_lock()?;
         let position = known.iter().position(|(known, _)| *known == promise)?;
-        // Moved to the end, so that the first promise is always the least recently used one.
+        // The promise is moved to the end, so that the first promise is always the least recently used one.
         let found = known.remove(position);
         known.push(found);
         known.last().map(|(_, keeping)| keeping.clone())

@@ -116,7 +116,7 @@ impl<'a, T: Coordinate> IndexSearch<'a, T> {
         Self { context, index, walks, sought, admitted, carried: None, totals: Totals::default(), enough_bytes }
     }
 
-    /// Returns the search with the columns that hits carry set to `carried`.
+    /// Sets the columns that hits carry.
     pub(super) fn carrying(self, carried: Option<&'a ResultColumns<'a>>) -> Self {
         Self { carried, ..self }
     }

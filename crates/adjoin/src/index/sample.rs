@@ -339,7 +339,7 @@ impl<'a> Sample<'a> {
         PageScan { context, index, queries, wanted, admitted, purpose: PURPOSE, phase: "calibrate" }
     }
 
-    /// Finds the `k` true hits of each query. Returns the entries of the recorded ones with the reads.
+    /// Finds the `k` true hits of each query. Returns the entries of the recorded hits, and the reads.
     ///
     /// # Errors
     /// If pages cannot be read, if memory does not suffice, or if the work is cancelled.

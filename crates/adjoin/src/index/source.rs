@@ -51,7 +51,7 @@ impl<'a> IndexRows<'a> {
     /// Returns the number of rows in a batch. Their vectors have at most `batch_bytes` bytes, and so do their ids.
     fn batch_rows(&self, batch_bytes: u64) -> u64 {
         let of_row = (self.info.vectors.bytes() as u64).max(self.id_bytes().unwrap_or(0));
-        // At least one row, since a scan would end at a batch without rows.
+        // A batch has at least one row, since a batch without rows would end the scan.
         (batch_bytes / of_row).max(1).min(self.info.rows)
     }
 }

@@ -43,7 +43,7 @@ impl Set {
 
     /// Samples rows from a few vectors, so that many rows are equal. Ids are consecutive numbers from `first_id`.
     pub(super) fn drawn(vectors: VectorType, rows: usize, first_id: i64, seed: u64) -> Self {
-        // A fixed seed for the vectors, so that sets with different seeds have equal vectors.
+        // The seed of the vectors is fixed, so that sets with different seeds have equal vectors.
         let (mut few, mut random) = (Random::new(9, "vectors"), Random::new(seed, "rows"));
         let few: Vec<f64> = (0..250 * vectors.dimensions).map(|_| value(vectors, &mut few)).collect();
         let few: Vec<&[f64]> = few.chunks(vectors.dimensions).collect();
@@ -102,7 +102,7 @@ impl Set {
 
 fn value(vectors: VectorType, random: &mut Random) -> f64 {
     match vectors.element {
-        // Few values, so that many distances are equal and the order of ties matters.
+        // There are few values, so that many distances are equal and the order of ties matters.
         Element::U8 => random.below(9) as f64,
         _ => f64::from(random.below(2_000) as f32 / 1_000.0 - 1.0),
     }

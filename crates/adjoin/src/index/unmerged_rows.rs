@@ -154,7 +154,7 @@ impl ChangedTarget<'_> {
         places: &[(u32, u32)],
         room: &mut IdRoom<'_>,
     ) -> Result<Option<GatheredColumns>> {
-        // The keys of unmerged rows follow those of all entries, which are less than 2^32.
+        // The keys of unmerged rows are larger than the keys of all entries, which are less than 2^32.
         let key = |&(number, whose): &(u32, u32)| u64::from(whose) << 32 | u64::from(number);
         let mut gathering = ColumnGathering::new(places.iter().map(key).collect());
         let keys = gathering.distinct();

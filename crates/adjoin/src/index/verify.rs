@@ -75,8 +75,8 @@ impl Index {
     /// that each vertex is reachable. Reads the pages several times, and needs a few bits of memory per row.
     ///
     /// # Errors
-    /// If there is no index, if it has a newer version, if memory does not suffice, or if the caller cancels. Damage is not
-    /// an error; it is in the report.
+    /// If there is no index, if it has a newer version, if memory does not suffice, or if the caller cancels. Damage is
+    /// not an error; it is in the report.
     pub fn verify(context: &Context, folder: &Path) -> Result<IndexVerifyReport> {
         let mut report = IndexVerifyReport::default();
         // If the manifest cannot be read, opening the index below reports that.

@@ -335,7 +335,8 @@ impl<T: Coordinate> Walk<T> {
         self.nearest.len() as u64
     }
 
-    /// Ends the walk and returns its hits, nearest first. All rows with the vector of a hit are hits too.
+    /// Ends the walk and returns its hits, nearest first. If a found vertex has several rows, each of them can be a
+    /// hit.
     pub(super) fn end(&mut self, searched: &WalkedIndex<'_, T>) -> Vec<Hit> {
         let nearest = std::mem::replace(&mut self.nearest, Nearest::of(0, searched.space.metric, None));
         let vertices = searched.index.facts().vertices;

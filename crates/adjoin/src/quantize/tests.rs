@@ -135,7 +135,7 @@ fn product_codes_select_nearest_centroids_and_tables_distances() {
     check_product(&quantizer, &vectors(500, 32, 5, 2), false);
 }
 
-/// Few points get one centroid each, and ties go to the lowest one.
+/// Few points get one centroid each. If several centroids are equally near, the first one is used.
 #[test]
 fn ties_select_the_lowest_centroid_and_few_vectors_are_exact() {
     for rows in [1, 2, 100, 256] {
@@ -258,7 +258,7 @@ fn quantizers_round_trip() {
     }
 }
 
-/// Bytes that were truncated, extended or changed are refused, or give a quantizer that works.
+/// Bytes that were truncated, extended or changed are refused, or they give a quantizer that works.
 #[test]
 fn damaged_quantizer_bytes_do_not_panic() {
     let (mut random, context, others) = (Random::new(4, "damage"), Context::default(), vectors(20, 9, 9, 2));

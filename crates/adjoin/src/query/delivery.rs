@@ -75,8 +75,8 @@ impl<'a> HitDelivery<'a> {
         sink_bytes + BATCHES_BYTES + columns.map_or(0, |columns| SENT_COPIES * columns.row_bytes)
     }
 
-    /// Runs `work`, which searches for `queries` queries, on a thread of its own. Meanwhile this thread passes the batches
-    /// that it delivers to `sink`. If there are few queries, this thread does both.
+    /// Runs `work`, which searches for `queries` queries, on a separate thread. Meanwhile, this thread passes the batches
+    /// that `work` delivers to `sink`. If there are few queries, this thread does both.
     ///
     /// # Errors
     /// The first error of `work` or the sink.

@@ -6,9 +6,9 @@ use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
 
-/// Answers queries 0 to `queries` by ranges with `find`. Passes the answer of each range to `take`, in order. If `find`
-/// returns `None`, the hits of the range do not fit in memory, and both halves of the range are tried one after the
-/// other.
+/// Answers the queries `0..queries` with `find`, in one or several ranges. Passes the answer of each range to `take`,
+/// in order. If `find` returns `None`, the hits of the range do not fit in memory, and both halves of the range are
+/// tried one after the other.
 ///
 /// `more` is the number of bytes, in addition to the memory in use, with which the hits of any query fit. An error
 /// message recommends it.

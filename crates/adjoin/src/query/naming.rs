@@ -61,7 +61,7 @@ pub(super) struct ColumnMemory {
     pub(super) reading: Context,
 }
 
-/// Ids and columns of some hits. Hits that are one row share an id.
+/// Ids and columns of some hits. If several hits are one row, they share an id.
 pub(crate) struct NamedHits {
     pub(super) ids: Ids,
     /// Position in `ids` of the id of each hit.
@@ -283,7 +283,7 @@ pub(crate) fn ids_of(context: &Context, buckets: &Buckets<'_>, kind: IdKind, pla
     let fits = room.take(places.len() as u64 * BYTES_OF_HIT);
     let named = if fits { name_places(context, buckets, kind, places, &mut room)? } else { None };
     let Some(named) = named else { return Err(room.refused()) };
-    // Hits that are one row share an id, but the result has an id for each hit.
+    // If several hits are one row, they share an id, but the result has an id for each hit.
     for &position in &named.positions {
         if !room.take_id(named.ids.bytes_of(position as usize)) {
             return Err(room.refused());

@@ -153,7 +153,8 @@ pub(crate) fn check_recall(recall: f64) -> Result<()> {
 /// Effort of a search.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum SearchEffort {
-    /// Reaches this recall, the fraction of the hits that a search finds, on average over queries. Above 0, at most 1.
+    /// Reaches this recall, which is above 0 and at most 1. Recall is the fraction of the hits that a search finds, on
+    /// average over queries.
     Recall(f64),
     /// Finds every hit.
     Exact,

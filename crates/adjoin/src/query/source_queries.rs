@@ -235,7 +235,7 @@ impl UnfitElement {
 /// Appends a query to `stored`, with elements of type `to`, which is `f32` or the integer type of the store.
 ///
 /// # Errors
-/// The first element that the type cannot represent.
+/// If the type cannot represent an element. The error has the first such element.
 pub(crate) fn query_as_stored(
     query: &[f32],
     to: Element,

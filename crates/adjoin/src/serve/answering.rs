@@ -497,8 +497,9 @@ impl<'a, T: Coordinate> Answering<'a, T> {
     }
 }
 
-/// Returns the recall of a goal if an exact search should reach it. That is so for many hits: a probe rule saves little
-/// then, and a calibration would have to find as many hits per sampled vector while all queries wait.
+/// Returns the recall of a goal if an exact search should reach it. This is the case if a query may have many hits. A
+/// probe rule saves little then, and a calibration would have to find as many hits for each sampled vector while all
+/// queries wait.
 fn exact_recall(SearchGoal { target, effort }: SearchGoal) -> Option<f64> {
     let is_large = match target {
         QueryTarget::Nearest(k) => k > CALIBRATED_K_MAX,

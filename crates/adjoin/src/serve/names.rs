@@ -107,7 +107,7 @@ mod tests {
         let ids = Ids::Int64((0..1_000).map(|id| 5 * id).collect());
         let held = [(3, 7), (0, 1), (9, 999)];
         for bucket in 0..1_000 {
-            // Bucket 9 has its last member, all others their first 20, two of which are kept.
+            // In bucket 9 the last member is noted, in all other buckets the first 20 members. Of these, two are kept.
             let members: Vec<u32> = if bucket == 9 { vec![999] } else { (0..20).collect() };
             let held = || held.into_iter().filter(|place| place.0 <= bucket).collect();
             names.note(1, bucket, &members, &ids, held);

@@ -89,7 +89,7 @@ impl<T: Coordinate> Pass<'_, T> {
         }
         let mut own = state();
         while let Some(step) = steps.peek() {
-            // Several threads load the buckets up to the next comparison. This thread compares.
+            // Several threads load the buckets up to the next comparison. Comparisons run on this thread.
             if !matches!(step, BatchStep::Compare { .. }) {
                 let next = || match steps.peek() {
                     Some(BatchStep::Compare { .. }) => Ok(None),

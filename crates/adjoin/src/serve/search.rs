@@ -97,8 +97,8 @@ impl<T: Coordinate> AnswerBatch for OpenSearch<T> {
     fn answer(&mut self, batch: &Batch<'_>) {
         let buckets = Buckets::of(&self.store);
         let mut context = self.context.clone();
-        // Queries have deadlines of their own. The deadline of the context does not apply to them, and a deadline that
-        // a panic left from an earlier batch must not either.
+        // Queries have deadlines of their own, so the deadline of the context is removed. It may also be a deadline
+        // that an earlier batch left after a panic.
         context.cancel = context.cancel.with_deadline(None);
         let searcher = Searcher::with_centers(&context, &buckets, self.kept.centers());
         Answering::new(&searcher, &mut self.kept).answer(batch);

@@ -1,5 +1,5 @@
-//! The last steps of every build and merge, which do not depend on how the graph was built: codes, the navigation
-//! graph, and the order of vertices on pages.
+//! Implements the last steps of builds and merges: codes, the navigation graph, and the order of vertices on pages.
+//! These steps do not depend on how the graph was built.
 
 use std::ops::Range;
 

@@ -30,7 +30,7 @@ const EXTENTS: u64 = 6;
 const STORE_EXTENTS: u64 = 3;
 /// Bound on the bytes of ids in an extent, as a multiple of the ids of a mean bucket.
 const IDS_TIMES_MEAN: u64 = 16;
-/// Least value of this bound, since the ids of small stores may be concentrated in a few buckets.
+/// Least value of this bound. It covers the ids of skewed buckets in small stores.
 const EXTENT_IDS_MIN: u64 = 256 << 10;
 /// Bytes that a build holds in addition, independent of its rows.
 const FIXED_BYTES: u64 = 15 << 20;

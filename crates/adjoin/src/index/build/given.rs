@@ -1,4 +1,4 @@
-//! Graphs of vertices that were computed elsewhere, to build an index with.
+//! Lets the caller compute the graph of an index: returns the vectors of its vertices, and takes the graph.
 
 use std::path::Path;
 
@@ -36,10 +36,10 @@ impl From<Panel<f32>> for VertexVectors {
     }
 }
 
-/// Returns the vectors of the vertices that an index of a store has: its distinct vectors.
+/// Returns the vectors of the vertices of an index of a store. These are the distinct vectors of the store.
 ///
 /// # Errors
-/// If the store cannot be read, or memory does not suffice.
+/// If the store cannot be read, or if memory does not suffice.
 pub fn vertex_vectors(context: &Context, store: &Store) -> Result<VertexVectors> {
     let buckets = &Buckets::of(store).between_rows();
     with_coordinates!(store.manifest().space(), T => {
@@ -52,16 +52,17 @@ pub fn vertex_vectors(context: &Context, store: &Store) -> Result<VertexVectors>
     })
 }
 
-/// A graph of the vertices of an index.
+/// A graph of the vertices of an index, which the caller computed.
 #[derive(Clone, Copy)]
 pub(in crate::index) struct GivenGraph<'a> {
     pub(in crate::index) graph: &'a Graph,
-    /// Name of the method that built it.
+    /// Name of the method that built the graph.
     pub(in crate::index) method: &'a str,
 }
 
 impl GivenGraph<'_> {
-    /// Returns the lists of the graph, its entry and the bytes written to disk, for `vertices` vertices.
+    /// Stores the lists of the graph, which must have `vertices` vertices. Returns the lists, the entry of the graph,
+    /// and the bytes written to disk.
     pub(super) fn lists(
         &self,
         context: &Context,

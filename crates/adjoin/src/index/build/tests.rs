@@ -108,7 +108,7 @@ fn store_of(context: &Context, folder: &Path, bytes: &[u8]) -> Store {
 #[test]
 fn equal_vectors_of_all_buckets_share_a_vertex() {
     let mut random = Random::new(3, "equal vectors");
-    // With few values per byte, most vectors have equal ones in other buckets.
+    // With few values per byte, most vectors are equal to vectors in other buckets.
     for (rows, values) in [(1, 1), (500, 1), (500, 3), (3_000, 40), (3_000, 250)] {
         let bytes: Vec<u8> = (0..2 * rows).map(|_| random.below(values) as u8).collect();
         let folder = tempfile::tempdir().unwrap();

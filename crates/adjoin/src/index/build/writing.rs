@@ -129,7 +129,7 @@ impl<O: Origin> Writing<'_, O> {
         let wanted = VectorsToGather::of(origin.vertices(), vertices.iter().copied());
         let (ranks, mut loading) = (wanted.ranked(), origin.loading());
         let mut pages = AlignedBuffer::zeroed(vertices.len().div_ceil(shape.records()) * shape.bytes());
-        // Row of each vector in a panel, by the rank of its vertex, if the code of the vertex is not known.
+        // For each vertex, by rank: the row of its vector in a panel if its code is not known.
         let mut rows = vec![None; vertices.len()];
         let unknown = ranks.iter().zip(&mut rows).filter(|(vertex, _)| origin.code(*vertex).is_none());
         let unknown = unknown.zip(0..).map(|((_, row), at)| *row = Some(at)).count();

@@ -1,5 +1,4 @@
-//! Collects the edges among consecutive vertices of a graph, such that a vertex has its incoming and its outgoing
-//! edges.
+//! Collects the edges among consecutive vertices of a graph. Each vertex has a list of its incoming and outgoing edges.
 
 use std::ops::Range;
 

@@ -48,7 +48,7 @@ fn edges_of_a_window_have_their_ranks() {
     }
 }
 
-/// Swaps do not decrease OR(G), and if a round gains nothing, no swap of two vertices would.
+/// Swaps do not decrease OR(G). If a round gains nothing, no swap of any two vertices gains.
 #[test]
 fn swaps_increase_the_overlap_ratio_until_none_can() {
     for (name, lists) in graphs() {
@@ -68,7 +68,7 @@ fn swaps_increase_the_overlap_ratio_until_none_can() {
                 }
                 (least, order) = (now, swapped(order));
             }
-            // To try all swaps of a larger graph would take too long.
+            // Trying all swaps of a larger graph would take too long.
             if lists.len() > 100 {
                 continue;
             }

@@ -116,7 +116,7 @@ impl Origin for Mixed<'_> {
 
     fn ids(&self) -> (IdKind, u64) {
         let facts = self.index.facts();
-        // The mean length, since the lengths of single ids are not in memory.
+        // This is the mean length, since the lengths of single ids are not in memory.
         (facts.ids, facts.id_bytes().max(self.newcomers.id_bytes()))
     }
 

@@ -141,7 +141,8 @@ impl Near {
 }
 
 impl Among {
-    /// Builds the graph and keeps its lists. They do not depend on the budget, since the merged index must not.
+    /// Builds the graph of the inserted rows and stores its lists. The lists must not depend on the budget, since the
+    /// merged index must not depend on it.
     fn find<T: Coordinate>(
         context: &Context,
         space: Space<'_>,

@@ -71,7 +71,7 @@ impl Survey {
                 context.progress.advance(vertex.into());
             }
             let kept = survey.kept.contains(vertex.into());
-            // If no inserted row is left without an equal vertex, the vectors of kept vertices need not be read.
+            // Once all inserted vectors were found in the index, the vectors of kept vertices need not be read.
             if kept && first_of.is_empty() {
                 continue;
             }
