@@ -16,6 +16,7 @@ mod pairs;
 mod part_records;
 mod removals;
 mod removed_table;
+mod row_groups;
 mod row_ids;
 #[allow(clippy::module_inception)] // the trait's file, as in `device::device`
 mod sink;

@@ -14,6 +14,7 @@ use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 
+use super::row_groups::{ROW_GROUP_BYTES, ROW_GROUP_ROWS, RowGroups};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result, device_failure};
 use crate::base::options::Metric;
@@ -21,10 +22,6 @@ use crate::base::output::{Draft, OutputWriter, Target};
 use crate::base::report::Written;
 use crate::source::{IdKind, Ids};
 
-/// Rows per Parquet row group.
-const ROW_GROUP_ROWS: usize = 128 * 1024;
-/// Encoded bytes per row group; long ids make row groups shorter.
-const ROW_GROUP_BYTES: usize = 6 << 20;
 /// Uncompressed bytes of a page of text ids, and ids after which that is checked; otherwise a page of long ids would
 /// have at least a thousand of them.
 const TEXT_PAGE_BYTES: usize = 256 << 10;
@@ -91,7 +88,7 @@ impl TableFormat {
 type Text = BufWriter<OutputWriter>;
 
 enum Writer {
-    Parquet(Box<ArrowWriter<OutputWriter>>),
+    Parquet(Box<RowGroups>),
     Csv(Box<arrow_csv::Writer<Text>>),
     JsonLines(Box<arrow_json::LineDelimitedWriter<Text>>),
 }
@@ -171,7 +168,11 @@ impl TableWriter {
         let written = output.written();
         let place = Place { name, reader_gone: output.reader_gone() };
         let writer = match format {
-            TableFormat::Parquet => Writer::Parquet(Box::new(parquet_writer(output, &schema, &place)?)),
+            TableFormat::Parquet => {
+                let writer = parquet_writer(output, &schema, &place)?;
+                let row_groups = RowGroups::new(context, schema.clone(), writer);
+                Writer::Parquet(Box::new(row_groups.map_err(|error| place.failed(error))?))
+            }
             TableFormat::Csv => Writer::Csv(Box::new(arrow_csv::Writer::new(text(output)))),
             TableFormat::JsonLines => {
                 // Without this, an object would lack the names whose values are null.
@@ -281,8 +282,6 @@ fn parquet_writer(output: OutputWriter, schema: &SchemaRef, place: &Place) -> Re
     let metadata = schema.metadata().iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
     let properties = WriterProperties::builder()
         .set_key_value_metadata(Some(metadata.collect()).filter(|metadata: &Vec<KeyValue>| !metadata.is_empty()))
-        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
-        .set_max_row_group_bytes(Some(ROW_GROUP_BYTES))
         .set_dictionary_enabled(false)
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
         // Page statistics would be held until the end of the file, and for a large file they take more than the pages.
