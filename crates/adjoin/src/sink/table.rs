@@ -283,6 +283,8 @@ fn parquet_writer(output: OutputWriter, schema: &SchemaRef, place: &Place) -> Re
     let properties = WriterProperties::builder()
         .set_key_value_metadata(Some(metadata.collect()).filter(|metadata: &Vec<KeyValue>| !metadata.is_empty()))
         .set_dictionary_enabled(false)
+        // One page per column of numbers. The buffer of each page grows in steps, and each step costs system calls.
+        .set_data_page_row_count_limit(ROW_GROUP_ROWS)
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
         // Page statistics would be held until the end of the file, and for a large file they take more than the pages.
         .set_statistics_enabled(EnabledStatistics::Chunk)
