@@ -38,6 +38,14 @@ impl PairBatch {
         }
     }
 
+    /// Creates an empty batch with room for as many pairs as `other` has, and the same kinds of ids.
+    pub(crate) fn with_room_of(other: &Self) -> Self {
+        let kinds = [other.left_ids.kind(), other.right_ids.kind()];
+        let rows = || Vec::with_capacity(other.len());
+        let values = Vec::with_capacity(other.len());
+        Self { left_rows: rows(), right_rows: rows(), values, ..Self::of_kinds(kinds) }
+    }
+
     /// Returns the number of pairs.
     pub fn len(&self) -> usize {
         self.values.len()

@@ -103,8 +103,9 @@ impl Batch {
         pairs.right_ids.push_from(right.bucket.ids(), right.number as usize);
         pairs.values.push(value);
         if pairs.len() >= BATCH_PAIRS || pairs.bytes() >= self.bytes {
-            let ids = [&pairs.left_ids, &pairs.right_ids].map(|ids| ids.kind());
-            emit(std::mem::replace(pairs, PairBatch::of_kinds(ids)));
+            // Vectors that grow would be moved several times before the next batch is full.
+            let next = PairBatch::with_room_of(pairs);
+            emit(std::mem::replace(pairs, next));
         }
     }
 }
