@@ -19,7 +19,7 @@ pub(crate) struct Opening {
     kind: Option<String>,
     /// Whether a collection is only searched.
     read_only: bool,
-    /// Memory of unmerged rows that starts a merge of a collection; without it, there are no automatic merges.
+    /// Memory of unmerged rows at which a merge of a collection starts; `None` disables automatic merges.
     merge_at: Option<String>,
 }
 
@@ -57,7 +57,7 @@ struct Open {
 }
 
 impl Open {
-    /// Closes the folder. Returns the value that a thread with the interpreter's lock must drop.
+    /// Closes the folder. The caller must drop the returned value on a thread that holds the interpreter's lock.
     fn close(self) -> (Option<Counted>, Result<()>) {
         let Self { folder, merger } = self;
         let counted = merger.map(|(merger, counted)| {
@@ -102,8 +102,8 @@ impl OpenFolder {
         })
     }
 
-    /// Returns an error in a forked child if the folder is a collection, before any lock is touched: a thread that the
-    /// child does not have may hold it.
+    /// Returns an error in a forked child if the folder is a collection. This must be called before a lock is
+    /// acquired, since a thread that exists only in the parent may hold the lock.
     pub(crate) fn check_creator(&self) -> Result<()> {
         if self.kind == FolderKind::Collection {
             Context::check_opened_here(self.creator, self.path.display())
