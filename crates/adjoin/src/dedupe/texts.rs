@@ -9,11 +9,12 @@ use super::Tables;
 use crate::base::error::{Error, Result};
 use crate::source::ColumnPlace;
 
-/// Most characters of a text that are shown.
+/// Maximum number of characters of a text that are shown.
 const SHOWN: usize = 60;
 
 impl Tables<'_> {
-    /// Returns the beginning of a row's text in the first text column; `None` if there is no such column or no text.
+    /// Returns the beginning of a row's text in the first text column. Returns `None` if there is no such column, or
+    /// if the row has no text.
     ///
     /// # Errors
     /// If its file cannot be read.

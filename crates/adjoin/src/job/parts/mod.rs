@@ -1,8 +1,8 @@
 //! One join on many machines: a plan of its parts, the run of a part, and the merge of all results.
 //!
-//! [`PartPlan::create`] plans and calibrates once, and writes the plan as one file. [`PartPlan::run_part`] is a function
-//! of the plan and the store: its result has the same bytes on any machine. [`PartPlan::merge`] passes the records of
-//! all parts to the sinks of a join on one machine.
+//! [`PartPlan::create`] plans and calibrates once, and writes the plan to one file. [`PartPlan::run_part`] runs a
+//! part. Its result depends only on the plan and the store, so it has equal bytes on any machine. [`PartPlan::merge`]
+//! passes the records of all parts to the sinks that a join on one machine uses.
 
 mod merge;
 mod plan;
