@@ -15,9 +15,9 @@ use crate::run::Counted;
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Opening {
-    /// The kind that it must have: `store`, `index` or `collection`.
+    /// The kind that the folder must have: `store`, `index` or `collection`; `None` for any kind.
     kind: Option<String>,
-    /// Whether a collection is only searched.
+    /// Whether a collection is opened only for searches.
     read_only: bool,
     /// Memory of unmerged rows at which a merge of a collection starts; `None` disables automatic merges.
     merge_at: Option<String>,

@@ -37,7 +37,7 @@ impl ObjectDevice {
         Self::with_settings(files, StoreSettings::default())
     }
 
-    /// Adds object stores to a device. The variables in `settings` replace those of the environment.
+    /// Adds object stores to a device. The variables in `settings` override environment variables.
     pub fn with_settings(files: Arc<dyn Device>, settings: StoreSettings) -> Self {
         Self { files, settings, stores: Mutex::default() }
     }

@@ -73,7 +73,7 @@ impl Retries {
 pub struct StoreSettings {
     /// Limits on retries.
     pub retries: Retries,
-    /// Variables that replace those of the environment, such as `AWS_ENDPOINT_URL`, with their values.
+    /// Names and values of variables, such as `AWS_ENDPOINT_URL`. They override environment variables.
     pub variables: Vec<(String, String)>,
 }
 

@@ -187,7 +187,8 @@ impl Backend {
     }
 
     /// Predicts the bytes of the vectors that the queries of a request will be compared with. If `nprobe` is given,
-    /// these are the vectors in the probed buckets. Otherwise the prediction is that of earlier queries of this kind.
+    /// these are the vectors in the probed buckets. Otherwise the prediction is based on earlier queries of this
+    /// kind.
     pub(crate) fn predicted_bytes(&self, search: &SearchOptions, queries: usize) -> f64 {
         let FolderFacts { rows, buckets, .. } = self.facts();
         let fraction = match (search.effort, buckets) {

@@ -137,7 +137,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits for jobs and returns those of the next batch; `None` once the queue is closed and empty.
+    /// Waits for jobs, and returns the jobs of the next batch. Returns `None` once the queue is closed and empty.
     pub(crate) fn next_batch(&self) -> Option<Vec<Job>> {
         let mut state = self.lock();
         while state.waiting.is_empty() {

@@ -36,7 +36,8 @@ impl<'a> OutputPlace<'a> {
         let at = path.display();
         if is_one_file {
             let ending = |path: &Path| path.extension().map(|ending| ending.to_ascii_lowercase());
-            // Other programs recognize the format by the extension, so it must be that of the source.
+            // Other programs recognize the format by the extension, so the output must have the extension of the
+            // source.
             if ending(path) != ending(&files[0].path) {
                 let source = files[0].path.display();
                 return Err(Error::option(format!(

@@ -1,4 +1,4 @@
-//! Texts of some rows, for display.
+//! Reads the texts of single rows, to show them to the user.
 
 use arrow_array::Array;
 use arrow_array::cast::AsArray;

@@ -79,7 +79,7 @@ impl Ladder {
         Some(Self::of_rungs(self.metric, rungs, None)).filter(|ladder| ladder.len() > 2)
     }
 
-    /// Returns a ladder of nearer thresholds, if the only rung before `rung` is that of equal vectors.
+    /// Returns a ladder of nearer thresholds, if the only rung before `rung` is the one for equal vectors.
     pub(super) fn finer(&self, rung: usize) -> Option<Self> {
         let is_next = self.metric == Metric::L2 && rung == 1 && self.rungs[0] == 0.0;
         is_next.then(|| Self::new(self.metric, self.rungs[rung], None))

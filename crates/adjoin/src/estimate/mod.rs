@@ -110,8 +110,8 @@ pub struct AtThreshold {
 }
 
 impl Estimate {
-    /// Estimates the result and the cost of joins of a source, with the recall of `aim`. The metric of the thresholds
-    /// is that of the build. The threshold `asked`, if given, is reported too.
+    /// Estimates the result and the cost of joins of a source, with the recall of `aim`. The thresholds have the
+    /// metric of the build. The threshold `asked`, if given, is reported too.
     ///
     /// # Errors
     /// If rows are invalid or cannot be read, if there are fewer than two, if the threshold has another metric, or if the

@@ -45,7 +45,7 @@ impl Leaving {
 
 impl Estimate {
     /// Finds the threshold at which approximately `rows` rows of the sources are kept, if the first of
-    /// near-duplicates is kept. The metric of the threshold is that of the build.
+    /// near-duplicates is kept. The threshold has the metric of the build.
     ///
     /// The farthest threshold that is tried is one at which rows have a few hundred neighbors on average.
     ///

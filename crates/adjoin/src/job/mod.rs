@@ -49,7 +49,7 @@ pub struct Job<'a> {
     pub new: &'a [String],
     /// Options for reading sources.
     pub source: SourceOptions,
-    /// Options for building a store from sources. Its metric is that of the predicate.
+    /// Options for building a store from sources. The predicate determines the metric of the store.
     pub build: BuildOptions,
     /// Filters on rows and pairs.
     pub conditions: Conditions,

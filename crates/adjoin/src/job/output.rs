@@ -115,11 +115,11 @@ impl Output<'_> {
         [sets.left(), sets.right()].map(|store| if wanted { store.manifest().ids } else { IdKind::None })
     }
 
-    /// Returns an approximate upper bound on the memory of the result for `rows` rows, in addition to that of the
-    /// join.
+    /// Returns an approximate upper bound on the memory of the result for `rows` rows. The memory of the join is not
+    /// included.
     pub(super) fn bound(&self, rows: u64) -> u64 {
         match self {
-            // The memory of the writer of pairs is included in that of the join.
+            // The memory of the writer of pairs is part of the memory of the join.
             Self::Pairs(_) | Self::Sink(_) => 0,
             _ => ROWS_BYTES + rows * BYTES_A_ROW,
         }

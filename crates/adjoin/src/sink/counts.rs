@@ -1,4 +1,4 @@
-//! Number of neighbors of each row, to find outliers and to choose a threshold.
+//! Counts the neighbors of each row, to find outliers and to choose a threshold.
 
 use std::sync::Arc;
 

@@ -42,8 +42,8 @@ pub(super) struct SinkNeeds {
 }
 
 impl SinkNeeds {
-    /// Returns the bytes to reserve before the join: those of the phase that needs the most memory, if each sorter
-    /// has `sorter` bytes.
+    /// Returns the bytes to reserve before the join, if each sorter has `sorter` bytes. The phase that needs the most
+    /// memory determines them.
     fn held(&self, sorter: u64, read_ahead: u64, tables: &[TableBytes]) -> u64 {
         let joining = self.sorters_during * sorter;
         let reading = self.sorters_after * sorter + read_ahead;
@@ -144,8 +144,8 @@ impl<'a> Rows<'a> {
     }
 
     /// Returns the two rows of a pair: first the row that may be removed, then the row that may be kept for it. In
-    /// one set, these are the later and the earlier row. If there are two sets, they are the row of the first and
-    /// that of the second.
+    /// one set, these are the later and the earlier row. If there are two sets, they are the row of the first set and
+    /// the row of the second.
     pub(super) fn later_first(&self, left: u64, right: u64) -> (u64, u64) {
         match self.sets.other_side().filter(|_| !self.sets.have_grown()) {
             None => (right, left),

@@ -349,7 +349,7 @@ mod tests {
     use super::*;
     use crate::base::random::Random;
 
-    /// The metadata of a row group held until the end of the file takes what is reserved for it, however long ids are.
+    /// Checks that the metadata that is held until the end of the file fits into its reservation, even with long ids.
     #[test]
     fn row_group_metadata_fits_its_reservation() {
         let folder = tempfile::tempdir().unwrap();

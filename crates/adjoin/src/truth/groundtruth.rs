@@ -1,5 +1,5 @@
-//! Finds all pairs within a threshold by brute force, without buckets: the pairs of all rows, or those of a random
-//! sample with all rows.
+//! Finds all pairs within a threshold by brute force, without buckets: the pairs of all rows, or the pairs of a
+//! random sample with all rows.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -71,7 +71,7 @@ impl GroundtruthOptions {
     }
 }
 
-/// Returns the memory of the comparison, without that of the sink.
+/// Returns the memory of the comparison, without the memory of the sink.
 fn bytes_of<T: Coordinate>(context: &Context, source: &dyn VectorSource) -> u64 {
     let info = source.info();
     let panel_bytes = Panel::<T>::bytes_for(info.rows as usize, info.vectors.dimensions);

@@ -2,7 +2,7 @@
 //! every row. The base is streamed; only the queries and their hits are in memory.
 //!
 //! Kernels exclude rows that are certainly too far from a query. The other rows are decided by f64 sums over the
-//! stored elements ([`crate::base::predicate`]), so that the result is that of plain loops.
+//! stored elements ([`crate::base::predicate`]), so that the result equals the result of plain loops.
 
 use std::collections::BinaryHeap;
 use std::mem::size_of;

@@ -20,8 +20,8 @@ const LISTED: usize = 8;
 const FRAME_BYTES: u64 = 2 << 20;
 
 impl PartPlan {
-    /// Merges the results of all parts in a folder. The result is that of a join on one machine. Pairs are in the
-    /// order of their rows.
+    /// Merges the results of all parts in a folder. The result equals the result of a join on one machine. Pairs are
+    /// in the order of their rows.
     ///
     /// # Errors
     /// Fails if a part is missing, damaged or of another plan, the result cannot be computed from the records of the
