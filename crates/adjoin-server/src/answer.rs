@@ -120,7 +120,7 @@ impl Answer {
     /// # Errors
     /// If Arrow cannot write a column as JSON. This does not happen for columns that folders can keep.
     pub(crate) fn to_json(&self) -> std::result::Result<Vec<u8>, ArrowError> {
-        // Exactly this bound is reserved in the memory for clients, so the text must not grow beyond it.
+        // Exactly this number of bytes is reserved in the memory for clients, so the text must not grow beyond it.
         let mut text = Vec::with_capacity(self.text_bytes() as usize);
         let name = self.metric.value_field().name().clone();
         text.extend_from_slice(b"{\"hits\":[");

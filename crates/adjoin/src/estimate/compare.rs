@@ -16,8 +16,8 @@ use crate::execute::{Ordered, Tiles};
 use crate::load::Members;
 use crate::truth::DistanceHistogram;
 
-/// Number of sampled rows per block of distances, and number of sampled rows that are compared with all sampled rows
-/// for the histogram.
+/// Number of rows per block of distances. `HISTOGRAM_ROWS` is the maximum number of sampled rows that are compared
+/// with all sampled rows for the histogram.
 const BLOCK: usize = 32;
 const HISTOGRAM_ROWS: usize = 1_024;
 /// Number of rows whose pairs are found at once if the sample is the whole set. It is small, so that few pairs are

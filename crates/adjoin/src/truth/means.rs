@@ -72,7 +72,7 @@ pub(crate) fn least_share(seen: u64, all: u64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Returns numbers of vectors: mostly 0, the others up to 20.
+    /// Returns a random number for each vector. Most are 0, the others are at most 20.
     fn numbers(vectors: usize, seed: u64) -> Vec<f64> {
         let mut random = Random::new(seed, "numbers");
         let number = |random: &mut Random| if random.below(10) == 0 { random.below(21) as f64 } else { 0.0 };
