@@ -7,8 +7,8 @@
 True
 
 ``memory`` limits the memory that a run uses in addition to the memory that the process already holds. It is a size, or
-a fraction such as ``"80%"`` of the memory of the machine or its cgroup; the default is half of it. A run reaches the
-requested recall. :attr:`Result.stats` reports both.
+a fraction such as ``"80%"`` of the memory of the machine or its cgroup; the default is half of it. A run also promises
+the requested recall. :attr:`Result.stats` reports the memory and the recall of a run.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Result(Table, Temporary):
 
     def pairs(self) -> ArrowStream:
         """Returns every pair: ``left_id``, ``right_id`` (ids, or row numbers), ``distance`` or ``similarity``, and the
-        ``columns`` of both rows that the join was asked for."""
+        requested ``columns`` of both rows."""
         return ArrowStream(self._joined.pairs())
 
     def counts(self) -> ArrowStream:
@@ -115,11 +115,11 @@ class Result(Table, Temporary):
         return ArrowStream(self._joined.rows("clusters", "greedy"))
 
     def removed(self, rule: KeepRule = "greedy") -> ArrowStream:
-        """Returns the rows to remove: ``id``, ``kept_id``, their ``distance`` or ``similarity``, and the ``columns`` of
-        both rows that the join was asked for.
+        """Returns the rows to remove: ``id``, ``kept_id``, the ``distance`` or ``similarity`` of the two rows, and the
+        requested ``columns`` of both.
 
-        With ``greedy`` a row is removed only if a kept row is within the threshold. With ``cluster`` only the first row
-        of each cluster is kept, however far the others are.
+        With ``greedy``, a row is removed only if it is within the threshold of a kept row. With ``cluster``, only the
+        first row of each cluster is kept, even if other rows are far from it.
         """
         return ArrowStream(self._joined.rows("removed", _options.choice("rule", rule, "keep rule")))
 
@@ -133,8 +133,8 @@ class Result(Table, Temporary):
     def write(self, path: PathLike, result: ResultKind = "pairs", *, rule: KeepRule = "greedy", force: bool = False) -> None:
         """Writes a result to a ``.parquet``, ``.csv`` or ``.jsonl`` file, within the memory of the join.
 
-        ``result`` names the method that returns this result as a stream; ``rule`` is as for :meth:`removed` and
-        :meth:`kept`. An existing file is replaced only with ``force``, and atomically.
+        ``result`` is the name of the method that returns this result as a stream. ``rule`` is the argument of
+        :meth:`removed` and :meth:`kept`. An existing file is replaced only with ``force``, and atomically.
         """
         target, wanted = _options.path("path", path), _options.choice("result", result, "result")
         rule_wanted = _options.choice("rule", rule, "keep rule")
@@ -154,9 +154,10 @@ class Result(Table, Temporary):
     ) -> None:
         """Writes an HTML report in one file, as ``adjoin report`` does.
 
-        ``names`` is a file, a folder or a glob of tables with ids (``id_column``, otherwise ``id``, otherwise row
-        numbers) and texts (``name_column``, otherwise the first column of text). After a join with ``other``,
-        ``other_names`` names the rows on the right in the same way. An existing page is replaced only with ``force``.
+        ``names`` is a file, a folder or a glob of tables with ids and texts. The ids are the column ``id_column``, by
+        default ``id``, or row numbers if there is no such column. The texts are the column ``name_column``, by default
+        the first text column. After a join with ``other``, the arguments ``other_...`` do this for the rows on the
+        right. An existing page is replaced only with ``force``.
         """
         target, named = _options.path("path", path), []
         sides = {"": (names, id_column, name_column), "other_": (other_names, other_id_column, other_name_column)}
@@ -169,7 +170,7 @@ class Result(Table, Temporary):
         self._joined.report(target, named, _options.flag("force", force))
 
     def close(self) -> None:
-        """Removes temporary files. Streams returned before can still be read."""
+        """Removes temporary files. Streams that were returned before can still be read."""
         self._joined.close()
         super().close()
 
@@ -194,10 +195,11 @@ class Deduped(Table, Temporary):
         #: Statistics of the run, as written by ``--stats`` of the command.
         self.stats: dict[str, Any] = done["statistics"]
         told = self.stats["dedupe"]
-        #: Rows of the source, and rows removed because of equal texts and of near vectors.
+        #: Number of rows of the source, of rows removed because their texts are equal, and of rows removed because
+        #: their vectors are near.
         self.rows, self.equal_rows, self.near_rows = (int(told[name]) for name in ("source_rows", "equal_rows", "near_rows"))
-        #: Some removed rows, the least near first: ``row``, ``kept_row``, ``value`` (their distance or similarity), and
-        #: ``texts``, the texts of both if there is a column of texts.
+        #: Some removed rows, with the least similar ones first. Each has ``row``, ``kept_row``, ``value`` (the distance
+        #: or similarity of the two), and ``texts`` (the texts of both, if there is a column of texts).
         self.examples: list[dict[str, Any]] = done["examples"]
 
     def __len__(self) -> int:
@@ -215,14 +217,15 @@ class Deduped(Table, Temporary):
         return ArrowStream(_engine.rows([os.fspath(file) for file in files]))
 
     def removed(self) -> ArrowStream:
-        """Returns the removed rows: ``id``, ``kept_id`` (null if a row was removed by decision), their ``distance`` or
-        ``similarity`` (null without near rows), the ``reason``, and the ``columns`` of both rows that were asked for."""
+        """Returns the removed rows: ``id``, ``kept_id`` (null if the row was removed by decision), the ``distance`` or
+        ``similarity`` of the two rows (null unless the reason is ``similar``), the ``reason``, and the requested
+        ``columns`` of both rows."""
         return ArrowStream(_engine.rows([os.fspath(self._removed)]))
 
     def to_numpy(self) -> Any:
         """Returns the kept vectors of an array, or of a ``.npy`` file, as a NumPy array that reads the file on demand.
 
-        bfloat16 arrays become float32. Close the result only when the array is no longer needed.
+        bfloat16 is converted to float32. Do not close the result while the array is in use.
         """
         import numpy
 
@@ -272,8 +275,8 @@ def build(
             by their numbers.
         split: Split to read from a folder in Hugging Face's layout, such as ``"train"``.
         columns: Columns to keep with the vectors, for searches with ``where``.
-        sort_by: Column that sorts the rows within buckets. It is kept too; joins and searches with a range of it read
-            only parts of buckets.
+        sort_by: Column by which rows are sorted within each center. It is kept too. With a filter that is a range of
+            this column, joins and searches read only parts of buckets.
 
     Raises a subclass of :class:`AdjoinError` that names the kind of error. Warns with :class:`PromiseWarning` if the
     build exceeded ``memory``. Messages of the engine are logged to the logger ``adjoin``.
@@ -305,14 +308,13 @@ def append(
     temporary: Optional[PathLike] = None,
     progress: Optional[bool] = None,
 ) -> dict[str, Any]:
-    """Writes the next generation of a store in its place: appends the rows of ``new`` and deletes the rows with the ids of
-    ``delete``.
+    """Appends the rows of ``new`` to a store, and deletes the rows with the ids in ``delete``.
 
     If rows have no ids, ``delete`` lists row numbers. Open readers keep the old generation, except ``store`` itself.
-    Rows keep their numbers, and numbers of deleted rows are not reused. An append that would add more rows than the build had is refused;
-    rebuild the store from all rows then.
+    Rows keep their numbers, and numbers of deleted rows are not reused. An append is refused if the store would then
+    have more added rows than the build had. In that case, rebuild the store from all rows.
 
-    ``new`` is anything that :func:`build` accepts, with its options and with the columns that the store keeps.
+    ``new`` is anything that :func:`build` accepts. It must have the columns that the store keeps.
 
     Returns ``new_rows``, ``skipped_rows``, ``removed_rows``, ``missing_ids`` (ids of ``delete`` that no row has),
     ``bytes_read``, ``bytes_written`` and ``memory``.
@@ -348,7 +350,7 @@ def copy(
 
     Both are paths, or URLs such as ``s3://bucket/vectors.store``. Every byte is verified, and the copy appears whole or
     not at all. An existing folder of the same kind is replaced only with ``force``. A collection must not be open for
-    writing; :meth:`Collection.backup` copies one that is.
+    writing. To copy an open collection, use :meth:`Collection.backup`.
 
     Returns the ``kind`` of the folder, and the number of ``files`` and ``bytes`` copied. Raises :class:`AdjoinError`.
     """
@@ -386,9 +388,9 @@ def build_index(
     """Builds a graph index in the folder ``index``. The index does not need its source any more.
 
     Args:
-        source: A :class:`Store`, or anything that :func:`build` accepts, with its options; a temporary store is then
-            built first.
-        metric: Metric of that store, L2 by default.
+        source: A :class:`Store`, or anything that :func:`build` accepts. In the second case, a temporary store is built
+            first, with the options of :func:`build`.
+        metric: Metric of the temporary store, L2 by default.
         degree: Maximum number of neighbors of a vector, chosen among ``build_list`` candidates.
         code_bytes: Bytes per vector that a search holds in memory.
         page: Size of a page, the unit of reads.
@@ -413,7 +415,8 @@ def build_index(
 
 @contextmanager
 def _files_of_other(name: str, other: Any, folder: Path, options: dict[str, Any]) -> Iterator[list[str]]:
-    """Yields the files of a join's other set, the argument called ``name``; none if there is no such set."""
+    """Yields the files of the second set of a join, which is the argument ``name``. Yields no files if there is no such
+    set."""
     if other is None:
         yield []
         return
@@ -457,21 +460,23 @@ def join(
         source: A :class:`Store`, or anything that :func:`build` accepts, with its options.
         eps: Threshold as a true L2 distance.
         min_similarity: Threshold as a cosine.
-        target_rows: Selects the threshold at which :meth:`Result.kept` has about this number of rows, for a source with
-            the ``metric`` (default ``"l2"``). ``stats["join"]`` reports the threshold.
-        recall: Fraction of the pairs to find, of all pairs and of the average vector's. The default is 0.95, or every
-            pair if that costs at most twice as much.
+        target_rows: Number of rows that :meth:`Result.kept` should have. The threshold is chosen accordingly, as a
+            distance or, with ``metric="cosine"``, a similarity. ``stats["join"]`` reports it.
+        recall: Fraction of all pairs to find, and also of the pairs of the average vector. The default is 0.95; if
+            finding every pair costs at most twice as much, every pair is found.
         exact: Finds every pair.
         where: A SQL condition on the other columns of the source, or on the columns that the store keeps, such as
             ``"lang = 'en'"``. Rows that do not pass are excluded.
         where_pair: A SQL condition on pairs, such as ``"left.source <> right.source"``; the earlier row is the left
-            one. Promises refer to the pairs that pass.
-        other: Another set. Each row of ``source`` is joined with its rows, which are on the right of the pairs.
+            one. The recall is promised for the pairs that pass.
+        other: A second set. The rows of ``source`` are joined with the rows of this set, which are on the right of the
+            pairs.
         where_other: A SQL condition on the rows of ``other``.
-        new: Rows to append. Only pairs with a new row are found: among new rows, and between new and old rows. New rows
-            are numbered after the rows of ``source``, and results by row cover only new rows.
-        columns: Columns of both rows to add to pairs (``left_text``, ``right_text``) and to :meth:`Result.removed`
-            (``text``, ``kept_text``), such as ``["text", "url"]``. Stores must keep them.
+        new: New rows. Only pairs that contain a new row are found: two new rows, or a new row and a row of ``source``.
+            The numbers of new rows continue after those of ``source``, and results about rows cover only new rows.
+        columns: Columns to add to pairs and to :meth:`Result.removed`, for both rows. The column ``text`` becomes
+            ``left_text`` and ``right_text`` in pairs, and ``text`` and ``kept_text`` in removed rows. A store must keep
+            these columns.
         memory: Limit for the memory that the join uses in addition to the memory held before the call.
         temporary: Folder for pairs, until the result is closed, and for data that does not fit into memory.
 
@@ -593,7 +598,7 @@ def explain(
     temporary: Optional[PathLike] = None,
     progress: Optional[bool] = None,
 ) -> Estimate:
-    """Estimates the results and the cost of a join before anything is built, by comparing a sample of rows with all rows.
+    """Estimates the results and the cost of a join by comparing a sample of rows with all rows. Builds nothing.
 
     ``source`` is anything that :func:`build` accepts. Without a threshold, ``metric`` selects distances (``"l2"``, the
     default) or similarities (``"cosine"``). The estimate always includes the thresholds at which a vector has about
@@ -637,18 +642,19 @@ def dedupe(
     temporary: Optional[PathLike] = None,
     progress: Optional[bool] = None,
 ) -> Deduped:
-    """Writes a data set without its near-duplicates: all columns, shard by shard.
+    """Writes a data set without its near-duplicates. The output has all columns, in the shards of the source.
 
     Args:
         source: Anything that :func:`build` accepts.
         output: A file if the source is one file, otherwise a folder. Without it, :meth:`Deduped.kept` returns the kept
             rows.
-        keep_by: Order that selects the row to keep among near rows, the first one, such as ``"length(text) desc,
-            date"``. By default the order of the source.
-        exact_text: A column, or ``"normalize(text)"``. Rows with equal values count as one and are not compared.
+        keep_by: Order of the rows, such as ``"length(text) desc, date"``. Of several near rows, the first in this order
+            is kept. The default is the order of the source.
+        exact_text: A column, or an expression such as ``"normalize(text)"``. Of rows with equal values, one is kept;
+            their vectors are not compared.
         decisions: A file of JSON lines such as ``{"id": "a", "decision": "keep"}``, as the page of ``adjoin report``
-            saves them. A row with ``"keep"`` is never removed, one with ``"remove"`` always.
-        columns: Columns of both rows to add to :meth:`Deduped.removed`, such as ``["text"]`` for ``text`` and
+            saves them. A row with ``"keep"`` is never removed. A row with ``"remove"`` is always removed.
+        columns: Columns to add to :meth:`Deduped.removed`, for both rows. For example, ``["text"]`` adds ``text`` and
             ``kept_text``.
         on_bad: With ``"skip"``, rows without a usable vector are kept.
 
@@ -679,6 +685,6 @@ def dedupe(
 
 
 def _kept_name(files: list[str]) -> str:
-    """Returns a name for the kept rows of some files, with the extension of a single file."""
+    """Returns the name of the output for the kept rows. If the source is a single file, the name has its extension."""
     is_file = len(files) == 1 and os.path.isfile(files[0])
     return "kept" + os.path.splitext(files[0])[1] if is_file else "kept"

@@ -27,7 +27,7 @@ class AtThreshold:
     pairs: Interval
     #: Bytes of the pairs as a Parquet file.
     pairs_bytes: Interval
-    #: Rows removed if the first of near rows is kept.
+    #: Number of rows that are removed if the first of several near rows is kept.
     removed_rows: Interval
     #: Time of a join that builds its store first. The bounds are the range observed in real runs.
     seconds: Interval
@@ -44,7 +44,7 @@ class Estimate:
 
     @property
     def asked(self) -> AtThreshold | None:
-        """The estimate at the requested threshold; None without one."""
+        """The estimate at the requested threshold; None if no threshold was requested."""
         return next((at for at in self.thresholds if at.asked), None)
 
     def __len__(self) -> int:

@@ -104,18 +104,18 @@ class OpenFolder:
         recall and ``list`` apply to merged rows.
 
         Args:
-            queries: Anything that :func:`build` accepts, with its options for columns. If this is the store that is
+            queries: Anything that :func:`build` accepts, with its options for columns. If they are the store that is
                 searched, its rows are the queries, in store order, and a row does not find itself.
             recall: Mean fraction of a query's hits to find, 0.95 by default. It is promised for queries that are
-                distributed like the rows of the folder, or like the vectors of the file ``calibrate_with``. In an
-                index or a collection, such a file needs a pass over the rows, and so does a threshold.
+                distributed like the rows of the folder, or like the vectors of the file ``calibrate_with``. In an index
+                or a collection, such a file requires a pass over the rows, and so does a threshold.
             exact: Finds all hits. Stores do this too if there are few queries.
             nprobe: Number of buckets of a store to probe, without a promise.
             list: Number of candidates to keep in an index or a collection, without a promise.
             where: A SQL condition on the columns that the folder keeps, such as ``"lang = 'en' and year >= 2020"``. Only
                 rows that pass are found. If a store itself is searched, only these rows are queries.
-            columns: Columns that the hits carry, of those that the folder keeps. In tables of hits they follow the other
-                columns, and one with the name of an earlier column, such as ``rank``, is called ``columns.rank``.
+            columns: Columns to add to the hits; the folder must keep them. In tables, they follow the columns of the
+                hits. An added column whose name is taken, such as ``rank``, is called ``columns.rank``.
             memory: Limit for the memory that the search uses in addition to the memory held before the call. By default,
                 the search shares the memory of the open folder. With a limit or with ``threads`` of its own, it takes
                 longer to start.
@@ -166,10 +166,9 @@ class OpenFolder:
         threads: Optional[int] = None,
         progress: Optional[bool] = None,
     ) -> Rows:
-        """Fetches the rows with some ids, or with some row numbers if rows have no ids, in the order of ``ids``.
+        """Fetches the rows with the given ids, in the order of ``ids``. If rows have no ids, these are row numbers.
 
-        Collections look up ids in a sorted file. A store is read until all ids are found, and so are the ids of an
-        index.
+        A collection looks up ids in a sorted file. In a store or an index, the ids are read until all are found.
 
         Args:
             on_missing: With ``"skip"``, ids that no row has are left out. Otherwise they are an error.
@@ -196,7 +195,7 @@ class OpenFolder:
 class Store(OpenFolder):
     """Vectors on disk, grouped so that near ones are adjacent. Built once, joined and searched often.
 
-    An open store keeps the rows that it had when it was opened. :func:`append` opens the store that it gets again.
+    An open store has the rows that it had when it was opened. :func:`append` reopens the store that is passed to it.
     """
 
     _kind = "store"
@@ -207,7 +206,7 @@ class Store(OpenFolder):
 
 
 class Index(OpenFolder):
-    """Vectors on disk with a graph of their neighbors, which needs few reads per query. Built by :func:`build_index`.
+    """Vectors on disk with a graph of their neighbors, so that a query needs few reads. Built by :func:`build_index`.
 
     The part that searches hold in memory is read once. The index stays open until the object is dropped.
     """
@@ -222,8 +221,8 @@ class Index(OpenFolder):
 class Collection(OpenFolder):
     """A folder of vectors that accepts writes. The next search sees every write.
 
-    One process writes; any number of processes search the rows that existed when they opened the folder. The end of a
-    ``with`` block or :meth:`close` closes the collection.
+    Only one process may write. Any number of other processes may search; they see the rows that existed when they
+    opened the folder. :meth:`close`, or the end of a ``with`` block, closes the collection.
     """
 
     _kind = "collection"
@@ -241,11 +240,11 @@ class Collection(OpenFolder):
 
         Args:
             memory: Limit for the unmerged rows and for automatic merges.
-            merge_at: Memory of unmerged rows that starts a merge; ``"auto"`` is an eighth of ``memory``, at most 64
-                MiB. A merge also starts when a quarter of the rows on disk is deleted. If merges fall behind, writes
-                wait, longer as more rows are unmerged; ``stats`` reports the wait. With ``None`` only :meth:`merge`
-                merges.
-            threads: Merges use half of them, at a low priority.
+            merge_at: Memory of unmerged rows at which a merge starts. ``"auto"`` is an eighth of ``memory``, and at
+                most 64 MiB. A merge also starts when a quarter of the rows on disk has been deleted. If merges fall
+                behind, writes wait; the more rows are unmerged, the longer. ``stats`` reports the waits. With ``None``,
+                only :meth:`merge` merges.
+            threads: Number of threads. Merges use half of them, at a low priority.
         """
         super().__init__(path, memory=memory, threads=threads, read_only=read_only, merge_at=merge_at)
         self._collection = self._folder.collection()
@@ -274,7 +273,8 @@ class Collection(OpenFolder):
         Args:
             ids: Type of the ids of rows: integers or texts.
             columns: Further columns of the rows, for filters: names with their types.
-            degree: As in :func:`build_index`, for merges; so are ``build_list``, ``code_bytes`` and ``page``.
+            degree: Option of the indexes that merges build, as in :func:`build_index`. So are ``build_list``,
+                ``code_bytes`` and ``page``.
         """
         wanted = {
             "dimensions": _options.integer("dimensions", dimensions, _options.U32_MAX),
@@ -298,11 +298,11 @@ class Collection(OpenFolder):
     def stats(self) -> dict[str, Any]:
         """Size and activity of the collection.
 
-        Rows: ``rows``, how many of these are ``unmerged``, deleted rows that still take space (``gone``), and the
-        ``sequence`` number of the last write.
+        Rows: ``rows``, the number of these that are ``unmerged``, the number of deleted rows that still take space
+        (``gone``), and the ``sequence`` number of the last write.
 
-        Space: ``unmerged_bytes`` of memory, ``index_bytes`` and ``log_bytes`` on disk, and of these about
-        ``dead_bytes`` of deleted rows.
+        Space: ``unmerged_bytes`` in memory, ``index_bytes`` and ``log_bytes`` on disk, and ``dead_bytes``, which is
+        about how many of the bytes on disk belong to deleted rows.
 
         Since the collection was opened to write: ``last_merge`` (``rows``, ``seconds``, ``bytes_written``; None without
         a merge), ``came_bytes`` of inserted vectors and ids, ``written_bytes`` to the disk, and their ratio,
@@ -325,7 +325,7 @@ class Collection(OpenFolder):
         temporary: Optional[PathLike] = None,
         progress: Optional[bool] = None,
     ) -> int:
-        """Deletes, inserts and replaces rows in one atomic write, in this order, and returns its number.
+        """Deletes, inserts and replaces rows, in this order, in one atomic write. Returns the number of the write.
 
         Returns once the write survives a loss of power, or with the durability ``"buffered"`` once the operating system
         has it.
@@ -333,9 +333,9 @@ class Collection(OpenFolder):
         Args:
             insert: Rows with new ids: anything that :func:`build` accepts, with its options for columns. Examples are a
                 tuple of ids and an array, and a dict of columns: ``{"id": [7, 8], "vector": array, "lang": ["en",
-                None]}``. The rows must have all columns that the collection keeps. If ids are integers, the row number
-                is the id of a row without one.
-            upsert: Rows that replace the rows with their ids, or are inserted if there are none.
+                None]}``. The rows must have all columns that the collection keeps. If ids are integers and the rows
+                have none, the row numbers are their ids.
+            upsert: Rows to insert. If a row with the id of such a row exists, it is replaced.
             delete: Ids of the rows to delete. Unknown ids are ignored.
 
         Raises :class:`AdjoinError`. After a :class:`DeviceError` the collection accepts no write until it is opened
@@ -355,7 +355,7 @@ class Collection(OpenFolder):
     def delete_where(self, condition: str, *, durability: Durability = "group", progress: Optional[bool] = None) -> int:
         """Deletes all rows that pass the SQL ``condition`` on their columns, such as ``"year < 2020"``, in one write.
 
-        Returns the number of deleted rows, with the durability of :meth:`write`.
+        Returns the number of deleted rows. ``durability`` is the argument of :meth:`write`.
         """
         if not isinstance(condition, str):
             raise _options.refused("condition", condition, "a text, such as 'year < 2020'")
@@ -375,7 +375,7 @@ class Collection(OpenFolder):
         """Moves all writes into the graph index on disk, while other threads write and search.
 
         Returns the ``rows`` of the index after the merge, the ``sequence`` number of the last merged write, the
-        ``seconds`` that it took, and the ``bytes_written``.
+        ``seconds`` that the merge took, and the ``bytes_written``.
         """
         resources = _options.resources(memory, threads)
         with working(NONE, temporary, {}, progress) as (_, folder, shown), folder:
@@ -392,8 +392,8 @@ class Collection(OpenFolder):
     ) -> int:
         """Writes the current rows to the ``.parquet`` file ``path``, in arbitrary order, and returns their number.
 
-        The columns are ``id``, ``vector``, and one for each attribute. An existing file is replaced only with
-        ``force``.
+        The file has the columns ``id`` and ``vector``, and the other columns of the rows. An existing file is replaced
+        only with ``force``.
         """
         target, resources = _options.path("path", path), _options.resources(memory, None)
         with working(NONE, None, {}, progress) as (_, folder, shown), folder:
@@ -409,9 +409,9 @@ class Collection(OpenFolder):
     ) -> dict[str, Any]:
         """Copies the collection, as it is on disk now, to the folder ``path``, which can be opened as a collection.
 
-        The copy includes every write that was acknowledged before, even by another process, and can be made during
-        writes. Every byte of the copy is verified before it appears. An existing collection is replaced only with
-        ``force``.
+        The copy includes every write that was acknowledged before the call, even by another process. Writes may
+        continue meanwhile. Every byte of the copy is verified before it appears. An existing collection is replaced
+        only with ``force``.
 
         Returns the ``rows`` of the copy, the ``sequence`` number of its last write, and the ``bytes`` copied.
         """
@@ -436,7 +436,7 @@ def open(
     memory: Union[str, int, None] = None,
     threads: Optional[int] = None,
 ) -> Union[Store, Index, Collection]:
-    """Opens the store, the index or the collection in the folder ``path``, whichever it is.
+    """Opens the folder ``path``, which may be a store, an index or a collection.
 
     With ``read_only``, a collection is only searched, so that another process may write to it. ``memory`` limits the
     part of the folder that is held in memory.

@@ -1,5 +1,5 @@
-"""Converts arguments to the types of the engine. A value of the wrong type is refused in one line that names the
-expected type."""
+"""Converts arguments to the types of the engine. If a value has the wrong type, the error names the expected type in
+one line."""
 
 from __future__ import annotations
 

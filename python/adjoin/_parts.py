@@ -32,8 +32,9 @@ def plan(
 ) -> dict[str, Any]:
     """Plans a join of a store with itself in ``parts`` parts of about equal work, and writes the plan to ``path``.
 
-    Run each part with :func:`run_part` on any machine that can read the store, and unite them with :func:`merge`. Parts
-    for pairs suffice for every result; parts for another ``result`` are smaller. Set ``memory`` as on the machines
+    Run each part with :func:`run_part` on any machine that can read the store, then unite the results with
+    :func:`merge`. By default, parts are planned for pairs, and every result can be merged from them. Parts for another
+    ``result`` are smaller, and only that result can be merged from them. Set ``memory`` to the budget of the machines
     that run the parts. The other arguments are options of :func:`join`.
 
     Returns the statistics. ``["plan"]["parts"]`` has a dict per part, with its ``memory_bytes`` and ``seconds``.
@@ -69,8 +70,8 @@ def run_part(
 ) -> Optional[dict[str, Any]]:
     """Runs one part of a plan, such as ``"3/256"``, and writes its result into ``folder``.
 
-    The result has the same bytes on any machine. A part that is done is not run again, unless ``force`` is set.
-    ``store`` is the path of the store, if this machine has it at another path than the plan.
+    The result has the same bytes on any machine. A finished part is not run again unless ``force`` is set. If this
+    machine has the store at another path than the one in the plan, pass it as ``store``.
 
     Returns the statistics, or None if the result exists already.
 
@@ -108,7 +109,7 @@ def merge(
 ) -> dict[str, Any]:
     """Merges the results of all parts in ``folder``, and writes the result of the join to ``path``.
 
-    ``result`` is by default the one that was planned. The other arguments are options of :func:`run_part`.
+    ``result`` is by default the result that was planned. The other arguments are options of :func:`run_part`.
 
     Returns the statistics of the join.
 

@@ -32,7 +32,7 @@ class Bar:
 
 
 def bar(wanted: Optional[bool]) -> Optional[Bar]:
-    """Returns a progress bar if ``wanted``; if that is None, only in a terminal or a notebook."""
+    """Returns a progress bar if ``wanted`` is true. If it is None, returns one only in a terminal or a notebook."""
     if wanted is None:
         wanted = sys.stderr.isatty() or "ipykernel" in sys.modules
     return Bar() if wanted else None

@@ -26,8 +26,8 @@ class Rows(Table):
         self._dimensions = int(info["dimensions"])
 
     def rows(self) -> ArrowStream:
-        """Returns every row: ``id`` (or the row number), ``vector`` and the other columns. Of these, a column called
-        ``id`` or ``vector`` is called ``columns.id`` or ``columns.vector``."""
+        """Returns every row: ``id`` (or the row number), ``vector`` and the other columns. If one of the other columns
+        is called ``id`` or ``vector``, it becomes ``columns.id`` or ``columns.vector``."""
         return ArrowStream(self._fetched.rows())
 
     @property
@@ -65,7 +65,7 @@ class Hits(Table, Temporary):
 
     def hits(self) -> ArrowStream:
         """Returns every hit: ``query`` and ``id`` (ids, or row numbers), ``rank`` from 1, ``distance``, ``similarity``
-        or ``score``, and the columns that the search was asked for."""
+        or ``score``, and the requested columns."""
         return ArrowStream(self._found.hits())
 
     @property
@@ -80,7 +80,7 @@ class Hits(Table, Temporary):
     def ids(self) -> Any:
         """Ids of the hits, or row numbers, as a NumPy array.
 
-        If all queries have the same number of hits, it has one row per query, nearest first. Otherwise it is
+        If all queries have the same number of hits, the array has one row per query, nearest first. Otherwise it is
         one-dimensional, and :attr:`offsets` delimits the queries.
         """
         return self._both()[0]

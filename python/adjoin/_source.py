@@ -1,7 +1,7 @@
-"""Converts the sources that Python programs have to files that the engine reads.
+"""Converts sources of Python programs to files that the engine reads.
 
-The engine scans its input twice and in any memory, so data that is not in a file is first written to one in a temporary
-folder.
+The engine scans its input several times, and within any memory. So data that is not in a file is first written to a
+file in a temporary folder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ._errors import AdjoinError, DeviceError, InputError, OptionError
 from ._options import path, refused, shown
 from ._streams import split_of, streamed
 
-#: Rows of an array that are copied at once if its rows are not contiguous.
+#: Number of rows that are copied at once if the rows of an array are not contiguous.
 ROWS_AT_ONCE = 4096
 
 #: Size up to which an array is passed in memory.
@@ -48,7 +48,7 @@ def files_of(
     """Yields the files that hold ``source``.
 
     Data that is not in a file is written to ``folder``: the columns that ``options`` name, or all columns if the
-    ``whole`` table is needed. Errors raised meanwhile name the argument, or its type, instead of such a file.
+    ``whole`` table is needed. Error messages name the argument or its type, not the temporary file.
     """
     if isinstance(source, (str, bytes, os.PathLike)):
         yield [path(name, source)]
@@ -89,7 +89,7 @@ def _is_paths(source: Any, name: str) -> bool:
 
 
 def _written(source: Any, folder: Path, options: dict[str, Any], whole: bool, name: str) -> tuple[Path, str]:
-    """Writes ``source`` to a file. Returns the file and its name in messages."""
+    """Writes ``source`` to a file. Returns the file and the name of the source in messages."""
     if type(source) is dict:
         _write_columns(source, folder / "vectors.arrow")
         return folder / "vectors.arrow", COLUMNS
@@ -171,7 +171,7 @@ def _vectors(values: Any) -> Optional[tuple[bytes, str, int]]:
 
 
 def _values(name: Any, values: Any) -> list[Any]:
-    """Returns values as Python objects, times as texts."""
+    """Returns values as Python objects. Times are converted to texts."""
     if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
         raise InputError(f"column {name} given is {shown(values)}; give a value for each row")
     if getattr(getattr(values, "dtype", None), "kind", "") == "M":  # NumPy converts nanoseconds to integers
@@ -203,7 +203,8 @@ def _array(source: Any) -> Any:
 
 
 def _is_bfloat16(array: Any) -> bool:
-    """Returns whether elements are of the type bfloat16 of ml_dtypes, or the two bytes as which numpy loads it."""
+    """Returns whether elements have the type bfloat16 of ml_dtypes, or the type of two bytes as which NumPy loads
+    it."""
     return bool(array.dtype.name == "bfloat16" or array.dtype.str[1:] == "V2")
 
 

@@ -1,6 +1,6 @@
 """Sources that their libraries stream batch by batch: data sets of pyarrow and Hugging Face, lazy frames of Polars.
 
-Only the columns that the engine reads are requested, and the data is never in memory as a whole.
+Only the columns that the engine reads are requested, and only a few batches are in memory at once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROWS_AT_ONCE = 1024
 
 
 def split_of(source: Any, options: dict[str, Any]) -> Any:
-    """Returns the split that ``options`` name if ``source`` is a dictionary of splits, and removes the name from
+    """If ``source`` is a dictionary of splits, returns the split that ``options`` name, and removes the name from
     ``options``."""
     if not (_is(source, "datasets", "DatasetDict") or _is(source, "datasets", "IterableDatasetDict")):
         return source
@@ -36,8 +36,8 @@ def split_of(source: Any, options: dict[str, Any]) -> Any:
 
 
 def streamed(source: Any, options: dict[str, Any], whole: bool) -> Optional[Any]:
-    """Returns an object that streams ``source`` through the Arrow interface: the columns that ``options`` name, or the
-    ``whole`` table. Returns None for unknown types."""
+    """Returns an object that streams ``source`` through the Arrow interface. It has the columns that ``options`` name,
+    or all columns if ``whole``. Returns None if the type of ``source`` is unknown."""
     for library, kind, stream in (
         ("pyarrow", "Dataset", _of_pyarrow),
         ("polars", "LazyFrame", _of_polars),
@@ -67,7 +67,8 @@ def _errors_of(name: str) -> Iterator[None]:
 
 
 def _names(empty: Any, options: dict[str, Any], whole: bool) -> Optional[list[str]]:
-    """Returns the names of the columns to read from a table with the columns of ``empty``; None for all."""
+    """Returns the names of the columns to read from a table with the schema of ``empty``. Returns None for all
+    columns."""
     return None if whole else _engine.columns(empty, options)
 
 

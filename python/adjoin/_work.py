@@ -32,8 +32,8 @@ Self = TypeVar("Self", bound="Temporary")
 class Folder:
     """A new folder for temporary files.
 
-    :meth:`cleanup`, or at the latest the garbage collector, removes it, but only in the process that created it: a
-    forked child has a copy of this object, and leaves the folder to its parent.
+    :meth:`cleanup`, or at the latest the garbage collector, removes it, but only in the process that created it. A
+    forked child has a copy of this object, and must leave the folder to its parent.
     """
 
     def __init__(self, at: Optional[str]) -> None:
@@ -125,7 +125,7 @@ class Temporary:
         self._folder = folder
 
     def close(self) -> None:
-        """Removes temporary files. Streams returned before can still be read."""
+        """Removes temporary files. Streams that were returned before can still be read."""
         self._folder.cleanup()
 
     def __enter__(self: Self) -> Self:
@@ -180,8 +180,8 @@ def _package(name: str, method: str) -> Any:
 
 
 def check_memory(memory: dict[str, Any], result: Optional[Temporary] = None) -> None:
-    """Warns the caller of the public function if the budget was exceeded. Removes the result if the warning is raised
-    as an error."""
+    """Warns the caller of the public function if the budget was exceeded. If warnings are errors, removes the result
+    and raises the warning."""
     if memory["kept"] is False:  # None if the system does not report the peak
         grown = memory["peak_bytes"] - memory["before_bytes"]
         _warn(f"the memory budget was exceeded: {grown} bytes came on top, memory is {memory['budget_bytes']}", result)
@@ -196,7 +196,7 @@ def check_recall(recall: Optional[dict[str, Any]], result: Optional[Temporary] =
 
 
 def check_rows(wanted: Optional[int], left: Optional[int], result: Optional[Temporary] = None) -> None:
-    """Warns if no threshold leaves about the requested number of rows."""
+    """Warns if there is no threshold at which about the requested number of rows is kept."""
     if left is not None:
         _warn(f"target_rows {wanted}: no threshold leaves that number of rows; the nearest number is about {left}", result)
 

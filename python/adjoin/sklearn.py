@@ -1,7 +1,8 @@
-"""Estimators with the interface of scikit-learn, for vectors beyond memory. Needs ``pip install "adjoin[sklearn]"``.
+"""Estimators with the interface of scikit-learn, for vectors that do not fit in memory. Needs ``pip install
+"adjoin[sklearn]"``.
 
 The transformers return graphs of neighbors, which estimators with ``metric="precomputed"`` take, such as ``DBSCAN``,
-``HDBSCAN``, ``Isomap`` and ``KNeighborsClassifier``. The vectors that they are fitted with lie in a store in a
+``HDBSCAN``, ``Isomap`` and ``KNeighborsClassifier``. The vectors with which they are fitted are in a store in a
 temporary folder. Distances are computed in float32.
 """
 
@@ -33,7 +34,7 @@ METRICS: dict[str, Literal["l2", "cosine"]] = {"euclidean": "l2", "cosine": "cos
 
 
 def _metric(estimator: Any) -> Literal["l2", "cosine"]:
-    """Returns the metric of an estimator as the engine calls it."""
+    """Returns the name that the engine has for the metric of an estimator."""
     if estimator.metric not in METRICS:
         raise ValueError(f"metric is {estimator.metric!r}; give 'euclidean' or 'cosine'")
     return METRICS[estimator.metric]

@@ -67,7 +67,7 @@ impl SomeIds {
     }
 }
 
-/// Sources of new rows, and options for reading them.
+/// Sources of rows to write, and the options for reading them; `None` if there are none.
 type Rows = Option<(Vec<String>, StoreOptions)>;
 
 fn durability(buffered: bool) -> Durability {
@@ -85,7 +85,7 @@ impl Collection {
         py.detach(|| self.0.with_collection(|live| json(&live.statistics()?))).map_err(|error| raised(py, &error))
     }
 
-    /// Deletes rows, then writes rows of sources, all or nothing. Returns a report as JSON.
+    /// Deletes rows, then writes the rows of sources. Applies everything or nothing. Returns a report as JSON.
     fn write(
         &self,
         py: Python<'_>,
@@ -145,7 +145,7 @@ impl Collection {
             .run(py, |context| self.0.with_collection(|live| Ok(target.write_vectors(context, &live.snapshot())?.rows)))
     }
 
-    /// Copies the collection as it is now to a folder. Returns the content of the copy as JSON.
+    /// Copies the current state of the collection to a folder. Returns the size of the copy as JSON.
     fn backup(
         &self,
         py: Python<'_>,

@@ -29,7 +29,7 @@ pub(crate) enum Value {
 /// A column of vectors or of values.
 #[derive(FromPyObject)]
 pub(crate) enum Column {
-    /// The elements of all vectors end to end, little-endian; their type by its NumPy name; and the number of
+    /// The elements of all vectors in one buffer, little-endian; the NumPy name of their type; and the number of
     /// dimensions.
     Vectors(Vec<u8>, String, i32),
     /// Values, with `None` for missing ones.
@@ -87,7 +87,8 @@ fn elements<T: ArrowPrimitiveType, const N: usize>(bytes: &[u8], value: fn([u8; 
     Arc::new(PrimitiveArray::<T>::from_iter_values(elements.iter().map(|&element| value(element))))
 }
 
-/// Converts values to one Arrow type. Integers among floats become floats, if floats represent them exactly.
+/// Converts values to one Arrow type. If there are floats, integers are converted to floats too; an integer that
+/// would be rounded is refused.
 fn values_of(name: &str, values: &[Option<Value>]) -> Result<ArrayRef> {
     let kinds = [
         |value: &Value| matches!(value, Value::Bool(_)),

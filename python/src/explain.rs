@@ -37,8 +37,8 @@ pub(crate) fn explain(
     })
 }
 
-/// Returns the threshold at which about the requested number of rows is kept, if the first of near rows is kept. Also
-/// returns the number of kept rows if no threshold is close.
+/// Returns the threshold at which about the requested number of rows is kept, if the first of several near rows is
+/// kept. If no threshold is close to the requested number, also returns the number of rows that is kept.
 #[pyfunction]
 pub(crate) fn threshold_leaving(
     py: Python<'_>,

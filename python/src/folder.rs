@@ -143,7 +143,8 @@ impl Folder {
         })
     }
 
-    /// Fetches rows by id, in the order of the ids. Ids that no row has are an error, or left out with `skip_missing`.
+    /// Fetches rows by id, in the order of the ids. If no row has an id, it is skipped with `skip_missing`; otherwise
+    /// it is an error.
     fn get(
         &self,
         py: Python<'_>,

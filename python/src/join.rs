@@ -28,9 +28,10 @@ pub(crate) struct Joined {
     columns: Vec<String>,
     running: Running,
     folder: PathBuf,
-    /// Number of results by row so far, used for unique file names.
+    /// Number of results about rows that were created so far, used for unique file names.
     results: AtomicU64,
-    /// The sets that were joined, even if the store's folder has changed since. `None` once closed.
+    /// The sets as they were joined, even if the store's folder has changed since. `None` after the result was
+    /// closed.
     opened: Mutex<Option<Arc<OpenedSets>>>,
 }
 
@@ -68,7 +69,7 @@ pub(crate) fn join(
             with: &sets[1],
             new: &sets[2],
             source: store_options.source_options()?,
-            // The job keeps the columns that the filters read, and those of the result.
+            // The job itself keeps the columns for the filters and for the result.
             build: BuildOptions { attributes: Vec::new(), ..build },
             conditions: request.filters.parse()?,
             columns: &request.columns,
@@ -92,8 +93,8 @@ pub(crate) fn join(
     })
 }
 
-/// Returns the columns that the filters read of the only set (0), or of the first (0) or other one (1) of two. Refuses
-/// filters on a missing set before anything is written for it.
+/// Returns the columns of a set that the filters read. The set is 0 for the first or only set, and 1 for the other
+/// set. Refuses filters on a missing set, before data is written for it.
 #[pyfunction]
 pub(crate) fn condition_columns(
     py: Python<'_>,
@@ -123,7 +124,7 @@ impl Joined {
         self.opened().and_then(|_| pair_file::stream(&self.folder.join(PAIRS))).map_err(|error| raised(py, &error))
     }
 
-    /// Streams a result by row in the Arrow format.
+    /// Streams a result about rows in the Arrow format.
     fn rows(&self, py: Python<'_>, result: &str, rule: &str) -> PyResult<PyRecordBatchReader> {
         self.running.run(py, |context| {
             let number = self.results.fetch_add(1, Ordering::Relaxed);
@@ -135,13 +136,13 @@ impl Joined {
                 &self.columns,
             )?;
             let rows = stream(&path)?;
-            // The file is open and needs no name any more.
+            // The file is open, so its name can be removed.
             drop(std::fs::remove_file(&path));
             Ok(rows)
         })
     }
 
-    /// Writes the pairs, or a result by row, to a file.
+    /// Writes the pairs, or a result about rows, to a file.
     fn write(&self, py: Python<'_>, path: PathBuf, result: &str, rule: &str, force: bool) -> PyResult<()> {
         self.running.run(py, |context| {
             let context = &context.clone().or_temporary(Target::parent_of(&path));
@@ -169,7 +170,7 @@ impl Joined {
 
     /// Removes the store, if one was built for the join.
     fn close(&self) {
-        // In a forked child, a thread that the child does not have may hold the lock.
+        // In a forked child, the lock may be held by a thread that exists only in the parent.
         if self.running.check_creator().is_ok() {
             lock(&self.opened).take();
         }
@@ -193,7 +194,8 @@ impl NameTable {
 }
 
 impl Joined {
-    /// Writes a result that is made of the pairs, with these columns of both rows of pairs and removed rows.
+    /// Computes a result from the pairs in the temporary file and writes it. Lines about two rows carry `columns` of
+    /// both.
     fn write_result(&self, context: &Context, output: Output<'_>, columns: &[String]) -> Result<()> {
         let opened = self.opened()?;
         let with_ids = opened.sets().schema().ids != [IdKind::None; 2];
@@ -210,7 +212,7 @@ impl Joined {
     }
 }
 
-/// Streams a Parquet file, which may be removed while it is read.
+/// Streams a Parquet file. The file may be removed while it is read.
 pub(crate) fn stream(path: &Path) -> Result<PyRecordBatchReader> {
     Ok(PyRecordBatchReader::new(Box::new(parquet(path)?)))
 }
@@ -220,7 +222,7 @@ pub(crate) fn parquet(path: &Path) -> Result<ParquetRecordBatchReader> {
     parquet_columns(path, None)
 }
 
-/// Reads the rows of a Parquet file, with the columns at these places, or all.
+/// Reads the rows of a Parquet file, with the columns at the given indexes, or with all columns.
 pub(crate) fn parquet_columns(path: &Path, places: Option<&[usize]>) -> Result<ParquetRecordBatchReader> {
     let cannot = |error: String| Error::device(format!("cannot read {}: {error}", path.display()));
     let file = File::open(path).map_err(|error| cannot(error.to_string()))?;

@@ -28,7 +28,7 @@ use collection::SomeIds;
 use options::{IndexRequest, Resources, StoreOptions, StoreRequest};
 use run::{Running, raised};
 
-/// Returns freed memory to the system, whatever Python's allocator does.
+/// Allocator of the engine, which returns freed memory to the system. Python's own allocator is not affected.
 #[global_allocator]
 static ALLOCATOR: adjoin::device::MappedBlocks = adjoin::device::MappedBlocks;
 
@@ -58,8 +58,8 @@ fn build(
     })
 }
 
-/// Writes the next generation of a store, with new rows and without the rows of some ids. Returns a report with the
-/// memory use as JSON.
+/// Writes the next generation of a store, with new rows and without the rows with the given ids. Returns a report as
+/// JSON, including the memory use.
 #[pyfunction]
 fn append(
     py: Python<'_>,

@@ -15,11 +15,11 @@ use crate::run::Counted;
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Opening {
-    /// The kind that it must have: `store`, `index` or `collection`.
+    /// The kind that the folder must have: `store`, `index` or `collection`; `None` for any kind.
     kind: Option<String>,
-    /// Whether a collection is only searched.
+    /// Whether a collection is opened only for searches.
     read_only: bool,
-    /// Memory of unmerged rows that starts a merge of a collection; without it, there are no automatic merges.
+    /// Memory of unmerged rows at which a merge of a collection starts; `None` disables automatic merges.
     merge_at: Option<String>,
 }
 
@@ -59,7 +59,7 @@ struct Open {
 }
 
 impl Open {
-    /// Closes the folder. Returns the value that a thread with the interpreter's lock must drop.
+    /// Closes the folder. The caller must drop the returned value on a thread that holds the interpreter's lock.
     fn close(self) -> (Option<Counted>, Result<()>) {
         let Self { folder, merger } = self;
         let counted = merger.map(|(merger, counted)| {
@@ -109,8 +109,8 @@ impl OpenFolder {
         })
     }
 
-    /// Returns an error in a forked child if the folder is a collection, before any lock is touched: a thread that the
-    /// child does not have may hold it.
+    /// Returns an error in a forked child if the folder is a collection. This must be called before a lock is
+    /// acquired, since a thread that exists only in the parent may hold the lock.
     pub(crate) fn check_creator(&self) -> Result<()> {
         if self.kind == FolderKind::Collection {
             Context::check_opened_here(self.creator, self.path.display())

@@ -42,8 +42,8 @@ impl Resources {
         self.before_bytes
     }
 
-    /// Creates a context with this memory limit, in addition to the memory that the process held at the call and to the
-    /// budgets of other runs.
+    /// Creates a context with this memory limit. The limit applies in addition to the memory that the process held at
+    /// the call, and to the budgets of concurrent runs.
     pub(crate) fn context(&self, others_bytes: Arc<AtomicU64>) -> Result<Context> {
         let context = plain_context().with_resources(self.memory.as_deref(), self.threads)?;
         let context = context.beside(self.before_bytes, others_bytes);

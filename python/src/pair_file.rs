@@ -30,10 +30,11 @@ const TABLE: &str = "the table given";
 /// Name of the vector column of an array.
 const VECTORS: &str = "vector";
 
-/// Writes a table, or an array of lists, as an Arrow stream in batches of moderate size: the columns that the engine
-/// reads, or all. Returns the name of the source in messages.
+/// Writes a table, or an array of lists, to an Arrow stream in batches of moderate size. Writes all columns, or only
+/// those that the engine reads. Returns the name of the source in messages.
 ///
-/// An Arrow file could not hold parts with different dictionaries, as a categorical column may have them.
+/// The format is a stream, since the parts of a categorical column may have different dictionaries, which an Arrow
+/// file does not allow.
 #[pyfunction]
 pub(crate) fn spool(
     py: Python<'_>,
@@ -96,8 +97,8 @@ fn batch_of(part: ArrayRef, schema: &SchemaRef) -> std::result::Result<RecordBat
     }
 }
 
-/// Replaces list views in a schema by plain lists. A slice of list views would be written with the elements of all
-/// rows.
+/// Replaces list views in a schema by plain lists, since a slice of list views would be written with the elements of
+/// all rows.
 fn schema_without_views(schema: &Schema) -> Schema {
     let plain = |field: &FieldRef| match field.data_type() {
         DataType::ListView(values) | DataType::LargeListView(values) => {
@@ -122,8 +123,8 @@ fn without_views(part: &RecordBatch, schema: &SchemaRef) -> std::result::Result<
     RecordBatch::try_new_with_options(schema.clone(), columns, &rows)
 }
 
-/// Returns the approximate bytes per row. Buffer sizes do not help, since the buffers of a slice hold the rows of the
-/// whole table.
+/// Returns the approximate bytes per row. Buffer sizes cannot be used, since the buffers of a slice contain the rows
+/// of the whole table.
 fn row_bytes(batch: &RecordBatch) -> usize {
     let elements = |column: &ArrayRef| {
         if let Some(lists) = column.as_fixed_size_list_opt() {
@@ -154,9 +155,9 @@ fn spool_failed(path: &Path, error: &dyn std::error::Error) -> PyErr {
     Python::attach(|py| raised(py, &Error::device(error)))
 }
 
-/// Columns of row numbers in a file of pairs. The columns for Python follow them.
+/// Columns of row numbers in a file of pairs. The columns that Python gets follow them.
 const ROW_COLUMNS: [&str; 2] = ["left_row", "right_row"];
-/// Number of columns if either set has ids. A set without ids has its row numbers in their place.
+/// Number of columns if at least one set has ids. If the other set has none, its id column has row numbers.
 const WITH_IDS: usize = 5;
 
 /// Writes pairs with rows and ids to a file that can be read repeatedly.

@@ -21,7 +21,7 @@ pub(crate) struct PlanRequest {
     force: bool,
 }
 
-/// Writes the plan of a join in parts; returns its statistics.
+/// Writes the plan of a join in parts. Returns the statistics of the plan.
 #[pyfunction]
 pub(crate) fn plan(
     py: Python<'_>,
@@ -49,7 +49,7 @@ pub(crate) struct PartRequest {
     force: bool,
 }
 
-/// Runs a part of a join; returns its statistics, or `None` if its result exists already.
+/// Runs a part of a join. Returns its statistics, or `None` if the result of the part exists already.
 #[pyfunction]
 pub(crate) fn run_part(
     py: Python<'_>,
@@ -81,7 +81,7 @@ pub(crate) struct MergeRequest {
     force: bool,
 }
 
-/// Merges the results of all parts of a join; returns the statistics.
+/// Merges the results of all parts of a join. Returns the statistics of the join.
 #[pyfunction]
 pub(crate) fn merge(
     py: Python<'_>,

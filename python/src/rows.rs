@@ -25,7 +25,7 @@ impl Rows {
         id_column(py, &[self.0.column(0).clone()])
     }
 
-    /// Returns the elements of all vectors, end to end and little-endian.
+    /// Returns the elements of all vectors in one buffer, little-endian.
     fn vectors<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         let elements = self.0.column(1).as_fixed_size_list().values().to_data();
         PyBytes::new(py, elements.buffers()[0].as_slice())

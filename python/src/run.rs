@@ -16,15 +16,16 @@ use crate::options::Resources;
 /// Interval of checks for signals and progress.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// The current runs of this process, whose memory the system counts together.
+/// The current runs of this process. The system counts their memory together, so each must know the budgets of the
+/// others.
 ///
-/// Only threads with the interpreter's lock lock it, and a thread that forks has that lock too, so the mutex is
-/// unlocked in each child.
+/// This mutex is locked only by threads that hold the interpreter's lock. A thread that forks holds that lock, so the
+/// mutex is never locked in a child.
 static RUNS: Mutex<Vec<Run>> = Mutex::new(Vec::new());
 
-/// A run with its budget, and the largest sum of budgets of concurrent runs.
+/// Budget of a run, and the largest sum of the budgets of the runs that were concurrent with it.
 struct Run {
-    /// Process of the run. Forked children drop the runs of their parent.
+    /// Process of the run. A forked child drops the runs of its parent.
     creator: Creator,
     budget_bytes: u64,
     others_bytes: Arc<AtomicU64>,
@@ -179,7 +180,7 @@ impl Running {
         Context::check_opened_here(self.creator, "this result")
     }
 
-    /// Registers the budget, for work that continues after the call.
+    /// Registers the budget of this run until the returned value is dropped, for work that continues after the call.
     pub(crate) fn counted(&self) -> Counted {
         Counted::begin(self.context.memory_bytes(), self.others_bytes.clone())
     }

@@ -74,7 +74,8 @@ struct Queries {
 /// Bytes held per query.
 pub(crate) const QUERY_BYTES: u64 = 2 * size_of::<u64>() as u64;
 
-/// A column of ids, as little-endian integers, signed or unsigned, or as texts; and their type.
+/// A column of ids, and its type. The column is a buffer of little-endian integers, signed or unsigned, or a list of
+/// texts.
 pub(crate) type IdColumn<'py> = (Bound<'py, PyAny>, &'static str);
 
 /// Writes hits to a file, and counts them per query.
@@ -181,7 +182,8 @@ impl Found {
         PyBytes::new(py, &little_endian(&self.queries.rows))
     }
 
-    /// Returns the ids of all hits, and their type: `u8`, `i8` (of eight bytes) or `text`; and their values as f32.
+    /// Returns the ids of all hits with their type (`u8` or `i8` for integers of eight bytes, or `text`), and their
+    /// values as f32.
     fn columns<'py>(&self, py: Python<'py>) -> PyResult<(IdColumn<'py>, Bound<'py, PyBytes>)> {
         let (ids, values) = py.detach(|| self.hits.columns()).map_err(|error| raised(py, &error))?;
         let values: Vec<u8> = values
@@ -192,7 +194,7 @@ impl Found {
     }
 }
 
-/// Converts a column of ids, given in parts.
+/// Converts a column of ids, which is given in parts, for Python.
 pub(crate) fn id_column<'py>(py: Python<'py>, ids: &[ArrayRef]) -> PyResult<IdColumn<'py>> {
     let kind = ids.first().map_or(DataType::UInt64, |ids| ids.data_type().clone());
     Ok(match kind {
@@ -224,7 +226,7 @@ fn little_endian(numbers: &[u64]) -> Vec<u8> {
 fn columns_of(path: &Path) -> Result<(Vec<ArrayRef>, Vec<ArrayRef>)> {
     let cannot = |error: ArrowError| Error::device(format!("cannot read {}: {error}", path.display()));
     let (mut ids, mut values) = (Vec::new(), Vec::new());
-    // Columns that hits carry may be much larger than ids and values.
+    // Only ids and values are read, since other columns of hits may be much larger.
     for batch in parquet_columns(path, Some(&[IDS, VALUES]))? {
         let batch = batch.map_err(&cannot)?;
         ids.push(batch.column(0).clone());

@@ -16,7 +16,7 @@ NAMES = ["text", "whole", "real", "truth", "when"]
 
 
 def table(vectors: numpy.ndarray) -> pyarrow.Table:
-    """Rows with columns of several types, every third value null."""
+    """Rows with columns of several types, in which every third value is null."""
 
     def some(values: list[Any], kind: pyarrow.DataType) -> pyarrow.Array:
         return pyarrow.array([None if row % 3 == 1 else value for row, value in enumerate(values)], kind)

@@ -1,4 +1,5 @@
-"""A join on many machines gives the result of one machine, with every runner, after every kill."""
+"""A join on many machines gives the result of a join on one machine, with every runner, and whatever process is
+killed."""
 
 from __future__ import annotations
 

@@ -61,7 +61,8 @@ class By(NamedTuple):
 
 
 def gone_by_the_sentence(rows: list[dict[str, Any]], order: list[By], eps: float) -> set[int]:
-    """Returns the removed rows: in the requested order, ties in table order, a row is removed if a kept one is within eps."""
+    """Returns the removed rows by the definition. Rows are visited in the requested order, ties in table order; a row
+    is removed if it is within ``eps`` of a kept row."""
     for part, descending, nulls_first in reversed(order):
         values = {row["id"]: PARTS[part](row) for row in rows}
         some = sorted((row for row in rows if values[row["id"]] is not None), key=lambda row: values[row["id"]], reverse=descending)

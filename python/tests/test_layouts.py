@@ -1,4 +1,5 @@
-"""Data sets in the layouts of other tools: pairs are as in one plain file, and copies keep folders, files and columns."""
+"""Data sets in the layouts of other tools have the pairs of one plain file, and copies keep folders, files and
+columns."""
 
 from __future__ import annotations
 

@@ -9,28 +9,28 @@ use adjoin_device::{DeviceError, FileStamp, READ_AHEAD_PIECE_BYTES, ReadFile};
 
 use crate::object::{ALIGNMENT, Object};
 
-/// Ranges in memory or on their way.
+/// Maximum number of ranges that are in memory or in flight.
 const WINDOW: usize = 8;
 /// Bytes that a request buffers in addition to the range, for its connection and encryption.
 pub(crate) const REQUEST_BYTES: u64 = 512 << 10;
 /// Bytes of the client itself: its threads, the certificates that it trusts, and idle connections.
 pub(crate) const CLIENT_BYTES: u64 = 8 << 20;
-/// Most bytes that are held while an object is read ahead.
+/// Maximum memory of an object that is read ahead, including the client.
 pub(crate) const READ_AHEAD_BYTES: u64 = WINDOW as u64 * (READ_AHEAD_PIECE_BYTES + REQUEST_BYTES) + CLIENT_BYTES;
 
 /// A view of an object for a reader that announced its ranges.
 pub(crate) struct AheadFile {
     object: Arc<Object>,
-    /// In the order in which the reader needs them.
+    /// Pieces of the announced ranges, in the order in which the reader needs them.
     pieces: Vec<Range<u64>>,
-    /// Start of each piece and its number, sorted.
+    /// Start and number of each piece, sorted by start.
     places: Vec<(u64, usize)>,
     window: Mutex<Window>,
 }
 
 #[derive(Default)]
 struct Window {
-    /// In the order of their pieces.
+    /// Requested and received pieces, in their order.
     slots: VecDeque<Slot>,
     /// Number of the next piece to request.
     next: usize,
@@ -56,7 +56,7 @@ impl AheadFile {
         Self { object, pieces, places, window: Mutex::default() }
     }
 
-    /// Returns the piece that holds `offset`.
+    /// Returns the number of the piece that contains `offset`, if any.
     fn piece_at(&self, offset: u64) -> Option<usize> {
         let before = self.places.partition_point(|(start, _)| *start <= offset).checked_sub(1)?;
         Some(self.places[before].1).filter(|piece| self.pieces[*piece].contains(&offset))
@@ -69,20 +69,22 @@ impl AheadFile {
         self.object.stores.runtime().spawn(async move {
             let mut bytes = vec![0; len];
             let read = object.fill(start, &mut bytes).await.map(|_| bytes);
-            let _ = sender.send(read); // the reader may have left
+            let _ = sender.send(read); // fails if the reader was dropped
         });
         Slot { piece, range, contents: Contents::Requested(answer) }
     }
 
-    /// Copies bytes from `offset` on, of one piece. Returns their number; 0 if no piece is held or will be held there.
+    /// Copies bytes of one piece, starting at `offset`. Returns their number. Returns 0 if no piece contains the
+    /// offset, or if its piece is neither in the window nor one of the next.
     fn copy(&self, window: &mut Window, offset: u64, buffer: &mut [u8]) -> Result<usize, DeviceError> {
         let Some(piece) = self.piece_at(offset) else { return Ok(0) };
         if !window.slots.iter().any(|slot| slot.piece == piece) {
-            // Dropped already, or far away: the reader does not go through the ranges in their order.
+            // The piece was dropped already or is far ahead, so the reader does not read the ranges in their order.
             if !(window.next..window.next + WINDOW).contains(&piece) {
                 return Ok(0);
             }
-            // The reader skips ranges, so the oldest is the one that it needs least.
+            // If the window is full, the reader has skipped ranges, so the oldest piece is the least likely to be
+            // read.
             if window.slots.len() == WINDOW {
                 window.slots.pop_front();
             }
@@ -103,7 +105,7 @@ impl AheadFile {
                 return Err(error);
             }
         };
-        // Readers go forward, so a piece that was read to its end is not needed again.
+        // Readers read forward, so a piece that was read to its end is not needed again.
         if offset + copied as u64 == slot.range.end {
             window.slots.remove(place);
         }
@@ -112,7 +114,7 @@ impl AheadFile {
 }
 
 impl Slot {
-    /// Waits for the bytes.
+    /// Waits until the bytes of the piece have arrived, and returns them.
     fn contents(&mut self) -> Result<&[u8], DeviceError> {
         if let Contents::Requested(answer) = &self.contents {
             let read = answer.recv().expect("a request answers before it ends");
@@ -162,7 +164,7 @@ impl ReadFile for AheadFile {
             let position = offset + done as u64;
             match self.copy(&mut window, position, &mut buffer[done..])? {
                 0 => {
-                    // Up to the next announced range, so that no byte is read twice.
+                    // Reads only up to the next announced range, so that no byte is read twice.
                     let after = self.places.partition_point(|(start, _)| *start <= position);
                     let next = self.places.get(after).map_or(u64::MAX, |(start, _)| *start);
                     let end = buffer.len().min(done.saturating_add((next - position).try_into().unwrap_or(usize::MAX)));

@@ -1,4 +1,4 @@
-//! The device: objects next to the files of another device.
+//! A device that adds objects to the files of another device.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -20,14 +20,14 @@ use crate::refusal::refusal;
 use crate::stores::{Purpose, StoreSettings, Stores};
 use crate::upload::{Upload, memory_bytes_min};
 
-/// Why files are not written to a store as to a disk.
+/// Error text for operations that object stores do not support.
 const READ_ONLY: &str = "object stores take whole objects only; write to a folder of this machine, and copy it";
 
 /// Reads and writes objects by their URLs, and passes all other names on to another device.
 pub struct ObjectDevice {
     files: Arc<dyn Device>,
     settings: StoreSettings,
-    /// `None` until the first object is asked for.
+    /// `None` until an object is used for the first time.
     stores: Mutex<Option<Arc<Stores>>>,
 }
 
@@ -37,7 +37,7 @@ impl ObjectDevice {
         Self::with_settings(files, StoreSettings::default())
     }
 
-    /// Adds object stores to a device, with settings that replace the environment's.
+    /// Adds object stores to a device. The variables in `settings` override environment variables.
     pub fn with_settings(files: Arc<dyn Device>, settings: StoreSettings) -> Self {
         Self { files, settings, stores: Mutex::default() }
     }
@@ -65,7 +65,7 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// Returns whether an object of this key exists. Servers answer for a prefix as for nothing.
+    /// Returns whether an object with this key exists. If the key is only a prefix of other keys, it does not.
     fn has_object(&self, key: &Key) -> object_store::Result<bool> {
         match self.stores.runtime().block_on(self.store.head(key)) {
             Ok(_) => Ok(true),
@@ -86,12 +86,12 @@ impl Bucket {
     }
 }
 
-/// Returns the error of a write to a store.
+/// Returns the error for an operation that would write to an object store.
 fn read_only(operation: Operation, name: RemoteName<'_>) -> DeviceError {
     DeviceError::new(operation, name.url.as_ref(), io::Error::new(io::ErrorKind::ReadOnlyFilesystem, READ_ONLY))
 }
 
-/// Returns a path of the file system; fails for an object.
+/// Returns the path of a local file. Fails if `path` is a URL of an object.
 fn local(operation: Operation, path: &Path) -> Result<std::borrow::Cow<'_, Path>, DeviceError> {
     match Location::of(path) {
         Location::Local(path) => Ok(path),
@@ -166,7 +166,7 @@ impl Device for ObjectDevice {
         if !name.key.is_empty() && bucket.has_object(&key).map_err(failed)? {
             return Ok(Some(FileKind::File));
         }
-        // A web server has no prefixes.
+        // A web server cannot list prefixes, so a name that is no object does not exist.
         if name.is_web() || !bucket.has_below(&key).map_err(failed)? {
             return Ok(None);
         }

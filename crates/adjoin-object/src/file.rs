@@ -8,7 +8,7 @@ use adjoin_device::{DeviceError, FileStamp, ReadFile};
 use crate::ahead::{AheadFile, READ_AHEAD_BYTES};
 use crate::object::{ALIGNMENT, Object};
 
-/// An object whose reads wait for the store.
+/// An object as a file. Reads block until the store has answered.
 pub(crate) struct ObjectFile {
     pub(crate) object: Arc<Object>,
 }
@@ -18,7 +18,7 @@ impl ReadFile for ObjectFile {
         self.object.len()
     }
 
-    /// Returns the stamp of the object as it was opened. Each read is refused by the store if it has changed since.
+    /// Returns the stamp of the version that was opened. If the object changes later, the store refuses each read.
     fn stamp(&self) -> Result<FileStamp, DeviceError> {
         Ok(self.object.stamp())
     }

@@ -14,10 +14,11 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::refusal::refusal;
 use crate::stores::{Purpose, Stores};
 
-/// The least alignment that readers know. Ranges need none, and rounding them transfers bytes in vain.
+/// Alignment of reads: the smallest that readers support. Ranges of objects need no alignment, and rounding them
+/// would transfer bytes that are not needed.
 pub(crate) const ALIGNMENT: usize = 512;
 
-/// An object as it was when it was opened.
+/// One version of an object: the one that existed when it was opened.
 pub(crate) struct Object {
     pub(crate) stores: Arc<Stores>,
     store: Arc<dyn ObjectStore>,
@@ -28,7 +29,7 @@ pub(crate) struct Object {
 }
 
 impl Object {
-    /// Asks for the length and the version of an object.
+    /// Opens an object: requests its length and its version.
     pub(crate) fn open(stores: Arc<Stores>, name: RemoteName<'_>) -> Result<Self, DeviceError> {
         let store = stores.connect(name, Purpose::Reading)?;
         let (key, url) = (key_of(name, Operation::Open)?, PathBuf::from(name.url));
@@ -42,7 +43,7 @@ impl Object {
         self.meta.size
     }
 
-    /// Fails in a forked child, which has none of the threads of its parent.
+    /// Returns an error in a forked child, since the threads of the parent do not exist there.
     pub(crate) fn check_process(&self, offset: u64) -> Result<(), DeviceError> {
         if self.stores.is_of_this_process() {
             return Ok(());
@@ -51,13 +52,14 @@ impl Object {
         Err(DeviceError::read(&self.url, offset, why))
     }
 
-    /// Waits for the bytes from `offset` on.
+    /// Reads bytes from `offset` on, and blocks until they have arrived. Returns their number.
     pub(crate) fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<u64, DeviceError> {
         self.check_process(offset)?;
         self.stores.runtime().block_on(self.fill(offset, buffer))
     }
 
-    /// Fills `buffer` from `offset` on. The store refuses if the object is no longer the one that was opened.
+    /// Fills `buffer` with bytes from `offset` on. The store refuses the request if the object has changed since it
+    /// was opened.
     pub(crate) async fn fill(&self, offset: u64, buffer: &mut [u8]) -> Result<u64, DeviceError> {
         let filled = self.try_fill(offset, buffer).await;
         filled.map_err(|error| DeviceError::read(&self.url, offset, error))
@@ -68,7 +70,8 @@ impl Object {
         if range.is_empty() {
             return Ok(0);
         }
-        // Of two versions of an object, one could read half of each. Weak tags cannot be compared by the store.
+        // Without a condition, reads could return bytes of two versions. A store cannot compare weak tags, so the
+        // time of the last change is used if there is no strong tag.
         let tag = self.meta.e_tag.clone().filter(|tag| !tag.starts_with("W/"));
         let unmodified = tag.is_none().then_some(self.meta.last_modified);
         let options = GetOptions {
@@ -99,7 +102,7 @@ impl Object {
         end.map(|end| offset..end).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 
-    /// Returns the stamp of the object as it was opened.
+    /// Returns the stamp of the version that was opened.
     pub(crate) fn stamp(&self) -> FileStamp {
         let written_ns = self.meta.last_modified.timestamp_nanos_opt().map_or(0, i128::from);
         let version = self.meta.e_tag.as_ref().map_or(0, |tag| xxh3_64(tag.as_bytes()).max(1));

@@ -10,14 +10,14 @@ use adjoin_device::{AlignedBuffer, Cause, Completion, DeviceError, ReadFile, Rea
 use crate::ahead::CLIENT_BYTES;
 use crate::file::ObjectFile;
 
-/// Most requests in flight of a queue. A store answers each within tens of milliseconds, so more would only take memory
-/// of the connections.
+/// Maximum number of requests in flight per queue. A store answers a request within tens of milliseconds, so more
+/// requests would only use more memory for connections.
 const REQUESTS_MAX: usize = 32;
 
-/// Bytes that a full queue holds beyond its buffers: the client, and what arrives for each request before it is copied.
-/// 15 MB were measured with 32 requests.
+/// Memory of a full queue in addition to its buffers: the client, and the bytes of each request that have arrived but
+/// are not copied yet. With 32 requests, 15 MB were measured.
 pub(crate) const READING_BYTES: u64 = CLIENT_BYTES + REQUESTS_MAX as u64 * ARRIVING_BYTES;
-/// Bytes of a request that arrive before they are copied, with the buffers of its connection.
+/// Memory of a request for bytes that are not copied yet, and for the buffers of its connection.
 const ARRIVING_BYTES: u64 = 256 << 10;
 
 /// Reads objects itself, and passes reads of files on.
@@ -64,7 +64,7 @@ impl ReadQueue for ObjectQueue {
         let (object, sender) = (file.object.clone(), self.sender.clone());
         file.object.stores.runtime().spawn(async move {
             let result = object.fill(offset, &mut buffer).await;
-            let _ = sender.send(Completion { token, buffer, result }); // the queue may be gone
+            let _ = sender.send(Completion { token, buffer, result }); // fails if the queue was dropped
         });
         self.requests += 1;
         Ok(())
@@ -75,7 +75,8 @@ impl ReadQueue for ObjectQueue {
             return Some(done);
         }
         if self.requests > 0 && self.files.in_flight() > 0 {
-            // Files answer sooner than objects, so they are awaited unless an object is there.
+            // Reads of files complete sooner than reads of objects. So this waits for a file, unless an object has
+            // arrived already.
             if let Ok(done) = self.done.try_recv() {
                 self.requests -= 1;
                 return Some(done);

@@ -1,4 +1,4 @@
-//! Words errors of object stores.
+//! Error messages about object stores.
 
 use std::error::Error as _;
 use std::io;
@@ -16,7 +16,7 @@ pub(crate) fn refusal(scheme: &str, error: &Error) -> io::Error {
     let (status, code) = (status_of(&text), code_of(&text));
     let is = |kind: io::ErrorKind, why: String| io::Error::new(kind, why);
     match (error, status) {
-        // A listing has no kind of its own for a bucket that is missing.
+        // For a missing bucket, a listing returns a general error, which is recognized by its status.
         (Error::NotFound { .. }, _) | (_, Some("404")) => match code {
             Some("NoSuchBucket" | "ContainerNotFound") => {
                 is(io::ErrorKind::NotFound, "there is no such bucket; check its name and the endpoint".into())
@@ -52,7 +52,7 @@ pub(crate) fn changed() -> io::Error {
     io::Error::new(io::ErrorKind::StaleNetworkFileHandle, why)
 }
 
-/// Returns the error of a request without an answer, or of a store that cannot be set up.
+/// Returns the error for a request that got no answer, or for a store that cannot be set up.
 fn broken(error: &Error) -> io::Error {
     let mut next: Option<&(dyn std::error::Error + 'static)> = error.source();
     while let Some(cause) = next {
@@ -92,7 +92,7 @@ fn answer(status: &str, code: Option<&str>) -> String {
     code.map_or_else(|| status.to_owned(), |code| format!("{status} {code}"))
 }
 
-/// Returns the name of the error in the server's answer. Only letters are passed on.
+/// Returns the error code in the server's answer, if it consists of letters only.
 fn code_of(text: &str) -> Option<&str> {
     let code = text.split_once("<Code>")?.1.split_once("</Code>")?.0;
     (code.len() <= 64 && code.bytes().all(|byte| byte.is_ascii_alphabetic())).then_some(code)

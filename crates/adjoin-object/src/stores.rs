@@ -16,23 +16,25 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::refusal::refusal;
 
-/// Threads that send requests. They only wait and copy, so two fill a fast network.
+/// Number of threads that send requests. They mostly wait and copy, so two suffice for a fast network.
 const THREADS: usize = 2;
-/// Threads that resolve names.
+/// Maximum number of threads that resolve host names.
 const RESOLVING_THREADS_MAX: usize = 4;
-/// Stack of a thread. Connections with encryption need more than reads do.
+/// Stack size of a thread. Encrypted connections need a larger stack than reads of files.
 const STACK_BYTES: usize = 1 << 20;
 
-/// How often and how long a request is tried again after an answer such as 503, or a connection that broke off.
+/// Limits on the retries of a request. A request is retried after an answer such as 503, and after a connection broke
+/// off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retries {
-    /// Most further tries of a request.
+    /// Maximum number of retries of a request.
     pub times_max: usize,
-    /// Wait before the first further try. Each wait is up to twice as long as the one before, to at most ten seconds.
+    /// Wait before the first retry. Each further wait is up to twice as long as the previous one, and at most ten
+    /// seconds.
     pub first_wait: Duration,
-    /// No further try starts after this time.
+    /// Time after which no further retry starts.
     pub total_max: Duration,
-    /// An answer must arrive completely within this time; the answer to a write within ten times as long.
+    /// Time limit for the whole answer to a request. For writes, the limit is ten times as long.
     pub answer_max: Duration,
 }
 
@@ -41,7 +43,8 @@ pub struct Retries {
 pub(crate) enum Purpose {
     /// Reading ranges.
     Reading,
-    /// Writing parts. Each is longer than most ranges, and networks often send slower than they receive.
+    /// Writing parts. The time limit is longer: parts are longer than most ranges, and networks often send more
+    /// slowly than they receive.
     Writing,
 }
 
@@ -65,12 +68,12 @@ impl Retries {
     }
 }
 
-/// How stores are reached.
+/// Settings for connections to object stores.
 #[derive(Debug, Clone, Default)]
 pub struct StoreSettings {
-    /// Limits of further tries.
+    /// Limits on retries.
     pub retries: Retries,
-    /// Variables that replace those of the environment, such as `AWS_ENDPOINT_URL`, with their values.
+    /// Names and values of variables, such as `AWS_ENDPOINT_URL`. They override environment variables.
     pub variables: Vec<(String, String)>,
 }
 
@@ -80,14 +83,14 @@ pub(crate) struct Stores {
     /// `None` only while it is dropped.
     runtime: Option<Runtime>,
     settings: StoreSettings,
-    /// By scheme and bucket.
+    /// Connected stores, by scheme with bucket, and purpose.
     connected: Mutex<HashMap<(String, Purpose), Arc<dyn ObjectStore>>>,
 }
 
 impl Stores {
     /// Starts the threads.
     pub(crate) fn start(settings: StoreSettings) -> io::Result<Self> {
-        // Fails only if another part of the process chose one already.
+        // Fails only if another part of the process has chosen a provider already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let runtime = Builder::new_multi_thread()
             .worker_threads(THREADS)
@@ -104,12 +107,12 @@ impl Stores {
         self.runtime.as_ref().expect("the threads end only when this is dropped")
     }
 
-    /// Returns whether its threads run in this process, not in a parent of it.
+    /// Returns whether the threads run in this process, and not in a process from which it was forked.
     pub(crate) fn is_of_this_process(&self) -> bool {
         self.creator.is_this_process()
     }
 
-    /// Returns the store of a name, connected with credentials from the environment. No request is sent yet.
+    /// Returns the store that a URL names, with credentials from the environment. No request is sent yet.
     pub(crate) fn connect(&self, name: RemoteName<'_>, purpose: Purpose) -> Result<Arc<dyn ObjectStore>, DeviceError> {
         if name.may_hold_secret() {
             let why = "the URL holds a user name or a query, which may be secret; pass credentials in the environment";
@@ -136,7 +139,7 @@ impl Stores {
         };
         let backoff = BackoffConfig { init_backoff: first_wait, ..BackoffConfig::default() };
         let retry = RetryConfig { backoff, max_retries: times_max, retry_timeout: total_max };
-        // The names of variables in lower case are the names of settings. Other variables are none of theirs.
+        // The name of a setting is the name of its variable in lower case. The builder ignores unknown settings.
         let mut settings: Vec<(String, String)> =
             variables.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.clone())).collect();
         settings.push(("timeout".to_owned(), format!("{} ms", answer_max.as_millis())));
@@ -147,7 +150,7 @@ impl Stores {
                     Err(_) => builder,
                 };
                 let builder = AmazonS3Builder::from_env().with_bucket_name(name.bucket).with_retry(retry);
-                // Objects are removed one by one, and not all servers know requests for many.
+                // Objects are removed one by one, since not all servers support requests that remove many.
                 let builder = builder.with_disable_bulk_delete(true);
                 Arc::new(settings.into_iter().fold(builder, set).build()?)
             }
@@ -180,9 +183,9 @@ impl Drop for Stores {
     fn drop(&mut self) {
         let Some(runtime) = self.runtime.take() else { return };
         match self.is_of_this_process() {
-            // Without waiting: the last owner may be a request, on one of the threads.
+            // Does not wait for the threads, since this may run on one of them: the last owner may be a request.
             true => runtime.shutdown_background(),
-            // A forked child has none of the threads, and would wait for their end forever.
+            // In a forked child, the threads do not exist, and waiting for their end would block forever.
             false => std::mem::forget(runtime),
         }
     }

@@ -17,33 +17,34 @@ use crate::object::key_of;
 use crate::refusal::{changed, refusal};
 use crate::stores::{Purpose, Stores};
 
-/// Least bytes of a part but the last. Stores require 5 MiB.
+/// Minimum length of a part, except the last one, in bytes. Stores require at least 5 MiB.
 const PART_BYTES_MIN: u64 = 8 << 20;
-/// Most parts of an object that stores allow.
+/// Maximum number of parts of an object that stores allow.
 const PARTS_MAX: u64 = 10_000;
-/// Most parts on their way.
+/// Maximum number of parts in flight.
 const ON_THEIR_WAY_MAX: u64 = 4;
-/// How long the removal of the parts of an unfinished object may take.
+/// Time limit for removing the parts of an unfinished object.
 const ABORT_MAX: Duration = Duration::from_secs(10);
 
-/// Returns the bytes of each part of an object but the last: equal, as some stores require.
+/// Returns the length of each part of an object, except the last one. Some stores require that parts have one length.
 fn part_bytes(len: u64) -> u64 {
     len.div_ceil(PARTS_MAX).next_multiple_of(1 << 20).max(PART_BYTES_MIN)
 }
 
-/// Returns the bytes that an upload holds with some parts on their way: these, and the one that is filled.
+/// Returns the memory of an upload of `len` bytes: the client, the part that is being filled, and `on_their_way`
+/// parts in flight.
 fn memory_bytes(len: u64, on_their_way: u64) -> u64 {
     let part = part_bytes(len).min(len);
     CLIENT_BYTES + part + on_their_way * (part + REQUEST_BYTES)
 }
 
-/// Returns the least bytes that an upload holds.
+/// Returns the minimum memory of an upload of `len` bytes.
 pub(crate) fn memory_bytes_min(len: u64) -> u64 {
-    // An object of one part is sent when it is complete, so no other part is filled meanwhile.
+    // If the object has only one part, no other part is filled while it is sent.
     if len <= part_bytes(len) { CLIENT_BYTES + len + REQUEST_BYTES } else { memory_bytes(len, 1) }
 }
 
-/// An object that appears when it is synced.
+/// Upload of an object, which appears when it is synced.
 pub(crate) struct Upload {
     stores: Arc<Stores>,
     store: Arc<dyn ObjectStore>,
@@ -51,11 +52,11 @@ pub(crate) struct Upload {
     url: PathBuf,
     scheme: String,
     object: NewObject,
-    /// The part that is filled.
+    /// The part that is being filled.
     part: Vec<u8>,
     /// Bytes of the parts that were sent.
     sent_bytes: u64,
-    /// Present once the first of several parts is sent.
+    /// Present once the first of several parts has been sent.
     multipart: Option<Box<dyn MultipartUpload>>,
     on_their_way: VecDeque<JoinHandle<object_store::Result<()>>>,
     on_their_way_max: usize,
@@ -65,7 +66,7 @@ pub(crate) struct Upload {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Filling,
-    /// A part was refused, so that the object can never be complete.
+    /// A part was refused, so the object can never be complete.
     Failed,
     Complete,
 }
@@ -97,7 +98,7 @@ impl Upload {
         })
     }
 
-    /// Returns the length of the part that is filled, once it is full.
+    /// Returns the length that the current part will have.
     fn part_len(&self) -> usize {
         part_bytes(self.object.len).min(self.object.len - self.sent_bytes) as usize
     }
@@ -107,7 +108,7 @@ impl Upload {
         DeviceError::new(Operation::Write, &self.url, error)
     }
 
-    /// Refuses to continue after a failure, after the end, and in a forked child, which has none of the threads.
+    /// Returns an error after a failure, after the end, and in a forked child, where the threads do not exist.
     fn check_open(&mut self) -> Result<(), DeviceError> {
         let why = match self.state {
             State::Filling if self.stores.is_of_this_process() => return Ok(()),
@@ -136,7 +137,7 @@ impl Upload {
         Ok(())
     }
 
-    /// Waits for the oldest part on its way.
+    /// Waits for the oldest part in flight.
     fn wait_for_part(&mut self) -> Result<(), DeviceError> {
         let Some(part) = self.on_their_way.pop_front() else { return Ok(()) };
         match self.stores.clone().runtime().block_on(part) {
@@ -155,7 +156,8 @@ impl Upload {
             }
             let multipart = self.multipart.as_mut().expect("it is there, as checked above");
             stores.runtime().block_on(async {
-                // Objects of several parts cannot be completed on a condition, so another writer may be faster.
+                // An object of several parts cannot be completed under a condition. So this check does not exclude
+                // that another writer creates the object at the same time.
                 if !self.object.replace && exists(&*self.store, &self.key).await? {
                     let (path, source) = (self.key.to_string(), "it exists".into());
                     return Err(Error::AlreadyExists { path, source });
@@ -168,7 +170,7 @@ impl Upload {
             stores.runtime().block_on(async {
                 let mode = if self.object.replace { PutMode::Overwrite } else { PutMode::Create };
                 match store.put_opts(key, payload.clone(), mode.clone().into()).await {
-                    // Some servers know no conditions. The caller has checked that there is no such object.
+                    // Some servers do not support conditions. The caller has checked that the object does not exist.
                     Err(Error::NotImplemented { .. } | Error::NotSupported { .. }) if mode == PutMode::Create => {
                         store.put(key, payload).await
                     }
@@ -179,7 +181,7 @@ impl Upload {
         put.map_err(|error| self.failed(refusal(&self.scheme, &error)))
     }
 
-    /// Compares the object in the store with the one that was sent.
+    /// Compares the object in the store with the object that was sent.
     fn check(&mut self, put: &PutResult) -> Result<(), DeviceError> {
         let meta = self.stores.clone().runtime().block_on(self.store.head(&self.key));
         let meta = meta.map_err(|error| self.failed(refusal(&self.scheme, &error)))?;
@@ -208,7 +210,7 @@ impl WriteFile for Upload {
         while !bytes.is_empty() {
             let len = self.part_len();
             assert!(self.part.len() < len, "an object has the length that was announced");
-            // At once, since a vector that grows would hold its bytes twice.
+            // The whole part is allocated at once, since a growing vector would hold its bytes twice.
             self.part.reserve_exact(len - self.part.len());
             let (some, rest) = bytes.split_at(bytes.len().min(len - self.part.len()));
             self.part.extend_from_slice(some);
@@ -243,7 +245,7 @@ impl Drop for Upload {
         if !self.stores.is_of_this_process() {
             return;
         }
-        // Best effort: parts that are left cost money, but nobody can see them.
+        // Tries to remove the parts that were sent. Parts that remain cost money, although they are invisible.
         let on_their_way = take(&mut self.on_their_way);
         self.stores.runtime().block_on(async {
             on_their_way.iter().for_each(JoinHandle::abort);

@@ -1,4 +1,4 @@
-//! Access control: clients show a key if the server has one, otherwise they must name this machine as the host.
+//! Access control. If the server has a key, clients must send it. Otherwise they must name this machine as the host.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,8 +13,8 @@ const KEY_HEADER: &str = "api-key";
 pub(crate) enum Access {
     /// Clients that show this key.
     Key(String),
-    /// Clients whose `Host` is a loopback name. A web page may send requests to any server under the page's own host
-    /// name (DNS rebinding); its requests name another host.
+    /// Clients whose `Host` header is a loopback name. This keeps out web pages that reach the server by DNS
+    /// rebinding: their requests have the host name of the page.
     Loopback,
     /// All clients.
     Open,
@@ -33,7 +33,7 @@ impl Access {
     /// Checks that the headers of a request grant access.
     ///
     /// # Errors
-    /// If they do not.
+    /// If the headers do not grant access.
     pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Problem> {
         match self {
             Self::Key(key) if shown(headers).is_some_and(|shown| are_equal(shown, key.as_bytes())) => Ok(()),
@@ -41,7 +41,7 @@ impl Access {
                 let needed = "a key is needed; send it as `Authorization: Bearer KEY` or `api-key: KEY`";
                 Err(Problem::new(StatusCode::UNAUTHORIZED, needed))
             }
-            // A request without `Host` is of HTTP/1.0, which browsers do not send.
+            // Only a request of HTTP/1.0 may have no `Host`, and browsers do not send such requests.
             Self::Loopback if headers.get(header::HOST).is_none_or(|host| names_loopback(host.as_bytes())) => Ok(()),
             Self::Loopback => {
                 let refused =
@@ -53,14 +53,15 @@ impl Access {
     }
 }
 
-/// Checks the headers of addressing and framing: RFC 9112, sections 3.2 and 6.1. Requests with both `Transfer-Encoding`
-/// and `Content-Length` are refused earlier (`heads.rs`).
+/// Checks the headers `Host` and `Transfer-Encoding` (RFC 9112, sections 3.2 and 6.1). Requests with both
+/// `Transfer-Encoding` and `Content-Length` are refused earlier (`heads.rs`).
 ///
 /// # Errors
 /// If there is not exactly one `Host`, or the transfer encoding is not `chunked` alone.
 pub(crate) fn check_framing(version: Version, headers: &HeaderMap) -> Result<(), Problem> {
     let hosts = headers.get_all(header::HOST).iter().count();
-    // `Host` is mandatory since HTTP/1.1. A second one is refused, since a proxy may have checked only the other one.
+    // `Host` is mandatory since HTTP/1.1. Two such headers are refused, since a proxy may have checked only one of
+    // them.
     if hosts > 1 || hosts == 0 && version >= Version::HTTP_11 {
         let why = format!("the request has {hosts} headers `Host`; send one");
         return Err(Problem::bad_request(why));
@@ -74,7 +75,7 @@ pub(crate) fn check_framing(version: Version, headers: &HeaderMap) -> Result<(),
     Ok(())
 }
 
-/// Returns the key that a client shows.
+/// Returns the key that a client has sent.
 fn shown(headers: &HeaderMap) -> Option<&[u8]> {
     if let Some(key) = headers.get(KEY_HEADER) {
         return Some(key.as_bytes());
@@ -92,7 +93,8 @@ fn are_equal(shown: &[u8], key: &[u8]) -> bool {
 /// Returns whether `host`, with or without a port, is a loopback name of this machine.
 fn names_loopback(host: &[u8]) -> bool {
     let Ok(host) = str::from_utf8(host) else { return false };
-    // An IPv6 address contains colons too. In brackets it ends with `]`, which is no digit, so it is not cut.
+    // An IPv6 address contains colons too. It is in brackets, so the text after its last colon ends with `]`, not
+    // with a digit, and is not taken for a port.
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,

@@ -1,4 +1,4 @@
-//! Answers to requests, with the hits and how they were found: as JSON, or as a table in an Arrow stream.
+//! Answers to requests, with hits and statistics of the search: as JSON, or as a table in an Arrow stream.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use serde::Serialize;
 
 use crate::columns::{ColumnTexts, Columns};
 
-/// Bytes of a hit as text, without an id that is text: member names, a number of 20 digits, and a float.
+/// Maximum bytes of a hit as JSON, without a text id: member names, a number of 20 digits, and a float.
 const TEXT_BYTES_OF_HIT: u64 = 72;
-/// Maximum bytes of text per byte of an id: an escaped control character.
+/// Maximum bytes of JSON per byte of a text id. A control character is escaped to six bytes.
 const TEXT_BYTES_OF_BYTE: u64 = 6;
-/// Bytes of the rest of an answer, and of each query.
+/// Maximum bytes of an answer in addition to its hits, and maximum bytes per query.
 const TEXT_BYTES: u64 = 2_048;
 const TEXT_BYTES_OF_QUERY: u64 = 4;
 
 /// Hits of the queries of a request.
 pub(crate) struct RequestHits {
-    /// End of the hits of each query.
+    /// For each query, the end of its hits in the fields below.
     pub(crate) ends: Vec<usize>,
     pub(crate) rows: Vec<u64>,
     pub(crate) ids: Ids,
@@ -38,7 +38,7 @@ pub(crate) struct RequestHits {
 /// Statistics of an answer: averages over the queries that were searched together.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct AnswerFacts {
-    /// The promised recall and its evidence; null if the request gave only a number of probes.
+    /// The promised recall and its lower bound; null if the request gave a number of probes instead of a recall.
     pub(crate) recall: Option<PromisedRecall>,
     /// Number of queries that were searched together.
     pub(crate) batch_queries: u64,
@@ -68,7 +68,8 @@ impl AnswerFacts {
     pub(crate) fn add(&mut self, hits: &ServedHits, queries: usize) {
         let share = 1.0 / queries as f64;
         self.recall = hits.recall.as_ref().and_then(PromisedRecall::of);
-        // Queries of a request may be answered in different parts of a batch. The largest one is shown.
+        // The queries of a request may be answered in several parts of a batch. The size of the largest part is
+        // reported.
         self.batch_queries = self.batch_queries.max(hits.together.into());
         *self.probes_per_query.get_or_insert(0.0) += share * hits.probes as f64;
         self.bytes_per_query += share * hits.read_bytes as f64;
@@ -94,7 +95,7 @@ impl PromisedRecall {
     }
 }
 
-/// Hits of a request, and how they were found.
+/// Hits of a request, and statistics of the search.
 pub(crate) struct Answer {
     pub(crate) metric: Metric,
     pub(crate) found: RequestHits,
@@ -117,9 +118,9 @@ impl Answer {
     /// Writes the answer as JSON.
     ///
     /// # Errors
-    /// If Arrow cannot write a column as JSON: never for columns that folders keep.
+    /// If Arrow cannot write a column as JSON. This does not happen for columns that folders can keep.
     pub(crate) fn to_json(&self) -> std::result::Result<Vec<u8>, ArrowError> {
-        // The bound was reserved in the memory for clients, so the text must not grow beyond it.
+        // Exactly this number of bytes is reserved in the memory for clients, so the text must not grow beyond it.
         let mut text = Vec::with_capacity(self.text_bytes() as usize);
         let name = self.metric.value_field().name().clone();
         text.extend_from_slice(b"{\"hits\":[");
@@ -131,7 +132,8 @@ impl Answer {
             for hit in start..end {
                 text.extend_from_slice(if hit == start { b"{\"id\":" } else { b",{\"id\":" });
                 write_id(&mut text, ids, hit, rows[hit]);
-                // Debug format prints the shortest digits. JSON has no number for a distance above the range of f32.
+                // The debug format prints the fewest digits that identify the value. JSON cannot represent an
+                // infinite distance.
                 let _ = match values[hit] {
                     value if value.is_finite() => write!(text, ",\"{name}\":{value:?}"),
                     _ => write!(text, ",\"{name}\":null"),
@@ -155,7 +157,7 @@ impl Answer {
     /// `distance`, `similarity` or `score`, then the columns of the hits, named as in files of hits.
     ///
     /// # Errors
-    /// If Arrow refuses: never for columns of equal length.
+    /// If Arrow returns an error, which it does not for columns of equal length.
     pub(crate) fn to_arrow(&self) -> std::result::Result<Vec<u8>, ArrowError> {
         let RequestHits { ends, rows, ids, values, columns: carried, .. } = &self.found;
         let (mut queries, mut ranks, mut start) = (Vec::new(), Vec::new(), 0);
@@ -195,10 +197,10 @@ fn write_id(text: &mut Vec<u8>, ids: &Ids, hit: usize, row: u64) {
     };
 }
 
-/// Hits of a query, a range of a batch.
+/// Hits of one query: a range of the hits of a batch.
 pub(crate) struct QueryHits<'a> {
     pub(crate) rows: &'a [u64],
-    /// Ids of the batch, and the position of the first hit's id among them.
+    /// Ids of all hits of the batch. `first_id` is the position of this query's first id.
     pub(crate) ids: &'a Ids,
     pub(crate) first_id: usize,
     pub(crate) values: &'a [f32],
@@ -216,11 +218,11 @@ impl RequestHits {
         self.ends.pop();
     }
 
-    /// Adds the hits of a query. `reserve` receives the bytes that they take and the bytes already
+    /// Adds the hits of a query. Calls `reserve` with the bytes of these hits and with the bytes that are already
     /// held.
     ///
     /// # Errors
-    /// If the memory for clients does not hold them.
+    /// If the memory for clients is too small for the hits.
     pub(crate) fn push(
         &mut self,
         QueryHits { rows, ids, first_id, values, columns }: QueryHits<'_>,

@@ -15,14 +15,14 @@ use crate::costs::Costs;
 use crate::request::{Request, Together};
 use crate::served::Served;
 
-/// Receives the position of a request in its batch and its answer, on any thread.
+/// Callback for an answer, called on any thread with the position of the request in its batch.
 pub(crate) type Give<'a> = &'a mut (dyn FnMut(usize, Result<Answer>) + Send);
 
-/// How a batch is answered.
+/// Method by which a batch is answered.
 pub(crate) enum SearchMethod<'a> {
-    /// With the buckets of a store that are kept in memory. Answers each request once its last query is answered.
+    /// A cached search of a store, which keeps buckets in memory. A request is answered when its last query is.
     Cached(&'a CachedSearch),
-    /// By a search in the memory of a context. Answers requests with equal targets together.
+    /// A search in the memory of a context. Requests with equal targets are answered together.
     Search(&'a Context),
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Answering<'a> {
     /// Memory held for clients.
     pub(crate) clients: &'a MemoryBudget,
     pub(crate) costs: &'a Mutex<Costs>,
-    /// Canceled when no client waits for a search anymore.
+    /// Canceled at shutdown, when no client waits for a search anymore.
     pub(crate) end: &'a Cancel,
 }
 
@@ -65,7 +65,7 @@ impl Answering<'_> {
         }
         cached.answer(&queries, &mut |number, hits| {
             let (k, query) = asked[number];
-            // Its request may have failed already.
+            // The request of this query may have failed already.
             let Some(gathered) = &mut open[k] else { return };
             let whole = match hits.and_then(|hits| gathered.add(query, hits, self.clients)) {
                 Ok(false) => return,
@@ -82,8 +82,8 @@ impl Answering<'_> {
         });
     }
 
-    /// Searches for requests, with equal targets searched together. If such a search fails, each of its requests is
-    /// searched alone, so that a request fails only for its own faults.
+    /// Searches for requests. Requests with equal targets are searched together. If such a search fails, each of its
+    /// requests is searched alone, so that one faulty request does not make the others fail.
     fn by_search(&self, context: &Context, BatchPart { requests, positions }: BatchPart<'_>, give: Give<'_>) {
         for group in groups(requests, &positions) {
             let together: Vec<&Request> = group.iter().map(|&k| requests[k]).collect();
@@ -110,7 +110,7 @@ impl Answering<'_> {
             lock(&found).push(RequestHits::none(ids, reserve(self.clients, 0, 0)?));
         }
         let sink = Sharing { found: &found, queries, clients: self.clients };
-        // The search is canceled after the last deadline, as no client waits for it then.
+        // The search is canceled after the last deadline, since no client waits for it then.
         let deadline = requests.iter().map(|request| request.deadline).max();
         let mut context = context.clone();
         context.cancel = self.end.with_deadline(deadline);
@@ -122,14 +122,14 @@ impl Answering<'_> {
     }
 
     fn learn(&self, search: &SearchOptions, distances: f64) {
-        // A given number of probes has a known cost.
+        // The cost of a given number of probes is known, so there is nothing to learn from it.
         if !matches!(search.effort, SearchEffort::Probes(_)) {
             lock(self.costs).learn(search, distances, self.served.folder().facts().rows);
         }
     }
 }
 
-/// Answers received so far for the queries of a request.
+/// Answers to the queries of one request that have arrived so far.
 struct Gathered {
     found: Vec<Option<ServedHits>>,
     left: usize,
@@ -145,7 +145,7 @@ impl Gathered {
     /// Adds the answer to a query. Returns whether it was the last.
     ///
     /// # Errors
-    /// If the memory for clients does not hold it.
+    /// If the memory for clients is too small for it.
     fn add(&mut self, query: usize, answer: ServedHits, clients: &MemoryBudget) -> Result<bool> {
         let more = reserve(clients, answer.bytes(), self.memory.bytes())?;
         self.memory.join(more);
@@ -157,7 +157,7 @@ impl Gathered {
     /// Combines the answers of all queries.
     ///
     /// # Errors
-    /// If the memory for clients does not hold them.
+    /// If the memory for clients is too small for them.
     fn whole(self, ids: IdKind, clients: &MemoryBudget) -> Result<(RequestHits, AnswerFacts)> {
         let Self { found: each, mut memory, .. } = self;
         let (queries, mut facts) = (each.len(), AnswerFacts::default());
@@ -168,14 +168,14 @@ impl Gathered {
             found.push(QueryHits { rows, ids, first_id: 0, values, columns: None }, |bytes, held| {
                 reserve(clients, bytes, held + memory.bytes())
             })?;
-            // Shrink the reservation, so that each hit is counted once.
+            // The hits were copied, so the reservation for the originals is released.
             memory.shrink(memory.bytes() - answer.bytes());
         }
         Ok((found, facts))
     }
 }
 
-/// Groups the requests at `positions` that can be searched together, in the order of the first of each group.
+/// Groups the requests at `positions` that can be searched together. Groups are in the order of their first requests.
 fn groups(requests: &[&Request], positions: &[usize]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for &k in positions {
@@ -189,7 +189,7 @@ fn groups(requests: &[&Request], positions: &[usize]) -> Vec<Vec<usize>> {
     groups
 }
 
-/// Hands hits to the requests of their queries.
+/// Sink that assigns each hit to the request of its query.
 struct Sharing<'a> {
     found: &'a Mutex<Vec<RequestHits>>,
     queries: &'a Together<'a>,
@@ -209,8 +209,7 @@ impl HitSink for Sharing<'_> {
             let (rows, values) = (&batch.rows[start..end], &batch.values[start..end]);
             let columns = batch.columns.as_ref().map(|columns| columns.slice(start, end - start));
             let hits = QueryHits { rows, ids: &batch.ids, first_id: start, values, columns };
-            // The engine splits the hits of a query that exceed a batch. The next batch then continues with the same
-            // query.
+            // If the hits of a query do not fit in one batch of hits, the next batch continues with this query.
             if query == 0 && batch.hits_before > 0 {
                 found[part].reopen();
             }
@@ -233,8 +232,8 @@ pub(crate) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Reserves memory for the answer to a request, in addition to the `held` bytes of that request.
 ///
 /// # Errors
-/// If it is not free: [`ErrorKind::Budget`] if the request itself holds most of the memory, otherwise
-/// [`ErrorKind::Overloaded`], since other requests will release it.
+/// If the memory is not free. The kind is [`ErrorKind::Budget`] if the request itself needs most of the memory for
+/// clients. Otherwise it is [`ErrorKind::Overloaded`], since other requests will release memory.
 fn reserve(clients: &MemoryBudget, bytes: u64, held: u64) -> Result<Reservation> {
     clients.reserve(bytes).map_err(|refused| {
         let total = format_bytes(refused.total);

@@ -1,4 +1,5 @@
-//! Columns of rows in requests: an object per row becomes a row of a table, and no value is changed.
+//! Columns of rows in requests. Converts one JSON object per row to a table, and refuses values that it would have to
+//! change.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -42,7 +43,7 @@ pub(crate) fn table_of(
     let mut columns: Vec<Column> = attributes.iter().map(|attribute| Column::new(attribute.kind)).collect();
     for (row, object) in objects.into_iter().enumerate() {
         let failed = |why: &dyn fmt::Display| Problem::bad_request(format!("the columns of vector {row}: {why}"));
-        // Checked here, since the error of the parser does not show what an object would look like.
+        // Checked here, since the error of the parser does not show an example of an object.
         if !object.get().starts_with('{') {
             return Err(failed(&format!("{} is not an object; give {}", quoted(object.get()), example(attributes))));
         }
@@ -76,7 +77,8 @@ fn example(attributes: &[Attribute]) -> String {
     shown.unwrap_or_else(|| "{}".to_owned())
 }
 
-/// Returns a message of the parser without its line and column, which count from the start of an object.
+/// Returns a message of the parser without its line and column. They count from the start of the object, not of the
+/// body, so they would mislead the user.
 fn without_place(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.rsplit_once(" at line ").map_or(text.as_str(), |(words, _)| words).to_owned()
@@ -138,7 +140,7 @@ impl Column {
     /// Appends a JSON value.
     ///
     /// # Errors
-    /// If the value is of another type: a description of the expected one.
+    /// If the value is of another type. The error describes the expected type.
     fn push(&mut self, json: &str) -> Result<(), &'static str> {
         if json == "null" {
             self.push_null();
@@ -161,7 +163,8 @@ impl Column {
     }
 }
 
-/// Returns the integer that equals a JSON number: `1`, `1.0` and `10e-1` are all 1. `None` if there is none.
+/// Returns the integer that equals a JSON number: `1`, `1.0` and `10e-1` are all 1. Returns `None` if the number is
+/// not an integer or not in the range of i64.
 fn integer(json: &str) -> Option<i64> {
     // Parsed as text: a conversion through f64 would round integers above 2^53.
     let (mantissa, exponent) = match json.split_once(['e', 'E']) {
@@ -174,14 +177,16 @@ fn integer(json: &str) -> Option<i64> {
     if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
         return None;
     }
-    // Zeros on the left have no value. Zeros on the right are moved to the exponent, so that `10e-1` is an integer.
+    // Leading zeros are removed. Trailing zeros are moved to the exponent, so that `10e-1` is recognized as an
+    // integer.
     let digits = digits.trim_start_matches('0');
     let significant = digits.trim_end_matches('0');
     if significant.is_empty() {
         return Some(0);
     }
     let dropped = (digits.len() - significant.len()) as i64;
-    // The number of zeros to append. A negative number leaves a fraction, and such a value is not an integer.
+    // The number of zeros to append to the digits. If it is negative, the value has a fraction, so it is not an
+    // integer.
     let zeros = exponent?.checked_sub(fraction.len() as i64)?.checked_add(dropped)?;
     // 2^63 has 19 digits.
     if !(0..=19).contains(&zeros) {
@@ -190,13 +195,14 @@ fn integer(json: &str) -> Option<i64> {
     format!("{sign}{significant}{}", "0".repeat(zeros as usize)).parse().ok()
 }
 
-/// Returns the f64 for a JSON number: the nearest one for a decimal fraction, an equal one for an integer.
+/// Returns the f64 that is nearest to a JSON number. Returns `None` for an integer that no f64 equals.
 fn float(json: &str) -> Option<f64> {
     if !json.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
         return None;
     }
     let value: f64 = json.parse().ok().filter(|value: &f64| value.is_finite())?;
-    // A client that sends an integer expects the same integer back, so it is refused if a float would round it.
+    // A client that sends an integer expects to read this integer back, so an integer that would be rounded is
+    // refused.
     let is_exact = match integer(json) {
         Some(integer) => value as i128 == i128::from(integer),
         None => true,
@@ -204,7 +210,7 @@ fn float(json: &str) -> Option<f64> {
     is_exact.then_some(value)
 }
 
-/// Reads the object of a row into the columns.
+/// Deserializer that appends the values of one row's object to the columns.
 struct OneObject<'a> {
     attributes: &'a [Attribute],
     columns: &'a mut [Column],
@@ -227,7 +233,7 @@ impl<'de> Visitor<'de> for OneObject<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        // Raw text keeps all digits, and its nesting needs no stack.
+        // Values are read as raw text. This keeps all digits, and nested values do not use the stack.
         while let Some((name, value)) = members.next_entry::<Cow<'de, str>, &RawValue>()? {
             let Some(at) = self.attributes.iter().position(|attribute| attribute.name == name) else {
                 let known: Vec<&str> = self.attributes.iter().map(|attribute| &*attribute.name).collect();
@@ -236,7 +242,8 @@ impl<'de> Visitor<'de> for OneObject<'_> {
                 return Err(A::Error::custom(format!("there is no column `{name}`; choose from: {known}")));
             };
             let column = &mut self.columns[at];
-            // Each earlier row has pushed one value, so a longer column has a value of this row already.
+            // Each earlier row has added one value to every column, so a column that is longer has a value of this
+            // row already.
             if column.len() > self.row {
                 return Err(A::Error::custom(format!("`{}` is given twice; give it once", quoted(&name))));
             }
@@ -245,7 +252,7 @@ impl<'de> Visitor<'de> for OneObject<'_> {
                 A::Error::custom(format!("`{name}` is {value}, which no {kind} is; give {expected}, or null"))
             })?;
         }
-        // Members that the object leaves out are null. Without this, the columns would differ in length.
+        // If the object lacks a member, null is added, so that all columns have equal length.
         self.columns
             .iter_mut()
             .filter_map(|column| (column.len() == self.row).then(|| column.push_null()))

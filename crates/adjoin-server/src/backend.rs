@@ -1,9 +1,9 @@
-//! The open store, index or collection with the memory of its searches, and the choice of how each batch is answered.
+//! Holds the open store, index or collection and the memory for its searches, and chooses how each batch is answered.
 //!
-//! There are two lanes, so that cheap requests do not wait for expensive ones. If a store is served, a [`CachedSearch`]
-//! answers the quick lane and keeps buckets in memory between batches. All other requests are answered by
-//! [`Folder::search`]. On the long lane, this runs in a part of the memory that leaves enough for the quick lane.
-//! `answering.rs` carries out both.
+//! There are two lanes, so that cheap requests do not wait for expensive ones. If a store is served, a
+//! [`CachedSearch`] answers the quick lane and keeps buckets in memory between batches. All other requests are
+//! answered by [`Folder::search`]. In the long lane, such a search gets only a part of the memory, so that enough is
+//! left for the quick lane. `answering.rs` implements both methods.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -19,26 +19,27 @@ use crate::costs::Costs;
 use crate::request::{Request, SEED};
 use crate::served::{Generation, Served};
 
-/// Fraction of the memory free after opening that searches get. The rest is for the next generation while it is opened,
-/// and for the long lane of a store.
+/// Fraction of the memory that searches get, of the memory that is free after opening. The rest is for opening the
+/// next generation, and for the long lane of a store.
 const SEARCH_SHARE: (u64, u64) = (3, 4);
-/// Fraction for a store with columns, since its filtered searches run in the long lane.
+/// Fraction that searches get for a store with columns. It is smaller, since filtered searches run in the long lane.
 const FILTERED_SHARE: (u64, u64) = (1, 2);
 /// Maximum number of hits of a query in the quick lane.
 const QUICK_K: u64 = 100;
 /// Maximum list size of a query in the quick lane.
 const QUICK_LIST: usize = 1_024;
-/// A query of the quick lane probes at most one in this number of the buckets.
+/// A query of the quick lane probes at most the number of buckets divided by this number.
 const QUICK_PROBES_PART: u32 = 4;
-/// Fixed cost of a request and of each query, in bytes compared. Without it, the pace measured on few rows would not
-/// apply to many rows.
+/// Fixed cost of a request, and of each of its queries, in bytes compared. Without these, a pace that was measured
+/// with few rows would not apply to many rows.
 const REQUEST_BYTES: f64 = (1 << 20) as f64;
 const QUERY_BYTES: f64 = (16 << 10) as f64;
-/// One part in this number of the memory must be free before the long lane of an index takes half of what is free.
+/// The long lane of an index takes half of the free memory. It waits until the total memory divided by this number is
+/// free.
 const LONG_PART: u64 = 4;
 /// Number of hits that most requests ask for.
 const USUAL_K: u64 = 10;
-/// How long a new generation waits for the memory of searches before it is retried later.
+/// How long the opening of a new generation waits for searches to release memory, before it is retried later.
 const TAKE_UP_WAIT: Duration = Duration::from_secs(2);
 /// Time limit of the first search, which may read a large store from a cold disk.
 const TRIAL: Duration = Duration::from_secs(3_600);
@@ -59,21 +60,21 @@ impl Lane {
 /// Searches the open store, index or collection.
 pub(crate) struct Backend {
     folder: PathBuf,
-    /// Holds everything that is opened; searches get a part of it.
+    /// Context with the memory of everything that is opened. `search` is the part of it for searches.
     context: Context,
     search: Context,
-    /// Read lock: the quick lane and threads that use the cached search. Write lock: replacing the cached search, or a
-    /// request of the long lane that needs all of the memory. Nothing else waits for this lock.
+    /// The quick lane, and every thread that uses the cached search, holds a read lock. A write lock is held to
+    /// replace the cached search, and for a request of the long lane that needs all of the memory.
     turn: RwLock<()>,
-    /// Cached search of a store; `None` if it could not be opened again, in which case searches do its work. The lock
-    /// is held only briefly.
+    /// Cached search of a store. `None` if it could not be opened again; ordinary searches then answer the quick
+    /// lane. The lock is held only briefly.
     cached: Mutex<Option<Arc<CachedSearch>>>,
     /// Memory held for clients.
     clients: MemoryBudget,
     served: RwLock<Arc<Served>>,
     generation: Mutex<Generation>,
     costs: Mutex<Costs>,
-    /// Canceled when no client waits for a search anymore.
+    /// Canceled at shutdown, when no client waits for a search anymore.
     end: Cancel,
 }
 
@@ -81,7 +82,7 @@ impl Backend {
     /// Opens the store, index or collection in `folder`, and runs one search to check that memory suffices.
     ///
     /// # Errors
-    /// As [`Served::open`] and a search.
+    /// If the folder cannot be opened ([`Served::open`]), or the search fails.
     pub(crate) fn open(context: &Context, clients: MemoryBudget, folder: &Path) -> Result<Self> {
         let generation = Generation::of(folder);
         let before = context.budget().free();
@@ -91,8 +92,8 @@ impl Backend {
             Folder::Store(_) | Folder::Index(_) => {
                 let free = context.budget().free();
                 let share = if served.is_filtered()? { FILTERED_SHARE } else { SEARCH_SHARE };
-                // Leave room to open the next generation, at 5/4 of the size of this one, unless that leaves searches
-                // less than half.
+                // Leaves memory to open the next generation, which may take 5/4 of the memory of this one. But
+                // searches get at least half of the free memory.
                 let beside_next = free.saturating_sub((before - free) / 4 * 5).max(free / 2);
                 context.with_reserved((free / share.1 * share.0).min(beside_next), "serving")?
             }
@@ -117,8 +118,8 @@ impl Backend {
         Ok(backend)
     }
 
-    /// Runs one search for the nearest rows. For a store, this calibrates the default recall, so that no client waits
-    /// for that.
+    /// Runs one search for the nearest rows. For a store, it calibrates the default recall, so that no client has to
+    /// wait for the calibration.
     fn try_one(&self) -> Result<()> {
         let facts = self.facts();
         if facts.rows == 0 {
@@ -152,7 +153,7 @@ impl Backend {
         &self.clients
     }
 
-    /// Returns the context that holds everything that is opened.
+    /// Returns the context with the memory of everything that is opened.
     pub(crate) fn context(&self) -> &Context {
         &self.context
     }
@@ -162,8 +163,9 @@ impl Backend {
         lock(&self.cached).as_ref().map(|cached| cached.statistics())
     }
 
-    /// Chooses the lane of a request. The long lane takes exact searches, filters, columns of hits
-    /// from a store, thresholds, many hits or probes, long lists, and a recall that has not been calibrated yet.
+    /// Chooses the lane of a request. The long lane gets exact searches, thresholds, filters, requests for columns of
+    /// hits from a store, requests for many hits or probes or with long lists, and recalls that are not calibrated
+    /// yet.
     pub(crate) fn lane(&self, search: &SearchOptions) -> Lane {
         let served = self.served();
         let buckets = served.folder().facts().buckets;
@@ -184,8 +186,9 @@ impl Backend {
         }
     }
 
-    /// Predicts the bytes of vectors that the queries of a request are compared with: all in the probed buckets if
-    /// `nprobe` is given, otherwise as many as earlier queries of the same kind.
+    /// Predicts the bytes of the vectors that the queries of a request will be compared with. If `nprobe` is given,
+    /// these are the vectors in the probed buckets. Otherwise the prediction is based on earlier queries of this
+    /// kind.
     pub(crate) fn predicted_bytes(&self, search: &SearchOptions, queries: usize) -> f64 {
         let FolderFacts { rows, buckets, .. } = self.facts();
         let fraction = match (search.effort, buckets) {
@@ -196,19 +199,19 @@ impl Backend {
         self.bytes_compared(queries, rows as f64 * fraction)
     }
 
-    /// Returns the cost of `queries` queries that are compared with `distances` vectors each, in bytes: the vectors and
+    /// Returns the cost, in bytes, of `queries` queries that are compared with `distances` vectors each. It includes
     /// the fixed costs.
     pub(crate) fn bytes_compared(&self, queries: usize, distances: f64) -> f64 {
         let bytes = distances * self.facts().vectors.bytes() as f64;
         REQUEST_BYTES + queries as f64 * (QUERY_BYTES + bytes)
     }
 
-    /// Opens a generation that was published since this one was opened, or a cached search that is missing. Requests are
-    /// accepted while the generation is opened; answers wait only while the cached search is replaced. Returns whether a
-    /// new generation is served.
+    /// Opens the newest generation of the folder, unless it is served already. Also opens the cached search again if
+    /// it is missing. Requests are accepted meanwhile; answers wait only while the cached search is replaced. Returns
+    /// whether a new generation is served.
     ///
     /// # Errors
-    /// If the generation cannot be opened: the old one is still served, and the next call tries again.
+    /// If the generation cannot be opened. The old one is then still served, and the next call tries again.
     pub(crate) fn take_up(&self) -> Result<bool> {
         let now = Generation::of(&self.folder);
         let mut generation = lock(&self.generation);
@@ -226,19 +229,20 @@ impl Backend {
             return Ok(false);
         }
         let next = match self.open_next() {
-            // Running searches may hold the memory. They end soon, or the next call of this function tries again.
+            // Running searches may hold the memory. Waits for them; if that is not enough, the next call of this
+            // function tries again.
             Err(error) if error.kind() == ErrorKind::Budget => {
                 self.wait_for_searches();
                 self.open_next()?
             }
             opened => opened?,
         };
-        // From here on, no thread uses the cached search. The quick lane waits until the new one is in place.
+        // While this lock is held, no thread uses the cached search, and the quick lane waits.
         let _turn = self.turn.write().unwrap_or_else(PoisonError::into_inner);
         if let Folder::Store(store) = next.folder()
             && let Err(error) = self.replace_cached(store)
         {
-            // The cached search of the old generation is closed by now, and is opened again.
+            // The cached search of the old generation has been closed, so it is opened again.
             if let Folder::Store(before) = before.folder() {
                 self.replace_cached(before)?;
             }
@@ -260,7 +264,7 @@ impl Backend {
     fn open_next(&self) -> Result<Served> {
         let (before, next) = (self.facts(), Served::open(&self.context, &self.folder)?);
         let after = next.folder().facts();
-        // Requests in the queues were checked against the facts of the old generation.
+        // Waiting requests were checked against the old generation, so the new one must agree with it in these facts.
         if (before.kind, before.vectors.dimensions, before.metric)
             != (after.kind, after.vectors.dimensions, after.metric)
         {
@@ -274,7 +278,7 @@ impl Backend {
 
     /// Opens a cached search of `store` in the memory of the old one, which no thread uses anymore.
     fn replace_cached(&self, store: &Arc<Store>) -> Result<()> {
-        // Closed first: the memory does not hold two of them.
+        // The old search is closed first, since memory does not suffice for two.
         let before = lock(&self.cached).take();
         drop(before);
         let cached = Arc::new(open_cached(&self.search, store)?);
@@ -282,14 +286,14 @@ impl Backend {
         Ok(())
     }
 
-    /// Answers all requests of a lane; calls `give` with the index of each request and its answer.
+    /// Answers all requests of a lane. Calls `give` with the index of each request and its answer.
     pub(crate) fn answer(&self, lane: Lane, requests: &[&Request], give: Give<'_>) {
         let batch = BatchPart { requests, positions: (0..requests.len()).collect() };
         if lane == Lane::Quick {
             return self.answer_cached(batch, give);
         }
-        // The part may be too small for a request. If so, it is searched again in all of the memory, after the
-        // others.
+        // If the part of the memory is too small for a request, the request is searched again in all of the memory,
+        // after the other requests.
         let mut refused = Vec::new();
         self.search_in_part(batch, &mut |k, answer| match answer {
             Err(error) if error.kind() == ErrorKind::Budget => refused.push((k, error)),
@@ -304,7 +308,8 @@ impl Backend {
         Answering { served: &self.served(), clients, costs, end }.answer(method, batch, give);
     }
 
-    /// Answers requests with the cached search, which is not replaced meanwhile, or by searches if there is none.
+    /// Answers requests with the cached search, or by ordinary searches if there is none. The cached search is not
+    /// replaced meanwhile.
     fn answer_cached(&self, batch: BatchPart<'_>, give: Give<'_>) {
         let _turn = self.turn.read().unwrap_or_else(PoisonError::into_inner);
         let cached = lock(&self.cached).clone();
@@ -320,7 +325,7 @@ impl Backend {
         context.cancel = self.end.with_deadline(batch.positions.iter().map(|&k| batch.requests[k].deadline).max());
         let part = context.for_run(context.budget().total() / LONG_PART, "a long search");
         let Ok(part) = part else { return self.answer_by(SearchMethod::Search(&self.search), batch, give) };
-        // The other half is left for searches of the quick lane that start in the meantime.
+        // Half of the memory is left for searches of the quick lane that start meanwhile.
         part.budget().shrink(part.budget().total() / 2);
         self.answer_by(SearchMethod::Search(&part), batch, give);
     }
@@ -329,8 +334,8 @@ impl Backend {
     fn search_in_all(&self, requests: &[&Request], k: usize, refused: Error, give: Give<'_>) {
         let batch = BatchPart { requests, positions: vec![k] };
         if self.facts().buckets.is_none() {
-            // The quick lane waits meanwhile: a request that fits into the whole memory must not fail because others
-            // use some of it.
+            // The write lock makes the quick lane wait, so that a request that fits into the whole memory does not
+            // fail because of other requests.
             let _turn = self.turn.write().unwrap_or_else(PoisonError::into_inner);
             return self.answer_by(SearchMethod::Search(&self.search), batch, give);
         }
@@ -361,9 +366,9 @@ fn open_cached(context: &Context, store: &Arc<Store>) -> Result<CachedSearch> {
     CachedSearch::open(context, store.clone(), SEED)
 }
 
-/// Returns whether a cached search cannot answer a request: it knows neither filters nor columns.
+/// Returns whether a request has a filter or columns, which the cached search does not support.
 fn needs_search(search: &SearchOptions) -> bool {
-    // All options are named, so that a new one cannot be forgotten here.
+    // All options are listed, so that this code does not compile after a new option is added without a decision here.
     let SearchOptions { target: _, effort: _, filter, columns, seed: _, shares_pages: _ } = search;
     filter.is_some() || !columns.is_empty()
 }

@@ -1,4 +1,5 @@
-//! Search threads, one per lane. Each runs one batch at a time, of the requests that arrived during the last one.
+//! Search threads, one per lane. A thread runs one batch at a time; the next batch has the requests that arrived
+//! meanwhile.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,7 +15,8 @@ use crate::problem::Problem;
 use crate::queue::{Job, Outcome, Queue};
 use crate::request::Request;
 
-/// Refuses the jobs of a queue if its thread ends before the queue is closed: otherwise they would wait forever.
+/// Guard that refuses the jobs of a queue if its thread ends before the queue is closed. Otherwise they would wait
+/// forever.
 struct AbandonAtLast<'a>(&'a Queue);
 
 impl Drop for AbandonAtLast<'_> {
@@ -42,10 +44,11 @@ pub(crate) fn start(
     std::thread::Builder::new().name("adjoin batches".into()).spawn(work).map_err(Error::no_thread)
 }
 
-/// Answers the jobs of a batch, unless their clients no longer wait. Returns the cost, or `None` if there are none.
+/// Answers the jobs of a batch whose clients still wait. Returns the cost of the batch, or `None` if no job was
+/// searched.
 fn run(backend: &Backend, lane: Lane, metrics: &Metrics, batch: Vec<Job>) -> Option<Outcome> {
     let begun = Instant::now();
-    // Time in the queue counts too: a search for a client that has given up would only delay the others.
+    // Jobs whose deadline passed in the queue are not searched, since that would only delay the other jobs.
     let (jobs, late): (Vec<Job>, Vec<Job>) = batch.into_iter().partition(|job| job.request.deadline > begun);
     late.into_iter().for_each(|job| drop(job.reply.send(Err(Problem::late()))));
     let jobs: Vec<Job> = jobs.into_iter().filter(|job| !job.reply.is_closed()).collect();
@@ -58,7 +61,7 @@ fn run(backend: &Backend, lane: Lane, metrics: &Metrics, batch: Vec<Job>) -> Opt
     metrics.batch(requests.iter().map(|request| request.rows as u64).sum());
     let asked: Vec<&Request> = requests.iter().collect();
     let mut outcome = Outcome { bytes: 0.0, seconds: 0.0, is_whole: true };
-    // A panic must not end the thread of the lane, for which other clients wait.
+    // A panic must not end the thread of the lane, since other clients wait for it.
     let answered = catch_unwind(AssertUnwindSafe(|| {
         backend.answer(lane, &asked, &mut |k, answer| {
             let Some((arrived, reply)) = replies[k].take() else { return };
@@ -67,8 +70,8 @@ fn run(backend: &Backend, lane: Lane, metrics: &Metrics, batch: Vec<Job>) -> Opt
                     outcome.bytes += backend.bytes_compared(asked[k].rows, answer.facts.distances_per_query);
                 }
                 Err(error) if error.kind() == ErrorKind::Late => {
-                    // The distances of a search that was cut off are unknown, so its predicted bytes count. They
-                    // would take at least the time spent.
+                    // If a search was cut off, the number of its distances is unknown, so its predicted bytes are
+                    // counted. They would have taken at least the time that was spent.
                     outcome.is_whole = false;
                     outcome.bytes += predicted[k];
                 }
@@ -90,6 +93,6 @@ fn run(backend: &Backend, lane: Lane, metrics: &Metrics, batch: Vec<Job>) -> Opt
         replies.into_iter().flatten().for_each(|(_, reply)| drop(reply.send(Err(bug()))));
         return None;
     }
-    // A batch of errors is no evidence of the pace.
+    // If all requests failed, the duration says nothing about the pace.
     Some(Outcome { seconds: begun.elapsed().as_secs_f64(), ..outcome }).filter(|outcome| outcome.bytes > 0.0)
 }

@@ -1,4 +1,4 @@
-//! Bodies of requests: memory for each piece is reserved before the next piece is read.
+//! Reads bodies of requests. Memory for a piece of a body is reserved before the piece is read.
 
 use std::time::Duration;
 
@@ -19,21 +19,22 @@ const STEP_BYTES: u64 = 64 << 10;
 /// Reads a body, and decodes it according to its headers.
 ///
 /// # Errors
-/// If it is too large, too slow, cut off or not encoded as declared, or no memory is free for it now.
+/// If the body is too large, too slow, cut off or not encoded as declared, or if there is no free memory for it now.
 pub(crate) async fn read(headers: &HeaderMap, body: Body, limits: &Limits<'_>) -> Result<BodyBytes, Problem> {
     let encoding = Encoding::of(headers)?;
     if encoding == Encoding::Identity {
         return arrived(body, limits).await;
     }
-    // `times` is for parsed data, and compressed bytes are not parsed. Decoding reserves that multiple of its result.
+    // `times` applies to bytes that are parsed. Compressed bytes are not parsed; decoding reserves `times` its
+    // result.
     let compressed = arrived(body, &Limits { times: 1, ..*limits }).await?;
-    // Decoding may take long, and the other tasks of this thread would wait.
+    // Decoding may take long, so it must not block the other tasks of this thread.
     tokio::task::block_in_place(|| encoding.decode(&compressed.bytes, limits))
 }
 
 async fn arrived(body: Body, limits: &Limits<'_>) -> Result<BodyBytes, Problem> {
     let declared = body.size_hint().lower();
-    // Refused by its declared length, before any memory is reserved or a byte is read.
+    // A body with a larger declared length is refused before memory is reserved and before it is read.
     if declared > limits.bytes {
         return Err(too_large(limits));
     }
@@ -54,11 +55,12 @@ async fn read_all(mut body: Body, declared: u64, limits: &Limits<'_>) -> Result<
             return Err(too_large(limits));
         }
         if bytes > room {
-            // Whole steps, since a reservation per frame would be slow, but not more than the declared length.
+            // Memory is reserved in whole steps, since a reservation per frame would be slow. It never exceeds the
+            // declared length.
             let more = bytes.next_multiple_of(STEP_BYTES).min(declared.max(bytes)) - room;
             held.memory.join(reserve(more)?);
             room += more;
-            // Exact, since the growth of a vector by doubling would exceed the reservation.
+            // The vector grows by the exact amount, since doubling would exceed the reservation.
             held.bytes.reserve_exact((room as usize) - held.bytes.len());
         }
         held.bytes.extend_from_slice(&data);

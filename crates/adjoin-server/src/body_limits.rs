@@ -11,7 +11,7 @@ use crate::problem::Problem;
 /// A body that has arrived.
 pub(crate) struct BodyBytes {
     pub(crate) bytes: Vec<u8>,
-    /// Reservation: the bytes times [`Limits::times`].
+    /// Reservation of the number of bytes times [`Limits::times`].
     pub(crate) memory: Reservation,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct Limits<'a> {
     pub(crate) clients: &'a MemoryBudget,
 }
 
-/// Returns the problem for a body that finds the memory for bodies taken.
+/// Returns the problem for a body for which no memory is free.
 pub(crate) fn crowded<E>(_: E) -> Problem {
     Problem::crowded("other requests take the memory that is for bodies now; try again later", 1)
 }

@@ -1,8 +1,8 @@
 //! Connections: their maximum number, limits on slow clients, and shutdown.
 //!
-//! If clients hold all connections, supervisors and writers are still answered: some connections are reserved for them.
-//! A client that connects then gets a reserved connection for one request. If all of these are taken, it replaces the
-//! oldest client that has not sent its request yet.
+//! Some connections are reserved, so that supervisors and writers are answered even if clients hold all other
+//! connections. In that case, a new client gets a reserved connection for one request. If all reserved connections
+//! are taken, the new client replaces the oldest one that has not sent its request yet.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -35,24 +35,24 @@ const BUFFER_BYTES: usize = 16 << 10;
 pub(crate) const CONNECTION_BYTES: u64 = BUFFER_BYTES as u64 + (8 << 10);
 /// Time limit for the head of a request to arrive, from the start of a connection or the previous answer.
 const HEAD_TIME: Duration = Duration::from_secs(30);
-/// How long a client may read nothing of what is sent to it.
+/// Time after which a connection is closed if the client reads nothing of its answer.
 const SEND_TIME: Duration = Duration::from_secs(30);
 /// Connections reserved for [`KEPT_PATHS`] when all others are taken.
 pub(crate) const KEPT: u64 = 16;
 /// Requests that are answered on reserved connections: a supervisor must see that the server is alive, and writers must
 /// be able to continue.
 const KEPT_PATHS: [&str; 5] = ["/livez", "/readyz", "/metrics", "/v1/vectors", "/v1/vectors/delete"];
-/// How long connections are still accepted after the server starts to shut down: load balancers need a moment to
-/// notice.
+/// Time for which connections are still accepted after the shutdown begins, since load balancers need a moment to
+/// notice it.
 const LAST_CALL: Duration = Duration::from_millis(250);
-/// Time limit for accepted requests at shutdown.
+/// Time limit for the answers to accepted requests at shutdown.
 const DRAIN_TIME: Duration = Duration::from_secs(60);
 /// Returns the problem for a client that connects when all connections are taken.
 fn crowded() -> Problem {
     Problem::unavailable("as many clients are connected as memory allows; try again later")
 }
 
-/// Returns that problem as the bytes of a response.
+/// Returns the response for a client that connects when all connections are taken.
 fn crowded_response() -> Vec<u8> {
     let body = crowded().body();
     let length = body.len();
@@ -75,9 +75,9 @@ async fn answer_kept(request: Request, next: Next) -> Response {
 /// A reserved connection.
 #[derive(Default)]
 struct OpenConnection {
-    /// Whether its request has arrived. If so, it is not given to another client.
+    /// Whether its request has arrived. If so, the connection is not given to another client.
     has_request: AtomicBool,
-    /// Notified when another client takes its place.
+    /// Notified when the connection is given to another client.
     ended: Notify,
 }
 
@@ -86,12 +86,12 @@ struct OpenConnection {
 struct OpenConnections(Mutex<VecDeque<Arc<OpenConnection>>>);
 
 impl OpenConnections {
-    /// Takes a reserved connection, replacing the oldest without a request if none is free. `None` if all have
-    /// requests.
+    /// Takes a reserved connection. If none is free, takes the oldest one whose request has not arrived. Returns
+    /// `None` if all requests have arrived.
     fn take(&self) -> Option<Arc<OpenConnection>> {
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if taken.len() as u64 >= KEPT {
-            // A client that has sent no request loses nothing but its place, and it may connect again.
+            // A client that has sent no request loses no work, and may connect again.
             let idle = taken.iter().position(|kept| !kept.has_request.load(Ordering::Relaxed))?;
             taken.remove(idle)?.ended.notify_one();
         }
@@ -117,8 +117,8 @@ struct Listening {
     graceful: GracefulShutdown,
 }
 
-/// Serves at most `connections_max` connections and the reserved ones until `stop` completes, and for a moment longer. Then calls
-/// `draining` and waits until all open connections have their answers.
+/// Serves up to `connections_max` connections, plus the reserved ones, until `stop` completes. Then calls `draining`,
+/// accepts connections for a short grace period, and waits until all accepted requests are answered.
 pub(crate) async fn run(
     listener: TcpListener,
     connections_max: usize,
@@ -142,7 +142,7 @@ pub(crate) async fn run(
             () = &mut taking_in => {}
             () = stop => {}
         }
-        // `/readyz` answers with 503 from now on, so that load balancers choose another server before the socket is
+        // From now on, `/readyz` answers with 503, so that load balancers choose another server before the socket is
         // closed.
         draining();
         let _ = tokio::time::timeout(LAST_CALL, taking_in).await;
@@ -168,7 +168,7 @@ impl Listening {
         }
     }
 
-    /// Serves a connection if one is free.
+    /// Serves a client on a connection, on a reserved one, or not at all, depending on which are free.
     fn admit(&self, stream: TcpStream) {
         if let Ok(slot) = self.slots.clone().try_acquire_owned() {
             return self.serve(stream, slot);
@@ -177,7 +177,8 @@ impl Listening {
             Some(kept) => self.serve_kept(stream, kept),
             None => {
                 self.metrics.answered(503);
-                // One write that does not block: the rest of the answer is dropped if the client does not read it.
+                // The response is sent with a single write that does not block. If the client does not read it, the
+                // rest is dropped.
                 let _ = stream.into_std().and_then(|mut stream| stream.write(&crowded_response()));
             }
         }
@@ -208,7 +209,7 @@ impl Listening {
         let (connection, metrics, all) = (self.graceful.watch(connection), self.metrics.clone(), self.kept.clone());
         tokio::spawn(async move {
             let _connected = metrics.connected();
-            // The connection is dropped here, and so closed, if another client takes its place.
+            // If the connection is given to another client, it is dropped here, which closes it.
             tokio::select! {
                 _ = connection => {}
                 () = kept.ended.notified() => metrics.answered(503),
@@ -226,7 +227,7 @@ fn http() -> http1::Builder {
 
 /// Wraps the stream of a client to limit the time of each send and to check the heads of requests.
 fn inspected(stream: TcpStream) -> InspectedStream<Pin<Box<TimeoutStream<TcpStream>>>> {
-    let _ = stream.set_nodelay(true); // answers are written whole, so there is nothing to wait for
+    let _ = stream.set_nodelay(true); // an answer is one write, so TCP should not wait for more data
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(SEND_TIME));
     InspectedStream::new(Box::pin(stream))

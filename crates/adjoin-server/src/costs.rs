@@ -1,4 +1,5 @@
-//! Predicted cost of a query: the fraction of all rows that it will be compared with, by kind of query.
+//! Predicts the cost of a query: the fraction of all rows that it will be compared with. Predictions are kept per
+//! kind of query.
 
 use adjoin::SearchOptions;
 
@@ -7,8 +8,8 @@ const LEARNED: f64 = 0.2;
 /// Maximum number of kinds with a known cost; the least recently answered kind is forgotten.
 const KINDS_MAX: usize = 64;
 
-/// Known costs, by kind of query. They are fractions of the rows, so that they stay valid while a collection grows.
-/// Each kind has its own, so that one expensive kind does not raise the predictions of the others.
+/// Known costs by kind of query. A cost is a fraction of the rows, so that it stays valid while a collection grows.
+/// Each kind has its own cost, so that an expensive kind does not raise the predictions for the others.
 #[derive(Default)]
 pub(crate) struct Costs {
     /// Kinds with their costs, the most recently answered last.
@@ -18,7 +19,7 @@ pub(crate) struct Costs {
 }
 
 impl Costs {
-    /// Predicts the fraction of the rows that a query is compared with: all if nothing is known.
+    /// Predicts the fraction of the rows that a query will be compared with. If nothing is known yet, returns 1.
     pub(crate) fn fraction(&self, search: &SearchOptions) -> f64 {
         let known = self.kinds.iter().find(|(kind, _)| kind == search).map(|&(_, fraction)| fraction);
         known.or(self.mean).unwrap_or(1.0)

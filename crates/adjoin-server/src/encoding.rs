@@ -1,4 +1,4 @@
-//! Compressed bodies, decoded piece by piece. Memory for each piece is reserved before it is decoded.
+//! Decodes compressed bodies piece by piece. Memory for a piece is reserved before the piece is decoded.
 
 use std::io::{self, Read};
 
@@ -11,7 +11,8 @@ use crate::problem::{ENCODINGS, Problem};
 
 /// Bytes to decode at once.
 const STEP_BYTES: usize = 64 << 10;
-/// Memory of a decoder, without the window of zstd, which takes no more memory than was decoded so far.
+/// Memory of a decoder, without the window of zstd. The window takes at most as much memory as the decoded bytes,
+/// which are reserved twice.
 const DECODER_BYTES: u64 = 256 << 10;
 /// Largest window of zstd: the size that RFC 8878 recommends to support.
 const WINDOW_LOG_MAX: u32 = 23;
@@ -51,7 +52,8 @@ impl Encoding {
     /// Decodes a whole body. The decoded bytes count against the body limit and the memory for bodies.
     ///
     /// # Errors
-    /// If the body is not valid in this encoding, cut off or too large when decoded, or no memory is free for it now.
+    /// If the body is not valid in this encoding, is cut off, or is too large when decoded; or if there is no free
+    /// memory for it now.
     pub(crate) fn decode(self, body: &[u8], limits: &Limits<'_>) -> Result<BodyBytes, Problem> {
         let _decoder = limits.clients.reserve(DECODER_BYTES).map_err(crowded)?;
         let mut decoded = Decoded { held: BodyBytes { bytes: Vec::new(), memory: reserve(limits, 0)? }, limits };
@@ -60,7 +62,7 @@ impl Encoding {
             Self::Gzip => {
                 let mut rest = body;
                 loop {
-                    // A gzip file may have several members, which decode to one text: RFC 1952, section 2.2.
+                    // A gzip file may have several members, whose contents are concatenated: RFC 1952, section 2.2.
                     let mut decoder = GzDecoder::new(rest);
                     decoded.fill(&mut decoder, "gzip")?;
                     rest = decoder.into_inner();
@@ -72,7 +74,8 @@ impl Encoding {
             }
             Self::Zstd => {
                 let mut decoder = zstd::Decoder::with_buffer(body).map_err(|error| damaged("zstd", &error))?;
-                // The client chooses the window, so a small body could make the decoder allocate much memory.
+                // The client chooses the window size. Without a limit, a small body could make the decoder allocate
+                // much memory.
                 decoder.window_log_max(WINDOW_LOG_MAX).map_err(|error| damaged("zstd", &error))?;
                 decoded.fill(&mut decoder, "zstd")?;
             }
@@ -91,7 +94,7 @@ fn damaged(name: &str, error: &io::Error) -> Problem {
     Problem::bad_request(format!("the body is not {name}, as its content encoding says: {error}; compress it again"))
 }
 
-/// Reserves memory for decoded bytes, which the window of zstd holds a second time.
+/// Reserves memory for decoded bytes, including a second copy that the window of zstd may hold.
 fn reserve(limits: &Limits<'_>, bytes: u64) -> Result<Reservation, Problem> {
     limits.clients.reserve((limits.times + 1) * bytes).map_err(crowded)
 }
@@ -108,18 +111,17 @@ impl Decoded<'_> {
         loop {
             let start = bytes.len();
             if bytes.capacity() < start + STEP_BYTES {
-                // Capacity doubles, so that growing copies each byte once on average. Both buffers exist during the
-                // copy.
+                // The capacity doubles, so that each byte is copied about once. Both buffers exist during the copy.
                 let more = STEP_BYTES.max(start).min((limits.bytes as usize).saturating_sub(start) + 1);
                 memory.join(reserve(limits, (bytes.capacity().max(start + more) - bytes.capacity()) as u64)?);
                 bytes.reserve_exact(more);
             }
-            // At least one byte, also beyond the limit: this byte shows that the body is too large.
+            // At least one byte is decoded, even beyond the limit. If it exists, the body is too large.
             let step = (bytes.capacity() - start).clamp(1, STEP_BYTES);
             bytes.resize(start + step, 0);
             let read = loop {
                 match from.read(&mut bytes[start..]) {
-                    // A signal interrupted the read, which is not a fault of the body.
+                    // If a signal interrupted the read, it is repeated.
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     read => break read,
                 }

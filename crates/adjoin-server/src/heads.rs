@@ -1,7 +1,8 @@
-//! Refuses requests with both `Transfer-Encoding` and `Content-Length`. A proxy in front of the server may trust the
-//! other header of the two, and take a part of the body for a separate request (request smuggling). hyper ignores the
-//! length and continues, so this module inspects the bytes of a connection first. It corrupts the head of such a
-//! request, which hyper answers with 400 and a closed connection.
+//! Refuses requests with both `Transfer-Encoding` and `Content-Length`. If a proxy in front of the server obeys one
+//! of the headers and the server the other, they disagree on where the request ends. A client can then hide a second
+//! request in the body (request smuggling). hyper ignores the length and continues. So this module inspects the bytes
+//! of a connection before hyper reads them. It corrupts the head of such a request, so that hyper answers with 400
+//! and closes the connection.
 
 use std::io;
 use std::pin::Pin;
@@ -9,7 +10,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Maximum length of an inspected line; hyper refuses longer heads.
+/// Maximum length of a line; hyper refuses heads that are longer.
 const LINE_BYTES_MAX: usize = 32 << 10;
 
 /// A connection that inspects its requests as they are read.
@@ -67,7 +68,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for InspectedStream<S> {
 #[derive(Default)]
 struct Inspector {
     place: Place,
-    /// Current line, of a head or between chunks.
+    /// Bytes of the current line, in a head or between chunks.
     line: Vec<u8>,
     head: Head,
 }
@@ -77,14 +78,14 @@ struct Inspector {
 enum Place {
     #[default]
     Head,
-    /// A body, or a chunk with the line break after it, of which `left` bytes are left.
+    /// A body, or a chunk and the line break after it. `left` bytes are still expected.
     Body {
         left: u64,
         is_chunk: bool,
     },
     ChunkSize,
     Trailers,
-    /// Unknown framing: hyper refuses the request and closes the connection.
+    /// The framing is unknown. hyper refuses the request and closes the connection.
     Lost,
 }
 
@@ -115,7 +116,7 @@ impl Inspector {
                 }
                 Place::Head | Place::ChunkSize | Place::Trailers => {
                     let end = rest.iter().position(|&byte| byte == b'\n');
-                    // Lines may arrive in several pieces, so the parts of a line are collected until its end.
+                    // A line may arrive in several pieces, so its bytes are collected until its end.
                     let taken = end.map_or(rest.len(), |end| end + 1);
                     self.line.extend_from_slice(&rest[..taken]);
                     at += taken;

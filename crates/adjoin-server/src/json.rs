@@ -1,4 +1,5 @@
-//! Search requests as JSON. Vectors become stored bytes as they are parsed, and parsing stops at the first excess.
+//! Parses search requests in JSON. Vectors are converted to their stored form during parsing. Parsing stops as soon
+//! as a limit is exceeded.
 
 use std::fmt;
 
@@ -17,7 +18,7 @@ pub(crate) const QUERIES_MAX: usize = 4_096;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Members {
     pub(crate) queries: Option<Vectors>,
-    /// Ids of rows: their vectors are the queries, instead of `queries`.
+    /// Ids of rows whose vectors are the queries, instead of `queries`.
     pub(crate) like: Option<GivenIds>,
     pub(crate) k: Option<u64>,
     pub(crate) radius: Option<f64>,
@@ -40,7 +41,7 @@ impl Members {
     pub(crate) const EXAMPLE: &'static str = r#"{"queries": [[0.5, 1.5]], "k": 10}"#;
 }
 
-/// Names of columns: a list, or a text with commas, as in a query string.
+/// Names of columns, given as a list, or (in a query string) as a text with commas.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct ColumnNames(pub(crate) Vec<String>);
 
@@ -72,7 +73,7 @@ impl<'de> Visitor<'de> for AllNames {
     }
 }
 
-/// Vectors, end to end, little-endian. Vectors from JSON are f32.
+/// Vectors in one buffer, one after the other, little-endian. Vectors from JSON are f32.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Vectors {
     pub(crate) rows: usize,
@@ -80,8 +81,8 @@ pub(crate) struct Vectors {
     pub(crate) stored: Vec<u8>,
 }
 
-/// Parses the members of an object. serde alone would also accept a list, in the order of the declaration. `example` is
-/// a valid object, for messages.
+/// Parses a JSON object. Refuses a list, which serde alone would accept as the members in the order of their
+/// declaration. `example` is a valid object, for messages.
 ///
 /// # Errors
 /// If the body is no object, or has members that `T` does not have.
@@ -125,7 +126,7 @@ impl<'de> Visitor<'de> for AllRows {
                 )));
             }
             (vectors.rows, vectors.kind.dimensions) = (vectors.rows + 1, dimensions);
-            // Checked while the list is parsed, so that a long one does not fill the memory first.
+            // Checked during parsing, so that a long list cannot fill the memory first.
             if vectors.rows > QUERIES_MAX {
                 return Err(A::Error::custom(format!("more than {QUERIES_MAX} vectors; send several requests")));
             }

@@ -1,13 +1,14 @@
 //! HTTP server that searches a store, an index or a collection.
 //!
-//! A request passes these modules: `connections.rs` reads it from the wire within limits, `access.rs` checks access,
-//! `routes.rs` reads its body, and `request.rs` turns that (JSON through `json.rs`, a table, or raw bytes) into
-//! queries. The `queue.rs` of its lane admits it by its predicted cost (`costs.rs`) and adds it to the next batch.
-//! `backend.rs` chooses the memory and the method of its search, `answering.rs` searches, and `answer.rs` formats the hits. Failures become a `problem.rs` (RFC 9457)
-//! with the message of the engine. `metrics.rs` counts.
+//! A request passes these modules. `connections.rs` reads it from the network within limits, `access.rs` checks
+//! access, and `routes.rs` reads its body. `request.rs` converts the body (JSON by `json.rs`, a table, or raw bytes)
+//! to queries. The queue of its lane (`queue.rs`) admits the request by its predicted cost (`costs.rs`) and adds it
+//! to the next batch. `backend.rs` chooses the memory and the method of the search, `answering.rs` searches, and
+//! `answer.rs` formats the hits. A failure becomes a problem document (RFC 9457, `problem.rs`) with the message of
+//! the engine. `metrics.rs` counts requests.
 //!
-//! All memory held for clients is reserved from a part of the budget that searches do not use, so that a burst of
-//! requests is refused and does not slow down running searches.
+//! All memory for clients is reserved from a part of the budget that searches do not use. So if too many requests
+//! arrive at once, some are refused, and running searches do not slow down.
 #![forbid(unsafe_code)]
 
 mod access;

@@ -18,11 +18,11 @@ const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 /// Reasons to reject a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LoadShedding {
-    /// There was no memory or capacity for it, or it was predicted to miss its deadline.
+    /// There was no memory or capacity for the request, or it was predicted to miss its deadline.
     Crowded,
     /// The server is shutting down, or all connections are taken.
     Closed,
-    /// Its deadline passed.
+    /// The deadline of the request passed.
     Late,
 }
 
@@ -37,7 +37,7 @@ impl LoadShedding {
         }
     }
 
-    /// Returns the reason that a response status stands for, if it stands for one.
+    /// Returns the reason of a rejection from the status of the response, or `None` if it is no rejection.
     pub(crate) fn of(status: u16) -> Option<Self> {
         match status {
             429 => Some(Self::Crowded),
@@ -81,7 +81,7 @@ impl Metrics {
         self.answered(status);
     }
 
-    /// Counts a response of which the duration is not recorded.
+    /// Counts a response whose duration is not recorded.
     pub(crate) fn answered(&self, status: u16) {
         // The clamp protects the index only: no handler returns a status outside of 100 to 599.
         let class = usize::from(status / 100).clamp(1, CLASSES.len()) - 1;
@@ -200,7 +200,7 @@ impl<const N: usize> Histogram<N> {
     fn add(&self, ends: &[f64; N], value: f64) {
         let at = ends.iter().position(|&end| value <= end).unwrap_or(N - 1);
         self.counts[at].fetch_add(1, Ordering::Relaxed);
-        // An integer, since there are no atomic floats.
+        // The sum is an integer, since there are no atomic floats.
         self.sum.fetch_add((value * 1e6) as u64, Ordering::Relaxed);
     }
 
@@ -208,7 +208,7 @@ impl<const N: usize> Histogram<N> {
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} histogram");
         let mut total = 0;
         for (end, count) in ends.iter().zip(&self.counts) {
-            // A bucket of Prometheus counts all values up to its end, including those of the earlier buckets.
+            // Buckets of Prometheus are cumulative: each counts all values up to its upper bound.
             total += count.load(Ordering::Relaxed);
             let end = if end.is_finite() { end.to_string() } else { "+Inf".to_owned() };
             let _ = writeln!(text, "{name}_bucket{{le=\"{end}\"}} {total}");

@@ -15,13 +15,14 @@ pub(crate) const KIND: &str = "application/problem+json";
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Problem {
     pub(crate) status: StatusCode,
-    /// One line that describes the problem and stands alone.
+    /// One line that describes the problem and its remedy.
     pub(crate) detail: String,
     /// Seconds after which a retry makes sense.
     pub(crate) retry_after: Option<u64>,
 }
 
-/// Members of RFC 9457. The type is `about:blank`: the status says what kind of problem it is.
+/// Members of a problem document (RFC 9457). The type is `about:blank`, which means that the status identifies the
+/// problem.
 #[derive(Serialize)]
 struct Details<'a> {
     r#type: &'static str,
@@ -73,10 +74,10 @@ impl Problem {
     }
 }
 
-/// Returns the name of an option in requests, or its flag if it was set when the server was started.
+/// Returns the name of an option as a member of requests, or as a flag if only the command line sets it.
 fn as_member(Mention { argument, value }: &Mention) -> String {
     let name = match argument {
-        // Members of requests do not set these options, only flags of the command do.
+        // These options are flags of the command, not members of requests.
         Argument::Memory | Argument::Threads => format!("--{}", argument.name()),
         _ => argument.name().replace('-', "_"),
     };

@@ -2,8 +2,8 @@
 //! predicted cost, in bytes of vectors to compare, so that an admitted request is answered before its deadline.
 //! Requests that arrive during a batch form the next one (CALL, section 3).
 //!
-//! A prediction can be wrong by any factor, for example after a collection has grown. So a prediction alone never
-//! refuses a request: if no other request runs or waits, the request is admitted, and its duration corrects the
+//! A prediction can be wrong by any factor, for example after a collection has grown. So a request is never refused
+//! because of its prediction alone: if no other request runs or waits, it is admitted, and its duration corrects the
 //! prediction.
 
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ use crate::request::Request;
 const WAITING_MAX: usize = 16_384;
 /// Maximum number of queries in a batch.
 const BATCH_QUERIES_MAX: usize = 8_192;
-/// Maximum predicted duration of a batch; requests that arrive during it wait for its end.
+/// Maximum predicted duration of a batch, since requests that arrive during the batch wait for its end.
 const BATCH_SECONDS_MAX: f64 = 1.0;
 /// Safety factor on predicted durations.
 const MARGIN: f64 = 1.25;
@@ -28,14 +28,14 @@ const MARGIN: f64 = 1.25;
 const RETRY_AFTER_MAX: f64 = 60.0;
 /// Weight of the last batch in the pace.
 const LEARNED: f64 = 0.2;
-/// Maximum factor by which the last batch may be faster than the pace. A pace measured on other work is forgotten at
-/// once.
+/// Maximum factor by which the last batch may be faster than the pace. Beyond it, the pace is raised at once: it was
+/// measured on other work.
 const SLOWER_MAX: f64 = 4.0;
 
 /// An admitted request.
 pub(crate) struct Job {
     pub(crate) request: Request,
-    /// Predicted bytes of vectors to compare it with.
+    /// Predicted bytes of the vectors that its queries are compared with.
     pub(crate) bytes: f64,
     pub(crate) arrived: Instant,
     pub(crate) reply: oneshot::Sender<Result<Answer, Problem>>,
@@ -44,10 +44,10 @@ pub(crate) struct Job {
 /// Cost of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Outcome {
-    /// Bytes of vectors compared; predicted bytes for the requests that failed.
+    /// Bytes of vectors compared. For a request that was cut off, its predicted bytes are counted.
     pub(crate) bytes: f64,
     pub(crate) seconds: f64,
-    /// Whether each request was answered. Otherwise `seconds` is only a lower bound on the time that `bytes` take.
+    /// Whether every request was answered. If not, `seconds` is only a lower bound on the time that `bytes` take.
     pub(crate) is_whole: bool,
 }
 
@@ -63,14 +63,13 @@ impl ServiceRate {
 
     /// Returns the pace corrected by a batch that has ended.
     fn corrected(self, Outcome { bytes, seconds, is_whole }: Outcome) -> Self {
-        // A batch that failed early is no evidence. One that was cut off after its predicted time is slower than
-        // predicted.
+        // If a batch failed early, its duration says nothing. If it was cut off after its predicted time, the pace is
+        // slower than predicted.
         if !is_whole && (bytes <= 0.0 || seconds <= self.seconds(bytes)) {
             return self;
         }
         let now = bytes.max(1.0) / seconds.max(1e-6);
-        // Averages durations, since durations are predicted: a mean of rates would let one fast batch hide many slow
-        // ones.
+        // Durations per byte are averaged, not rates: with a mean of rates, one fast batch would hide many slow ones.
         let mean = |pace| 1.0 / ((1.0 - LEARNED) / pace + LEARNED / now);
         Self(Some(self.0.map_or(now, |pace| f64::max(mean(pace), now / SLOWER_MAX))))
     }
@@ -92,7 +91,7 @@ struct State {
 pub(crate) struct Queue {
     state: Mutex<State>,
     arrived: Condvar,
-    /// Clock; tests pass one that they control.
+    /// Returns the current time. Tests pass a clock that they control.
     clock: Box<dyn Fn() -> Instant + Send + Sync>,
 }
 
@@ -106,8 +105,8 @@ impl Queue {
     /// Admits a job.
     ///
     /// # Errors
-    /// If the queue is closed or full, or if other jobs run or wait and this one is predicted to miss its deadline
-    /// after them.
+    /// If the queue is closed or full; or if other jobs run or wait, and the job is predicted to miss its deadline
+    /// because of them.
     pub(crate) fn submit(&self, job: Job) -> Result<(), Problem> {
         let mut state = self.lock();
         if state.is_abandoned {
@@ -118,7 +117,7 @@ impl Queue {
         }
         let now = (self.clock)();
         let seconds = state.seconds_until_done(job.bytes, now);
-        // By then the queue is predicted to be empty, so that the job would be admitted.
+        // The predicted time until the queue is empty. A job that is submitted then would be admitted.
         let retry_after = state.seconds_until_done(0.0, now).clamp(1.0, RETRY_AFTER_MAX).ceil() as u64;
         if state.waiting.len() >= WAITING_MAX {
             return Err(Problem::crowded(format!("{WAITING_MAX} requests wait already; try again later"), retry_after));
@@ -138,7 +137,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits for jobs and returns those of the next batch; `None` once the queue is closed and empty.
+    /// Waits for jobs, and returns the jobs of the next batch. Returns `None` once the queue is closed and empty.
     pub(crate) fn next_batch(&self) -> Option<Vec<Job>> {
         let mut state = self.lock();
         while state.waiting.is_empty() {
@@ -150,13 +149,14 @@ impl Queue {
         let now = (self.clock)();
         let (count, bytes) = batch_of(&state.waiting, state.pace, now);
         let batch: Vec<Job> = state.waiting.drain(..count).collect();
-        // Added up again: with a running difference, rounding errors would grow over time.
+        // The sum is computed again, since rounding errors would accumulate if the bytes of the batch were
+        // subtracted.
         state.waiting_bytes = state.waiting.iter().map(|job| job.bytes).sum();
         state.busy_until = Some(now + Duration::from_secs_f64(state.pace.seconds(bytes)));
         Some(batch)
     }
 
-    /// Corrects the pace by a batch that has ended; `None` if no request of it was searched for.
+    /// Corrects the pace by the outcome of a batch that has ended; `None` if none of its requests was searched.
     pub(crate) fn ended(&self, outcome: Option<Outcome>) {
         let mut state = self.lock();
         state.pace = outcome.map_or(state.pace, |outcome| state.pace.corrected(outcome));
@@ -208,14 +208,14 @@ impl State {
     }
 }
 
-/// Returns the number of waiting jobs in the next batch, at least one, and their bytes: as many as are predicted to end
-/// before the first deadline among them.
+/// Returns the number of waiting jobs that form the next batch, and their bytes. The batch has at least one job, and
+/// as many as are predicted to end before the first of their deadlines.
 fn batch_of(waiting: &VecDeque<Job>, pace: ServiceRate, now: Instant) -> (usize, f64) {
     let (mut bytes, mut queries, mut left) = (0.0, 0, BATCH_SECONDS_MAX);
     for (count, job) in waiting.iter().enumerate() {
         let (more, rows) = (bytes + job.bytes, queries + job.request.rows);
         let first = left.min(job.request.deadline.saturating_duration_since(now).as_secs_f64() / MARGIN);
-        // The first job is always taken: if it were not, a job larger than the limits would block the queue forever.
+        // The first job is always taken. Otherwise a job that exceeds the limits would block the queue forever.
         if count > 0 && (pace.seconds(more) > first || rows > BATCH_QUERIES_MAX) {
             return (count, bytes);
         }

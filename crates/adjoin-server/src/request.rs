@@ -1,4 +1,4 @@
-//! Parsed search requests; their queries form one source for a search.
+//! Parsed search requests, and a source with the queries of several requests.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -18,7 +18,7 @@ pub(crate) const K_MAX: u64 = 10_000;
 /// Seed of calibrations.
 pub(crate) const SEED: u64 = 1;
 
-/// Returns the search that the members of a request ask for. Requests that agree in it are searched together.
+/// Returns the search options in the members of a request. Requests with equal options are searched together.
 ///
 /// # Errors
 /// If there is not exactly one target, if there are several efforts, if there are too many hits, or if the filter is not
@@ -40,7 +40,7 @@ pub(crate) struct Request {
     pub(crate) search: SearchOptions,
     pub(crate) vectors: VectorType,
     pub(crate) rows: usize,
-    /// Queries, end to end, in the layout of their type.
+    /// Queries in one buffer, one after the other, in the layout of their type.
     pub(crate) stored: Vec<u8>,
     pub(crate) deadline: Instant,
     /// Reservation for the queries.
@@ -71,7 +71,7 @@ pub(crate) fn raw(vectors: VectorType, body: &[u8]) -> std::result::Result<usize
     queries_count((bytes / of_one) as u64)
 }
 
-/// Checks the number of queries of a request, and returns it.
+/// Converts the number of queries of a request, and refuses too many.
 ///
 /// # Errors
 /// If there are too many.
@@ -92,7 +92,7 @@ pub(crate) fn queries_of(queries: Option<Vectors>) -> std::result::Result<Vector
     queries.filter(|queries| queries.rows > 0).ok_or_else(none)
 }
 
-/// Returns the ids of rows in the member `member` of a request.
+/// Checks the number of `ids` in a request and returns them. `member` is the name of the member, for messages.
 ///
 /// # Errors
 /// If there are none or too many.
@@ -125,7 +125,7 @@ pub(crate) struct Part<'a> {
 }
 
 impl<'a> Together<'a> {
-    /// Creates a source of the queries of requests, which have the same type.
+    /// Creates a source with the queries of several requests, which must have one type.
     pub(crate) fn queries(vectors: VectorType, requests: &[&'a Request]) -> Self {
         let part = |request: &&'a Request| Part { rows: request.rows, stored: &request.stored, ids: &Ids::None };
         Self::new(vectors, IdKind::None, requests.iter().map(part).collect(), "queries")
@@ -161,7 +161,7 @@ impl VectorSource for Together<'_> {
     }
 
     fn scan_bytes(&self, _batch_bytes: u64) -> u64 {
-        0 // it holds only what it delivers
+        0 // scanning needs no memory in addition to the delivered rows
     }
 
     fn locate(&self, row: u64) -> (PathBuf, u64) {

@@ -48,16 +48,18 @@ const PAGE_POLICY: &str = "default-src 'none'; connect-src 'self'; img-src data:
 /// Default and maximum deadline of a request, in milliseconds.
 const DEADLINE_MS: u64 = 30_000;
 const DEADLINE_MS_MAX: u64 = 600_000;
-/// Maximum size of a body that is parsed at once; parsing a larger one must not block other requests.
+/// Maximum size of a body that is parsed on the thread of the runtime. Parsing a larger one would block other
+/// requests.
 const AT_ONCE_BYTES: usize = 64 << 10;
-/// Memory to parse a JSON body, as a multiple of its size: `0,` becomes four bytes, in a vector that doubles.
+/// Memory to parse a JSON body, as a multiple of its size. In the worst case, the two bytes `0,` become four bytes,
+/// in a vector that grows by doubling.
 const JSON_TIMES: u64 = 5;
 /// Memory for a body of raw vectors, as a multiple of its size: the search copies them.
 const RAW_TIMES: u64 = 2;
 
-/// One part in this number of the memory must be free before rows are looked up by id.
+/// Rows are looked up by id only if the total memory divided by this number is free.
 const LOOK_UP_PART: u64 = 4;
-/// Bytes to look up an id, in addition to the id itself, which is part of the body.
+/// Memory to look up an id, in addition to the text of the id, which is counted with the body.
 const NAME_BYTES: u64 = 128;
 /// Maximum number of concurrent writes to a collection; the log makes them durable together.
 pub(crate) const WRITES: usize = 8;
@@ -76,7 +78,7 @@ pub(crate) struct Server {
     pub(crate) writes: Arc<Semaphore>,
     /// Permit to look up rows by id: one request at a time.
     pub(crate) look_ups: Arc<Semaphore>,
-    /// Canceled at shutdown: writes that wait for merges or memory are then refused.
+    /// Canceled at shutdown, to refuse writes that wait for merges or memory.
     pub(crate) stop_writes: Cancel,
 }
 
@@ -188,7 +190,7 @@ async fn search(
     let arrived = Instant::now();
     let kind = content_type(&headers, &[JSON, RAW, ARROW])?;
     let in_address = query.map_err(|refused| Problem::bad_request(refused.body_text()))?.0;
-    // Members in both places might contradict each other.
+    // Members in the URL are refused if the body has members, since the two might contradict each other.
     if kind == JSON && in_address != Members::default() {
         return Err(Problem::bad_request(
             "a request in JSON has all its members in the body; leave out those after `?`",
@@ -265,13 +267,14 @@ async fn write(
     let collection = server.backend.served().collection()?.clone();
     let limits = Limits { bytes: server.body_bytes, times: WRITE_TIMES, clients: server.backend.clients() };
     let BodyBytes { bytes, memory } = body::read(headers, body, &limits).await?;
-    // The turn is taken after the body has arrived, so that slow clients do not block other writes.
+    // The permit is acquired after the body has arrived, so that slow clients do not block other writes.
     let turn = tokio::time::timeout_at(deadline.into(), server.writes.clone().acquire_owned());
     let turn =
         turn.await.map_err(|_| writes::problem_of(&Problem::late(), true, false))?.map_err(|_| Problem::draining())?;
     let cancel = server.stop_writes.with_deadline(Some(deadline));
     let written = tokio::task::spawn_blocking(move || {
-        // Both are held until the write ends, even if the client disconnects, since the write continues then.
+        // The permit and the memory are held until the write ends. If the client disconnects, the write still
+        // continues.
         let _held = (turn, memory);
         work(&collection, &bytes, &cancel).map_err(|problem| {
             let is_alone = server.writes.available_permits() + 1 == WRITES && !collection.is_merging();
@@ -283,7 +286,7 @@ async fn write(
     Ok(([(header::CONTENT_TYPE, JSON)], text).into_response())
 }
 
-/// Runs work on `bytes` bytes; if they are many, without blocking other requests.
+/// Runs `work` on `bytes` bytes. If the bytes are many, other requests are not blocked meanwhile.
 fn apart<R>(bytes: usize, work: impl FnOnce() -> R) -> R {
     if bytes > AT_ONCE_BYTES { tokio::task::block_in_place(work) } else { work() }
 }
@@ -342,7 +345,7 @@ fn of_arrow(server: &Server, held: BodyBytes, members: Members) -> Result<(Membe
     Ok((members, Queries::Vectors(Vectors { rows, kind, stored }, memory)))
 }
 
-/// Looks up the vectors of rows by id. This takes as long as reading all rows up to the last of them.
+/// Looks up the vectors of rows by id. A store or an index is scanned until all ids are found.
 async fn look_up(server: &Server, names: Ids, deadline: Instant) -> Result<(Vectors, Reservation), Problem> {
     let (kind, rows) = (server.backend.facts().vectors, names.len());
     let memory = reserve(server.backend.clients(), rows as u64 * (RAW_TIMES * kind.bytes() as u64 + NAME_BYTES), 0)?;
@@ -368,11 +371,12 @@ async fn in_turn<R: Send + 'static>(
     let turn = tokio::time::timeout_at(deadline.into(), server.look_ups.clone().acquire_owned());
     let turn = turn.await.map_err(late)?.map_err(|_| Problem::draining())?;
     let (served, mut context) = (server.backend.served(), server.backend.context().clone());
-    // The client has given up by then.
+    // The search is canceled at the deadline, since the client does not wait longer.
     context.cancel = context.cancel.with_deadline(Some(deadline));
     let found = tokio::task::spawn_blocking(move || {
         let _turn = turn;
-        // Searches hold that memory only briefly; a collection has its rows in memory.
+        // Waits for memory that searches hold only briefly. A collection needs no such memory, since it has a
+        // directory of ids.
         let run = context.for_run(context.budget().total() / LOOK_UP_PART, "looking up rows by their names");
         let context = match (served.folder(), run) {
             (Folder::Store(_) | Folder::Index(_), Ok(run)) => run,
@@ -415,14 +419,14 @@ impl SearchBody {
     fn with(self, queries: Vectors, mut memory: Reservation) -> Request {
         let Self { search, deadline } = self;
         let Vectors { rows, kind: vectors, mut stored } = queries;
-        // The request waits in a queue with its queries only, so the rest of the body's memory is released.
+        // In the queue, a request holds only its queries, so the rest of the body's memory is released.
         stored.shrink_to_fit();
         memory.shrink(RAW_TIMES * stored.len() as u64);
         Request { search, vectors, rows, stored, deadline, _memory: memory }
     }
 }
 
-/// Formats the answer as the client accepts it. Its memory is reserved until it is sent.
+/// Formats the answer as JSON or Arrow, whichever the client accepts. Its memory is reserved until it is sent.
 fn respond(server: &Server, headers: &HeaderMap, answer: &Answer) -> Result<Response, Problem> {
     let (bytes, held) = (answer.text_bytes(), answer.found.memory.bytes());
     let memory = reserve(server.backend.clients(), bytes, held)?;
@@ -457,10 +461,10 @@ fn reserve(clients: &MemoryBudget, bytes: u64, held: u64) -> Result<Reservation,
     reserved.map_err(|_| beyond(needed, clients))
 }
 
-/// Returns the problem for a request that needs `needed` bytes of the memory for clients, which are not free.
+/// Returns the problem for a request that needs `needed` bytes of the memory for clients if they are not free.
 fn beyond(needed: u64, clients: &MemoryBudget) -> Problem {
     let all = clients.total();
-    // A request that takes most of the memory itself would be refused at every retry.
+    // If the request alone needs most of the memory, a retry would not help.
     if needed > all / 4 * 3 {
         let [needed, all] = [needed, all].map(format_bytes);
         return Problem::new(

@@ -11,9 +11,9 @@ use crate::columns::{ColumnTexts, Columns};
 use crate::ids::GivenIds;
 use crate::problem::Problem;
 
-/// Bytes of an element of a vector as JSON, with a comma.
+/// Maximum bytes of an element of a vector as JSON, with a comma.
 const TEXT_BYTES_OF_ELEMENT: u64 = 20;
-/// Bytes of the answer without its rows, and of a row in addition to its id, vector and columns.
+/// Maximum bytes of an answer without its rows, and of a row in addition to its id, vector and columns.
 const TEXT_BYTES: u64 = 64;
 
 /// Members of a request for rows.
@@ -30,7 +30,7 @@ impl RowsMembers {
     /// Example of a request for rows, for messages.
     pub(crate) const EXAMPLE: &'static str = r#"{"ids": [7, 8]}"#;
 
-    /// Returns the action on ids that no row has.
+    /// Returns the action for ids that no row has.
     ///
     /// # Errors
     /// If there is no action of that name.
@@ -65,7 +65,7 @@ impl FetchedRows {
         Ok(clients.reserve(bytes).map(|memory| Self { table, memory }).map_err(|_| bytes))
     }
 
-    /// Returns the parts of the rows that are objects of their own: id and vector, and the columns.
+    /// Returns the rows in two parts, each of which becomes an object in the answer: id and vector, and the columns.
     fn parts(&self) -> std::result::Result<[Columns; 2], ArrowError> {
         let places: Vec<usize> = (0..self.table.num_columns()).collect();
         let (first, others) = places.split_at(2);
@@ -83,7 +83,7 @@ impl FetchedRows {
     /// Writes the rows as JSON: objects with `id`, `vector` and, if rows have columns, `columns`.
     ///
     /// # Errors
-    /// If Arrow cannot write a column as JSON: never for columns that folders keep.
+    /// If Arrow cannot write a column as JSON. This does not happen for columns that folders can keep.
     pub(crate) fn to_json(&self) -> std::result::Result<Vec<u8>, ArrowError> {
         let mut text = Vec::with_capacity(self.text_bytes() as usize);
         text.extend_from_slice(b"{\"rows\":[");
@@ -95,7 +95,7 @@ impl FetchedRows {
             }
             rows.write_next(&mut text)?;
             if self.table.num_columns() > 2 {
-                text.pop(); // the end of the object, to which the columns belong
+                text.pop(); // removes the `}` of the object, since the columns are a member of it
                 text.extend_from_slice(b",\"columns\":");
                 columns.write_next(&mut text)?;
                 text.push(b'}');
@@ -108,7 +108,7 @@ impl FetchedRows {
     /// Writes the rows as a table.
     ///
     /// # Errors
-    /// If Arrow refuses: never for a table in memory.
+    /// If Arrow returns an error, which it does not for a table in memory.
     pub(crate) fn to_arrow(&self) -> std::result::Result<Vec<u8>, ArrowError> {
         let mut stream = StreamWriter::try_new(Vec::new(), &self.table.schema())?;
         stream.write(&self.table)?;
@@ -116,7 +116,7 @@ impl FetchedRows {
     }
 }
 
-/// Returns a table in parts of a row, since the text of a part is in memory twice.
+/// Splits a table into parts of one row. Parts are small, since the text of a part is in memory twice.
 fn row_by_row(table: &RecordBatch) -> Columns {
     let mut columns = Columns::new(table.schema());
     (0..table.num_rows()).for_each(|row| columns.push(table.slice(row, 1)));

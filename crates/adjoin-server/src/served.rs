@@ -17,10 +17,10 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// Opens the store, index or collection in a folder; a collection for writing.
+    /// Opens the store, index or collection in a folder. A collection is opened for writing.
     ///
     /// # Errors
-    /// If there is none, it is damaged, or the budget does not hold it.
+    /// If there is none, it is damaged, or the budget is too small for it.
     pub(crate) fn open(context: &Context, path: &Path) -> Result<Self> {
         let folder = Folder::open_to_write(context, path)?;
         let merger = match &folder {
@@ -35,7 +35,7 @@ impl Served {
         &self.folder
     }
 
-    /// Returns why writes are no longer possible, if they are not.
+    /// Returns the reason why writes are no longer possible, or `None` if they are possible.
     pub(crate) fn failure(&self) -> Option<String> {
         match &self.folder {
             Folder::Collection(collection) => collection.failure(),
@@ -57,11 +57,11 @@ impl Served {
         }
     }
 
-    /// Checks that the effort and the filter are supported here, and that rows have the columns that hits carry. May read
-    /// the file of the columns.
+    /// Checks that the folder supports the effort and the filter, and that it has the requested columns. May read the
+    /// file of the columns.
     ///
     /// # Errors
-    /// If they are not, or rows do not have one of the columns.
+    /// If one of these is not supported, or a column is missing.
     pub(crate) fn check(&self, search: &SearchOptions) -> Result<()> {
         if let (Folder::Store(store), Some(_)) = (&self.folder, &search.filter) {
             store.check_filtered()?;
@@ -111,14 +111,14 @@ impl Served {
     /// # Errors
     /// If the log of the collection cannot be written.
     pub(crate) fn close(self) -> Result<()> {
-        // First, because the merger holds a reference to the collection.
+        // The merger is dropped first, because it holds a reference to the collection.
         drop(self.merger);
         let Folder::Collection(collection) = self.folder else { return Ok(()) };
         Arc::into_inner(collection).map_or(Ok(()), Collection::close)
     }
 }
 
-/// Identifies the published generation of a folder: changes with every generation.
+/// Identity of the published generation of a folder. It differs for every generation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Generation(Option<(u64, i64, i64)>);
 
@@ -128,7 +128,7 @@ impl Generation {
         use std::os::unix::fs::MetadataExt;
         let manifest: PathBuf = folder.join(Folder::MANIFEST_FILE);
         let facts = manifest.metadata().ok();
-        // A manifest is published by a rename, so that a new one has its own inode.
+        // A manifest is published by a rename, so a new manifest has a new inode.
         Self(facts.map(|facts| (facts.ino(), facts.mtime(), facts.mtime_nsec())))
     }
 }

@@ -27,13 +27,13 @@ const THREADS: usize = 2;
 const STACK_BYTES: usize = 512 << 10;
 /// Time limit at shutdown for writes that wait for the disk. Acknowledged writes are safe in any case.
 const END_TIME: Duration = Duration::from_secs(10);
-/// Memory of these threads and the libraries.
+/// Memory of the threads that serve clients, and of the libraries.
 const RUNTIME_BYTES: u64 = 4 << 20;
-/// One part in `CLIENTS_PART` of the budget is for clients, half of it for connections. One part in `BODY_PART` of the
-/// rest is the limit of a body.
+/// The budget divided by `CLIENTS_PART` is the memory for clients. Half of it is for connections. The other half
+/// divided by `BODY_PART` is the maximum size of a body.
 const CLIENTS_PART: u64 = 8;
 const BODY_PART: u64 = 16;
-/// Upper limits of these parts.
+/// Upper limits on the size of a body and on the number of connections.
 const BODY_BYTES_MAX: u64 = 64 << 20;
 const CONNECTIONS_MAX: u64 = 4_096;
 /// Files that may be open in addition to connections.
@@ -41,7 +41,7 @@ const FILES: u64 = 256 + KEPT;
 /// Intervals of the checks for shutdown and for new generations.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 const TAKE_UP_EVERY: Duration = Duration::from_secs(1);
-/// Maximum number of times that the retry interval doubles after generations that could not be opened.
+/// Maximum number of times that the retry interval doubles if a generation cannot be opened.
 const TAKE_UP_DOUBLINGS: u32 = 5;
 
 /// Division of the memory for clients.
@@ -62,7 +62,7 @@ impl Division {
     }
 }
 
-/// Logs to standard error from now on, unless other code in this process has already set up logging.
+/// Starts logging to standard error, unless other code in this process has already set up logging.
 fn start_logging(options: &ServerOptions) {
     let log = tracing_subscriber::fmt().with_max_level(options.level).with_ansi(false).with_writer(std::io::stderr);
     let _ = match options.log_format {
@@ -97,7 +97,7 @@ pub fn serve(
     let runtime = runtime()?;
     let listener =
         runtime.block_on(TcpListener::bind(options.listen)).map_err(|error| cannot_listen(options.listen, error))?;
-    // With port 0, the system chooses a port. Clients must learn which one.
+    // With port 0, the system chooses a port. The caller must be able to report it.
     let address = listener.local_addr().map_err(|error| cannot_listen(options.listen, error))?;
     let batches = start_batches(&backend, &queues, &metrics)?;
     let server = Arc::new(Server {
@@ -119,20 +119,21 @@ pub fn serve(
         let draining = || {
             tracing::info!("ending: what was taken in is answered");
             server.is_draining.store(true, Ordering::Relaxed);
-            // Writes that wait for a merge might wait longer than the shutdown may take.
+            // A write that waits for a merge might wait longer than the time limit of the shutdown.
             server.stop_writes.cancel();
         };
         let (stop, connections) = (stopped(stop.clone()), division.connections as usize);
         runtime.block_on(connections::run(listener, connections, router(&server), &metrics, stop, draining));
         taking_up.abort();
-        // No client waits anymore, and the threads of the lanes end only after their searches.
+        // No client waits anymore. The threads of the lanes end only after their searches, so these are canceled.
         backend.end_searches();
     }
     queues.iter().for_each(|queue| queue.close());
     for batches in batches {
         let _ = batches.join(); // the thread logs its own failure
     }
-    // The server and the tasks of the runtime hold references to the backend, which only its last owner can close.
+    // Only the last owner of the backend can close it, so the other references are dropped first: those of the server
+    // and of the tasks of the runtime.
     drop(server);
     runtime.shutdown_timeout(END_TIME);
     started?;
@@ -210,10 +211,10 @@ async fn take_up(backend: Arc<Backend>, metrics: Arc<Metrics>) {
     }
 }
 
-/// Returns how many files this process may open, after raising its limit as far as allowed.
+/// Raises the limit on open files as far as allowed. Returns the limit.
 fn files_max() -> u64 {
     let limit = getrlimit(Resource::Nofile);
-    // The soft limit is often 1024 for the sake of `select`, and each connection takes a file.
+    // Each connection takes a file. The soft limit is often only 1024, because `select` cannot handle more.
     let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
     let limit = if setrlimit(Resource::Nofile, raised).is_ok() { raised } else { limit };
     limit.current.unwrap_or(u64::MAX)

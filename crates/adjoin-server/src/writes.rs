@@ -19,13 +19,15 @@ use crate::json::{self, Vectors};
 use crate::problem::Problem;
 use crate::request::{Part, Together};
 
-/// Memory of a body of rows until they are in the log, as a multiple of its size: `{}` becomes a reference to it.
+/// Memory for a body of rows until they are in the log, as a multiple of its size. In the worst case, each object
+/// `{}` becomes a reference.
 pub(crate) const WRITE_TIMES: u64 = 12;
 /// Name of the rows of a request in messages.
 const ROWS: &str = "vectors";
 
-/// Returns the answer to a failed write. If `is_alone`, nothing else used memory meanwhile, so the budget is too small;
-/// otherwise the client may retry. `log_failed` means that the log cannot be written now, for example on a full disk.
+/// Returns the answer to a failed write. If `is_alone` is true, no other work used memory, so the budget is too small
+/// for the write; otherwise the client may retry. `log_failed` means that the log cannot be written now, for example
+/// because the disk is full.
 pub(crate) fn problem_of(error: &Problem, is_alone: bool, log_failed: bool) -> Problem {
     match error.status {
         StatusCode::INTERNAL_SERVER_ERROR if log_failed => Problem::unavailable(error.detail.clone()),
@@ -78,7 +80,7 @@ enum PutName {
 /// Writes the rows of a JSON body.
 ///
 /// # Errors
-/// If the body is not as expected, or as [`Collection::write`].
+/// If the body is not valid, or [`Collection::write`] fails.
 pub(crate) fn put(collection: &Collection, body: &[u8], cancel: &Cancel) -> std::result::Result<WriteReport, Problem> {
     let coming: UpsertRequest<'_> = json::object(body, r#"{"ids": [1], "vectors": [[0.5, 1.5]]}"#)?;
     let manifest = collection.manifest();
@@ -111,7 +113,7 @@ fn wrong_ids(rows: usize, given: &Ids, expected: IdKind) -> String {
 /// Deletes the rows that a JSON body selects.
 ///
 /// # Errors
-/// If the body is not as expected, or as [`Collection::write`] and [`Collection::delete_where`].
+/// If the body is not valid, or if [`Collection::write`] or [`Collection::delete_where`] fails.
 pub(crate) fn delete(
     collection: &Collection,
     body: &[u8],
@@ -119,7 +121,7 @@ pub(crate) fn delete(
 ) -> std::result::Result<WriteReport, Problem> {
     let DeleteRequest { ids, r#where, durability } = json::object(body, r#"{"ids": [1]}"#)?;
     Ok(match (ids, r#where) {
-        // An empty list has no kind of ids. Nothing is deleted, so the last write is the answer.
+        // If the list of ids is empty, nothing is deleted, and the answer has the number of the last write.
         (Some(GivenIds(Ids::None)), None) => {
             WriteReport { sequence: collection.facts().sequence, ..WriteReport::default() }
         }
@@ -131,10 +133,10 @@ pub(crate) fn delete(
     })
 }
 
-/// Converts f32 values to another element type, which must represent them: integers exactly, f16 rounded.
+/// Converts f32 values to another element type. Integer types must represent each value exactly; f16 is rounded.
 ///
 /// # Errors
-/// Names the first value that the type cannot represent.
+/// If the type cannot represent a value. The error names the first such value.
 fn as_element(floats: Vec<u8>, element: Element) -> std::result::Result<Vec<u8>, Problem> {
     if element == Element::F32 {
         return Ok(floats);

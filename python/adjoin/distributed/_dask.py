@@ -10,7 +10,7 @@ from . import _task
 from ._runners import package
 from ._task import Outcome, Task, failure_of
 
-#: Enough to keep all workers busy; Dask sends the tasks that wait to workers in advance.
+#: Maximum number of tasks in flight: enough to keep all workers busy. Dask sends waiting tasks to workers in advance.
 IN_FLIGHT = 1000
 
 

@@ -14,7 +14,7 @@ from typing import IO, NamedTuple, Optional
 
 from ._task import Outcome, Task, failure_of, run
 
-#: Program of a process. It gets the paths of its parent, and so imports the package that its parent has.
+#: Program of a process. It gets the import paths of its parent, so that it imports the package of its parent.
 PROGRAM = """\
 import json, sys
 request = json.load(sys.stdin)
@@ -22,7 +22,7 @@ sys.path[:] = request["path"]
 from adjoin.distributed._local import main
 main(request["task"])
 """
-#: Seconds within which a process ends by itself once it was stopped.
+#: Seconds that a stopped process has to end by itself, before it is killed.
 GRACE_SECONDS = 10
 
 
@@ -46,7 +46,8 @@ class Local:
 
     def start(self, task: Task) -> None:
         task = {**task, "parent": os.getpid()}
-        # A group of its own: Ctrl-C in a terminal reaches this process only, which then stops the others.
+        # Each process has its own group. So Ctrl-C in a terminal reaches only this process, which then stops the
+        # others.
         process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0
         )

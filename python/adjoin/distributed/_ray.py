@@ -9,7 +9,7 @@ from . import _task
 from ._runners import PROCESS_BYTES, package
 from ._task import Outcome, Task, failure_of
 
-#: More tasks than this in flight slow down Ray's scheduler.
+#: Maximum number of tasks in flight. More tasks would slow down Ray's scheduler.
 IN_FLIGHT = 1000
 
 
@@ -21,7 +21,7 @@ class Ray:
         self.limit = min(concurrency or IN_FLIGHT, IN_FLIGHT)
         if not self._ray.is_initialized():
             self._ray.init()
-        # Retries are counted by the driver, for all causes together.
+        # Ray itself does not retry, since the driver counts the retries for all causes together.
         self._run = self._ray.remote(max_retries=0)(_task.run)
         self._tasks: dict[Any, Task] = {}
         self._warned = False
@@ -58,7 +58,8 @@ class Ray:
             outcome: Outcome = self._ray.get(reference)
             return outcome
         except self._ray.exceptions.RayTaskError as error:
-            # The task returns its errors, so this one arose before it: adjoin is missing on the worker, for example.
+            # The task returns its own errors. So this error arose before the task, for example because the worker lacks
+            # adjoin.
             return failure_of(task, "a worker of Ray", _last_line(error))
         except self._ray.exceptions.RayError as error:
             return failure_of(task, "a worker of Ray", _first_line(error), is_transient=True)

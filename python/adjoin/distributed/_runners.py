@@ -12,14 +12,14 @@ from .. import _errors
 from .._errors import AdjoinError
 from ._task import Outcome, Task
 
-#: Memory of a worker process in addition to the budget of its part: the interpreter, its packages, the runner's own.
+#: Memory of a worker process in addition to the budget of its part: for the interpreter, its packages and the runner.
 PROCESS_BYTES = 160 << 20
 
 
 class Workers(Protocol):
     """Workers that run tasks."""
 
-    #: Maximum number of started tasks.
+    #: Maximum number of tasks in flight.
     limit: int
 
     def start(self, task: Task) -> None:

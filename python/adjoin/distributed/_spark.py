@@ -17,7 +17,7 @@ class Spark:
         sql = package("pyspark.sql", "spark")
         package("pyarrow", "spark")
         self._session = sql.SparkSession.getActiveSession() or sql.SparkSession.builder.getOrCreate()
-        # Spark bounds the running tasks of a job itself.
+        # Spark itself limits the number of running tasks of a job.
         self.limit = 2**32
         self._tasks: list[Task] = []
 
@@ -31,8 +31,9 @@ class Spark:
         try:
             outcomes = rows.mapInArrow(_map_of(tasks), "outcome string").collect()
         except Exception as error:
-            # The tasks return their errors. An exception of Python arose before them: adjoin is missing on the worker, for
-            # example. Otherwise workers died more often than Spark tries again; parts that are done are not run again.
+            # The tasks return their own errors. So a Python exception arose before a task, for example because the
+            # worker lacks adjoin. Any other exception means that workers died more often than Spark retries. A later
+            # run does not repeat finished parts.
             is_of_python = type(error).__name__ == "PythonException"
             lines = str(error).strip().splitlines() or [type(error).__name__]
             said = f"its job failed: {lines[-1 if is_of_python else 0]}"

@@ -10,7 +10,7 @@ from typing import Any, Optional, TypedDict
 from .. import _engine, _options
 from .._errors import AdjoinError, DeviceError, InputError
 
-#: Calls of the progress callback between two checks that the run goes on. The engine calls it 10 times a second.
+#: Number of calls of the progress callback between two checks whether to stop. The engine calls it 10 times a second.
 CALLS_A_CHECK = 5
 
 
@@ -26,9 +26,9 @@ class Task(TypedDict):
     memory: int
     threads: int
     temporary: Optional[str]
-    #: File whose existence stops the part.
+    #: The part stops when this file exists.
     stop: str
-    #: Process of this machine whose end stops the part.
+    #: The part stops when this process of the machine has ended.
     parent: Optional[int]
 
 
@@ -37,7 +37,7 @@ class Outcome(TypedDict):
 
     part: int
     host: str
-    #: Statistics; None if the part was done before, or failed.
+    #: Statistics; None if the part had been finished before, or failed.
     stats: Optional[dict[str, Any]]
     #: Message of the error, if the part failed.
     error: Optional[str]
@@ -69,7 +69,8 @@ def run(task: Task) -> Outcome:
     except Stopped:
         return failure_of(task, host, "stopped", kind="Stopped")
     except AdjoinError as error:
-        # A shared file system or a full disk may recover. The arguments and the data cause all other errors.
+        # Errors of a shared file system or of a full disk may not occur again. All other errors are caused by the
+        # arguments or the data.
         return failure_of(task, host, str(error), kind=type(error).__name__, is_transient=isinstance(error, DeviceError))
 
 

@@ -37,7 +37,7 @@ pub(super) fn nearest(arguments: &Join, k: u64, stopped: &Stopped) -> Result<Out
     };
     let JoinOutput { statistics, tracing, replace, .. } = &arguments.output;
     let (stats, trace) = (statistics.stats.as_deref(), tracing.trace.as_deref());
-    // The second target is that of `--kept`, which conflicts with `--neighbors`, so it is ignored.
+    // The second target belongs to `--kept`, which conflicts with `--neighbors`, so it is ignored.
     let [(_, target), _] = resolve::targets(&arguments.output);
     check_files(&context, arguments)?;
     if let Some(path) = target.as_ref().and_then(Target::path) {

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use adjoin::{Context, Error, OwnFolder, Result, Target, device::Recorder};
 
-/// A trace of all device operations from now on. Its file is removed unless it is complete.
+/// Trace of all device operations after its creation. The file is removed if the trace is not completed.
 pub(super) struct Tracing<'a> {
     path: &'a Path,
     partial: PathBuf,
@@ -31,7 +31,7 @@ impl<'a> Tracing<'a> {
     }
 }
 
-/// Returns the error for a file other than the result.
+/// Returns the error for a file that cannot be written: a trace or a file of statistics.
 pub(super) fn cannot_write(path: &Path, error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::device(format!("cannot write {}: {error}", path.display())).caused_by(error)
 }

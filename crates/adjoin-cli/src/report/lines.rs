@@ -1,4 +1,5 @@
-//! The lines of a result, read in two passes: one to collect the ids, one for the shown lines and the clusters.
+//! Reads the lines of a result in two passes. The first collects the ids. The second selects the lines to show, and
+//! computes the clusters.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
@@ -305,7 +306,7 @@ impl Curve {
     fn add(&mut self, value: f32) {
         // The range is empty if all values are equal.
         let step = if self.width > 0.0 { ((f64::from(value) - self.low) / self.width) as usize } else { 0 };
-        // The largest value is the end of the last step.
+        // The largest value is at the end of the last step, so it is counted there.
         self.steps[step.min(STEPS - 1)] += 1;
     }
 

@@ -108,7 +108,7 @@ fn read_page(
     Ok(page)
 }
 
-/// Returns whether the statistics are those of a join of two sets.
+/// Returns whether the statistics describe a join of two sets.
 fn is_of_two(stats: &serde_json::Value) -> bool {
     !stats["join"]["with_rows"].is_null()
 }

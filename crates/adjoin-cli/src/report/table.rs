@@ -55,7 +55,7 @@ pub(super) fn texts_of(column: &dyn Array) -> Result<impl Fn(usize) -> Result<St
 /// Returns the files of tables that a name stands for: a file, the files in a folder and its subfolders, or the matches
 /// of a glob.
 fn files_of(name: &str) -> Result<Vec<PathBuf>> {
-    // A folder is no glob, and its name may contain the characters of one.
+    // A folder is never taken for a glob, even if its name contains `*` or `?`.
     let folder = Path::new(name);
     if !folder.is_dir() {
         return SourceOptions::expand(name);

@@ -9,19 +9,21 @@ use adjoin::Random;
 const SHAPE: f64 = 0.5;
 /// Mean of that distribution in units of its scale: the gamma function at 1 + 1 / shape = 3.
 const MEAN: f64 = 2.0;
-/// Chance of a burst in a second, and the factor of the rate during it (CALL, section 5).
+/// Probability that a second has a burst, and the factor by which the rate is higher in it (CALL, section 5).
 const BURST_CHANCE: f64 = 0.1;
 const BURST_TIMES: f64 = 3.0;
 
-/// Returns the arrival times since the start, in ascending order: `rate` per second on average outside of bursts.
+/// Returns arrival times, in ascending order, relative to the start. Outside of bursts, there are `rate` arrivals per
+/// second on average.
 pub(super) fn arrivals(rate: f64, seconds: f64, seed: u64) -> Vec<Duration> {
     let (mut times, mut bursts) = (Random::new(seed, "arrivals"), Random::new(seed, "bursts"));
     let mut rate_of_next = || if bursts.uniform() < BURST_CHANCE { BURST_TIMES * rate } else { rate };
     let (mut moments, mut at, mut second, mut now) = (Vec::new(), 0.0, 0.0, rate_of_next());
     loop {
-        // The inverse of the distribution function, in units of the mean; 1 - u is above 0.
+        // The time to the next arrival, by inversion of the distribution function, in units of the mean. The argument
+        // of the logarithm is above 0.
         let mut left = (-(1.0 - times.uniform()).ln()).powf(1.0 / SHAPE) / MEAN;
-        // It elapses at the rate of arrivals: three times as fast in a burst.
+        // This time elapses at the rate of the current second: three times as fast in a burst.
         while left > now * (second + 1.0 - at) {
             left -= now * (second + 1.0 - at);
             (second, now) = (second + 1.0, rate_of_next());

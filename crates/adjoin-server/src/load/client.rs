@@ -1,4 +1,4 @@
-//! Minimal HTTP/1.1 client that only sends requests and reads status codes, so that it takes little of the machine.
+//! Minimal HTTP/1.1 client. It only sends requests and reads status codes, so that it uses little processor time.
 
 use std::io::{BufRead, BufReader, Error as IoError, ErrorKind, Read, Write, copy, sink};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -28,7 +28,7 @@ impl Target {
     /// Parses an address such as `http://127.0.0.1:7700/v1/search`.
     ///
     /// # Errors
-    /// If it is not such an address, or its host is unknown.
+    /// If the address has another form, or its host is unknown.
     pub(super) fn of(url: &str, key: Option<&str>) -> Result<Self> {
         let wrong = || Error::option(format!("{url} is no address; write it like http://127.0.0.1:7700/v1/search"));
         let rest = url.strip_prefix("http://").ok_or_else(wrong)?;
@@ -91,8 +91,8 @@ impl<'a> Client<'a> {
             None => (self.connected()?, false),
         };
         let mut asked = exchange(&mut stream, request);
-        // The failure of a new connection is a failure of the server. An old one may have been closed while it was
-        // idle.
+        // If a reused connection fails, the server may have closed it while it was idle, so a new connection is tried
+        // once.
         if asked.is_err() && is_old {
             stream = self.connected()?;
             asked = exchange(&mut stream, request);

@@ -1,6 +1,6 @@
-//! Load generator with an open loop: arrival times and requests are computed in advance, and each request is sent at
-//! its time even if earlier ones have not been answered. Latency counts from the intended time, so that a server that
-//! stalls for a second is charged for all requests of that second.
+//! Load generator with an open loop. Arrival times and requests are computed in advance. Each request is sent at its
+//! time, even if earlier requests have not been answered. Latency is measured from the intended time. So if a server
+//! stalls for a second, the latencies of all requests of that second include the stall.
 
 mod arrivals;
 mod client;
@@ -21,12 +21,13 @@ use self::client::{Client, Target};
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// Stack size of a thread that waits for answers.
 const STACK_BYTES: usize = 128 << 10;
-/// Latencies are recorded in microseconds up to ten minutes, to a thousandth. Both limits are powers of two.
+/// Parameters of the latency histograms: relative precision and range, as powers of two. Latencies are recorded in
+/// microseconds, to a thousandth of their value, up to ten minutes.
 const GROUPING_POWER: u8 = 10;
 const VALUE_POWER: u8 = 30;
 const MICROSECONDS_MAX: u64 = 600_000_000;
 
-/// What to send, and when.
+/// Options of a load test.
 #[derive(Debug, Clone)]
 pub struct LoadOptions {
     /// Address that answers searches: `http://HOST:PORT/PATH`.
@@ -66,8 +67,8 @@ pub struct LoadReport {
     pub latency_ms: Option<LoadLatency>,
     /// Latencies from the actual sending to the refusals.
     pub refusal_ms: Option<LoadLatency>,
-    /// Delay of the request that was sent latest. If it is more than a few milliseconds, the client was too slow, not
-    /// the server.
+    /// Largest delay between the intended time of a request and its sending. If it is more than a few milliseconds,
+    /// the load generator was too slow, not the server.
     pub sent_late_ms_max: f64,
 }
 
@@ -92,7 +93,7 @@ struct Tally {
     sent_late_us_max: u64,
 }
 
-/// Sends requests with `bodies`, in a cycle, at times that the seed determines, until `cancel` is set.
+/// Sends requests at times that the seed determines, until `cancel` is set. The bodies are used in turn, repeatedly.
 ///
 /// # Errors
 /// If an option is invalid, or no server listens at the address.
@@ -165,7 +166,7 @@ fn check(options: &LoadOptions, bodies: &[Vec<u8>]) -> Result<()> {
 
 /// Moments of a request.
 struct RequestTimes {
-    /// When it should have been sent.
+    /// The time at which it should have been sent.
     intended: Instant,
     sent: Instant,
     ended: Instant,
@@ -182,8 +183,8 @@ impl Tally {
         let microseconds = |time: Duration| (time.as_micros() as u64).clamp(1, MICROSECONDS_MAX);
         self.sent_late_us_max = self.sent_late_us_max.max(microseconds(sent.saturating_duration_since(intended)));
         match status {
-            // From the intended moment: a request that was sent late, since an earlier answer was slow, must count as
-            // slow as well (coordinated omission).
+            // Latency counts from the intended time. If an earlier answer was slow, so that a request was sent late,
+            // this request must count as slow too (coordinated omission).
             Ok(200) => self.answered.add(microseconds(ended - intended)),
             Ok(429 | 503) => self.refused.add(microseconds(ended - sent)),
             Ok(504) => self.late += 1,

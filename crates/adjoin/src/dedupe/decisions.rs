@@ -13,21 +13,22 @@ use crate::base::error::{Error, Result};
 use crate::base::row_numbers::RowSet;
 use crate::source::{IdKind, SourceOptions};
 
-/// Bytes in memory per byte of a file: its text, its ids, and a table with a slot for each of the shortest lines.
+/// Maximum memory for decisions, in bytes per byte of their file: for its text, its ids, and a hash table if all
+/// lines are as short as possible.
 const GROWTH: u64 = 12;
-/// Most characters of an id in a message.
+/// Maximum number of characters of an id in a message.
 const ID_CHARACTERS: usize = 100;
 
 /// Rows that a user marked.
 pub(super) struct Decisions {
-    /// Rows that are kept whatever they are near.
+    /// Rows that are kept, even if they are near other rows.
     pub(super) kept: RowSet,
-    /// Rows that are removed whatever they are near.
+    /// Rows that are removed, even if no kept row is near.
     pub(super) removed: Arc<RowSet>,
     _memory: Reservation,
 }
 
-/// A decision as a line of a file states it.
+/// A line of a file of decisions.
 #[derive(Deserialize)]
 struct Line {
     id: Id,
@@ -48,14 +49,14 @@ enum Decision {
     Remove,
 }
 
-/// A decision, the number of its line, and its row once that is known.
+/// A decision with the number of its line, and with its row once it is known.
 struct Marked {
     decision: Decision,
     line: u64,
     row: Option<u64>,
 }
 
-/// Returns the bytes that reading a file of decisions takes.
+/// Returns the memory for reading a file of decisions.
 ///
 /// # Errors
 /// If the file cannot be opened.
@@ -73,7 +74,7 @@ impl Decision {
 }
 
 impl Decisions {
-    /// Returns the bytes of the decisions about `rows` rows.
+    /// Returns the memory for the decisions about `rows` rows.
     pub(super) fn memory_bytes(rows: u64) -> u64 {
         2 * RowSet::memory_bytes(rows)
     }
@@ -81,8 +82,8 @@ impl Decisions {
     /// Reads the decisions in a file of JSON lines, and finds their rows.
     ///
     /// # Errors
-    /// If the file cannot be read or does not fit into memory, a line is no decision, two lines contradict each other,
-    /// or no row or several rows have an id.
+    /// If the file cannot be read or does not fit into memory, if a line is no decision, if two lines contradict each
+    /// other, or if an id belongs to no row or to several rows.
     pub(super) fn read(tables: &Tables<'_>, options: &SourceOptions, path: &Path) -> Result<Self> {
         let (context, rows) = (tables.context, tables.rows);
         let memory = context.reserve(Self::memory_bytes(rows), "decisions about rows")?;
@@ -110,7 +111,8 @@ impl Decisions {
             }
             Ok(())
         })?;
-        // The first such line, so that the message does not depend on the order in a hash map.
+        // The first line with an unknown id is reported, so that the message does not depend on the order in a hash
+        // map.
         let unknown = marked.iter().filter(|(_, marked)| marked.row.is_none()).min_by_key(|(_, marked)| marked.line);
         if let Some((id, Marked { line, .. })) = unknown {
             let (at, id) = (path.display(), shown(kind, id));
@@ -122,7 +124,7 @@ impl Decisions {
     }
 }
 
-/// Reads decisions by the bytes of their ids.
+/// Parses the decisions in a file. The keys are the bytes of their ids.
 fn parse(path: &Path, bytes: &[u8], kind: IdKind) -> Result<HashMap<Vec<u8>, Marked>> {
     let mut marked: HashMap<Vec<u8>, Marked> = HashMap::new();
     let at = |line: u64, what: &str| Error::input(format!("{}: line {line} {what}", path.display()));
@@ -150,7 +152,8 @@ fn parse(path: &Path, bytes: &[u8], kind: IdKind) -> Result<HashMap<Vec<u8>, Mar
     Ok(marked)
 }
 
-/// Returns the bytes of an id of this kind; `None` if it is not one. Rows without ids have their numbers.
+/// Returns the bytes of an id of this kind. Returns `None` if the id is of another kind. If rows have no ids, their
+/// numbers are their ids.
 fn id_bytes(id: &Id, kind: IdKind) -> Option<Vec<u8>> {
     match (kind, id) {
         (IdKind::Utf8, Id::Text(text)) => Some(text.as_bytes().to_vec()),
@@ -161,7 +164,7 @@ fn id_bytes(id: &Id, kind: IdKind) -> Option<Vec<u8>> {
     }
 }
 
-/// Returns an id as a message shows it.
+/// Formats an id for a message.
 fn shown(kind: IdKind, id: &[u8]) -> String {
     match id.first_chunk() {
         Some(number) if kind != IdKind::Utf8 => i64::from_le_bytes(*number).to_string(),

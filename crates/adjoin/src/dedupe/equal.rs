@@ -1,4 +1,4 @@
-//! Rows with equal texts, found by 128-bit hashes before any vectors are compared.
+//! Finds rows with equal texts by 128-bit hashes, before vectors are compared.
 
 use std::sync::Arc;
 
@@ -18,9 +18,9 @@ use crate::sql::OrderBy;
 /// Bytes of a hash that are not part of a record's sort key.
 const HASH_REST_BYTES: usize = 16 - 2 * ROW_BYTES;
 
-/// Hashes some bytes; returns the part used as a record's sort key, and the rest.
+/// Hashes bytes. Returns the part of the hash that is the sort key of a record, and the rest.
 fn hashed(bytes: &[u8]) -> ((u64, u64), [u8; HASH_REST_BYTES]) {
-    // Big-endian, so that the numeric order of the parts is the order of the hash.
+    // The bytes are big-endian, so that sorting by the parts sorts by the hash.
     let hash = xxh3_128(bytes).to_be_bytes();
     let (first, rest) = hash.split_at(2 * ROW_BYTES);
     let first = (number(&first[..ROW_BYTES]), number(&first[ROW_BYTES..]));
@@ -30,13 +30,13 @@ fn hashed(bytes: &[u8]) -> ((u64, u64), [u8; HASH_REST_BYTES]) {
 /// Rows to remove because an earlier row has an equal text.
 pub(super) struct Equal {
     pub(super) gone: Arc<RowSet>,
-    /// Removed rows, sorted by the row kept for each.
+    /// Removed rows, each with the row kept for it, sorted by the kept row.
     pub(super) by_kept: Sorted,
     _memory: [Reservation; 2],
 }
 
-/// Finds rows with equal texts. Of each group, the first row in the order is kept. Rows without a text are never equal.
-/// Rows that `decisions` mark to be kept are kept, and rows marked to be removed are not compared.
+/// Finds rows with equal texts. The first row of each group in the order is kept. Rows without a text are not equal
+/// to any row. Rows that `decisions` keep are kept, and rows that `decisions` remove are not compared.
 ///
 /// # Errors
 /// If a file has no such column, or memory does not suffice.
@@ -49,18 +49,19 @@ pub(super) fn rows(
     let set_memory = tables.context.reserve(RowSet::memory_bytes(tables.rows), "rows with equal texts")?;
     let (mut sorter, _sorting) = tables.sorter(SORTING_SHARE)?;
     tables.each_key("texts", text, |row, key, is_null| {
-        // Rows without a text say nothing about each other, and a row that is removed anyway is kept for no other.
+        // Rows without a text are not compared. A row that is removed by decision is not either, since it cannot be
+        // the row that is kept for others.
         if is_null || decisions.is_some_and(|decisions| decisions.removed.contains(row)) {
             return Ok(());
         }
         let (first, rest) = hashed(key);
-        // The place sorts rows of equal text, so the first in the requested order leads its group.
+        // Within a group, rows are sorted by position, so the first row in the requested order is first.
         let place = places.map_or(row, |places| places.get(row));
         sorter.push(first, &[&rest[..], &place.to_be_bytes(), &row.to_be_bytes()].concat())
     })?;
     let mut sorted = sorter.finish()?;
     let mut gone = RowSet::new(tables.rows);
-    // Half of the first sorter's share, since both exist at the same time.
+    // This sorter gets half as much memory as the first one, since both exist at the same time.
     let (mut by_kept, memory) = tables.sorter(2 * SORTING_SHARE)?;
     let (mut kept, mut record) = (None, Vec::new());
     while let Some(key) = sorted.next(&mut record)? {
@@ -80,8 +81,8 @@ pub(super) fn rows(
 }
 
 impl Tables<'_> {
-    /// Counts the rows whose id occurs in an earlier row, and notes it, since the list in `target` cannot distinguish
-    /// them.
+    /// Counts the rows whose id occurs in an earlier row. If there are any, prints a note, since the list in `target`
+    /// cannot distinguish such rows.
     ///
     /// # Errors
     /// If ids cannot be read, or memory or disk space does not suffice.

@@ -1,10 +1,9 @@
-//! Writes a data set without its near-duplicates, shard by shard, with all columns unchanged.
+//! Writes a data set without its near-duplicates. The output has the shards of the source, and all columns unchanged.
 //!
-//! Rows that a user decided to remove are left out (`decisions.rs`). Rows with equal texts are removed first
-//! (`equal.rs`). The others are joined, and of near rows the first in the
-//! requested order (`order.rs`) is kept. Then each file of the source is written again without the removed rows
-//! ([`crate::source`]), to a file or folder that appears atomically (`place.rs`). The removed rows are listed with the
-//! reasons (`removed.rs`).
+//! First, rows that a user decided to remove (`decisions.rs`) and rows with equal texts (`equal.rs`) are removed. The
+//! other rows are joined. Of several near rows, the first one in the requested order (`order.rs`) is kept. Then each
+//! file of the source is written again without the removed rows ([`crate::source`]), to a file or folder that appears
+//! atomically (`place.rs`). The removed rows are listed with the reasons (`removed.rs`).
 
 mod decisions;
 mod equal;
@@ -42,13 +41,13 @@ pub(crate) use removed::Example;
 
 /// Name of the command in statistics.
 const COMMAND: &str = "dedupe";
-/// Rows of a table decoded at a time.
+/// Number of rows of a table that are decoded at once.
 const BATCH_ROWS: usize = 1_024;
-/// Sorting gets one part in this many of the free memory.
+/// A sorter gets the free memory divided by this number.
 const SORTING_SHARE: u64 = 4;
-/// Sorters at work at once while removed rows are listed.
+/// Number of sorters that exist at the same time while removed rows are listed.
 const LISTING_SORTERS: u64 = 4;
-/// Most memory for sorting; more would not make it faster.
+/// Maximum memory of a sorter. With more memory, it would not be faster.
 const SORTING_BYTES_MAX: u64 = 256 << 20;
 
 /// Parameters of a deduplication.
@@ -61,18 +60,18 @@ pub struct Dedupe<'a> {
     pub build: BuildOptions,
     /// Options of the join that finds near rows.
     pub join: JoinOptions,
-    /// Order in which the first of near rows is kept; default: order of the source.
+    /// Order of the rows: of several near rows, the first in this order is kept. `None` for the order of the source.
     pub keep_by: Option<OrderBy>,
-    /// Rows with equal values of this expression are duplicates, whatever their vectors.
+    /// Expression: rows with equal values are duplicates, even if their vectors differ.
     pub exact_text: Option<OrderBy>,
-    /// File with decisions about single rows, as JSON lines: a row with the decision `keep` is never removed, one with
-    /// `remove` always.
+    /// File with decisions about single rows, as JSON lines. A row with the decision `keep` is never removed, and a
+    /// row with the decision `remove` is always removed.
     pub decisions: Option<&'a Path>,
-    /// Output: a file if the source is one, else a folder.
+    /// Output: a file if the source is a single file, otherwise a folder.
     pub output: &'a Path,
-    /// Output of the list of removed rows.
+    /// Target for the list of removed rows, if requested.
     pub removed: Option<Target>,
-    /// Columns of both rows that the lines of that list carry.
+    /// Columns of the removed row and of the kept row that the lines of the list carry.
     pub columns: &'a [String],
     /// Whether an existing file is replaced.
     pub force: bool,
@@ -83,7 +82,7 @@ pub struct Dedupe<'a> {
 pub struct Deduped {
     /// Statistics of the whole run, including the join.
     pub statistics: DedupeStatistics,
-    /// Some rows removed because a near row is kept, least near first.
+    /// Some rows that were removed because a near row is kept. The farthest from their kept rows are first.
     pub examples: Vec<Example>,
 }
 
@@ -96,7 +95,7 @@ struct Tables<'a> {
     files: Vec<SourceFile>,
     rows: u64,
     vectors: VectorType,
-    /// Bytes for the columns of removed rows, which sorting leaves free.
+    /// Memory for the columns of removed rows. Sorters leave it free.
     carrying: u64,
 }
 
@@ -105,16 +104,16 @@ impl Dedupe<'_> {
     ///
     /// # Errors
     /// If the source cannot be read, names and types are inconsistent, memory or disk space does not suffice, or the
-    /// output exists. No output is left behind then.
+    /// output exists. No output exists then.
     pub fn run(&self, context: &Context) -> Result<Deduped> {
         let watch = Stopwatch::start();
         self.refuse_stores(context)?;
-        // The join needs no ids, and two rows may have the same one.
+        // The join uses row numbers instead of ids, since two rows may have one id.
         let by_number = SourceOptions { ids: IdChoice::RowNumbers, ..self.source.clone() };
         let source = source::open_nonempty(context, self.inputs, &by_number)?;
         let (rows, vectors) = (source.info().rows, source.info().vectors);
         let tables = Tables { context, files: source.files(), rows, vectors, carrying: 0 };
-        // All checks that need no row come first: a run of hours must not end with a refusal.
+        // All checks that need no rows are done first, so that a run of hours does not end with a refusal.
         let place = OutputPlace::new(self.output, &tables.files, self.inputs, self.force)?;
         place.check(context)?;
         let ids = tables.id_kind(&self.source)?;
@@ -137,7 +136,7 @@ impl Dedupe<'_> {
         let places = places.map(Arc::new);
         let equal = |text| equal::rows(&tables, text, places.as_deref(), decisions.as_ref());
         let equal = self.exact_text.as_ref().map(equal).transpose()?;
-        // Its memory serves the join, which opens the files again.
+        // The source is dropped to free its memory for the join, which opens the files again.
         drop(source);
         let (left_out, _left_out_memory) = left_out(&tables, equal.as_ref(), decisions.as_ref())?;
         let never_removed = decisions.as_ref().map_or(0, |decisions| decisions.kept.len());
@@ -146,7 +145,7 @@ impl Dedupe<'_> {
         let equal_rows = equal.as_ref().map_or(0, |equal| equal.gone.len());
         let decided_rows = decisions.as_ref().map_or(0, |decisions| decisions.removed.len());
         let near_rows = decided.gone.len();
-        // The join counts left-out rows as skipped, but these had vectors.
+        // The join counts the rows that were left out as skipped, but they are not rows without vectors.
         common.skipped_rows -= equal_rows + decided_rows;
 
         let (mut gone, memory) = (decided.gone, decided._memory);
@@ -177,13 +176,13 @@ impl Dedupe<'_> {
         Ok(Some(CarriedColumns::of_files(columns)))
     }
 
-    /// Returns a bound on the memory of all steps, of which `others` bytes are for reading decisions and for writing the
-    /// data set, and `carrying` bytes for the columns of removed rows.
+    /// Returns an upper bound on the memory of all steps. `others` is the memory for reading decisions and for
+    /// writing the data set, and `carrying` the memory for the columns of removed rows.
     fn least_bytes(&self, source: &dyn VectorSource, others: u64, carrying: u64) -> u64 {
         let rows = source.info().rows;
         let has_order = self.keep_by.is_some() || self.decisions.is_some();
         let of_order = if has_order { RowNumbers::memory_bytes(rows) } else { 0 };
-        // Rows that are left out for both reasons are a set of their own.
+        // The union of the rows that are left out (by decision, or because of equal texts) is an additional set.
         let of_decisions = Decisions::memory_bytes(rows) + RowSet::memory_bytes(rows);
         let of_decisions = if self.decisions.is_some() { of_decisions } else { 0 };
         let of_equal =
@@ -207,8 +206,8 @@ impl Dedupe<'_> {
         Ok(())
     }
 
-    /// Returns the position of each row in the requested order, and its memory reservation. Rows that a user decided to
-    /// keep are first.
+    /// Returns the position of each row in the requested order, and the reservation for the positions. Rows that a
+    /// user decided to keep are first.
     fn places(&self, tables: &Tables<'_>, decisions: Option<&Decisions>) -> Result<Option<(RowNumbers, Reservation)>> {
         let first = decisions.map(|decisions| &decisions.kept).filter(|kept| kept.len() > 0);
         match (self.keep_by.as_ref(), first) {
@@ -217,8 +216,8 @@ impl Dedupe<'_> {
         }
     }
 
-    /// Determines which rows to remove, other than `left_out`, because a near row is kept. Rows are kept in the order
-    /// of `removals`.
+    /// Determines which rows to remove because a near row is kept. The rows in `left_out` are not compared.
+    /// `removals` has the order of the rows.
     fn near(
         &self,
         tables: &Tables<'_>,
@@ -242,7 +241,7 @@ impl Dedupe<'_> {
             resume: false,
         };
         let opened = match job.open(context) {
-            // If all rows are skipped, nothing is a duplicate, and all rows are copied.
+            // If no row remains to be compared, there are no near-duplicates.
             Err(error) if is_for_want_of_rows(&error) && (self.build.on_bad == OnBad::Skip || leaves_out) => {
                 return self.nothing_near(tables);
             }
@@ -253,7 +252,7 @@ impl Dedupe<'_> {
         Ok(((common, join), decided))
     }
 
-    /// Returns the result if no row has a vector, so that all are kept.
+    /// Returns the result of a join that removes no rows, for the case that no row has a vector to compare.
     fn nothing_near(&self, tables: &Tables<'_>) -> Result<(Joined, RemovedRows)> {
         let (sorter, memory) = tables.sorter(SORTING_SHARE)?;
         let decided = RemovedRows { gone: RowSet::new(tables.rows), pairs: sorter.finish()?, _memory: memory };
@@ -296,7 +295,7 @@ fn is_for_want_of_rows(error: &Error) -> bool {
 }
 
 impl Tables<'_> {
-    /// Creates a sorter with one part in `share` of the free memory.
+    /// Creates a sorter that gets the free memory divided by `share`.
     fn sorter(&self, share: u64) -> Result<(Sorter, Reservation)> {
         let bytes = self.context.budget().free().saturating_sub(self.carrying) / share;
         let bytes = bytes.clamp(SORTER_BYTES_MIN, SORTING_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! Positions of rows in an order by columns.
+//! Computes the positions of rows in an order by columns.
 
 use std::path::Path;
 
@@ -12,13 +12,14 @@ use crate::base::row_numbers::{RowNumbers, RowSet};
 use crate::source::{ColumnPlace, SourceFile, slice_bytes};
 use crate::sql::{OrderBy, common};
 
-/// Bytes of rows processed at once to compute keys, unless a single row is larger.
+/// Bytes of rows for which keys are computed at once, unless a single row is larger.
 const KEYED_BYTES: u64 = 1 << 20;
-/// Copies of its columns that a key takes: intermediate results of functions, and its bytes.
+/// Memory for computing a key, in multiples of its columns: intermediate results of functions, and the bytes of the
+/// key.
 const KEY_COPIES: u64 = 6;
 
-/// Computes the positions of all rows: first the rows in `first`, if any, then the others. Both have the order of the
-/// columns; rows with equal keys, or all rows without `order`, keep the order of the source.
+/// Computes the positions of all rows. The rows in `first`, if given, are before all others. Both groups are in the
+/// order of `order`. Rows with equal keys are in the order of the source, and so are all rows if there is no `order`.
 ///
 /// # Errors
 /// If a file has no such columns, or memory does not suffice for a number per row.
@@ -56,7 +57,7 @@ pub(super) fn places(
     Ok((places, memory))
 }
 
-/// Returns how many rows of a table are small enough for their keys to be computed at once; at least one.
+/// Returns the number of rows, from the start of a table, whose keys can be computed at once; at least one.
 fn rows_at_once(table: &RecordBatch) -> usize {
     let mut rows = table.num_rows();
     while rows > 1 && slice_bytes(&table.slice(0, rows)) > KEYED_BYTES {
@@ -65,7 +66,8 @@ fn rows_at_once(table: &RecordBatch) -> usize {
     rows
 }
 
-/// Refuses a missing column that is a partition key: its values are only in the names of folders.
+/// Refuses a missing column that is a partition key, with a message that its values exist only in the names of
+/// folders.
 fn check_folders(path: &Path, column: &str) -> Result<()> {
     let is_key = |name: &&str| name.split_once('=').is_some_and(|(key, _)| key.eq_ignore_ascii_case(column));
     let names = path.iter().filter_map(|name| name.to_str());
@@ -79,7 +81,7 @@ fn check_folders(path: &Path, column: &str) -> Result<()> {
 }
 
 impl Tables<'_> {
-    /// Returns the common types of the keys in all files.
+    /// Returns the types of the keys, which must be equal in all files.
     fn kinds_of_keys(&self, order: &OrderBy) -> Result<Vec<DataType>> {
         let mut known: Option<(&SourceFile, Vec<DataType>)> = None;
         for file in self.files.iter().filter(|file| !file.says_nothing()) {
@@ -102,7 +104,7 @@ impl Tables<'_> {
         Ok(known.map_or_else(Vec::new, |(_, kinds)| kinds))
     }
 
-    /// Passes the key of every row by some expressions to `take`, and whether its first value is null.
+    /// Passes the key of every row to `take`, and whether the first value of the key is null.
     pub(super) fn each_key(
         &self,
         phase: &str,
@@ -119,7 +121,8 @@ impl Tables<'_> {
                 let mut rest = table?;
                 while rest.num_rows() > 0 {
                     self.context.cancel.check()?;
-                    // Keys take several times the bytes of their columns, so large tables are processed in parts.
+                    // Computing keys takes several times the memory of their columns, so tables are processed in
+                    // parts.
                     let rows = rows_at_once(&rest);
                     let part = rest.slice(0, rows);
                     rest = rest.slice(rows, rest.num_rows() - rows);

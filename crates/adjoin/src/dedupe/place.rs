@@ -16,7 +16,7 @@ use crate::base::row_numbers::RowSet;
 use crate::base::workers::map_items;
 use crate::source::SourceFile;
 
-/// Output location of a data set.
+/// Location of the output data set.
 pub(super) enum OutputPlace<'a> {
     /// A file, if the source is one.
     File { path: &'a Path, force: bool },
@@ -25,17 +25,19 @@ pub(super) enum OutputPlace<'a> {
 }
 
 impl<'a> OutputPlace<'a> {
-    /// Chooses a file or a folder, as the source is.
+    /// Chooses a file if the source is a single file, otherwise a folder.
     ///
     /// # Errors
     /// If two files would have the same name, or the output's extension differs from the source's.
     pub(super) fn new(path: &'a Path, files: &[SourceFile], inputs: &[String], force: bool) -> Result<Self> {
-        // A folder with a single file stays a folder, so that the layout does not depend on the number of shards.
+        // The output for a folder is a folder even if it has only one file, so that the layout does not depend on the
+        // number of shards.
         let is_one_file = matches!(files, [_]) && matches!(inputs, [input] if !Path::new(input).is_dir());
         let at = path.display();
         if is_one_file {
             let ending = |path: &Path| path.extension().map(|ending| ending.to_ascii_lowercase());
-            // The extension decides how other programs read the file.
+            // Other programs recognize the format by the extension, so the output must have the extension of the
+            // source.
             if ending(path) != ending(&files[0].path) {
                 let source = files[0].path.display();
                 return Err(Error::option(format!(
@@ -58,7 +60,7 @@ impl<'a> OutputPlace<'a> {
         Ok(Self::Folder { path })
     }
 
-    /// Refuses a name that is taken.
+    /// Returns an error if the output exists already and may not be replaced.
     pub(super) fn check(&self, context: &Context) -> Result<()> {
         let path = match self {
             Self::File { path, force } => return Target::check_free(&*context.device, path, *force),
@@ -74,12 +76,12 @@ impl<'a> OutputPlace<'a> {
         }
     }
 
-    /// Returns the bytes that writing takes.
+    /// Returns the memory for writing the output.
     pub(super) fn writing_bytes(&self, tables: &Tables<'_>) -> Result<u64> {
         Ok(largest(tables)? + RowSet::memory_bytes(tables.rows))
     }
 
-    /// Writes all files without the removed rows. Then the list of removed rows appears, and finally the data set.
+    /// Writes all files without the removed rows. Then publishes the list of removed rows, and finally the data set.
     /// Returns the bytes of the data set.
     pub(super) fn write(&self, tables: &Tables<'_>, removed: &RowSet, listed: Option<Listed>) -> Result<u64> {
         let context = tables.context;
@@ -88,13 +90,13 @@ impl<'a> OutputPlace<'a> {
             Self::File { path, force } => {
                 let (draft, out) = Draft::create(context, path, *force)?;
                 let bytes = write_file(context, &tables.files[0], removed, &AtomicU64::new(0), out)?;
-                // Before the data set: once that appears, the list of what is missing from it exists.
+                // The list is published first, so that it exists when the data set appears.
                 listed.map_or(Ok(()), Listed::publish)?;
                 draft.publish()?;
                 Ok(bytes)
             }
             Self::Folder { path } => {
-                // Next to the result, so that the rename stays within one file system.
+                // The temporary folder is next to the result, since a rename cannot cross file systems.
                 let own = OwnFolder::create(&context.device, Target::parent_of(path), "dedupe")?;
                 let folder = own.path().join("result");
                 let bytes = write_folder(tables, removed, &folder)?;
@@ -110,17 +112,17 @@ impl<'a> OutputPlace<'a> {
     }
 }
 
-/// Returns the most memory that writing any one file takes.
+/// Returns the maximum memory for writing a single file.
 fn largest(tables: &Tables<'_>) -> Result<u64> {
     let needs = tables.files.iter().map(|file| file.writing_bytes(tables.context));
     Ok(needs.collect::<Result<Vec<_>>>()?.into_iter().max().unwrap_or(0))
 }
 
-/// Writes all files into a folder, in parallel as far as threads and memory allow.
+/// Writes all files into a folder, with as many threads as memory allows.
 fn write_folder(tables: &Tables<'_>, removed: &RowSet, folder: &Path) -> Result<u64> {
     let Tables { context, files, .. } = tables;
     let folders = make_folders(tables, folder)?;
-    // Each thread writes one file at a time with the memory of the largest.
+    // Each thread writes one file at a time, so it gets the memory for the largest file.
     let fit = context.budget().free() / largest(tables)?.max(1);
     let threads = context.threads.min(files.len()).min(fit as usize).max(1);
     let done = AtomicU64::new(0);
@@ -135,7 +137,7 @@ fn write_folder(tables: &Tables<'_>, removed: &RowSet, folder: &Path) -> Result<
             write_file(context, file, removed, &done, out)
         },
     )?;
-    // Inner folders first: an outer one is durable only if it names durable folders.
+    // Inner folders are synced first, so that a durable folder contains only durable folders.
     for folder in folders.iter().rev() {
         context.device.sync_folder(folder)?;
     }
@@ -154,7 +156,7 @@ fn make_folders(tables: &Tables<'_>, folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(folders)
 }
 
-/// Writes a file without the removed rows, and adds its rows to `done`, which all files share for the progress.
+/// Writes a file without the removed rows. Adds the number of its rows to `done`, the progress of all files.
 fn write_file(
     context: &Context,
     file: &SourceFile,

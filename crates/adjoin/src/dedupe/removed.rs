@@ -1,4 +1,4 @@
-//! The removed rows, each with the row kept for it and the reason.
+//! Lists the removed rows, each with the row kept for it and the reason.
 
 use adjoin_device::Reservation;
 use serde::Serialize;
@@ -12,7 +12,7 @@ use crate::base::sorter::{Records, Sorted};
 use crate::sink::{Ended, NamedRow, Reason, RemovedTable};
 use crate::source::{IdColumn, IdKind, Ids, SourceOptions};
 
-/// Number of examples, and how many of them are the least near pairs.
+/// Number of examples. `LEAST_NEAR` of them are the pairs whose rows are farthest from each other.
 const EXAMPLES: usize = 5;
 const LEAST_NEAR: usize = 2;
 
@@ -23,24 +23,24 @@ pub struct Example {
     pub row: u64,
     /// Number of the kept row.
     pub kept_row: u64,
-    /// Their distance or similarity.
+    /// Distance or similarity of the two rows.
     pub value: f32,
     /// Texts of both rows, if there is a text column; the removed row is first.
     pub texts: [Option<String>; 2],
 }
 
-/// Payload of a row that was removed by decision. Its kept row is the row itself.
+/// Payload of a row that was removed by decision. Its record has the row itself as the kept row.
 const BY_DECISION: [u8; 1] = [1];
 
-/// Removed rows by number, each with the kept row. The payload is their value, empty if their texts are equal, or
-/// `BY_DECISION`.
+/// Removed rows in the order of their numbers, each with the kept row. The payload is the distance or similarity. It
+/// is empty if the texts are equal, and `BY_DECISION` if the row was removed by decision.
 pub(super) struct Removed {
     metric: Metric,
     pairs: Sorted,
     _memory: Reservation,
 }
 
-/// A complete list that has no name yet.
+/// A complete list that has not appeared under its name yet.
 pub(super) struct Listed(Ended);
 
 impl Listed {
@@ -50,8 +50,8 @@ impl Listed {
 }
 
 impl Removed {
-    /// Combines rows removed because a near row is kept, because of equal texts, and by decision. If the row kept for
-    /// equal texts was itself removed, the row kept for that one replaces it.
+    /// Combines the rows that were removed because a near row is kept, because of equal texts, and by decision. If
+    /// the row kept for an equal text was itself removed, it is replaced by the row kept for it.
     pub(super) fn new(
         tables: &Tables<'_>,
         metric: Metric,
@@ -66,7 +66,7 @@ impl Removed {
             all.push((row, kept), &value)?;
             let Some(equal) = &mut equal else { continue };
             equal.each_before(row, |kept, row| all.push((row, kept), &[]))?;
-            // The row kept for equal texts was itself removed, so its kept row takes over.
+            // This row was kept for rows with equal texts, but was itself removed. Its kept row replaces it.
             equal.each_of(row, |equal_row, _| all.push((equal_row, kept), &[]))?;
         }
         if let Some(equal) = &mut equal {
@@ -90,7 +90,7 @@ impl Removed {
             example.texts = [tables.text_of(example.row)?, tables.text_of(example.kept_row)?];
         }
         let Some(mut table) = table else { return Ok((None, examples)) };
-        // Sorted by the kept row to look up its id, then by the removed row.
+        // Lines are sorted by kept row first, to look up the id of the kept row, and then by removed row.
         let (mut by_kept, _memory) = tables.sorter(SORTING_SHARE)?;
         let mut value = Vec::new();
         while let Some((row, kept)) = self.pairs.next(&mut value)? {
@@ -100,7 +100,7 @@ impl Removed {
         let (mut by_row, _memory) = tables.sorter(SORTING_SHARE)?;
         tables.each_id(options, |kept, id| {
             by_kept.each_of(kept, |row, value| {
-                // The length comes first, since it depends on the reason.
+                // The length of the value is stored first, since it depends on the reason.
                 let record = [&[value.len() as u8], value, id].concat();
                 by_row.push((row, kept), &record)
             })
@@ -116,7 +116,7 @@ impl Removed {
         Ok((Some(Listed(table.end()?)), examples))
     }
 
-    /// Returns the least near pairs, and some others spread over the rows.
+    /// Returns the pairs whose rows are farthest from each other, and some other pairs, spread over the rows.
     fn examples(&mut self) -> Result<Vec<Example>> {
         let mut value = Vec::new();
         let (mut examples, mut others, mut seen) = (Vec::<Example>::new(), Vec::new(), 0u64);
@@ -128,7 +128,8 @@ impl Removed {
             examples.sort_by(|a, b| nearness(a).total_cmp(&nearness(b)));
             examples.truncate(LEAST_NEAR);
             seen += 1;
-            // Spread over all rows without knowing their number: each example stands for twice as many rows.
+            // The number of rows is not known in advance. So pairs 1, 2, 4, 8 and so on are candidates, which are
+            // spread over all rows.
             if seen.is_power_of_two() {
                 others.push(example);
             }
@@ -174,7 +175,7 @@ impl Tables<'_> {
         Ok(first)
     }
 
-    /// Passes each row and the bytes of its id to `take`; the bytes are empty if rows have no ids.
+    /// Passes each row to `take`, with the bytes of its id. If rows have no ids, the bytes are empty.
     pub(super) fn each_id(
         &self,
         options: &SourceOptions,

@@ -1,4 +1,4 @@
-//! Texts of some rows, for display.
+//! Reads the texts of single rows, to show them to the user.
 
 use arrow_array::Array;
 use arrow_array::cast::AsArray;
@@ -9,11 +9,12 @@ use super::Tables;
 use crate::base::error::{Error, Result};
 use crate::source::ColumnPlace;
 
-/// Most characters of a text that are shown.
+/// Maximum number of characters of a text that are shown.
 const SHOWN: usize = 60;
 
 impl Tables<'_> {
-    /// Returns the beginning of a row's text in the first text column; `None` if there is no such column or no text.
+    /// Returns the beginning of a row's text in the first text column. Returns `None` if there is no such column, or
+    /// if the row has no text.
     ///
     /// # Errors
     /// If its file cannot be read.

@@ -1,4 +1,4 @@
-//! Compares drawn rows with all rows of the source, in one scan.
+//! Compares sampled rows with all rows of the source, in one scan.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -16,10 +16,12 @@ use crate::execute::{Ordered, Tiles};
 use crate::load::Members;
 use crate::truth::DistanceHistogram;
 
-/// Number of drawn rows per block of distances, and number of rows compared with all drawn ones for the histogram.
+/// Number of rows per block of distances. `HISTOGRAM_ROWS` is the maximum number of sampled rows that are compared
+/// with all sampled rows for the histogram.
 const BLOCK: usize = 32;
 const HISTOGRAM_ROWS: usize = 1_024;
-/// Number of columns among which the pairs of a small set are found at once, so that few pairs are held.
+/// Number of rows whose pairs are found at once if the sample is the whole set. It is small, so that few pairs are
+/// held.
 const GREEDY_COLUMNS: usize = 64;
 
 /// Rows of a source, in the form in which they are compared.
@@ -27,16 +29,16 @@ pub(super) struct Compared<'a, T: Coordinate> {
     pub(super) scans: Scans<'a>,
     pub(super) space: Space<'a>,
     pub(super) members: Members<T>,
-    /// Places of the rows among the usable rows, ascending.
+    /// Positions of the rows among the usable rows, ascending.
     pub(super) places: &'a [u64],
 }
 
-/// Distances among drawn rows.
+/// Distances between sampled rows.
 pub(super) struct Among {
     pub(super) histogram: DistanceHistogram,
     /// Number of distances.
     pub(super) pairs: u64,
-    /// Nanoseconds of one distance on one thread.
+    /// Nanoseconds to compute one distance on one thread.
     pub(super) nanoseconds: f64,
 }
 
@@ -46,7 +48,7 @@ impl<'a, T: Coordinate> Compared<'a, T> {
         Self { scans, space, members, places }
     }
 
-    /// Measures the distances among the rows.
+    /// Computes the distances between the sampled rows.
     pub(super) fn among(&self) -> Result<Among> {
         let (context, panel) = (self.scans.context, &self.members.panel);
         let all: Vec<u32> = (0..panel.rows() as u32).collect();
@@ -59,7 +61,7 @@ impl<'a, T: Coordinate> Compared<'a, T> {
             let distances = &mut distances[..block.len() * all.len()];
             let watch = Stopwatch::start();
             context.kernel.many_to_many(panel, block, &columns, distances);
-            // Minimum over the blocks, since other processes may use this core too.
+            // The minimum over the blocks is used, since other processes may have used this core meanwhile.
             least = least.min(watch.seconds() / distances.len() as f64);
             histogram.add::<T>(distances);
         }
@@ -72,7 +74,7 @@ impl<'a, T: Coordinate> Compared<'a, T> {
         let chunks = (0..count).step_by(CHUNK_ROWS);
         let chunks = chunks.map(|first| Notes::new(first..count.min(first + CHUNK_ROWS), ladder.len()));
         let notes: Vec<Mutex<Notes>> = chunks.map(Mutex::new).collect();
-        // The farthest rung finds the pairs of all nearer ones.
+        // The pairs within the farthest rung include the pairs within all nearer rungs.
         let predicate = ladder.predicate(ladder.len() - 1)?;
         let threshold = Threshold::new(predicate, self.space);
         let bytes = self.space.vectors.bytes();
@@ -84,7 +86,7 @@ impl<'a, T: Coordinate> Compared<'a, T> {
                 let reach = vec![order.len() as u32; rows.len()];
                 let (rows, columns) =
                     (Ordered { members: &self.members, order: &rows }, Ordered { members: columns, order: &order });
-                // A drawn row is among all rows too, and is not its own neighbor.
+                // A sampled row is one of all rows too, but is not its own neighbor.
                 let is_other = |x: u32, y: u32| self.places[x as usize] != place + u64::from(y);
                 tiles.compare(rows, columns, &reach, is_other, |x, y, value| {
                     let (x, other, rung) = (x as usize, place + u64::from(y), ladder.rung_of(value));
@@ -104,7 +106,8 @@ impl<'a, T: Coordinate> Compared<'a, T> {
     pub(super) fn first_rungs(&self, ladder: &Ladder, last: usize) -> Result<Vec<u8>> {
         let predicate = ladder.predicate(last)?;
         let threshold = Threshold::new(predicate, self.space);
-        // Last rows first: rows of a tile share the largest reach.
+        // Rows are in descending order, so that rows with a similar number of earlier rows are in one tile, which
+        // compares each of its rows with as many columns as the row with the most.
         let order: Vec<u32> = (0..self.places.len() as u32).rev().collect();
         let first = Mutex::new(vec![NO_RUNG; self.places.len()]);
         self.each_slice("trace", |place, _, columns| {
@@ -154,7 +157,7 @@ impl<'a, T: Coordinate> Compared<'a, T> {
                     Ok(())
                 },
             )?;
-            // By the later row, so that each row is decided after all earlier ones.
+            // Pairs are sorted by the later row, so that each row is decided after all earlier rows.
             found.sort_unstable();
             let mut left = &found[..];
             for &row in columns {

@@ -1,7 +1,8 @@
 //! Predicts the time, memory and disk that a join of the source takes.
 //!
-//! Planning weighs its choices by the number of operations of each kind ([`Weights`]). Seconds are these weights, times
-//! the speed of such operations on this machine as the scans measured it, times constants fitted to real runs.
+//! Planning estimates the cost of its choices by the number of operations of each kind, times their weights
+//! ([`Weights`]). The time in seconds is this cost, times the speed of this machine as measured by the scans, times
+//! constants that were fitted to real runs.
 
 use adjoin_kernels::Panel;
 use serde::Serialize;
@@ -20,32 +21,33 @@ use crate::sink::TableFormat;
 use crate::source::IdKind;
 use crate::store::{BuildInput, BuildMemory, TwoLevel, build_distances, extent_rows_max, row_bytes, train};
 
-/// Seconds that any run takes, however small the set is.
+/// Seconds that a run takes even if the set is small.
 const FIXED_SECONDS: f64 = 0.2;
-/// Nanoseconds of a build per byte of vectors, to check, sort and write it.
+/// Nanoseconds that a build takes per byte of vectors, for checking, sorting and writing.
 const BYTE_NANOSECONDS: f64 = 3.5;
-/// Factors from the time of the operations that planning weighs to the time of a join. Planning leaves out loading,
+/// Time of a join divided by the time of the operations that planning counts. Planning does not count loading,
 /// decisions and waiting.
 const EXACT_FACTOR: f64 = 1.15;
 const CALIBRATED_FACTOR: f64 = 1.7;
-/// Fraction of a build and of writing pairs that wider registers do not make faster, such as sorting and reading.
+/// Fraction of the time of a build, and of writing pairs, that wider registers do not reduce, such as sorting and
+/// reading.
 const NOT_SCALED: f64 = 0.45;
-/// Dimensions for which wider registers make half of the work of a distance faster.
+/// Number of dimensions for which wider registers speed up half of the work of a distance.
 const HALF_SCALED_DIMENSIONS: f64 = 22.0;
-/// Nanoseconds to write a pair, with numbers and with texts as ids.
+/// Nanoseconds to write a pair with integer ids, and with text ids.
 const PAIR_NANOSECONDS: f64 = 110.0;
 const TEXT_PAIR_NANOSECONDS: f64 = 230.0;
-/// Size of a Parquet file of pairs relative to the predicted one. The order in which pairs are found affects how well
-/// ids compress. On 40 results of 10,000 to 16M pairs it was 0.89 to 1.2.
+/// Size of a Parquet file of pairs, divided by its predicted size. It varies, since the order in which pairs are
+/// found affects how well ids compress. For 40 results of 10,000 to 16M pairs, it was 0.89 to 1.2.
 const COMPRESSED: Interval = Interval { estimate: 1.0, low: 0.85, high: 1.25 };
-/// Factor by which real runs were faster or slower than the estimate, at most.
+/// Maximum factor by which real runs were faster or slower than the estimate.
 const OFF: f64 = 2.0;
-/// Approximate size of the largest bucket, in multiples of the mean.
+/// Approximate size of the largest bucket, divided by the mean size.
 const LARGEST_BUCKET: u64 = 4;
-/// Memory of a build relative to the bytes of its rows, which are in blocks that are not full. On 9 sets of 0.1M to 10M
-/// rows it was 1.5 to 2.1.
+/// Memory that a build needs for its rows, divided by the bytes of the rows. It is above 1, since rows are in blocks
+/// that are not full. For 9 sets of 0.1M to 10M rows, it was 1.5 to 2.1.
 const HELD: Interval = Interval { estimate: 1.8, low: 1.0, high: 2.2 };
-/// Bytes to a multiple of which a bucket is rounded up.
+/// The size of a bucket is rounded up to a multiple of this.
 const BLOCK_BYTES: u64 = 4_096;
 /// Bytes of a bucket's header, its entry in the table, and the padding to the next bucket.
 const BUCKET_BYTES: u64 = 512;
@@ -54,21 +56,22 @@ const BUCKET_BYTES: u64 = 512;
 /// of the largest bucket, how full blocks of rows are, and the rounding of buckets.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Footprint {
-    /// Approximate least budget.
+    /// Approximate smallest budget with which a join can run.
     pub least_memory_bytes: Interval,
-    /// Approximate memory that a join would use of the budget given to the estimate.
+    /// Approximate memory that a join would use, if it had the budget that was given to the estimate.
     pub memory_bytes: Interval,
-    /// Size of the store that a join of a source builds in a temporary place.
+    /// Size of the temporary store that a join of a source builds.
     pub store_bytes: Interval,
-    /// Bytes that this build writes to other temporary files, with this budget.
+    /// Bytes that this build writes to other temporary files, if it has the budget of the estimate.
     pub spill_bytes: Interval,
 }
 
-/// Predicts how long it takes to find the pairs within a threshold.
+/// Predicts the time to find the pairs within a threshold.
 pub(super) struct Clock<'a, T: Coordinate> {
     foresight: Foresight<'a, T>,
     aim: JoinEffort,
-    /// Seconds per nanosecond of a core as counted by [`Weights`], for finding pairs on this machine with all its threads.
+    /// Seconds that finding pairs takes with all threads on this machine, per unit of cost ([`Weights`] count
+    /// nanoseconds of one core).
     rate: f64,
     build_seconds: f64,
     rows: u64,
@@ -77,8 +80,8 @@ pub(super) struct Clock<'a, T: Coordinate> {
 }
 
 impl<'a, T: Coordinate> Clock<'a, T> {
-    /// Places some of the compared rows in buckets, as a build would. `nanoseconds` is the time of a distance between
-    /// drawn vectors and others, on one thread.
+    /// Creates the predictor. To do so, assigns some of the compared rows to buckets, as a build would. `nanoseconds`
+    /// is the measured time of one distance on one thread.
     pub(super) fn new(compared: &Compared<'a, T>, survey: &Survey, nanoseconds: f64, aim: JoinEffort) -> Result<Self> {
         let Scans { context, options, sizes, source } = compared.scans;
         let (space, rows) = (compared.space, survey.scanned.usable_rows);
@@ -90,7 +93,7 @@ impl<'a, T: Coordinate> Clock<'a, T> {
         let size = SetSize { rows, buckets: sizes.buckets };
         let foresight = Foresight::new(context.kernel, space, vectors, nearest, &trained.centers, size);
 
-        // The weights were measured on one machine. The time of a distance on this machine scales the rest of them.
+        // The weights were measured on one machine. They are scaled by the time of a distance on this machine.
         let weights = Weights::of(!T::is_float(), dimensions);
         let measured = nanoseconds / weights.tile();
         let scaled = |not: f64| (not + (1.0 - not) * measured) * 1e-9;
@@ -115,7 +118,7 @@ impl<'a, T: Coordinate> Clock<'a, T> {
         })
     }
 
-    /// Returns how a join with a threshold would find its pairs.
+    /// Returns the method by which a join with a threshold would find its pairs.
     pub(super) fn way(&self, threshold: &Threshold) -> Way {
         let (choice, costs) = self.foresight.choice(threshold, self.aim);
         Way { choice, costs, recall: if matches!(choice, Choice::Exact) { 1.0 } else { self.aim.target() } }
@@ -124,14 +127,14 @@ impl<'a, T: Coordinate> Clock<'a, T> {
     /// Returns the seconds of a join that writes its pairs, given the number of pairs within the threshold.
     pub(super) fn seconds(&self, method: &Way, pairs: Interval) -> Interval {
         let Costs { exact, approximate, a_vector } = method.costs;
-        // With fewer pairs, a calibration draws more vectors, so a join of few pairs may take longer.
+        // If there are fewer pairs, a calibration samples more vectors, so the join may take longer.
         let seconds = |pairs: f64, test: usize| {
             let find = match method.choice {
                 Choice::Exact => exact * EXACT_FACTOR,
                 Choice::Calibrated { .. } => {
                     let neighbors = 2.0 * pairs / self.rows as f64;
                     let drawn = self.foresight.drawn(self.rows, neighbors, self.aim)[test] as f64;
-                    // A join whose calibration would cost more finds all pairs instead.
+                    // If the calibration would cost more than an exact join, the join is exact.
                     ((approximate + drawn * a_vector) * CALIBRATED_FACTOR).min(exact * EXACT_FACTOR)
                 }
             };
@@ -162,7 +165,7 @@ impl<'a, T: Coordinate> Clock<'a, T> {
 pub(super) struct Way {
     choice: Choice,
     costs: Costs,
-    /// Least fraction of the pairs that it finds.
+    /// Minimum fraction of the pairs that the method finds.
     pub(super) recall: f64,
 }
 
@@ -209,7 +212,7 @@ impl Footprint {
             },
             memory_bytes: Interval {
                 estimate: outside as f64 + held(HELD.estimate),
-                low: held(HELD.low), // memory outside the budget is reserved, but may remain unused
+                low: held(HELD.low), // without `outside`, which is reserved but may remain unused
                 high: outside as f64 + held(HELD.high),
             },
             store_bytes: Interval {

@@ -1,21 +1,22 @@
-//! The thresholds at which neighbors are counted, from the distance of the nearest pairs to one at which a vector has
-//! many neighbors.
+//! The thresholds at which neighbors are counted. They range from the distance of the nearest pairs to a distance at
+//! which a vector has many neighbors.
 
 use crate::base::error::Result;
 use crate::base::options::Metric;
 use crate::base::predicate::Predicate;
 
-/// Largest number of thresholds, apart from the requested one. A set of rungs is a mask of 128 bits.
+/// Maximum number of thresholds, without the requested one. It is limited because a set of rungs is a mask of 128
+/// bits.
 const RUNGS_MAX: usize = 120;
-/// Ratio of the farthest threshold to the nearest one.
+/// The farthest threshold divided by the nearest one.
 const SPAN: f64 = 64.0;
 /// Smallest distance under cosine. Nearer thresholds cannot be distinguished, since the computed similarity of equal
 /// vectors may differ slightly from 1.
 const DISTANCE_MIN_COSINE: f64 = 2e-3;
-/// Significant digits to which distances are rounded, so that they can be typed.
+/// Number of significant digits to which distances are rounded, so that users can type them.
 const DIGITS: i32 = 4;
-/// Digits after the first one of thresholds between two others; and the number of steps to which a similarity is
-/// rounded.
+/// Number of digits after the first one in thresholds between two rungs. Similarities are rounded to multiples of 1 /
+/// `STEPS_OF_SIMILARITY`.
 const DIGITS_BETWEEN: usize = 7;
 const STEPS_OF_SIMILARITY: f64 = 1e5;
 
@@ -25,19 +26,19 @@ pub(super) struct Ladder {
     /// Key of each rung in the f32 precision of results: a distance, or a negated similarity.
     keys: Vec<f32>,
     metric: Metric,
-    /// Rung of the requested threshold.
+    /// Rung of the requested threshold, if any.
     pub(super) asked: Option<usize>,
 }
 
 /// A set of rungs, with one bit for each.
 pub(super) type Rungs = u128;
 
-/// Returns all rungs from one on.
+/// Returns the set of `rung` and all later rungs.
 pub(super) fn from_rung(rung: u8) -> Rungs {
     Rungs::MAX.checked_shl(rung.into()).unwrap_or(0)
 }
 
-/// Returns all rungs before one.
+/// Returns the set of all rungs before `rung`.
 pub(super) fn before_rung(rung: u8) -> Rungs {
     !from_rung(rung)
 }
@@ -49,7 +50,7 @@ impl Ladder {
         let farthest = if metric == Metric::Cosine { farthest.clamp(DISTANCE_MIN_COSINE, 2.0) } else { farthest };
         let at = |k: usize| farthest * SPAN.powf(-(k as f64) / (RUNGS_MAX as f64));
         let mut rungs: Vec<f64> = (0..RUNGS_MAX).map(|k| threshold_of(metric, at(k))).collect();
-        // A ratio never reaches zero, the threshold of equal vectors.
+        // The thresholds are in a geometric progression, which never reaches 0, the threshold of equal vectors.
         if metric == Metric::L2 {
             rungs.push(0.0);
         }
@@ -61,15 +62,15 @@ impl Ladder {
     fn of_rungs(metric: Metric, mut rungs: Vec<f64>, asked: Option<f64>) -> Self {
         rungs.retain(|rung| rung.is_finite());
         rungs.sort_unstable_by(|a, b| key(metric, *a).total_cmp(&key(metric, *b)));
-        // Rounding makes near rungs equal.
+        // Rungs that are close may be equal after rounding.
         rungs.dedup();
         let keys = rungs.iter().map(|&rung| key(metric, rung) as f32).collect();
         let asked = asked.and_then(|asked| rungs.iter().position(|&rung| rung == asked));
         Self { rungs, keys, metric, asked }
     }
 
-    /// Returns a ladder of thresholds between a rung and the one before it, including both. Returns `None` if there are
-    /// none between them.
+    /// Returns a ladder of thresholds from the previous rung to `rung`, including both. Returns `None` if there are
+    /// no thresholds between them.
     pub(super) fn between(&self, rung: usize) -> Option<Self> {
         let (from, to) = (*self.rungs.get(rung.checked_sub(1)?)?, *self.rungs.get(rung)?);
         let at = |k: usize| from + (to - from) * k as f64 / RUNGS_MAX as f64;
@@ -78,7 +79,7 @@ impl Ladder {
         Some(Self::of_rungs(self.metric, rungs, None)).filter(|ladder| ladder.len() > 2)
     }
 
-    /// Returns a ladder of nearer thresholds, if only the rung of equal vectors is before this one.
+    /// Returns a ladder of nearer thresholds, if the only rung before `rung` is the one for equal vectors.
     pub(super) fn finer(&self, rung: usize) -> Option<Self> {
         let is_next = self.metric == Metric::L2 && rung == 1 && self.rungs[0] == 0.0;
         is_next.then(|| Self::new(self.metric, self.rungs[rung], None))
@@ -103,11 +104,11 @@ impl Ladder {
         }
     }
 
-    /// Returns the first rung that includes a pair, given its distance or similarity. Returns the last rung if none
-    /// does because of rounding.
+    /// Returns the first rung that includes a pair with the distance or similarity `value`. If no rung does because
+    /// of rounding errors, returns the last rung.
     pub(super) fn rung_of(&self, value: f32) -> u8 {
         let key = key(self.metric, f64::from(value)) as f32;
-        // Keys have the precision of results, so a pair on the threshold counts as within it.
+        // Keys have the precision of results, so a pair exactly at the threshold is included.
         self.keys.partition_point(|&rung| rung < key).min(self.keys.len() - 1) as u8
     }
 }
@@ -125,12 +126,13 @@ fn key(metric: Metric, threshold: f64) -> f64 {
     if metric == Metric::L2 { threshold } else { -threshold }
 }
 
-/// Returns a threshold that can be typed, near the given distance.
+/// Returns a threshold near the given distance that has few digits, so that users can type it.
 fn threshold_of(metric: Metric, distance: f64) -> f64 {
     match metric {
         Metric::L2 if distance > 0.0 => {
             let unit = 10f64.powi(distance.log10().floor() as i32 + 1 - DIGITS);
-            // Formatted and parsed, so that the printed number is exactly the one used.
+            // The number is formatted and parsed again, so that the printed threshold is exactly the one that is
+            // used.
             let digits = (DIGITS - 1 - distance.log10().floor() as i32).max(0) as usize;
             format!("{:.digits$}", (distance / unit).ceil() * unit).parse().unwrap_or(distance)
         }
@@ -138,7 +140,7 @@ fn threshold_of(metric: Metric, distance: f64) -> f64 {
         _ => {
             // For vectors of length 1, d^2 = 2 - 2 s.
             let similarity = (1.0 - distance * distance / 2.0).max(-1.0);
-            // Rounded down to a farther threshold, so that no pair at this distance is lost.
+            // The similarity is rounded down, so that pairs at this distance are within the threshold.
             (similarity * STEPS_OF_SIMILARITY).floor().max(-STEPS_OF_SIMILARITY) / STEPS_OF_SIMILARITY
         }
     }

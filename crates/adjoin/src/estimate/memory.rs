@@ -1,4 +1,4 @@
-//! Chooses how many rows are drawn, and computes the memory of comparing them.
+//! Chooses how many rows are sampled, and computes the memory for comparing them.
 
 use adjoin_kernels::Panel;
 
@@ -16,45 +16,45 @@ use crate::truth::DistanceHistogram;
 
 use crate::execute::Tiles;
 
-/// Number of rows compared with all others, and limit on their bytes as floats.
+/// Maximum number of rows that are compared with all rows, and maximum of their bytes as floats.
 const COMPARED: u64 = 4_096;
 const COMPARED_BYTES: u64 = 16 << 20;
-/// From larger sets, fewer rows are compared, so that an estimate costs a fraction of the join, but at least
-/// `COMPARED_MIN`.
+/// If the set is larger than this, fewer rows are compared, but at least `COMPARED_MIN`, so that an estimate costs
+/// much less than the join.
 const ROWS_OF_ALL_COMPARED: u64 = 4_000_000;
 const COMPARED_MIN: u64 = 512;
 /// Number of training rows per center.
 const TRAINED_A_CENTER: u64 = 16;
-/// Least number of training rows per center, and limits on all training rows. A large set gets fewer rows per center
-/// before it gets fewer centers: with fewer centers than a build has, cells would be larger, and a rule would admit
-/// many times as many pairs.
+/// Minimum number of training rows per center, and limits on the number and bytes of all training rows. For a large
+/// set, the number of rows per center is reduced first, and only then the number of centers: with fewer centers than
+/// a build has, buckets would be larger, and a rule would admit many more pairs.
 const TRAINED_A_CENTER_MIN: u64 = 4;
 const TRAINING_ROWS_MAX: u64 = 1 << 17;
 const TRAINING_BYTES: u64 = 64 << 20;
-/// Number of rows of a batch that are compared at once.
+/// Number of rows of a scanned batch that are compared at once.
 pub(super) const COLUMNS: usize = 1_024;
-/// Number of compared rows that a worker takes at once.
+/// Number of sampled rows that a worker compares at once.
 pub(super) const CHUNK_ROWS: usize = 512;
-/// Number of drawn vectors on whose pairs the effect of a rule is measured.
+/// Number of sampled vectors whose pairs are used to measure the effect of a rule.
 pub(super) const FORESEEN: usize = 1_000;
 
 /// Numbers of rows, and bytes, of each part of an estimate.
 pub(super) struct Sizes {
     pub(super) batch: u64,
-    /// Number of rows compared with all, and the bytes of those in memory while they are drawn.
+    /// Number of rows that are compared with all rows, and the memory for them during sampling.
     pub(super) compared: u64,
     pub(super) compared_bytes: u64,
-    /// Number of rows on which centers are trained, and the bytes of those in memory while they are drawn.
+    /// Number of rows on which centers are trained, and the memory for them during sampling.
     pub(super) training: u64,
     pub(super) training_bytes: u64,
-    /// Number of buckets that a build would create, and of centers trained to represent them.
+    /// Number of buckets that a build would create, and number of centers that the estimate trains in their place.
     pub(super) buckets: u64,
     pub(super) centers: u32,
 }
 
 impl Sizes {
-    /// Chooses the sizes by the number of rows, their type and the options. The budget only affects the bytes held
-    /// while rows are drawn.
+    /// Chooses the sizes by the number of rows, their type and the options. The budget affects only the memory during
+    /// sampling.
     pub(super) fn new(source: &dyn VectorSource, options: &BuildOptions, free: u64) -> Self {
         let info = source.info();
         let (rows, vectors) = (info.rows, info.vectors);
@@ -73,7 +73,7 @@ impl Sizes {
         Self { batch, compared, compared_bytes, training, training_bytes, buckets, centers }
     }
 
-    /// Returns the bytes of an estimate with either coordinate type.
+    /// Returns the memory of an estimate: the maximum over the coordinate types.
     pub(super) fn bytes(&self, context: &Context, source: &dyn VectorSource, metric: Metric) -> u64 {
         let vectors = source.info().vectors;
         let of = |bytes: fn(&Self, &Context, &dyn VectorSource, Metric) -> u64| bytes(self, context, source, metric);

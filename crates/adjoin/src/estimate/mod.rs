@@ -1,9 +1,10 @@
 //! Estimates the result and the cost of a join from a sample, before anything is built.
 //!
-//! One scan checks the rows and draws some (`survey.rs`). A second one compares these with all rows (`compare.rs`) and
-//! counts neighbors within many thresholds at once (`ladder.rs`, `notes.rs`). A third one finds the neighbors of some
-//! of these neighbors. They determine how many rows are removed if the first of near-duplicates is kept (`removed.rs`).
-//! Time, memory and disk follow from the measurements of the scans and from the choices of planning (`cost.rs`).
+//! The first scan checks the rows and samples some (`survey.rs`). The second scan compares the sample with all rows
+//! (`compare.rs`) and counts neighbors within many thresholds at once (`ladder.rs`, `notes.rs`). The third scan
+//! searches for earlier neighbors of some of these neighbors. From these follows how many rows are removed if the
+//! first of near-duplicates is kept (`removed.rs`). Time, memory and disk follow from the measurements of the scans
+//! and from the choices of planning (`cost.rs`).
 
 mod compare;
 mod cost;
@@ -37,22 +38,22 @@ use crate::truth::means;
 
 /// Purpose of the memory in error messages.
 const PURPOSE: &str = "this estimate";
-/// Mean numbers of neighbors for whose thresholds the estimate is reported.
+/// Mean numbers of neighbors. The estimate is reported for the thresholds at which vectors have these numbers.
 const NEIGHBORS: [f64; 4] = [0.1, 1.0, 10.0, 100.0];
 /// Approximate mean number of neighbors at the farthest threshold.
 const NEIGHBORS_MAX: f64 = 200.0;
-/// If vectors have more neighbors than this within the requested threshold, fewer rows are compared, but at least
-/// `COMPARED_MIN`.
+/// If vectors have more neighbors than this on average within the requested threshold, fewer rows are compared, but
+/// at least `COMPARED_MIN`.
 const NEIGHBORS_MANY: f64 = 1_000.0;
 const COMPARED_MIN: usize = 256;
-/// Least number of distances among drawn rows from which a threshold is derived.
+/// Minimum number of distances between sampled rows from which a threshold is derived.
 const PAIRS_MIN: u64 = 32;
 
 /// Request for an estimate.
 struct EstimateQuestion<'a> {
     /// Options of the build of a store. Their metric is also the metric of the thresholds.
     build: &'a BuildOptions,
-    /// Threshold to report in addition to the others.
+    /// Threshold to report in addition to those for [`NEIGHBORS`].
     asked: Option<Predicate>,
     /// Recall of the join.
     aim: JoinEffort,
@@ -61,7 +62,7 @@ struct EstimateQuestion<'a> {
 /// Predicted result and cost of joins.
 #[derive(Debug, Clone, Serialize)]
 pub struct Estimate {
-    /// Statistics of the estimate itself. `predicted` is about the join with the requested threshold.
+    /// Statistics of the run of the estimate. Its `predicted` describes the join with the requested threshold.
     #[serde(flatten)]
     pub common: CommonStatistics,
     /// Prediction for joins of the source.
@@ -86,8 +87,9 @@ impl Explained {
     }
 }
 
-/// Prediction for a join with a threshold, with bounds of 95 % confidence that stem from the sample. A join with a
-/// recall below 1 may find only that fraction of the pairs; the lower bounds of pairs and their bytes allow for it.
+/// Prediction for a join with a threshold. The bounds have 95 % confidence and come from the sample. A join with a
+/// recall below 1 may find only that fraction of the pairs; the lower bounds of pairs and of their bytes allow for
+/// it.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct AtThreshold {
     /// A distance or a similarity.
@@ -102,14 +104,14 @@ pub struct AtThreshold {
     pub pairs_bytes: Interval,
     /// Number of rows removed if the first of near-duplicates is kept.
     pub removed_rows: Interval,
-    /// Seconds of a join including the build, on this machine if it is otherwise idle. The bounds enclose the times of
-    /// real runs.
+    /// Seconds of a join including the build, if this machine is otherwise idle. The bounds are the range that was
+    /// observed in real runs.
     pub seconds: Interval,
 }
 
 impl Estimate {
-    /// Estimates the result and the cost of joins of a source, with the recall of `aim`. The metric of the thresholds is
-    /// the one of the build. The threshold `asked` is reported in addition to the others.
+    /// Estimates the result and the cost of joins of a source, with the recall of `aim`. The thresholds have the
+    /// metric of the build. The threshold `asked`, if given, is reported too.
     ///
     /// # Errors
     /// If rows are invalid or cannot be read, if there are fewer than two, if the threshold has another metric, or if the
@@ -147,7 +149,7 @@ impl Estimate {
     }
 }
 
-/// Draws rows of a source and calls `work` to estimate something from them, in the space in which they are compared.
+/// Samples rows of a source, and calls `work` with an estimator for them and the space in which they are compared.
 /// The last argument of `work` is the memory that was free before.
 fn surveyed<R>(
     context: &Context,
@@ -160,7 +162,7 @@ fn surveyed<R>(
     let least = Sizes::new(source, question.build, 0).bytes(context, source, metric);
     let context = context.for_run(least, PURPOSE)?;
     let free = context.budget().free();
-    // A larger batch may not fit although the least one does; then the least sizes are used.
+    // The sizes are chosen for the free memory. If they do not fit, the smallest sizes are used.
     let sizes =
         Some(Sizes::new(source, question.build, free)).filter(|sizes| sizes.bytes(&context, source, metric) <= free);
     let sizes = &sizes.unwrap_or_else(|| Sizes::new(source, question.build, 0));
@@ -192,7 +194,7 @@ fn check(question: &EstimateQuestion<'_>, source: &dyn VectorSource) -> Result<(
     }
 }
 
-/// An estimate in progress, with its rows drawn.
+/// An estimate after the first scan, when its rows have been sampled.
 struct Estimator<'a> {
     scans: Scans<'a>,
     question: &'a EstimateQuestion<'a>,
@@ -219,12 +221,12 @@ impl Estimator<'_> {
         let at = |(k, &rung): (usize, &usize)| {
             let pairs = match whole {
                 true => certain(of[k].iter().sum::<u64>() as f64 / 2.0),
-                // Each pair is counted at both of its rows.
+                // Each pair is counted once for each of its rows, so the sum is halved.
                 false => times(means[k], survey.scanned.usable_rows as f64 / 2.0),
             };
             let way = clock.way(&Threshold::new(ladder.predicate(rung)?, space));
             let seconds = clock.seconds(&way, pairs);
-            // A join with a recall below 1 may find only this fraction.
+            // A join with a recall below 1 may find only this fraction of the pairs.
             let pairs = Interval { low: pairs.low * way.recall, ..pairs };
             Ok(AtThreshold {
                 threshold: ladder.threshold(rung),
@@ -239,8 +241,8 @@ impl Estimator<'_> {
         rungs.iter().enumerate().map(at).collect()
     }
 
-    /// Returns thresholds up to one at which vectors have many neighbors, or to the requested one, and the number of
-    /// rows to compare.
+    /// Returns the thresholds, and the number of rows to compare. The farthest threshold is one at which vectors have
+    /// many neighbors, or the requested one.
     fn ladder<T: Coordinate>(&self, compared: &Compared<'_, T>, among: &Among) -> Result<(Ladder, usize)> {
         let Self { question, survey, .. } = *self;
         let others = (survey.scanned.usable_rows - 1) as f64;
@@ -257,7 +259,7 @@ impl Estimator<'_> {
         if whole || many <= NEIGHBORS_MANY {
             return Ok((ladder, all));
         }
-        // The time grows with the pairs that are found, so the number of rows shrinks as pairs grow.
+        // The time grows with the number of pairs found, so fewer rows are compared if they have many neighbors.
         let fewer = (all as f64 * NEIGHBORS_MANY / many) as usize;
         Ok((ladder, fewer.max(COMPARED_MIN).min(all)))
     }
@@ -268,7 +270,7 @@ impl Estimator<'_> {
 fn rungs(ladder: &Ladder, mean: impl Fn(usize) -> f64, rows: u64) -> Vec<usize> {
     let means: Vec<f64> = (0..ladder.len()).map(mean).collect();
     let nearest = |wanted: f64| {
-        // By ratio: half as many neighbors are as far off as twice as many.
+        // Numbers are compared by their ratio: half as many neighbors are as far off as twice as many.
         let off = |rung: &usize| (means[*rung] / wanted).ln().abs();
         let some = (0..ladder.len()).filter(|&rung| means[rung] > 0.0);
         some.min_by(|a, b| off(a).total_cmp(&off(b)))

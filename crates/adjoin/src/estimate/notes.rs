@@ -1,22 +1,23 @@
-//! Records, for each compared row, how many neighbors it has within each threshold, and which of them precede it.
+//! Records the neighbors of each sampled row: how many it has within each threshold, and, for some rows, which of
+//! them precede the row.
 
 use std::ops::Range;
 
 use super::ladder::{Rungs, before_rung, from_rung};
 
-/// Divisor: earlier neighbors are recorded for this part of the compared rows.
+/// Earlier neighbors are recorded for one of this number of sampled rows.
 pub(super) const TRACED_SHARE: u64 = 8;
-/// Limits on the earlier neighbors recorded for a row, in total and within one threshold. The first ones are the
-/// likeliest to be kept.
+/// Maximum number of earlier neighbors that are recorded for a row, in total and within one threshold. The first ones
+/// are recorded, since they are the most likely to be kept.
 pub(super) const NOTES_MAX: usize = 8;
 const NOTES_WITHIN: usize = 2;
-/// No rung: the value for a row without earlier neighbors.
+/// Value instead of a rung for a row without earlier neighbors.
 pub(super) const NO_RUNG: u8 = u8::MAX;
 
 pub(super) struct Note {
-    /// First rung within which it is a neighbor.
+    /// First rung within which the row is a neighbor.
     pub(super) rung: u8,
-    /// Its place among the usable rows, and its stored vector.
+    /// Position of the row among the usable rows. `vector` is its stored vector.
     pub(super) place: u64,
     pub(super) vector: Box<[u8]>,
 }
@@ -26,7 +27,7 @@ pub(super) struct Notes {
     /// Range of the rows.
     pub(super) rows: Range<usize>,
     rungs: usize,
-    /// For each row and rung, the number of neighbors within the rung but not within the one before.
+    /// For each row and rung, the number of neighbors within the rung but not within the previous one.
     counts: Vec<u32>,
     /// First rung within which each row has an earlier neighbor.
     pub(super) earlier: Vec<u8>,
@@ -44,11 +45,11 @@ impl Notes {
     /// Records a neighbor.
     pub(super) fn count(&mut self, row: usize, rung: u8) {
         let count = &mut self.counts[(row - self.rows.start) * self.rungs + usize::from(rung)];
-        // A row may have more neighbors than fit 32 bits; that many are enough to know.
+        // The count saturates. The exact number does not matter if it exceeds 32 bits.
         *count = count.saturating_add(1);
     }
 
-    /// Records that a neighbor precedes the row. Neighbors must be passed in ascending order of their places.
+    /// Records a neighbor that precedes the row. Neighbors must be passed in ascending order of their positions.
     pub(super) fn count_earlier(&mut self, row: usize, rung: u8, place: u64, vector: &[u8]) {
         let row = row - self.rows.start;
         self.earlier[row] = self.earlier[row].min(rung);
@@ -69,15 +70,16 @@ impl Notes {
 }
 
 impl Note {
-    /// Returns whether it is an earlier neighbor within a rung.
+    /// Returns whether the row is a neighbor within a rung.
     pub(super) fn is_within(&self, rung: usize) -> bool {
         usize::from(self.rung) <= rung
     }
 }
 
-/// Removed rows, if all rows are known: a row is removed if a kept earlier row is its neighbor.
+/// Decides exactly which rows are removed, if the sample has all rows. A row is removed if an earlier kept row is its
+/// neighbor.
 pub(super) struct Removal {
-    /// For each row so far, the rungs with which it is kept.
+    /// For each row that was decided so far, the rungs at which it is kept.
     stays: Vec<Rungs>,
 }
 
@@ -89,18 +91,18 @@ impl Removal {
     /// Decides the next row. `earlier` lists earlier rows, each with the first rung at which it is a neighbor of this
     /// row.
     pub(super) fn decide(&mut self, earlier: impl Iterator<Item = (u32, u8)>) {
-        // A row is removed at the rungs at which an earlier neighbor is within reach and is kept itself.
+        // A row is removed at each rung at which an earlier row is its neighbor and is kept.
         let goes = earlier.fold(0, |goes, (row, rung)| goes | (from_rung(rung) & self.stays[row as usize]));
         self.stays.push(!goes);
     }
 
-    /// Returns the number of rows removed with a rung.
+    /// Returns the number of rows that are removed at a rung.
     pub(super) fn removed(&self, rung: usize) -> u64 {
         self.stays.iter().filter(|stays| *stays >> rung & 1 == 0).count() as u64
     }
 }
 
-/// Returns the rungs with which a row is certainly kept, since it has no earlier neighbor within them.
+/// Returns the rungs at which a row is certainly kept, since it has no earlier neighbor within them.
 pub(super) fn surely_stays(first_with_earlier: u8) -> Rungs {
     before_rung(first_with_earlier)
 }

@@ -1,9 +1,9 @@
 //! Estimates the fraction of rows that are removed if the first of near-duplicates is kept.
 //!
-//! A row without an earlier neighbor is kept. A row with one is removed, unless all of its earlier neighbors are
-//! removed themselves. So the fraction of rows with an earlier neighbor is an upper bound. A row is certainly removed
-//! if one of its first earlier neighbors has no earlier neighbor itself. The remaining rows are assumed to be removed
-//! as often as such rows are overall.
+//! A row without earlier neighbors is kept. A row with earlier neighbors is removed, unless all of them are removed
+//! themselves. So the fraction of rows with earlier neighbors is an upper bound. A row is certainly removed if one of
+//! its first earlier neighbors has no earlier neighbor itself. For the other rows, the probability that an earlier
+//! neighbor is removed is assumed to be the fraction of removed rows among all rows with earlier neighbors.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::base::geometry::Coordinate;
 use crate::base::report::Interval;
 use crate::truth::{least_share, means};
 
-/// Number of rounds after which the fraction of removed rows has converged.
+/// Number of iterations after which the fraction of removed rows has converged.
 const ROUNDS: usize = 64;
 
 /// Estimate of the number of removed rows.
@@ -25,10 +25,10 @@ pub(super) enum RemovalEstimate<'a> {
     Whole(Removal),
     /// A sample of the rows is known.
     DrawnVectors {
-        /// Numbers of their neighbors.
+        /// Neighbors of the sampled rows.
         notes: Vec<Notes>,
         traces: Traces,
-        /// Their places among all rows, and the number of these.
+        /// Positions of the sampled rows among all rows. `rows` is the number of all rows.
         places: &'a [u64],
         rows: u64,
         seed: u64,
@@ -36,7 +36,7 @@ pub(super) enum RemovalEstimate<'a> {
 }
 
 impl<'a> RemovalEstimate<'a> {
-    /// Prepares the estimate for some rungs from the notes about compared rows. `rows` is the total number of rows.
+    /// Prepares the estimate for some rungs, from the notes about sampled rows. `rows` is the number of all rows.
     pub(super) fn new<T: Coordinate>(
         compared: &Compared<'a, T>,
         ladder: &Ladder,
@@ -53,7 +53,7 @@ impl<'a> RemovalEstimate<'a> {
         Ok(Self::DrawnVectors { notes, traces, places, rows, seed })
     }
 
-    /// Returns the number of rows removed with a rung.
+    /// Returns the number of rows that are removed at a rung.
     pub(super) fn removed(&self, rung: usize) -> Interval {
         match self {
             Self::Whole(removal) => certain(removal.removed(rung) as f64),
@@ -62,7 +62,7 @@ impl<'a> RemovalEstimate<'a> {
                 let has_earlier = |&first: &u8| f64::from(u8::from(first != NO_RUNG && usize::from(first) <= rung));
                 let with_earlier = means(&[first.map(has_earlier).collect()], false, *seed)[0];
                 let neighbors = notes.iter().flat_map(|notes| notes.neighbors(rung));
-                // A row at place p has about the fraction p of its neighbors before it.
+                // If a fraction p of all rows precedes a row, about the fraction p of its neighbors does too.
                 let before = |place: u64| place as f64 / *rows as f64;
                 let earlier = neighbors.zip(*places).map(|(count, &place)| count as f64 * before(place));
                 times(traces.share(rung, with_earlier, &earlier.collect::<Vec<f64>>()), *rows as f64)
@@ -71,29 +71,29 @@ impl<'a> RemovalEstimate<'a> {
     }
 }
 
-/// Rows with known earlier neighbors.
+/// Sampled rows whose earlier neighbors were recorded.
 pub(super) struct Traces {
     traced: Vec<Traced>,
-    /// For recorded neighbors, by place: the rungs with which they are certainly kept.
+    /// For each recorded neighbor, by position: the rungs at which it is certainly kept.
     stays: BTreeMap<u64, Rungs>,
 }
 
 /// A row with its recorded earlier neighbors.
 struct Traced {
     notes: Vec<(u8, u64)>,
-    /// Its number among the compared rows.
+    /// Number of the row among the sampled rows.
     row: usize,
 }
 
 impl Traces {
-    /// Finds the earlier neighbors of the recorded ones, within some rungs.
+    /// Finds the earlier neighbors of the recorded neighbors, within some rungs.
     fn new<T: Coordinate>(
         compared: &Compared<'_, T>,
         ladder: &Ladder,
         notes: &mut [Notes],
         rungs: &[usize],
     ) -> Result<Self> {
-        // Several rows may have noted the same neighbor. The map holds it once, ordered by place.
+        // Several rows may have recorded one neighbor. The map has it once, ordered by position.
         let mut wanted: BTreeMap<u64, Box<[u8]>> = BTreeMap::new();
         let mut traced = Vec::new();
         for notes in notes {
@@ -109,7 +109,7 @@ impl Traces {
         };
         let (places, vectors): (Vec<u64>, Vec<Box<[u8]>>) = wanted.into_iter().unzip();
         let stored = vectors.concat();
-        // `stored` holds the same bytes.
+        // `stored` has a copy of these vectors.
         drop(vectors);
         let neighbors = Compared::<T>::new(compared.scans, compared.space, &stored, &places);
         drop(stored);
@@ -118,8 +118,8 @@ impl Traces {
         Ok(Self { traced, stays })
     }
 
-    /// Returns the fraction of rows removed with a rung. `with_earlier` is the fraction of rows with an earlier
-    /// neighbor, and `earlier` the approximate number of earlier neighbors of each compared row.
+    /// Returns the fraction of rows that are removed at a rung. `with_earlier` is the fraction of rows with an
+    /// earlier neighbor. `earlier` has the approximate number of earlier neighbors of each sampled row.
     fn share(&self, rung: usize, with_earlier: Interval, earlier: &[f64]) -> Interval {
         let (mut all, mut surely, mut open) = (0u64, 0u64, Vec::new());
         for Traced { notes, row } in &self.traced {
@@ -134,8 +134,9 @@ impl Traces {
         if all == 0 {
             return Interval { low: 0.0, ..with_earlier };
         }
-        // The earlier neighbors of an undecided row have earlier neighbors themselves, so they are removed as often as
-        // such rows are.
+        // All earlier neighbors of an undecided row have earlier neighbors themselves. So each is assumed to be
+        // removed with the probability `goes`, the fraction of removed rows among the rows with earlier neighbors. It
+        // is computed by iteration.
         let mut goes = 1.0;
         for _ in 0..ROUNDS {
             let of_open: f64 = open.iter().map(|&neighbors| 1.0 - f64::powf(goes, neighbors)).sum();

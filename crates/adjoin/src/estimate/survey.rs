@@ -1,4 +1,4 @@
-//! The first scan of the source: checks every row and draws some.
+//! The first scan of the source: checks every row and samples some.
 
 use super::memory::Sizes;
 use crate::base::context::Context;
@@ -15,7 +15,8 @@ use crate::store::{
 /// Result of the first scan.
 pub(super) struct Survey {
     pub(super) scanned: Scanned,
-    /// Stored vectors of the rows that are compared with all, and their places among the usable rows, ascending.
+    /// Stored vectors of the rows that are compared with all rows. `places` are their positions among the usable
+    /// rows, ascending.
     pub(super) compared: Vec<u8>,
     pub(super) places: Vec<u64>,
     /// Rows on which centers are trained.
@@ -40,10 +41,7 @@ impl Scans<'_> {
         self.source.info().vectors
     }
 
-    /// Passes all usable rows to `take`, in order.
-    ///
-    /// # Errors
-    /// Those of [`Intake::scan`].
+    /// Passes all usable rows to `take`, in order. Fails if [`Intake::scan`] fails.
     pub(super) fn scan(&self, phase: &str, take: impl FnMut(UsableRows) -> Result<()>) -> Result<Scanned> {
         let Self { context, source, options, sizes } = *self;
         context.progress.begin(phase, "rows", source.info().rows);
@@ -51,7 +49,7 @@ impl Scans<'_> {
         Intake { context, source, metric, on_bad, left_out: None, remedy: fix_or_skip, batch_bytes }.scan(take)
     }
 
-    /// Checks all rows and draws some.
+    /// Checks all rows and samples some.
     ///
     /// # Errors
     /// If rows are invalid or cannot be read, or if fewer than two are usable.
@@ -69,7 +67,8 @@ impl Scans<'_> {
             0 => return Err(Error::input("no row of the source has a usable vector")),
             1 => return Err(Error::input("the source has one usable row, which has no pairs; name more rows")),
             _ if scanned.skipped_rows > 0 => {
-                // The rows were drawn from too many. Draws again, now that the number of usable rows is known.
+                // The sample was drawn for the number of all rows, but some rows are not usable. So the sample is
+                // drawn again for the number of usable rows.
                 draws = Draws::new(self, scanned.usable_rows);
                 self.scan("draw", |usable| draws.take(&usable))?;
             }
@@ -82,10 +81,10 @@ impl Scans<'_> {
 }
 
 impl Survey {
-    /// Returns the rounding of floats to bytes for comparisons.
+    /// Returns the coding that rounds floats to bytes for comparisons, if bytes suffice.
     ///
     /// # Errors
-    /// If the drawn rows cannot be read.
+    /// If the sampled rows cannot be read.
     pub(super) fn coding(&self, scans: &Scans<'_>) -> Result<Option<Coding>> {
         let plain = Space::plain(scans.vectors(), scans.options.metric);
         self.training.fit_coding(scans.context.kernel, plain, scans.options.seed)
@@ -99,10 +98,10 @@ struct Draws {
 }
 
 impl Draws {
-    /// Draws from `rows` usable rows.
+    /// Chooses the samples among `rows` usable rows.
     fn new(scans: &Scans<'_>, rows: u64) -> Self {
         let Scans { context, options, sizes, .. } = *scans;
-        // The purposes differ, so the samples are independent of each other.
+        // Each sample has its own stream of random numbers, so the samples are independent.
         let pick = |purpose, count: u64| Random::new(options.seed, purpose).ascending_sample(count.min(rows), rows);
         let draw = |picked, name, bytes| {
             let sizes = PartitionSizes::within(bytes, 1);

@@ -1,4 +1,4 @@
-//! Finds the threshold that leaves a given number of rows.
+//! Finds the threshold at which a given number of rows is kept.
 
 use super::compare::Compared;
 use super::ladder::Ladder;
@@ -15,28 +15,28 @@ use crate::join::JoinEffort;
 use crate::source::SourceOptions;
 use crate::store::{BuildOptions, Store};
 
-/// Number of times that nearer thresholds are tried, if all thresholds so far are too far.
+/// Maximum number of times that nearer thresholds are tried, if all thresholds so far keep too few rows.
 const FINER_MAX: usize = 3;
 
-/// Number of times that thresholds between two others are tried.
+/// Maximum number of times that thresholds between two rungs are tried.
 const BETWEEN_MAX: usize = 2;
-/// Relative difference in rows beyond which a threshold misses the requested number, unless the sample is too small to
-/// tell.
+/// If the number of kept rows differs from the requested number by more than this fraction, the threshold misses the
+/// request, unless the bounds of the estimate include the requested number.
 const MISSED_SHARE: f64 = 0.02;
 
-/// A threshold, and the number of rows left if the first of near-duplicates within it is kept.
+/// A threshold, and the number of rows that are kept at it, if the first of near-duplicates is kept.
 #[derive(Debug, Clone, Copy)]
 pub struct Leaving {
     /// Predicate of pairs within the threshold, which is rounded so that it can be typed.
     pub predicate: Predicate,
     /// The threshold: a distance or a similarity.
     pub threshold: f64,
-    /// Number of rows left, with bounds of 95 % confidence.
+    /// Number of rows that are kept, with bounds of 95 % confidence.
     pub rows: Interval,
 }
 
 impl Leaving {
-    /// Returns whether the number of rows left differs from the requested one.
+    /// Returns whether the number of kept rows differs significantly from the requested number.
     pub fn misses(&self, requested: u64) -> bool {
         let (requested, Interval { estimate, low, high }) = (requested as f64, self.rows);
         !(low..=high).contains(&requested) && (estimate - requested).abs() > (MISSED_SHARE * requested).max(1.0)
@@ -44,14 +44,14 @@ impl Leaving {
 }
 
 impl Estimate {
-    /// Finds the threshold that leaves approximately `rows` rows of the sources if the first of near-duplicates is kept.
-    /// Its metric is the one of the build.
+    /// Finds the threshold at which approximately `rows` rows of the sources are kept, if the first of
+    /// near-duplicates is kept. The threshold has the metric of the build.
     ///
-    /// Thresholds are tried up to one at which rows have a few hundred neighbors on average.
+    /// The farthest threshold that is tried is one at which rows have a few hundred neighbors on average.
     ///
     /// # Errors
-    /// As [`Self::new`]. Also if the sources have no more than `rows` rows, if every threshold leaves
-    /// more rows, or if an input is a store: its rows are not in the order that decides which row is kept.
+    /// If the estimate fails ([`Self::new`]), if the sources have at most `rows` rows, if every threshold keeps more
+    /// rows, or if an input is a store: the rows of a store are not in the order that decides which row is kept.
     pub fn threshold_leaving(
         context: &Context,
         inputs: &[String],
@@ -97,7 +97,7 @@ impl Estimator<'_> {
             left = self.left(&compared, &ladder, count)?;
         }
         for _ in 0..BETWEEN_MAX {
-            // A threshold is near enough if the sample cannot distinguish its rows from the requested number.
+            // A threshold is near enough if the bounds of its kept rows include the requested number.
             let is_near = |left: &Interval| (left.low..=left.high).contains(&(requested as f64));
             let first =
                 reaches(&left).filter(|&first| !is_near(&left[first]) && !is_near(&left[first.saturating_sub(1)]));
@@ -119,7 +119,7 @@ impl Estimator<'_> {
         Ok(Leaving { predicate, threshold, rows: left[nearest] })
     }
 
-    /// Returns the number of rows that each rung leaves.
+    /// Returns the number of rows that are kept at each rung.
     fn left<T: Coordinate>(&self, compared: &Compared<'_, T>, ladder: &Ladder, count: usize) -> Result<Vec<Interval>> {
         let all = self.survey.scanned.usable_rows;
         let rungs: Vec<usize> = (0..ladder.len()).collect();
@@ -127,7 +127,7 @@ impl Estimator<'_> {
         let going = RemovalEstimate::new(compared, ladder, notes, &rungs, all, self.question.build.seed)?;
         let left = |&rung: &usize| {
             let Interval { estimate, low, high } = going.removed(rung);
-            // Fewer removed rows leave more, so the bounds change places.
+            // If fewer rows are removed, more are kept, so the lower bound becomes the upper one and vice versa.
             Interval { estimate: all as f64 - estimate, low: all as f64 - high, high: all as f64 - low }
         };
         Ok(rungs.iter().map(left).collect())

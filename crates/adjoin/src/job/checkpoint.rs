@@ -1,5 +1,5 @@
-//! A join with checkpoints: it may be interrupted at any moment and continues from there. Its plan is kept, and its
-//! pairs leg by leg.
+//! A join with checkpoints. If it is interrupted, the next run continues from the last checkpoint. The checkpoints
+//! contain the plan, and the pairs of each finished leg (a range of tasks).
 
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ use crate::sink::{PairBatch, keep_pairs, kept_bytes_of_a_pair, kept_pairs};
 use crate::source::{IdKind, facts_of_files};
 use crate::sql::{Condition, PairCondition};
 
-/// The files of the plan and of its tasks.
+/// Names of the files with the plan and with its tasks.
 const PLAN_FILE: &str = "plan";
 const TASKS_FILE: &str = "tasks";
 /// Tasks per frame.
@@ -32,7 +32,7 @@ const TASK_BYTES: usize = 8;
 /// Progress of a join.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct JoinState {
-    /// The plan, once it exists.
+    /// The stored plan; `None` until it is complete.
     plan: Option<PlanCheckpoint>,
     legs_done: usize,
     done: Done,
@@ -40,7 +40,7 @@ pub(super) struct JoinState {
     pairs: Vec<u64>,
     /// The run that created the plan or finished the last leg.
     run: u64,
-    /// Upper bound on the pairs that were compared again because a run was interrupted within a leg.
+    /// Upper bound on the number of pairs that were compared again because a run was interrupted within a leg.
     repeated: u64,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct JoinState {
 struct PlanCheckpoint {
     plan_bytes: u64,
     tasks_bytes: u64,
-    /// Task numbers before which legs end. The last leg ends with all tasks.
+    /// For each leg, the number of tasks up to its end. The last leg ends with the last task.
     legs: Vec<usize>,
     whole: Done,
 }
@@ -61,7 +61,7 @@ impl JoinCheckpoint {
     /// Opens the checkpoints of an earlier run of this job, or starts without any.
     ///
     /// # Errors
-    /// Fails if the result is not in a file, a source can change without being noticed, or [`Checkpoint::open`] fails.
+    /// Fails if the result is not a file, changes of a source could go unnoticed, or [`Checkpoint::open`] fails.
     pub(super) fn open(context: &Context, job: &Job<'_>, named: &[&Named]) -> Result<Self> {
         let Some(Target::File { path, force }) = job.output.target() else {
             let words = " keeps checkpoints next to the result, so it needs -o FILE; leave it out otherwise";
@@ -69,12 +69,12 @@ impl JoinCheckpoint {
         };
         let mut kept = Checkpoint::open(context, path, job.facts(named)?, *force)?;
         if named.iter().any(|named| matches!(named, Named::Source(_))) {
-            kept.hold(); // the store in it is built with checkpoints of its own
+            kept.hold(); // the build of the store in this folder has its own checkpoints
         }
         Ok(Self(kept))
     }
 
-    /// Returns the path of a store that is built for the join.
+    /// Returns the path for the store of a set, if it is built for the join.
     pub(super) fn store(&self, set: usize) -> PathBuf {
         self.0.path(&format!("store-{set}"))
     }
@@ -95,7 +95,7 @@ impl JoinCheckpoint {
     }
 
     fn join(&mut self, context: &Context, job: &Job<'_>, sets: Sets<'_>) -> Result<JoinStatistics> {
-        // A sink for rows reserves its memory first; the join is planned with the rest.
+        // A sink for results about rows reserves its memory first. The join is planned with the rest.
         let sink = job.output.sink_of_rows(context, sets, &job.join)?;
         let memory = context.reserve(KEPT_BYTES, "what is kept of the join")?;
         let legs_before = self.0.state().legs_done;
@@ -104,14 +104,14 @@ impl JoinCheckpoint {
         job.output.announce(context, sets, prepared.predicted_results(), job.yes)?;
         self.check_room(context, job, prepared.predicted_results().saturating_mul(kept_bytes_of_a_pair(ids)))?;
         let done_before = plan.tasks_before(legs_before);
-        // Ends of the remaining legs are counted from the first remaining task.
+        // The ends of the remaining legs, relative to the first remaining task.
         let ends: Vec<usize> = plan.legs[legs_before..].iter().map(|end| end - done_before).collect();
         if !ends.is_empty() {
             let done = self.0.state().done.clone();
             let mut legs = Legs { kept: &mut self.0, before: done, pairs: None };
             run_in_legs(context, sets, &prepared, done_before as u64, &ends, &mut legs)?;
         }
-        // The pairs are on disk now, so the sink can use this memory.
+        // All pairs are on disk now, so this memory is released for the sink.
         drop(memory);
 
         let mut sink = sink.map_or_else(|| job.output.sink_of_pairs(context, sets, &[]), Ok)?;
@@ -141,7 +141,7 @@ impl JoinCheckpoint {
         let prepared = job.join.prepare(context, sets, job.output.wants_ids())?;
         let plan = self.write_plan(&prepared, sets)?;
         let run = self.0.runs();
-        // The state names the plan only once its files are complete.
+        // The state refers to the plan only after its files are complete.
         self.0.keep(|state| (state.plan, state.run) = (Some(plan.clone()), run))?;
         Ok((prepared, plan))
     }
@@ -159,7 +159,7 @@ impl JoinCheckpoint {
         Ok(PlanCheckpoint { plan_bytes, tasks_bytes, legs, whole: prepared.whole() })
     }
 
-    /// Reads the plan without its first tasks. The caller reserves the memory for the tasks next.
+    /// Reads the plan, with the tasks from number `from` on. The caller then reserves the memory for the tasks.
     fn read_plan(&self, plan: &PlanCheckpoint, from: usize) -> Result<JoinPlan> {
         let mut file = self.0.read(PLAN_FILE, plan.plan_bytes)?;
         let text = file.next()?.map(|frame| String::from_utf8_lossy(frame).into_owned());
@@ -175,7 +175,7 @@ impl JoinCheckpoint {
                 number += 1;
             }
         }
-        // Each frame has a checksum, but a missing frame shows only in the number of tasks.
+        // Each frame has a checksum, but a missing frame can be detected only by the number of tasks.
         if number != plan.tasks() {
             return Err(file.damaged());
         }
@@ -218,7 +218,7 @@ fn pairs_file(leg: usize) -> String {
     format!("pairs-{leg}")
 }
 
-/// Writes the checkpoints of the legs of a run.
+/// Writes a checkpoint at the end of each leg of a run.
 struct Legs<'a> {
     kept: &'a mut Checkpoint<JoinState>,
     /// Counts of earlier runs.
@@ -249,7 +249,7 @@ impl SaveCheckpoints for Legs<'_> {
             let mut now = before;
             now += done;
             let of_leg = now.verified_pairs() - state.done.verified_pairs();
-            // Each run that ended within this leg may have compared all of its pairs.
+            // Each run that was interrupted within this leg may have compared all pairs of the leg.
             state.repeated += of_leg * (run - state.run);
             (state.done, state.run) = (now, run);
             state.pairs.push(bytes);
@@ -287,7 +287,7 @@ fn strategy_in_words(join: &JoinOptions) -> String {
 }
 
 impl Job<'_> {
-    /// Returns all facts that affect which pairs are found, and the result made of them.
+    /// Returns all facts that determine which pairs are found and which result is computed from them.
     fn facts(&self, named: &[&Named]) -> Result<Vec<Fact>> {
         let Self { join, conditions, output, .. } = self;
         let joined = match (self.with, self.new) {

@@ -1,5 +1,5 @@
-//! A join with a result that carries columns of its rows. The pairs are written to a temporary file first, so that
-//! columns are read with the memory that the join held.
+//! A join whose result carries columns of its rows. The pairs are first written to a temporary file, so that the
+//! columns can be read after the join, when its memory is free.
 
 use super::{Job, Named, OpenedSets};
 use crate::base::context::Context;
@@ -16,7 +16,7 @@ use crate::store::{BuildOptions, ColumnNeeds, kept_needs};
 const PURPOSE: &str = "the columns of the result";
 
 impl Job<'_> {
-    /// Refuses columns for a result without lines about two rows, and for a run with checkpoints.
+    /// Refuses columns if the lines of the result do not name two rows, and in a run with checkpoints.
     pub(super) fn check_columns(&self) -> Result<()> {
         if self.columns.is_empty() {
             return Ok(());
@@ -32,7 +32,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Returns a bound on the memory for the columns of these sets, before stores are built of sources.
+    /// Returns an upper bound on the memory for the columns of the sets, before stores are built from sources.
     ///
     /// # Errors
     /// Fails if a set does not have a column.
@@ -52,7 +52,7 @@ impl Job<'_> {
         Ok(self.carrying_bytes(&needs, sets.iter().map(rows).sum()))
     }
 
-    /// Returns the bytes for writing a result with columns of `rows` rows.
+    /// Returns the memory for writing a result with columns, for sets of `rows` rows.
     fn carrying_bytes(&self, needs: &[ColumnNeeds], rows: u64) -> u64 {
         let written = PairWriter::memory_bytes(true) + self.output.bound(rows);
         Sets::columns_bytes(rows) + CarriedColumns::least_bytes(needs) + SpilledPairs::memory_bytes() + written
@@ -65,7 +65,7 @@ impl Job<'_> {
     pub(super) fn run_with_columns(&self, context: &Context, opened: &OpenedSets) -> Result<JoinStatistics> {
         let sets = opened.sets();
         if let Some(Target::File { path, force }) = self.output.target() {
-            // The result is created after the join, which may take hours.
+            // The result is created only after the join, which may take hours, so its name is checked now.
             TableFormat::of(path)?;
             Target::check_free(&*context.device, path, *force)?;
         }

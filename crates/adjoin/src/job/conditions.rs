@@ -9,7 +9,7 @@ use crate::sql::{Condition, PairCondition};
 /// Filters on the rows and pairs of a join. `None` means no filter.
 #[derive(Debug, Clone, Default)]
 pub struct Conditions {
-    /// Filter on the rows of the first set, or of the only one.
+    /// Filter on the rows of the first or only set.
     pub rows: Option<Condition>,
     /// Filter on the rows of the other set.
     pub other_rows: Option<Condition>,
@@ -18,7 +18,7 @@ pub struct Conditions {
 }
 
 impl Conditions {
-    /// Parses the filters that a caller gives.
+    /// Parses filters.
     ///
     /// # Errors
     /// Fails as [`Condition::parse`] and [`PairCondition::parse`] do.
@@ -28,17 +28,18 @@ impl Conditions {
         Ok(Self { rows: parse(rows)?, other_rows: parse(other_rows)?, pairs })
     }
 
-    /// Returns the columns that the filters read of the first set (0) or the other set (1).
+    /// Returns the columns of the first set (0) or of the other set (1) that the filters read.
     pub fn columns(&self, set: usize, are_two_sets: bool) -> Vec<String> {
         let rows = [&self.rows, &self.other_rows][set].iter().flat_map(Condition::columns);
-        // With one set, both rows of a pair are of this set.
+        // If there is one set, both rows of a pair are rows of it.
         let sides = if are_two_sets { set..set + 1 } else { 0..2 };
         let of_pairs = |condition| sides.clone().flat_map(move |side| PairCondition::columns(condition, side));
         let all: BTreeSet<String> = rows.chain(self.pairs.iter().flat_map(of_pairs)).collect();
         all.into_iter().collect()
     }
 
-    /// Refuses a filter on the rows of a source that names no column, since only named columns are kept.
+    /// Refuses a filter on the rows of a source that names no column. A store built from a source keeps only the
+    /// named columns, so nothing could be evaluated.
     pub(super) fn check_source(&self, set: usize, columns: &[String]) -> Result<()> {
         let asking = [(&self.rows, Argument::Where), (&self.other_rows, Argument::WhereOther)];
         match &asking[set] {
@@ -52,7 +53,7 @@ impl Conditions {
     /// Checks that every filter has a set to apply to.
     ///
     /// # Errors
-    /// Fails if there is a filter on the rows of the other set but only one set.
+    /// Fails if there is only one set, but a filter on the rows of the other set.
     pub fn check(&self, are_two_sets: bool) -> Result<()> {
         match self.other_rows {
             Some(_) if !are_two_sets => Err(Error::option(message![

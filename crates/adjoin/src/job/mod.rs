@@ -1,5 +1,5 @@
-//! A join as a user asks for it: vectors, a threshold, and a result. The command line and the Python package both use
-//! it.
+//! A join as a user requests it, with the names of vectors, a threshold, and a result. The command line and the
+//! Python package both run joins through this module.
 
 mod checkpoint;
 mod columns;
@@ -49,18 +49,18 @@ pub struct Job<'a> {
     pub new: &'a [String],
     /// Options for reading sources.
     pub source: SourceOptions,
-    /// Options for building a store from them. The predicate determines its metric.
+    /// Options for building a store from sources. The predicate determines the metric of the store.
     pub build: BuildOptions,
     /// Filters on rows and pairs.
     pub conditions: Conditions,
-    /// Columns of both rows that the lines of the result carry: pairs, and removed rows. Stores keep them; stores built of
-    /// sources do too.
+    /// Columns of both rows that the lines of the result (pairs or removed rows) carry. A store must keep these
+    /// columns. If a store is built for the job, it keeps them.
     pub columns: &'a [String],
     /// Options of the join.
     pub join: JoinOptions,
     /// The result to produce.
     pub output: Output<'a>,
-    /// Whether to try if the disk seems to have too little space for the result.
+    /// Whether to run the join even if the disk seems to have too little space for the result.
     pub yes: bool,
     /// Whether to write checkpoints next to the result, and to continue from the checkpoints of an earlier run.
     pub resume: bool,
@@ -108,7 +108,7 @@ impl Named {
         })
     }
 
-    /// Returns sets of sources as bytes if their floats are all integers that fit.
+    /// Converts sources of floats to sources of bytes, if all of their floats are integers that fit into a byte.
     fn narrowed(context: &Context, first: Self, second: Option<Self>) -> Result<(Self, Option<Self>)> {
         Ok(match (first, second) {
             (Self::Source(first), None) => {
@@ -123,7 +123,7 @@ impl Named {
         })
     }
 
-    /// Returns the properties that the memory of a join depends on.
+    /// Returns the properties of the set on which the memory of a join depends.
     fn unopened(&self, build: &BuildOptions) -> UnopenedSet {
         match self {
             Self::Store(store) => UnopenedSet::of_store(store.manifest()),
@@ -167,16 +167,17 @@ impl Opened {
         Self::of(&context.naming_more(later), named, build, None)
     }
 
-    /// Opens a set. If `kept` is given, a store is built from sources at that path, unless it exists already, for a run
-    /// with checkpoints.
+    /// Opens a set. In a run with checkpoints, `kept` is the path of the store that is built from sources. If the
+    /// store exists there already, it is opened.
     fn of(context: &Context, named: Named, build: &BuildOptions, kept: Option<PathBuf>) -> Result<Self> {
         let (store, built, _temporary) = match (named, kept) {
             (Named::Store(store), _) => (*store, None, None),
             (Named::Source(source), Some(at)) => {
-                // A store appears only when it is complete, so an earlier run has built all of it.
+                // A store appears only when it is complete. So if it exists, an earlier run has finished it.
                 let built = has_manifest(context, &at)?;
                 let report = if built { None } else { Some(Store::build(context, &*source, &at, build)?) };
-                // Otherwise the next run would find the same store although it was told to start again.
+                // A store of an earlier run that cannot be opened is reported as a damaged checkpoint, whose remedy
+                // is to start again.
                 let store = Store::open(context, &at).map_err(|error| match error.kind() {
                     ErrorKind::Device | ErrorKind::Corrupt if built => damaged(&at, &error.to_string()),
                     _ => error,
@@ -191,7 +192,7 @@ impl Opened {
         Ok(Self { store, filter: None, built, _temporary })
     }
 
-    /// Restricts the set to rows that meet a condition, if one is given.
+    /// Restricts the set to the rows that pass a filter, if one is given.
     fn among(self, context: &Context, condition: Option<&Condition>) -> Result<Self> {
         let filter = condition.map(|condition| RowFilter::new(context, &self.store, condition)).transpose()?;
         Ok(Self { filter, ..self })
@@ -202,7 +203,7 @@ impl Opened {
         JoinSide::new(&self.store, self.filter.as_ref())
     }
 
-    /// Adds time and temporary files of the build, if there was one.
+    /// Adds the time and the temporary files of the build to statistics, if a store was built.
     fn add_build(&self, common: &mut CommonStatistics) {
         if let Some(built) = &self.built {
             *common.seconds.build.get_or_insert(0.0) += built.seconds.total;
@@ -223,7 +224,7 @@ impl OpenedSets {
         sets.with_pairs(self.pairs.as_ref())
     }
 
-    /// Restricts the join to pairs that meet a condition, if one is given.
+    /// Restricts the join to the pairs that pass a filter, if one is given.
     fn among_pairs(self, context: &Context, condition: Option<&PairCondition>) -> Result<Self> {
         let pairs = condition.map(|condition| self.sets().pairs_that_meet(context, condition.clone())).transpose()?;
         Ok(Self { pairs, ..self })
@@ -231,7 +232,8 @@ impl OpenedSets {
 }
 
 impl<'a> Job<'a> {
-    /// Joins the rows of a store or of sources with each other. The pairs are counted, but not kept.
+    /// Creates a job that joins the rows of a store or of sources with each other. It counts the pairs and discards
+    /// them.
     pub fn new(inputs: &'a [String], join: JoinOptions) -> Self {
         Self {
             inputs,
@@ -253,7 +255,7 @@ impl<'a> Job<'a> {
     /// # Errors
     /// Fails if
     /// - an input cannot be read or is unsuitable, or two sets cannot be compared,
-    /// - nothing is built but an option is given that applies only to builds, or
+    /// - - all inputs are stores but an option applies only to builds, or
     /// - a filter does not match the sets.
     pub fn open(&self, context: &Context) -> Result<OpenedSets> {
         let is_grown = !self.new.is_empty();
@@ -270,7 +272,7 @@ impl<'a> Job<'a> {
         let first = open(self.inputs)?;
         let second = (!beside.is_empty()).then(|| open(beside)).transpose()?;
         let builds = [Some(&first), second.as_ref()].into_iter().flatten().any(|of| matches!(of, Named::Source(_)));
-        // Nothing is built, so an option that applies only to builds would have no effect.
+        // If nothing is built, an option that applies only to builds would have no effect, so it is refused.
         if !builds {
             Store::sole_input(context, self.inputs, self.source.only_for_builds(&build))?;
         }
@@ -304,7 +306,7 @@ impl<'a> Job<'a> {
                 None => error,
             })?;
             opened.among(context, condition.as_ref()).map_err(|error| match error.kind() {
-                // The message names the set, since each set has columns of its own.
+                // The message names the set, since the two sets may have different columns.
                 ErrorKind::Option => error.after(&format!("{}: ", names.join(", "))),
                 _ => error,
             })
@@ -323,7 +325,8 @@ impl<'a> Job<'a> {
         opened.among_pairs(context, pairs.as_ref())
     }
 
-    /// Returns a bound on the memory that the join of these sets and its result need, for earlier refusals to name.
+    /// Returns an upper bound on the memory for joining the sets and for the result. Earlier steps name it if they
+    /// refuse a budget.
     fn bound(&self, sets: &[UnopenedSet]) -> u64 {
         let (first, others) = sets.split_first().expect("a join has at least one set");
         let all = others.iter().fold(*first, |all, set| UnopenedSet {
@@ -344,7 +347,7 @@ impl<'a> Job<'a> {
         let rows = sets.sides().map(JoinSide::rows).sum();
         let bound = memory_bound(sets, &self.join, self.output.wants_ids())? + self.output.bound(rows);
         let context = &context.naming_more(bound);
-        // The checkpoints belong to one run, which removes them at its end.
+        // The checkpoints are taken, since the run removes them at its end.
         let kept = lock(&opened.kept).take();
         let mut statistics = match kept {
             Some(kept) => kept.run(context, self, opened),
@@ -371,15 +374,15 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Returns a bound on the memory with which the rows of a source that are near others are found.
+/// Returns an upper bound on the memory for finding the rows of a source that are near other rows.
 pub(crate) fn removals_bytes(source: &dyn VectorSource, build: &BuildOptions, join: &JoinOptions) -> u64 {
     let joining = UnopenedSet::of_source(source, build).join_bytes(false, join.aim.target());
     joining + Output::Removals(Removals::new(None)).bound(source.info().rows)
 }
 
 impl Job<'_> {
-    /// Returns a context that names, in refusals, the memory that a join of the store in a folder needs at the default
-    /// recall, as far as its manifest determines it.
+    /// Returns a context whose refusals name at least the memory that a join of the store in a folder needs at the
+    /// default recall, as far as the manifest determines it.
     ///
     /// # Errors
     /// Fails if the manifest cannot be read.

@@ -1,4 +1,4 @@
-//! Finds the nearest neighbors of each row, as a user asks for it.
+//! A search for the nearest neighbors of each row, as a user requests it.
 
 use super::Opened;
 use crate::base::context::Context;
@@ -19,13 +19,13 @@ pub struct NearestJob<'a> {
     pub inputs: &'a [String],
     /// Options for reading sources.
     pub source: SourceOptions,
-    /// Options for building a store from them.
+    /// Options for building a store from sources.
     pub build: BuildOptions,
-    /// Metric of that store, if given.
+    /// Metric of the store that is built, if given.
     pub metric: Option<Metric>,
     /// Number of neighbors of each row, without the row itself; at least 1.
     pub k: u64,
-    /// Threshold that neighbors must meet in addition: a distance or, under cosine, a similarity.
+    /// Threshold within which neighbors must be, if given: a distance or, under cosine, a similarity.
     pub within: Option<f64>,
     /// How hard the search works.
     pub effort: SearchEffort,
@@ -47,8 +47,8 @@ impl NearestJob<'_> {
         Opened::new(context, inputs, source, build, of_builds, &bytes_of)
     }
 
-    /// Finds the neighbors of each row of the opened store, and passes them to `sink` in the order of row numbers, or only
-    /// counts them. The statistics include the build, if there was one.
+    /// Finds the neighbors of each row of the opened store, and passes them to `sink` in the order of row numbers. Without
+    /// a sink, it only counts them. The statistics include the build, if there was one.
     ///
     /// # Errors
     /// Fails if an option is out of range, the budget is too small, the store cannot be read, or the sink fails.

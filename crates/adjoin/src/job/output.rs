@@ -1,4 +1,4 @@
-//! The result of a job, and whether there is room for it.
+//! The result of a job, and the check that the disk has enough space for it.
 
 use std::path::Path;
 
@@ -16,11 +16,12 @@ use crate::sink::{
 use crate::source::IdKind;
 use crate::store::Store;
 
-/// A result is announced if it is at least this many times as large as the vectors, and not small.
+/// The size of a result is reported if it is at least this multiple of the size of the vectors, and at least
+/// `RESULT_SMALL_BYTES`.
 const RESULT_MUCH_LARGER: u64 = 4;
 const RESULT_SMALL_BYTES: u64 = 16 << 20;
 
-/// Memory of a result about rows: sorters and tables, and the approximate bytes per row.
+/// Memory of a result about rows: for sorters and tables, and approximately per row.
 const ROWS_BYTES: u64 = 14 << 20;
 const BYTES_A_ROW: u64 = 12;
 
@@ -34,9 +35,9 @@ pub enum ResultKind {
     Counts,
     /// Rows connected by chains of pairs.
     Clusters,
-    /// Rows to remove, so that one of similar rows is left, each with the row that is kept for it.
+    /// Rows to remove, so that one of several similar rows is left. Each is listed with the row that is kept for it.
     Removed,
-    /// The other rows.
+    /// The rows that are kept.
     Kept,
 }
 
@@ -47,7 +48,7 @@ choices! {
 }
 
 impl ResultKind {
-    /// Returns the output of this kind. Rows are removed by `rule`.
+    /// Returns the output of this kind. `rule` selects the rows to keep.
     pub fn output(self, target: Option<Target>, rule: KeepRule) -> Output<'static> {
         match self {
             Self::Pairs => Output::Pairs(target),
@@ -69,7 +70,7 @@ pub enum Output<'a> {
     Counts(Option<Target>),
     /// Clusters: rows connected by chains of pairs.
     Clusters(Option<Target>),
-    /// Rows to remove, so that one of similar rows is left. The caller processes them further.
+    /// Rows to remove, so that one of several similar rows is left. The caller processes them further.
     Removals(Removals),
     /// Kept and removed rows, as tables of ids.
     Keep {
@@ -83,7 +84,7 @@ pub enum Output<'a> {
 }
 
 impl Output<'_> {
-    /// Returns the target of most of the result.
+    /// Returns the main target of the result.
     pub fn target(&self) -> Option<&Target> {
         match self {
             Self::Pairs(target) | Self::Counts(target) | Self::Clusters(target) => target.as_ref(),
@@ -104,27 +105,28 @@ impl Output<'_> {
     }
 
     pub(super) fn wants_ids(&self) -> bool {
-        // Results about rows look up ids at the end, for the rows of the result alone.
+        // Results about rows look up ids at the end, only for the rows of the result.
         matches!(self, Self::Pairs(Some(_)) | Self::Sink(_))
     }
 
-    /// Returns the kinds of the ids of pairs that are stored for the result.
+    /// Returns the kinds of the left and right ids with which pairs are stored for the result.
     pub(super) fn ids_of_pairs(&self, sets: Sets<'_>) -> [IdKind; 2] {
         let wanted = self.wants_ids();
         [sets.left(), sets.right()].map(|store| if wanted { store.manifest().ids } else { IdKind::None })
     }
 
-    /// Returns an approximate bound on the memory of the result for `rows` rows, in addition to the join's.
+    /// Returns an approximate upper bound on the memory of the result for `rows` rows. The memory of the join is not
+    /// included.
     pub(super) fn bound(&self, rows: u64) -> u64 {
         match self {
-            // Pairs pass through the writer, whose memory is part of the join's.
+            // The memory of the writer of pairs is part of the memory of the join.
             Self::Pairs(_) | Self::Sink(_) => 0,
             _ => ROWS_BYTES + rows * BYTES_A_ROW,
         }
     }
 
-    /// Creates a sink for results about rows, which reserves its memory. Refuses a budget that holds the sink but not
-    /// the join too.
+    /// Creates a sink for results about rows and reserves its memory. Fails if the budget does not suffice for the
+    /// sink and the join together.
     pub(super) fn sink_of_rows<'s>(
         &self,
         context: &'s Context,
@@ -137,8 +139,8 @@ impl Output<'_> {
         }
     }
 
-    /// Creates a sink for the pairs of `predicate` that a join has found before. Lines about two rows carry the columns
-    /// of these names, which all stores keep.
+    /// Creates a sink for pairs within `predicate` that an earlier join has found. Lines about two rows carry the
+    /// columns `columns`, which all stores must keep.
     ///
     /// # Errors
     /// Fails if memory does not suffice, a table cannot be written, or columns cannot be read.
@@ -153,13 +155,13 @@ impl Output<'_> {
         rows.map_or_else(|| self.sink_of_pairs(context, sets, columns), Ok)
     }
 
-    /// Returns whether its lines are about two rows, whose columns they can carry.
+    /// Returns whether each line of the result names two rows, so that it can carry columns of both.
     pub(super) fn names_two_rows(&self) -> bool {
         matches!(self, Self::Pairs(_) | Self::Sink(_) | Self::Keep { removed: Some(_), .. })
     }
 
-    /// Creates a sink that collects results about rows, for the pairs of `predicate`. Leaves `join_bytes` of memory
-    /// to the join. Returns `None` if the result is pairs. Removed rows carry `columns`.
+    /// Creates a sink for results about rows, from pairs within `predicate`. Leaves `join_bytes` bytes of memory for
+    /// the join. Returns `None` if the result is pairs. Removed rows carry `columns`.
     ///
     /// # Errors
     /// Fails if memory does not suffice or a table cannot be written.
@@ -185,7 +187,7 @@ impl Output<'_> {
         })
     }
 
-    /// Creates the sink for pairs, which carry `columns`.
+    /// Creates the sink if the result is pairs. Pairs carry `columns`.
     pub(super) fn sink_of_pairs<'s>(
         &self,
         context: &Context,
@@ -208,7 +210,7 @@ impl Output<'_> {
     pub(super) fn announce(&self, context: &Context, sets: Sets<'_>, pairs: u64, yes: bool) -> Result<()> {
         let Some(path) = self.target().and_then(Target::path) else { return Ok(()) };
         let (place, sorting) = (path.display(), context.temporary(Some(Target::parent_of(path))));
-        // The greedy rule sorts all pairs in temporary files, which may be on another disk than the result.
+        // The greedy rule sorts all pairs in temporary files. These may be on another disk than the result.
         let (a_pair, what, at): (_, _, &Path) = match self {
             Self::Pairs(_) => {
                 (TableFormat::of(path)?.bytes_of_a_pair(sets.schema().ids), place.to_string(), Target::parent_of(path))
@@ -218,7 +220,7 @@ impl Output<'_> {
             }
             _ => return Ok(()), // at most one line per row
         };
-        // Saturated, since the estimated number of pairs may be very large.
+        // The product saturates, since the estimated number of pairs may be very large.
         let bytes = pairs.saturating_mul(a_pair);
         let of = |store: &Store| store.manifest().rows * store.manifest().vectors.bytes() as u64;
         let source: u64 = sets.stores().map(of).sum();
@@ -244,7 +246,7 @@ impl Sets<'_> {
     /// Returns the properties of the pairs of two sets that are known in advance.
     pub fn schema(self) -> PairSchema {
         let ids = [self.left(), self.right()].map(|store| store.manifest().ids);
-        // New rows are numbered after the rows of the store, so pairs with them are of one set.
+        // New rows and the rows of the store form one set, with consecutive row numbers.
         let of_two_sets = self.second_by() == Some(Argument::With);
         PairSchema { ids, metric: self.left().manifest().metric, of_two_sets }
     }

@@ -11,8 +11,8 @@ use crate::collection;
 use crate::source::{self, SourceOptions, VectorSource};
 use crate::store::FolderKind;
 
-/// Returns a context for opening these names that in refusals names the memory of later work too, if they are a
-/// collection. `bytes_of` returns the bytes of that work, given a source of the shape of the rows.
+/// Returns a context for opening `names`. If they are a collection, its refusals name at least the memory that later
+/// work needs. `bytes_of` returns the memory of that work, given a source with the number and type of the rows.
 pub(super) fn context_of_later(
     context: &Context,
     names: &[String],
@@ -26,14 +26,15 @@ pub(super) fn context_of_later(
     }
 }
 
-/// Opens names as one set of vectors: files, folders and globs, or one collection. A collection is read as it is at
-/// this moment, with its ids.
+/// Opens names as one set of vectors: files, folders and globs, or one collection. The rows of a collection are those
+/// that it has at this moment, with their ids.
 ///
 /// # Errors
-/// Fails if a file or a collection cannot be opened. Also fails if there are no rows, or a collection is not the
-/// only name or is given together with an option for files.
+/// Fails if a file or a collection cannot be opened, or if there are no rows. Also fails if a collection is given
+/// together with other names, or with an option that applies only to files.
 pub fn open_source(context: &Context, names: &[String], options: &SourceOptions) -> Result<Arc<dyn VectorSource>> {
-    // All names are checked, so that a collection among files is refused as such and not as an unknown file.
+    // All names are checked, so that the message for a collection among files does not say that its format is
+    // unknown.
     for name in names {
         if FolderKind::of(context, Path::new(name))? == Some(FolderKind::Collection) {
             return open_live(context, names, name, options);

@@ -28,11 +28,12 @@ struct Sizes {
 }
 
 impl<'a> Clusters<'a> {
-    /// Creates the sink. Without a target, it only reports the summary. Its memory is reserved before the join is
-    /// planned, which needs at least `join_bytes` bytes.
+    /// Creates the sink. Without a target, it only reports the summary. It reserves its memory before the join is
+    /// planned, and leaves at least `join_bytes` bytes for the join.
     ///
     /// # Errors
-    /// If there are two sets or memory does not suffice, or as [`super::PairWriter::create`].
+    /// If there are two sets, memory does not suffice, or the table cannot be created
+    /// ([`super::PairWriter::create`]).
     pub fn create(
         context: &'a Context,
         sets: impl Into<Sets<'a>>,
@@ -49,7 +50,7 @@ impl<'a> Clusters<'a> {
         let store = sets.left();
         let end = Rows::end(store);
         let bytes = Components::memory_bytes(end);
-        // Pairs only connect rows in memory. Rows are sorted once, when all clusters are known.
+        // Pairs only update the components in memory. Rows are sorted once, when all clusters are known.
         let needs = SinkNeeds { bytes, sorters_during: 0, sorters_after: 1, join_bytes, purpose: "finding clusters" };
         let column = store.manifest().ids.field("cluster");
         let (rows, table) = Rows::with_table(context, sets, target, needs, column)?;
@@ -71,7 +72,8 @@ impl PairSink for Clusters<'_> {
         let Self { rows, mut components, mut table } = *self;
         let mut members = rows.sorter();
         rows.each("clusters", |row, id, _| match components.is_paired(row) {
-            // Sorted by cluster and then by row, so the first row of a cluster comes first and gives its name.
+            // Members are sorted by cluster, then by row. So the first member is the first row, whose id names the
+            // cluster.
             true => members.push((components.first(row), row), id),
             false => Ok(()),
         })?;

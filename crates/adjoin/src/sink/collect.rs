@@ -10,7 +10,7 @@ use crate::base::mutex::lock;
 /// A pair: left row, right row, value.
 type Pair = (u64, u64, f32);
 
-/// Collects pairs or hits in memory, for small results and for tests. Its clones share them.
+/// Collects pairs or hits in memory, for small results and for tests. All clones share one collection.
 #[derive(Debug, Clone, Default)]
 pub struct Collect {
     pairs: Arc<Mutex<Vec<Pair>>>,
@@ -18,14 +18,14 @@ pub struct Collect {
 }
 
 impl Collect {
-    /// Returns the pairs so far as (left row, right row, value), ascending.
+    /// Returns the pairs that were collected so far, as (left row, right row, value), in ascending order of rows.
     pub fn pairs(&self) -> Vec<(u64, u64, f32)> {
         let mut pairs = lock(&self.pairs).clone();
         pairs.sort_by_key(|pair| (pair.0, pair.1));
         pairs
     }
 
-    /// Returns the batches of hits so far.
+    /// Returns the batches of hits that were collected so far.
     pub fn batches(&self) -> Vec<HitBatch> {
         lock(&self.batches).clone()
     }
@@ -37,7 +37,7 @@ impl Collect {
             let mut start = 0;
             for (query, end) in ends.into_iter().enumerate() {
                 let hits = rows[start..end].iter().copied().zip(values[start..end].iter().copied());
-                // The first query of a batch may continue the last one of the batch before.
+                // The first query of a batch may be the last query of the previous batch, with further hits.
                 match all.last_mut().filter(|_| query == 0 && hits_before > 0) {
                     Some(last) => last.extend(hits),
                     None => all.push(hits.collect()),

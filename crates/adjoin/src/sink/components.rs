@@ -1,16 +1,16 @@
-//! Connected components of rows: union-find, with each component named by its first row.
+//! Connected components of rows, by union-find. Each component is identified by its first row.
 
 use crate::base::row_numbers::{RowNumbers, RowSet};
 
-/// The connected components of the pairs so far.
+/// Connected components of the pairs that were added so far.
 pub struct Components {
-    /// Per row, an earlier row of its component, or the row itself if it is the first.
+    /// For each row, an earlier row of its component, or the row itself if it is the first one.
     earlier: RowNumbers,
     paired: RowSet,
 }
 
 impl Components {
-    /// Creates components of `rows` rows, each alone.
+    /// Creates a component for each of `rows` rows.
     pub fn new(rows: u64) -> Self {
         Self { earlier: RowNumbers::new(rows, |row| row), paired: RowSet::new(rows) }
     }
@@ -25,7 +25,8 @@ impl Components {
         self.paired.insert(row);
         self.paired.insert(other);
         let (row, other) = (self.first(row), self.first(other));
-        // The earlier row stays the name of the component; balancing by size would lose that.
+        // The earlier root becomes the root, so that the root is always the first row. Union by size would not keep
+        // this.
         self.earlier.set(row.max(other), row.min(other));
     }
 

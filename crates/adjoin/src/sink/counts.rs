@@ -1,4 +1,4 @@
-//! Number of neighbors of each row, to find outliers and to choose a threshold.
+//! Counts the neighbors of each row, to find outliers and to choose a threshold.
 
 use std::sync::Arc;
 
@@ -15,14 +15,15 @@ use crate::base::options::format_number;
 use crate::base::output::Target;
 use crate::load::Sets;
 
-/// Counts the pairs of each row: of two sets, the rows of the first; of a set that has grown, the new rows. The columns
-/// are `id` and `count`, with a line for every row that takes part, in the order of rows.
+/// Counts the pairs of each row. If there are two sets, only rows of the first set are counted. If a set has grown,
+/// only its new rows are counted. The table has the columns `id` and `count`, and a line for every counted row that
+/// passes the filter, in the order of rows.
 pub struct Counts<'a> {
     rows: Rows<'a>,
     tally: Tally,
     /// Whether only left rows are counted, because right rows are of another set.
     left_only: bool,
-    /// First row to count; counters are numbered from here.
+    /// First row to count. The counter of a row is at the row's number minus this number.
     first: u64,
     lines: Option<Lines>,
 }
@@ -32,7 +33,7 @@ impl<'a> Counts<'a> {
     /// planned, and leaves at least `join_bytes` bytes for the join.
     ///
     /// # Errors
-    /// If memory does not suffice, or as [`super::PairWriter::create`].
+    /// If memory does not suffice, or the table cannot be created ([`super::PairWriter::create`]).
     pub fn create(
         context: &'a Context,
         sets: impl Into<Sets<'a>>,
@@ -42,7 +43,7 @@ impl<'a> Counts<'a> {
         let sets = sets.into();
         let told_of = Sets::from(sets.results_of());
         let (end, is_grown) = (Rows::end(told_of), sets.have_grown());
-        // Sorted after the join: ids, if there are any, in addition to the counts.
+        // After the join, the overflows of the counts are sorted, and also the ids, if there are any.
         let sorters_after = if Rows::are_numbers(told_of) || target.is_none() { 1 } else { 2 };
         let purpose = "counting neighbors";
         let needs = SinkNeeds { bytes: end, sorters_during: 1, sorters_after, join_bytes, purpose };
@@ -61,7 +62,7 @@ impl PairSink for Counts<'_> {
     }
 
     fn tally(&self) -> Option<&Tally> {
-        Some(&self.tally).filter(|_| self.first == 0) // threads would count the pairs of old rows too
+        Some(&self.tally).filter(|_| self.first == 0) // threads that count directly would count old rows too
     }
 
     fn accept(&mut self, batch: &PairBatch) -> Result<()> {
@@ -73,7 +74,7 @@ impl PairSink for Counts<'_> {
     fn finish(self: Box<Self>) -> Result<Written> {
         let Self { rows, tally, first, mut lines, .. } = *self;
         let mut counts = tally.finish()?;
-        // The summary alone needs no ids.
+        // If only the summary is needed, ids are not read.
         let mut named = if lines.is_some() { rows.sorted()? } else { RowIds::numbers(counts.rows()) };
         let (mut id, mut with, mut most) = (Vec::new(), 0u64, 0);
         while let Some(row) = named.next(&mut id)? {

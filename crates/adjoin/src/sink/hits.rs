@@ -14,22 +14,22 @@ use crate::base::options::Metric;
 use crate::base::output::Target;
 use crate::source::{IdKind, Ids};
 
-/// Hits written at once, and bytes of their ids and their queries' ids.
+/// Maximum number of hits that are written at once, and maximum bytes of their ids and of the ids of their queries.
 const BATCH_HITS: usize = 8 << 10;
 const BATCH_ID_BYTES: u64 = 128 << 10;
 /// Most bytes of a result that stays in memory.
 const SMALL_BYTES: usize = 1 << 20;
 
-/// Hits of consecutive queries: per query, nearest first, ties in the order of rows.
+/// Hits of consecutive queries. The hits of a query are sorted, nearest first; ties are in the order of rows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HitBatch {
     /// Row numbers of the queries.
     pub query_rows: Vec<u64>,
-    /// Hits of the first query in earlier batches; one query may have more hits than fit into a batch.
+    /// Number of hits of the first query in earlier batches. A query may have more hits than fit into a batch.
     pub hits_before: u64,
     /// Ids of the queries, if any.
     pub query_ids: Ids,
-    /// End of each query's hits.
+    /// For each query, the end of its hits in the fields below.
     pub ends: Vec<usize>,
     /// Row numbers of the hits.
     pub rows: Vec<u64>,
@@ -50,13 +50,13 @@ pub struct HitSchema {
     pub ids: IdKind,
     /// Metric, which determines the name of the value column.
     pub metric: Metric,
-    /// Columns that hits carry; none unless the search asks for them.
+    /// Columns that hits carry. Empty unless the search requests columns.
     pub columns: SchemaRef,
 }
 
 impl HitSchema {
-    /// Returns the fields of a table of hits: `query`, `rank`, `id`, and `distance`, `similarity` or `score`, then the
-    /// columns. Of these, one with the name of an earlier field, such as `rank`, is called `columns.rank`.
+    /// Returns the fields of a table of hits: `query`, `rank`, `id`, and `distance`, `similarity` or `score`, then
+    /// the columns. A column whose name is taken by an earlier field, such as `rank`, is called `columns.rank`.
     pub fn fields(&self) -> Vec<Field> {
         let Self { query_ids, ids, metric, columns } = self;
         let rank = Field::new("rank", DataType::UInt32, false);
@@ -65,7 +65,7 @@ impl HitSchema {
         fields
     }
 
-    /// Creates the schema of hits without columns, with these kinds of ids of queries and hits.
+    /// Creates the schema of hits without columns.
     pub(crate) fn of(query_ids: IdKind, ids: IdKind, metric: Metric) -> Self {
         Self { query_ids, ids, metric, columns: Arc::new(Schema::empty()) }
     }
@@ -81,7 +81,7 @@ pub trait HitSink {
     /// Returns whether hits must include ids.
     fn wants_ids(&self) -> bool;
 
-    /// Returns the most bytes that the sink holds; the search reserves them.
+    /// Returns the maximum bytes that the sink holds. The search reserves them.
     fn memory_bytes(&self) -> u64 {
         0
     }
@@ -89,25 +89,26 @@ pub trait HitSink {
     /// Consumes the hits of some queries.
     ///
     /// # Errors
-    /// If they cannot be stored; the search then ends.
+    /// If the hits cannot be stored. The search then ends.
     fn accept(&mut self, batch: &HitBatch) -> Result<()>;
 
     /// Completes the result, and makes it appear under its name.
     ///
     /// # Errors
-    /// As [`HitSink::accept`].
+    /// If the result cannot be stored.
     fn finish(self: Box<Self>) -> Result<Written>;
 }
 
-/// Writes hits: columns `query`, `rank` (from 1), `id`, and `distance`, `similarity` or `score`, then the columns that
-/// the search asks for. Of these, one with the name of an earlier column, such as `rank`, is called `columns.rank`.
+/// Writes hits: columns `query`, `rank` (from 1), `id`, and `distance`, `similarity` or `score`, then the columns
+/// that the search requests. A column whose name is taken, such as `rank`, is called `columns.rank`.
 ///
-/// The table is created with the first hits, so that refused queries write nothing to standard output.
+/// The table is created when the first hits arrive, so that nothing is written to standard output if queries are
+/// refused.
 pub struct HitWriter<'a> {
     context: &'a Context,
     target: &'a Target,
     hits: HitSchema,
-    /// Hits of the last query so far.
+    /// Number of hits of the last query that were written so far.
     hits_of_query: u32,
     small: Option<SmallResult>,
     table: Option<TableWriter>,
@@ -123,7 +124,7 @@ struct SmallResult {
 }
 
 impl<'a> HitWriter<'a> {
-    /// Creates a writer; the table is created later.
+    /// Creates a writer. The table is created when the first hits arrive.
     pub fn new(context: &'a Context, target: &'a Target, hits: HitSchema) -> Self {
         Self { context, target, hits, hits_of_query: 0, small: None, table: None }
     }
@@ -158,7 +159,7 @@ impl<'a> HitWriter<'a> {
             ids.column(&of(|hit| hit.1, &batch.rows)),
             Arc::new(Float32Array::from_iter_values(hits.iter().map(|hit| batch.values[hit.1]))) as _,
         ];
-        // Hits are written in their order, so their columns are a part of those of the batch.
+        // Hits are written in the order of the batch, so their columns are a slice of the columns of the batch.
         if let (Some(carried), Some(&(_, first, _))) = (&batch.columns, hits.first()) {
             columns.extend(carried.slice(first, hits.len()).columns().iter().cloned());
         } else {
@@ -190,7 +191,7 @@ impl HitSink for HitWriter<'_> {
 
     fn memory_bytes(&self) -> u64 {
         let HitSchema { query_ids, ids, columns, .. } = &self.hits;
-        // Texts need the most memory, so they decide if any column has them. Other columns are counted as texts are.
+        // Text columns need the most memory. So if there are texts or other columns, the memory of texts is assumed.
         let has_texts = [*query_ids, *ids].contains(&IdKind::Utf8) || !columns.fields().is_empty();
         let ids = if has_texts { IdKind::Utf8 } else { *ids };
         // A batch that makes the result too large has the bytes of a batch of the search in addition.
@@ -203,7 +204,7 @@ impl HitSink for HitWriter<'_> {
         let mut some = Vec::with_capacity(BATCH_HITS.min(batch.rows.len()));
         let (mut start, mut id_bytes) = (0, 0);
         for (query, &end) in batch.ends.iter().enumerate() {
-            // The first query of a batch may continue the last one of the batch before, with its ranks.
+            // If the first query of a batch continues the last query of the previous batch, its ranks continue too.
             if query > 0 || batch.hits_before == 0 {
                 self.hits_of_query = 0;
             }

@@ -23,30 +23,31 @@ use crate::store::Store;
 /// Rule that chooses the rows to keep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum KeepRule {
-    /// In the order of rows, removes a row only if a kept one is within the threshold, and names the nearest such row.
-    /// A chain of neighbors loses no more rows than that.
+    /// Visits rows in order, and removes a row only if a kept row is within the threshold. The nearest such row is
+    /// the row kept for it. So each removed row is near a kept one, also in a chain of neighbors.
     #[default]
     Greedy,
-    /// Keeps the first row of each cluster, however far the others are.
+    /// Keeps only the first row of each cluster, even if other rows are far from it.
     Cluster,
 }
 
 choices! { "the rule to keep rows" => KeepRule { Greedy = "greedy", Cluster = "cluster" } }
 
-/// Chooses the rows to keep. Of two sets, rows of the first are removed if they are within the threshold of any row of
-/// the second, all of which are kept. Of a set that has grown, only new rows are removed.
+/// Chooses the rows to keep. If there are two sets, a row of the first set is removed if a row of the second is
+/// within the threshold; all rows of the second are kept. If a set has grown, only its new rows are removed.
 ///
-/// The result has a line per removed row: `id`, `kept_id`, and their `distance` or `similarity`. The kept rows, of
-/// those that take part, can be written to a result of their own: `id`, in the order of rows.
+/// The table of removed rows has a line per row: `id`, `kept_id`, and the `distance` or `similarity` of the two rows.
+/// The kept rows that pass the filter can be written to a second table: `id`, in the order of rows.
 pub struct Keep<'a> {
     rows: Rows<'a>,
     pairs: Pairs,
     tables: Tables<'a>,
-    /// Predicate used to count removed rows that are not within the threshold of the row kept for them.
+    /// Predicate by which the cluster rule counts removed rows that are not within the threshold of the row kept for
+    /// them.
     predicate: Option<Predicate>,
 }
 
-/// Data kept about pairs, by rule.
+/// Data that is collected from pairs, by rule.
 enum Pairs {
     /// All pairs, sorted by their later row.
     Greedy(Box<Sorter>),
@@ -54,14 +55,14 @@ enum Pairs {
 }
 
 impl<'a> Keep<'a> {
-    /// Bytes on disk of a pair sorted for the greedy rule: two rows, the length of a value, the value.
+    /// Bytes on disk of a pair that is sorted for the greedy rule: two rows, the length of the value, and the value.
     pub const BYTES_OF_A_PAIR: u64 = (2 * ROW_BYTES + 1 + size_of::<f32>()) as u64;
 
-    /// Creates the sink for the tables `removed` and `kept`. Without a target, it only reports the summary. Its memory
-    /// is reserved before the join is planned, which needs at least `join_bytes` bytes.
+    /// Creates the sink for the tables `removed` and `kept`. Without targets, it only reports the summary. It
+    /// reserves its memory before the join is planned, and leaves at least `join_bytes` bytes for the join.
     ///
     /// # Errors
-    /// If memory does not suffice, or as [`super::PairWriter::create`].
+    /// If memory does not suffice, or a table cannot be created ([`super::PairWriter::create`]).
     pub fn create(
         context: &'a Context,
         sets: impl Into<Sets<'a>>,
@@ -73,8 +74,8 @@ impl<'a> Keep<'a> {
         Self::with_columns(context, sets, rule, [removed, kept], join_bytes, None)
     }
 
-    /// Creates the sink as [`Self::create`] does, for the tables of removed and kept rows. Removed rows carry `columns`,
-    /// if any, which take more memory.
+    /// Creates the sink as [`Self::create`] does. Removed rows carry `columns`, if given, which take additional
+    /// memory.
     ///
     /// # Errors
     /// As [`Self::create`].
@@ -94,12 +95,12 @@ impl<'a> Keep<'a> {
         }
         let end = Rows::end(sets);
         let (bytes, sorters_during, sorters_after) = match rule {
-            // Sorters for pairs; afterward for rows, and for removed rows by the kept row and by their own, where one
-            // is read while the other is written.
+            // During the join, one sorter has the pairs. Afterward there are three: one for the rows, and two for
+            // removed rows, by kept row and by their own row, since one is read while the other is written.
             KeepRule::Greedy => (RowSet::memory_bytes(end) + WRITE_BUFFER_BYTES as u64, 1, 3),
             KeepRule::Cluster => (Components::memory_bytes(end), 0, 1),
         };
-        // Removed rows are written with their columns at the end, from memory that a join has before.
+        // Removed rows are written with their columns after the join, with memory that the join has used before.
         let join_bytes = join_bytes + columns.as_ref().map_or(0, CarriedColumns::bytes);
         let needs = SinkNeeds { bytes, sorters_during, sorters_after, join_bytes, purpose: "choosing rows to keep" };
         let rows = Rows::reserve(context, sets, [removed, kept], needs)?;
@@ -158,7 +159,7 @@ impl PairSink for Keep<'_> {
         };
         let (all, progress) = (rows.covered_rows(), rows.context.progress.clone());
         progress.note(&done.in_words(all));
-        // Both files are complete before either appears.
+        // Both files are completed before either is published.
         let Tables { removed, kept } = tables;
         let (removed, kept) = (removed.map(RemovedTable::end).transpose()?, kept.map(KeptRows::end).transpose()?);
         let publish = |ended: Option<Ended>| ended.map_or(Ok(Written::default()), Ended::publish);
@@ -193,8 +194,8 @@ impl Removed {
     }
 }
 
-/// Refuses duplicate ids, which do not identify a row: a user who removed all rows with such an id would also lose the
-/// row to keep.
+/// Refuses a store with duplicate ids. A duplicate id does not identify a row: a user who removes all rows with this
+/// id would also remove the row to keep.
 fn refuse_duplicate_ids(store: &Store) -> Result<()> {
     match store.manifest().duplicate_ids {
         0 => Ok(()),
@@ -211,13 +212,13 @@ fn refuse_duplicate_ids(store: &Store) -> Result<()> {
     }
 }
 
-/// The tables of removed and kept rows, as far as they are requested.
+/// Tables of removed and of kept rows, if requested.
 struct Tables<'a> {
     removed: Option<RemovedTable<'a>>,
     kept: Option<KeptRows>,
 }
 
-/// Applies the greedy rule in the order of rows. A cluster is a kept row with the rows removed for it.
+/// Applies the greedy rule. In the summary, a cluster is a kept row with the rows that were removed for it.
 fn greedy(rows: &Rows<'_>, mut pairs: Sorted, tables: &mut Tables<'_>) -> Result<Removed> {
     let mut removed_rows = RowSet::new(rows.count());
     let (mut by_kept, mut removed) = (rows.sorter(), Removed::default());
@@ -226,9 +227,10 @@ fn greedy(rows: &Rows<'_>, mut pairs: Sorted, tables: &mut Tables<'_>) -> Result
         by_kept.push((near, row), &record[..size_of::<f32>()])
     })?;
     removed.spill_bytes = pairs.spilled();
-    // Frees its memory and its runs on disk before the next sort.
+    // The sorted pairs are dropped now, to free their memory and disk space before the next sort.
     drop(pairs);
-    // Ids come in the order of rows, so removed rows are sorted by the kept row to get its id, then by their own row.
+    // Ids are read in the order of rows. So removed rows are sorted by kept row first, to get the id of the kept row,
+    // and then by their own row.
     let mut by_kept = by_kept.finish()?;
     removed.largest_cluster = largest_cluster(&mut by_kept)?;
     removed.spill_bytes += match tables {
@@ -238,7 +240,8 @@ fn greedy(rows: &Rows<'_>, mut pairs: Sorted, tables: &mut Tables<'_>) -> Result
     Ok(removed)
 }
 
-/// Returns the rows of the largest cluster, given the removed rows by the row kept for them.
+/// Returns the number of rows of the largest cluster. `by_kept` has the removed rows, sorted by the row kept for
+/// them.
 pub(super) fn largest_cluster(by_kept: &mut Sorted) -> Result<u64> {
     let (mut payload, mut kept, mut size, mut largest) = (Vec::new(), None, 0, 0);
     while let Some((near, _)) = by_kept.next(&mut payload)? {
@@ -252,12 +255,11 @@ pub(super) fn largest_cluster(by_kept: &mut Sorted) -> Result<u64> {
     Ok(largest)
 }
 
-/// Decides which rows are removed.
+/// Decides which rows are removed: a row is removed if a kept row is near.
 ///
-/// A row is removed if a near row is kept. `pairs` must be sorted by the row that may be removed, then by the other
-/// row. In one set, the later row of a pair may be removed; of two sets, the row of the first set. A record begins with
-/// the value of the pair. `remove` is called for each removed row, with the nearest of its kept rows and the record of
-/// that pair.
+/// `pairs` must be sorted by the row that may be removed, then by the other row. In one set, the later row of a pair
+/// may be removed; in a join of two sets, the row of the first set. Each record begins with the value of the pair.
+/// `remove` is called for each removed row, with the nearest kept row and the record of that pair.
 pub(super) fn decide(
     pairs: &mut Sorted,
     metric: Metric,
@@ -267,7 +269,7 @@ pub(super) fn decide(
     let (mut best, mut best_record, mut record) = (None, Vec::new(), Vec::new());
     loop {
         let pair = pairs.next(&mut record)?;
-        // A row is decided once its last pair was read; all earlier rows are decided by then.
+        // After the last pair of a row, the row can be decided, since all earlier rows have been decided.
         if let Some((row, near, _)) = best
             && pair.is_none_or(|(later, _)| later != row)
         {
@@ -277,17 +279,18 @@ pub(super) fn decide(
         }
         let Some((row, near)) = pair else { return Ok(()) };
         let by = value_in(&record).0;
-        // A removed row removes no other: otherwise a chain of neighbors could lose all but its first row.
+        // A removed row does not cause the removal of another row. Otherwise only the first row of a chain would be
+        // kept.
         if !removed.contains(near) && best.is_none_or(|(_, _, other)| is_nearer(metric, by, other)) {
             best = Some((row, near, by));
-            // Swaps buffers instead of copying; the next record overwrites the old one.
+            // The buffers are swapped, not copied. The next record overwrites the old best one.
             std::mem::swap(&mut best_record, &mut record);
         }
     }
 }
 
-/// Writes the decisions with ids, given the removed rows by the row kept for them. Returns the bytes of temporary
-/// files.
+/// Writes the tables, with ids. `by_kept` has the removed rows, sorted by the row kept for them. Returns the bytes of
+/// temporary files.
 fn name(rows: &Rows<'_>, removed_rows: &RowSet, by_kept: Sorted, tables: &mut Tables<'_>) -> Result<u64> {
     let (mut names, mut by_row, mut id) = (rows.sorted()?, rows.sorter(), Vec::new());
     let mut by_kept = Records::new(by_kept)?;
@@ -304,7 +307,7 @@ fn name(rows: &Rows<'_>, removed_rows: &RowSet, by_kept: Sorted, tables: &mut Ta
     drop(by_kept);
     let Some(table) = &mut tables.removed else { return Ok(spilled + names.spilled()) };
     let mut by_row = Records::new(by_row.finish()?)?;
-    // A second time through the ids, now for the removed rows themselves.
+    // The ids are read a second time, for the removed rows themselves.
     names.restart();
     while let Some(row) = names.next(&mut id)? {
         by_row.each_of(row, |kept, record| {
@@ -330,8 +333,8 @@ fn is_nearer(metric: Metric, value: f32, than: f32) -> bool {
     }
 }
 
-/// Keeps the first row of each cluster. Members are read with their vectors, sorted by cluster, since most of them are
-/// in no pair with the first row.
+/// Keeps the first row of each cluster. The members of clusters are sorted together with their vectors, since most
+/// members are in no pair with the first row, so that their distance must be computed.
 fn first_of_each(
     rows: &Rows<'_>,
     mut components: Components,
@@ -340,12 +343,12 @@ fn first_of_each(
 ) -> Result<Removed> {
     let (vectors, metric) = (rows.store.manifest().vectors, rows.store.manifest().metric);
     let mut members = rows.sorter();
-    // If kept rows are written, rows without any pair belong to them too.
+    // If kept rows are written, they include the rows without any pair.
     rows.each("keep", |row, id, vector| match components.is_paired(row) || tables.kept.is_some() {
         true => members.push((components.first(row), row), &[vector, id].concat()),
         false => Ok(()),
     })?;
-    // Frees memory before the rows are sorted.
+    // The components are dropped to free memory before the rows are sorted.
     drop(components);
     let mut members = members.finish()?;
     let (mut member, mut first) = (Vec::new(), Vec::new());
@@ -353,7 +356,7 @@ fn first_of_each(
     while let Some((cluster, row)) = members.next(&mut member)? {
         let (vector, id) = member.split_at(vectors.bytes());
         if row == cluster {
-            // Members are sorted by row within a cluster, so its first row is always the first to arrive.
+            // Within a cluster, members are sorted by row, so the first member is the first row.
             first.clone_from(&member);
             size = 1;
             tables.kept.as_mut().map_or(Ok(()), |kept| kept.push(row, id))?;

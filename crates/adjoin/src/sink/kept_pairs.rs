@@ -1,4 +1,4 @@
-//! Pairs in checkpoint files of a run that may be interrupted, to be passed to its sink at the end.
+//! Stores pairs in checkpoint files. When all pairs are found, they are passed to the sink of the join.
 
 use super::sink::PairBatch;
 use crate::base::checkpoint::{FrameReader, FrameWriter};
@@ -11,7 +11,7 @@ const PAIR_BYTES: usize = 2 * ROW_BYTES + size_of::<f32>();
 /// Bytes of the length of an id.
 const LENGTH_BYTES: usize = size_of::<u32>();
 
-/// Returns the approximate bytes of a pair; text ids are assumed to be as long as URLs.
+/// Returns the approximate bytes of a pair. Text ids are assumed to have the length of URLs.
 pub(crate) fn kept_bytes_of_a_pair(ids: [IdKind; 2]) -> u64 {
     let of_id = |ids| match ids {
         IdKind::None => 0,
@@ -40,7 +40,7 @@ pub(super) fn encoded(batch: &PairBatch) -> Vec<u8> {
     batch.values.iter().for_each(|value| frame.extend_from_slice(&value.to_le_bytes()));
     for ids in [&batch.left_ids, &batch.right_ids] {
         for k in 0..ids.len() {
-            // Room for the length, which is known only when the id has been appended.
+            // The length is written after the id has been appended, when it is known.
             let at = frame.len();
             frame.extend_from_slice(&[0; LENGTH_BYTES]);
             ids.append_bytes_of(k, &mut frame);
@@ -51,10 +51,10 @@ pub(super) fn encoded(batch: &PairBatch) -> Vec<u8> {
     frame
 }
 
-/// Reads the next pairs, with ids of these kinds.
+/// Reads the next frame of pairs, whose ids have the kinds `ids`.
 ///
 /// # Errors
-/// If they differ from what was written, or the device fails.
+/// If the frame is not as it was written, or the device fails.
 pub(crate) fn kept_pairs(from: &mut FrameReader, ids: [IdKind; 2]) -> Result<Option<PairBatch>> {
     let Some(frame) = from.next()? else { return Ok(None) };
     match decoded(frame, ids) {
@@ -63,7 +63,7 @@ pub(crate) fn kept_pairs(from: &mut FrameReader, ids: [IdKind; 2]) -> Result<Opt
     }
 }
 
-/// Decodes a frame; returns `None` if no such frame was ever written.
+/// Decodes a frame. Returns `None` if the frame is invalid.
 pub(super) fn decoded(frame: &[u8], kinds: [IdKind; 2]) -> Option<PairBatch> {
     let (count, rest) = frame.split_first_chunk()?;
     let count = u32::from_le_bytes(*count) as usize;

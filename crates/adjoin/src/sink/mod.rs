@@ -1,8 +1,8 @@
 //! Results of joins: consumers of pairs, which implement [`PairSink`].
 //!
-//! [`PairWriter`] writes pairs as they arrive. The others derive results about rows: the number of neighbors
-//! ([`Counts`]), clusters of rows connected by chains of pairs ([`Clusters`]), and rows to remove ([`Keep`]). They hold
-//! at most a few bytes per row, sort the rest on disk, and look up ids at the end.
+//! [`PairWriter`] writes pairs as they arrive. The other sinks compute results about rows: the number of neighbors
+//! ([`Counts`]), clusters of rows connected by chains of pairs ([`Clusters`]), and rows to remove ([`Keep`]). They
+//! hold at most a few bytes per row, sort the rest on disk, and look up ids at the end.
 
 mod clusters;
 mod collect;
@@ -49,7 +49,7 @@ pub(crate) use tally::Tally;
 pub(crate) use vector_table::{vector_column, vector_field, writing_bytes as vectors_bytes};
 
 impl PairSchema {
-    /// Names of the columns of a pair's ids. Words that SQL does not reserve, unlike `left` and `right`.
+    /// Names of the columns of a pair's ids. The names are not reserved words of SQL, unlike `left` and `right`.
     pub const ID_COLUMNS: [&str; 2] = PAIR_ID_COLUMNS;
     /// Key and value of the metadata of a Parquet file of pairs whose left and right rows are of two sets.
     pub const TWO_SETS: (&str, &str) = TWO_SETS;

@@ -1,8 +1,8 @@
 //! Tables with lines that name two rows each: pairs, and removed rows with the rows kept for them. Lines may carry
 //! columns of both rows.
 //!
-//! Lines wait until many can look up their columns together. The rows that they name are then read once, in the order in
-//! which they are stored, for as many lines as memory holds.
+//! Lines are collected until the columns of many lines can be read together. The rows that these lines name are then
+//! read once, in the order in which they are stored. The number of lines is limited by memory.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const WAITING_BYTES_MIN: u64 = 256 << 10;
 const WAITING_BYTES_MAX: u64 = 16 << 20;
 /// Bytes of lines that are written at once, unless a single line is longer.
 const WRITTEN_BYTES: u64 = 256 << 10;
-/// Copies of written lines: as columns, and in the buffers of the table.
+/// Maximum number of copies of lines that are being written: as columns, and in the buffers of the table.
 const WRITTEN_COPIES: u64 = 8;
 /// Purpose of the memory in error messages.
 const PURPOSE: &str = "the columns of the rows of a result";
@@ -74,15 +74,15 @@ impl RowColumns<'_> {
     }
 }
 
-/// Columns that the lines of a table carry: of the rows on the left and on the right.
+/// Columns that the lines of a table carry, for the left and for the right row.
 pub(crate) struct CarriedColumns<'a> {
-    /// One if the rows of both sides are of one set.
+    /// The columns of each side, or a single element if the rows of both sides are of one set.
     by_side: Vec<RowColumns<'a>>,
     needs: Vec<ColumnNeeds>,
 }
 
 impl<'a> CarriedColumns<'a> {
-    /// Opens the columns with these names of the rows of a join; `None` if there are no names.
+    /// Opens the columns `names` of the sets of a join. Returns `None` if there are no names.
     ///
     /// # Errors
     /// If a store does not keep one of them, its file cannot be read, or memory does not suffice.
@@ -94,7 +94,7 @@ impl<'a> CarriedColumns<'a> {
         Ok(Some(Self::of(by_side)))
     }
 
-    /// Returns columns of the rows of a source, of which both rows of each line are.
+    /// Creates the columns of lines whose left and right rows are both rows of one source.
     pub(crate) fn of_files(columns: Attributes<'a>) -> Self {
         Self::of(vec![RowColumns::InFiles(columns)])
     }
@@ -104,12 +104,12 @@ impl<'a> CarriedColumns<'a> {
         Self { by_side, needs }
     }
 
-    /// Returns the bytes that suffice to carry these columns.
+    /// Returns the memory that suffices to carry these columns.
     pub(crate) fn bytes(&self) -> u64 {
         Self::least_bytes(&self.needs)
     }
 
-    /// Returns the bytes that suffice to carry columns with these needs, by side.
+    /// Returns the memory that suffices to carry columns. `needs` has an element per side, or one for both.
     pub(crate) fn least_bytes(needs: &[ColumnNeeds]) -> u64 {
         let reading = needs.iter().map(|needs| needs.reading_bytes).max().unwrap_or(0);
         WIDE_ROWS_BYTES + WAITING_BYTES_MIN + reading + (1 + WRITTEN_COPIES) * (line_bytes_max(needs) + WRITTEN_BYTES)
@@ -132,7 +132,8 @@ impl<'a> CarriedColumns<'a> {
         both.collect()
     }
 
-    /// Gathers the columns of lines that name these rows. Returns `None` if `room` does not hold them.
+    /// Reads the columns of lines whose left and right rows are `rows`. Returns `None` if the columns do not fit into
+    /// `room`.
     fn gather(&self, context: &Context, rows: [&[u64]; 2], room: &mut Room) -> Result<Option<Gathered>> {
         let lines = rows[0].len();
         if !room.take(context, 2 * lines as u64 * GATHERED_LINE_BYTES)? {
@@ -164,20 +165,20 @@ impl<'a> CarriedColumns<'a> {
     }
 }
 
-/// Returns a bound on the bytes of the columns of a line, with these needs by side.
+/// Returns the maximum bytes of the columns of a line. `needs` has an element per side, or one for both.
 fn line_bytes_max(needs: &[ColumnNeeds]) -> u64 {
     [&needs[0], &needs[needs.len() - 1]].iter().map(|needs| needs.row_bytes_max).sum()
 }
 
 /// Memory for the columns of some lines.
 struct Room {
-    /// Most bytes to take; `None` for a single line, which cannot be split.
+    /// Maximum bytes; `None` for a single line, which cannot be split.
     limit: Option<u64>,
     memory: Reservation,
 }
 
 impl Room {
-    /// Takes memory. Returns `false` if several lines do not fit.
+    /// Reserves more memory. Returns `false` if the limit would be exceeded.
     fn take(&mut self, context: &Context, bytes: u64) -> Result<bool> {
         let bytes = self.memory.bytes() + bytes;
         if self.limit.is_some_and(|limit| bytes > limit) {
@@ -190,13 +191,14 @@ impl Room {
 
 /// Columns of some lines.
 struct Gathered {
-    /// If there is one for both sides, the right rows follow the left ones.
+    /// The columns of each side. If there is a single element for both sides, the right rows follow the left rows in
+    /// it.
     by_side: Vec<GatheredColumns>,
     lines: usize,
 }
 
 impl Gathered {
-    /// Returns the columns of the rows on both sides, and the index of the first line there.
+    /// Returns, for each side, its columns and the index of its first line in them.
     fn sides(&self) -> [(&GatheredColumns, usize); 2] {
         match &self.by_side[..] {
             [left, right] => [(left, 0), (right, 0)],
@@ -227,12 +229,12 @@ pub(crate) struct PairTable<'a> {
 struct Carrying<'a> {
     context: Context,
     columns: CarriedColumns<'a>,
-    /// Columns of the lines that they arrive with, and the rows on the left and on the right.
+    /// The lines without the carried columns. `rows` are their left and right rows.
     arrived: Vec<RecordBatch>,
     schema: SchemaRef,
     rows: [Vec<u64>; 2],
     bytes: u64,
-    /// Lines that are likely to fit into memory at once.
+    /// Number of lines that are likely to fit into memory with their columns.
     at_once: usize,
     waiting: Reservation,
     /// Memory of the table, and of the longest lines that were written.
@@ -245,12 +247,12 @@ struct Carrying<'a> {
 struct WrittenLines {
     lines: u64,
     bytes: u64,
-    /// Most bytes that were written at once.
+    /// Maximum bytes that were written at once.
     at_once: u64,
 }
 
 impl WrittenLines {
-    /// Counts lines, and returns the bytes that the table holds.
+    /// Counts written lines. Returns the bytes that the table holds.
     fn add(&mut self, lines: u64, bytes: u64, columns: u64) -> u64 {
         self.lines += lines;
         self.bytes += bytes;
@@ -261,13 +263,13 @@ impl WrittenLines {
 }
 
 impl<'a> PairTable<'a> {
-    /// Creates the table. `schema` has the columns that lines arrive with, the ids of both rows first. A line whose right
-    /// id is null names no right row. The columns that they carry, if any, follow:
-    /// `names` returns the names of a column of the left row and of the right row. Of these, one with the name of an
-    /// earlier column is called `columns.` and its name.
+    /// Creates the table. `schema` has the columns that are passed to [`Self::write`]; the ids of both rows are the
+    /// first two. If the right id of a line is null, the line names no right row. The carried columns, if any,
+    /// follow. `names` returns the names of a carried column for the left and for the right row. If such a name is
+    /// taken, it gets the prefix `columns.`.
     ///
     /// # Errors
-    /// As [`TableWriter::create`], or if memory does not suffice for the columns.
+    /// If the table cannot be created ([`TableWriter::create`]), or memory does not suffice for the columns.
     pub(crate) fn create(
         context: &Context,
         target: &Target,
@@ -302,7 +304,7 @@ impl<'a> PairTable<'a> {
         Ok(Self { table: TableWriter::create_of(context, target, all)?, carrying: Some(carrying) })
     }
 
-    /// Adds lines, column by column, that name the rows `left` and `right`.
+    /// Adds lines, given by their columns. `left` and `right` are the numbers of their rows.
     ///
     /// # Errors
     /// If they cannot be written, or the columns of their rows cannot be read.
@@ -313,10 +315,10 @@ impl<'a> PairTable<'a> {
         if carrying.is_full() { carrying.write_to(table) } else { Ok(()) }
     }
 
-    /// Completes the table, which has no name yet.
+    /// Completes the table. It appears under its name only when it is published.
     ///
     /// # Errors
-    /// As [`Self::write`].
+    /// If the waiting lines cannot be written.
     pub(crate) fn end(self) -> Result<Ended> {
         let Self { mut table, carrying } = self;
         carrying.map_or(Ok(()), |mut carrying| carrying.write_to(&mut table))?;
@@ -326,14 +328,15 @@ impl<'a> PairTable<'a> {
 
 impl Carrying<'_> {
     fn add(&mut self, columns: Vec<ArrayRef>, rows: [&[u64]; 2]) -> Result<()> {
-        // Not before the first line, since the table may be created before a join, which needs the memory.
+        // This memory is reserved when the first line arrives: the table may be created before a join, which needs
+        // the memory.
         if self.waiting.bytes() == 0 {
             let waiting = (self.context.budget().free() / WAITING_SHARE).clamp(WAITING_BYTES_MIN, WAITING_BYTES_MAX);
             self.context.grow(&mut self.waiting, waiting, PURPOSE)?;
             self.context.grow(&mut self.writing, WIDE_ROWS_BYTES, PURPOSE)?;
         }
         let lines = RecordBatch::try_new(self.schema.clone(), columns).expect("columns are made for the schema");
-        // Lines are concatenated before they are written.
+        // Twice, since waiting lines are concatenated before they are written.
         self.bytes += 2 * (lines.get_array_memory_size() + 2 * size_of_val(rows[0])) as u64;
         self.arrived.push(lines);
         self.rows.iter_mut().zip(rows).for_each(|(all, rows)| all.extend_from_slice(rows));
@@ -361,7 +364,7 @@ impl Carrying<'_> {
                 Some(gathered) => {
                     let (bytes, limit) = (room.memory.bytes(), room.limit.unwrap_or(room.memory.bytes()));
                     self.write_some(table, &lines.slice(from, count), &gathered)?;
-                    // Lines that follow are likely to be as long.
+                    // The next lines are assumed to be as long as these.
                     self.at_once = (limit / bytes.div_ceil(count as u64)).max(1) as usize;
                     from += count;
                 }
@@ -371,7 +374,7 @@ impl Carrying<'_> {
         Ok(())
     }
 
-    /// Returns the memory for the columns of `lines` lines. It leaves enough to read them, and to write the longest.
+    /// Returns the memory for the columns of `lines` lines. Enough is left for reading the columns and for writing.
     fn room(&self, lines: usize) -> Result<Room> {
         let reading = self.columns.needs.iter().map(|needs| needs.reading_bytes).max().unwrap_or(0);
         let written = self.writing.bytes() - WIDE_ROWS_BYTES;

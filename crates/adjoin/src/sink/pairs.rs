@@ -15,15 +15,15 @@ use crate::base::output::Target;
 /// Key and value of the metadata of a Parquet file of pairs whose left and right rows are of two sets.
 pub(crate) const TWO_SETS: (&str, &str) = ("adjoin.sets", "2");
 
-/// Names of the columns of a pair's ids. Words that SQL does not reserve, unlike `left` and `right`.
+/// Names of the columns of a pair's ids. The names are not reserved words of SQL, unlike `left` and `right`.
 pub(crate) const PAIR_ID_COLUMNS: [&str; 2] = ["left_id", "right_id"];
 
 /// Writes pairs: columns `left_id`, `right_id` and `distance` or `similarity`, then the columns that pairs carry, such as
 /// `left_text` and `right_text`.
 pub struct PairWriter<'a>(PairTable<'a>);
 
-/// Bytes buffered by the writer of a result, the part of it for metadata of small results, and additional bytes for
-/// ids.
+/// Memory of the writer of a result, in bytes; the part of it for the metadata of small results; and additional
+/// memory for ids.
 const WRITER_BYTES: u64 = 7 << 20;
 const METADATA_BYTES: u64 = 256 << 10;
 const WRITER_ID_BYTES: u64 = 2 << 20;
@@ -34,9 +34,8 @@ impl<'a> PairWriter<'a> {
         WRITER_BYTES + if with_ids { WRITER_ID_BYTES } else { 0 }
     }
 
-    /// Returns the bytes of metadata held for `pairs` pairs until their file ends, beyond those in
-    /// [`PairWriter::memory_bytes`], if an id has `id_bytes` bytes. Predicted numbers of pairs are only approximate, so
-    /// half as many more are assumed.
+    /// Returns the memory for the metadata of a file of `pairs` pairs with ids of `id_bytes` bytes, in addition to
+    /// [`PairWriter::memory_bytes`]. Since the number of pairs is predicted, 50 % more pairs are assumed.
     pub(crate) fn metadata_bytes(pairs: u64, id_bytes: u64) -> u64 {
         let row_bytes = 2 * id_bytes.max(8) + 4;
         TableWriter::metadata_bytes(pairs.saturating_add(pairs / 2), row_bytes).saturating_sub(METADATA_BYTES)
@@ -45,12 +44,12 @@ impl<'a> PairWriter<'a> {
     /// Creates the result.
     ///
     /// # Errors
-    /// If the name is taken, its extension is unknown, or the folder may not be written.
+    /// If the name is taken, its extension is unknown, or the folder cannot be written.
     pub fn create(context: &Context, target: &Target, pairs: PairSchema) -> Result<Self> {
         Self::with_columns(context, target, pairs, None)
     }
 
-    /// Creates the result. Pairs carry these columns, if any.
+    /// Creates the result. Pairs carry columns, if given.
     ///
     /// # Errors
     /// As [`Self::create`], or if memory does not suffice for the columns.

@@ -1,7 +1,7 @@
 //! The records of one part of a join, and the pairs of all parts in order.
 //!
-//! The records of a part do not depend on threads or memory: pairs are sorted by their rows, a cluster is a star around
-//! its first row, counts are in the order of rows.
+//! The records of a part do not depend on threads or memory. Pairs are sorted by their rows. A cluster is stored as
+//! the pairs of its first row with each other row. Counts are in the order of rows.
 
 use std::path::Path;
 
@@ -21,12 +21,12 @@ use crate::base::sorter::{SORTER_BYTES_MIN, Sorted, Sorter};
 use crate::load::Sets;
 use crate::source::IdKind;
 
-/// Most records of a frame, and bytes of its ids.
+/// Maximum number of records in a frame, and maximum bytes of its ids.
 const FRAME_RECORDS: usize = 8 << 10;
 const FRAME_ID_BYTES: u64 = 256 << 10;
-/// Memory of a frame and of the batch made of it.
+/// Memory of a frame and of the batch that is decoded from it.
 const FRAMES_BYTES: u64 = 2 << 20;
-/// Most memory of a sorter of pairs, and the fraction of the free memory that it may take.
+/// Maximum memory of a sorter of pairs. It gets at most the free memory divided by `SORTER_SHARE`.
 const SORTER_BYTES_MAX: u64 = 256 << 20;
 const SORTER_SHARE: u64 = 8;
 /// Bytes of an edge of a forest: two rows.
@@ -49,7 +49,7 @@ pub(crate) enum PartContent {
 }
 
 impl PartContent {
-    /// Returns the memory of the sink of a part of a set with row numbers below `rows`, with the least sorter.
+    /// Returns the minimum memory of the sink of a part, for a set with row numbers below `rows`.
     pub(crate) fn least_bytes(self, rows: u64) -> u64 {
         FRAMES_BYTES
             + match self {
@@ -72,7 +72,7 @@ impl PairSorter {
     /// Creates a sorter with a fraction of the free memory, and with temporary files in the folder `at`.
     ///
     /// # Errors
-    /// If not even the least memory is free.
+    /// If less than the minimum memory is free.
     pub(crate) fn new(context: &Context, at: &Path, ids: [IdKind; 2]) -> Result<Self> {
         let bytes = (context.budget().free() / SORTER_SHARE).clamp(SORTER_BYTES_MIN, SORTER_BYTES_MAX);
         let memory = context.reserve(bytes + FRAMES_BYTES, "sorting pairs")?;
@@ -117,7 +117,7 @@ pub(crate) struct SortedPairs {
 }
 
 impl SortedPairs {
-    /// Returns the next pairs; `None` after the last.
+    /// Returns the next pairs, or `None` after the last.
     ///
     /// # Errors
     /// If the disk fails.
@@ -156,7 +156,7 @@ enum Records {
 }
 
 impl<'a> PartSink<'a> {
-    /// Creates the sink, with temporary files in the folder `at`. Leaves `join_bytes` of memory to the join.
+    /// Creates the sink, with temporary files in the folder `at`. Leaves `join_bytes` bytes of memory for the join.
     ///
     /// # Errors
     /// If memory does not suffice.
@@ -174,7 +174,8 @@ impl<'a> PartSink<'a> {
         };
         let (end, purpose) = (Rows::end(sets), "the result of a part");
         if let Some(ids) = ids {
-            // Refuses now what the plan of the join would refuse later, with a message about all of it.
+            // If the memory does not suffice for the sink and the join together, this fails now, and the message
+            // names the sum.
             drop(context.reserve(content.least_bytes(end) + join_bytes, purpose)?);
             return Ok(Self { records: Records::Pairs(PairSorter::new(context, at, ids)?), _rows: None });
         }
@@ -300,8 +301,7 @@ pub(crate) struct RowCount {
 }
 
 impl PartContent {
-    /// Decodes a frame of a part of a set with row numbers below `rows`; returns `None` if no such frame was ever
-    /// written.
+    /// Decodes a frame of a part, for a set with row numbers below `rows`. Returns `None` if the frame is invalid.
     pub(crate) fn decode(self, frame: &[u8], ids: [IdKind; 2], rows: u64) -> Option<PartRecords> {
         let row = |bytes: &[u8]| Some(unpacked(bytes)).filter(|&row| row < rows);
         match self {
@@ -323,7 +323,7 @@ impl PartContent {
             Self::Counts => {
                 let count = |record: &[u8]| {
                     let pairs = u64::from_le_bytes(record[ROW_BYTES..].try_into().ok()?);
-                    // A row has fewer neighbors than there are rows.
+                    // The number of neighbors of a row is less than the number of rows.
                     Some(RowCount { row: row(&record[..ROW_BYTES])?, pairs }).filter(|count| count.pairs < rows)
                 };
                 whole_chunks(frame, COUNT_BYTES)?.map(count).collect::<Option<_>>().map(PartRecords::Counts)

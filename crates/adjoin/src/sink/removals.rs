@@ -1,4 +1,4 @@
-//! Rows to remove, for a caller that processes them further.
+//! Chooses rows to remove, for a caller that processes them further, such as `dedupe`.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,12 +13,12 @@ use crate::base::row_numbers::{ROW_BYTES, RowNumbers, RowSet, packed, unpacked};
 use crate::base::sorter::{Sorted, Sorter};
 use crate::store::Store;
 
-/// Chooses rows to remove by the greedy rule of [`super::Keep`], in any order of the rows.
+/// Chooses rows to remove by the greedy rule of [`super::Keep`]. Rows can be visited in any order.
 #[derive(Clone)]
 pub struct Removals {
-    /// Position of each row in the order; the order of rows if `None`.
+    /// Position of each row in the order. `None` for the order of row numbers.
     pub(crate) places: Option<Arc<RowNumbers>>,
-    /// How many rows at the first positions are never removed.
+    /// Number of rows, at the first positions of the order, that are never removed.
     never_removed: u64,
     decided: Arc<Mutex<Option<RemovedRows>>>,
 }
@@ -27,7 +27,7 @@ pub struct Removals {
 pub struct RemovedRows {
     /// The set of these rows.
     pub(crate) gone: RowSet,
-    /// For each removed row, the nearest kept row; the payload is the value of that pair as f32.
+    /// Each removed row with its nearest kept row. The payload is the value of the pair, as f32.
     pub(crate) pairs: Sorted,
     pub(crate) _memory: Reservation,
 }
@@ -43,12 +43,12 @@ impl Removals {
         Self { never_removed: rows, ..self }
     }
 
-    /// Takes the rows to remove; `None` before the join has ended.
+    /// Takes the rows to remove. Returns `None` until the join has ended.
     pub fn take(&self) -> Option<RemovedRows> {
         self.decided.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Creates the sink that chooses the rows. Its memory is reserved before the join is planned.
+    /// Creates the sink that chooses the rows. It reserves its memory before the join is planned.
     pub(crate) fn sink<'a>(&self, context: &'a Context, store: &'a Store, join_bytes: u64) -> Result<Deciding<'a>> {
         let bytes = 2 * RowSet::memory_bytes(Rows::end(store)) + WRITE_BUFFER_BYTES as u64;
         let purpose = "choosing rows to remove";
@@ -59,7 +59,7 @@ impl Removals {
     }
 }
 
-/// Sink that collects pairs, and chooses rows to remove at their end.
+/// Sink that collects pairs. When all pairs have arrived, it chooses the rows to remove.
 pub(crate) struct Deciding<'a> {
     asked: Removals,
     rows: Rows<'a>,
@@ -80,12 +80,12 @@ impl PairSink for Deciding<'_> {
     fn accept(&mut self, batch: &PairBatch) -> Result<()> {
         for ((&left, &right), value) in batch.left_rows.iter().zip(&batch.right_rows).zip(&batch.values) {
             let (a, b) = ((self.place(left), left), (self.place(right), right));
-            // Of a pair, the row later in the requested order may be removed, whatever its number.
+            // The row of a pair that is later in the requested order may be removed, even if its number is smaller.
             let (earlier, later) = if a.0 < b.0 { (a, b) } else { (b, a) };
             if later.0 < self.asked.never_removed {
                 continue;
             }
-            // Keys are positions in the order, so the row numbers travel in the payload.
+            // The sort keys are positions in the order, so the row numbers are in the payload.
             let mut record = [0; size_of::<f32>() + 2 * ROW_BYTES];
             record[..4].copy_from_slice(&value.to_le_bytes());
             record[4..][..ROW_BYTES].copy_from_slice(&packed(later.1));
@@ -99,7 +99,7 @@ impl PairSink for Deciding<'_> {
         let Self { asked, rows, pairs } = *self;
         let end = Rows::end(rows.store);
         let (mut pairs, mut by_row) = (pairs.finish()?, rows.sorter());
-        // `places_gone` uses positions in the order, `gone` uses rows.
+        // `places_gone` contains positions in the order, `gone` contains row numbers.
         let (mut places_gone, mut gone) = (RowSet::new(end), RowSet::new(end));
         decide(&mut pairs, rows.store.manifest().metric, &mut places_gone, |_, record| {
             let (value, both) = record.split_at(size_of::<f32>());

@@ -15,8 +15,8 @@ use crate::base::options::Metric;
 use crate::base::output::Target;
 use crate::source::IdKind;
 
-/// The table while it is written: `id`, `kept_id`, their `distance` or `similarity`, the `reason` if there are several,
-/// and the columns that lines carry, such as `text` and `kept_text`.
+/// Writer of the table. Its columns are `id`, `kept_id`, the `distance` or `similarity` of the two rows, the `reason`
+/// if there are several reasons, and the carried columns, such as `text` and `kept_text`.
 pub(crate) struct RemovedTable<'a> {
     table: PairTable<'a>,
     ids: IdColumn,
@@ -28,15 +28,15 @@ pub(crate) struct RemovedTable<'a> {
 /// Why a row was removed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Reason {
-    /// It is near the kept row, at this distance or similarity.
+    /// The row is near the kept row. The value is their distance or similarity.
     Near(f32),
-    /// Its text equals the text of the kept row.
+    /// The text of the row equals the text of the kept row.
     EqualText,
-    /// A user decided so. No row is kept for it.
+    /// A user decided to remove the row. No row is kept for it.
     Decision,
 }
 
-/// The reasons in a table.
+/// The reasons that can occur in a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reasons {
     /// All rows are near the kept row, so reasons are not listed.
@@ -71,11 +71,11 @@ pub(crate) struct NamedRow<'a> {
 }
 
 impl<'a> RemovedTable<'a> {
-    /// Creates the table; `kinds` are the kinds of ids of removed and kept rows. Rows may be listed for these `reasons`.
-    /// Lines carry `columns`, if any.
+    /// Creates the table. `kinds` are the kinds of the ids of removed and of kept rows, and `reasons` the reasons
+    /// that can occur. Lines carry `columns`, if given.
     ///
     /// # Errors
-    /// As [`PairTable::create`].
+    /// If the table cannot be created ([`PairTable::create`]).
     pub(crate) fn create(
         context: &Context,
         target: &Target,
@@ -85,7 +85,7 @@ impl<'a> RemovedTable<'a> {
         columns: Option<CarriedColumns<'a>>,
     ) -> Result<Self> {
         let has_reasons = reasons != Reasons::Near;
-        // Rows that were removed for an equal text have no value, so the column has nulls.
+        // A row that was removed because its text is equal has no value, so the column may contain nulls.
         let value = metric.value_field().with_nullable(has_reasons);
         let reason = has_reasons.then(|| Field::new("reason", DataType::Utf8, false));
         let kept_id = kinds[1].field("kept_id").with_nullable(reasons == Reasons::WithDecisions);
@@ -123,7 +123,7 @@ impl<'a> RemovedTable<'a> {
         self.table.write([ids, kept_ids, values].into_iter().chain(reasons).collect(), &rows, &kept_rows)
     }
 
-    /// Completes the table, which has no name yet.
+    /// Completes the table. It appears under its name only when it is published.
     ///
     /// # Errors
     /// If the table cannot be written.

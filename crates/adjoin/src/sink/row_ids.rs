@@ -1,4 +1,4 @@
-//! Ids of the rows of one or two stores after a join, in the order of row numbers.
+//! Reads the ids of the rows of one or two stores after a join, in the order of row numbers.
 
 use std::path::PathBuf;
 
@@ -16,48 +16,48 @@ use crate::plan::Load;
 use crate::source::{IdKind, Ids};
 use crate::store::Store;
 
-/// Most rows written at once, and bytes of their ids.
+/// Maximum number of rows that are written at once, and maximum bytes of their ids.
 const BATCH_ROWS: usize = 8 << 10;
 const BATCH_BYTES: u64 = 256 << 10;
-/// Most memory of a sorter; more would not make it faster.
+/// Maximum memory of a sorter. With more memory, it would not be faster.
 const SORTER_BYTES_MAX: u64 = 256 << 20;
-/// Memory left to a join in addition to its least, for the edges of a small set, so that the plan does not refuse the
-/// budget again.
+/// Memory that is left for a join in addition to its minimum, for the edges of a small set. Without it, the plan of
+/// the join might refuse the budget later.
 const EDGE_BYTES: u64 = 256 << 10;
-/// Sinks may use one part in this many of the free memory for sorting, since a join needs the rest.
+/// Sinks may use the free memory divided by this number for sorting. A join needs the rest.
 const SHARE: u64 = 8;
 
 /// Memory needs of a sink, reserved before a join is planned.
 pub(super) struct SinkNeeds {
-    /// Bytes held all the time.
+    /// Bytes that are held during the whole join.
     pub(super) bytes: u64,
-    /// Sorters that receive pairs while the join runs.
+    /// Number of sorters that receive pairs during the join.
     pub(super) sorters_during: u64,
-    /// Sorters in use at the same time after the join.
+    /// Number of sorters that are in use at the same time after the join.
     pub(super) sorters_after: u64,
-    /// Least bytes of the join, which is planned with the remaining memory.
+    /// Minimum memory of the join, which is planned with the memory that remains.
     pub(super) join_bytes: u64,
     /// Purpose of the memory, used in error messages.
     pub(super) purpose: &'static str,
 }
 
 impl SinkNeeds {
-    /// Returns the bytes held from before the join to the end of the result: those of the phase that needs most, with
-    /// sorters of `sorter` bytes each.
+    /// Returns the bytes to reserve before the join, if each sorter has `sorter` bytes. The phase that needs the most
+    /// memory determines them.
     fn held(&self, sorter: u64, read_ahead: u64, tables: &[TableBytes]) -> u64 {
         let joining = self.sorters_during * sorter;
         let reading = self.sorters_after * sorter + read_ahead;
-        // All records are sorted by then.
+        // When the table is written, all records are sorted already.
         let writing = self.sorters_after * Sorter::bytes_when_sorted(sorter);
         let begun: u64 = tables.iter().map(|table| table.begun).sum();
         let written: u64 = tables.iter().map(|table| table.written).sum();
-        // Joining, reading and writing follow each other, so only the largest of them counts.
+        // Only one of joining, reading and writing happens at a time, so the largest of them counts.
         self.bytes + (joining.max(reading) + begun).max(writing + written)
     }
 }
 
-/// Working state of a sink for rows. If there are two sets, or one that has grown, the rows of the second are numbered
-/// after all possible rows of the first.
+/// Working state of a sink for results about rows. If there are two sets, or a set that has grown, the row numbers of
+/// the second set (or of the new rows) begin after the largest possible row number of the first.
 pub(super) struct Rows<'a> {
     pub(super) context: &'a Context,
     /// Store of the first set.
@@ -70,7 +70,7 @@ pub(super) struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Reserves memory before a join is planned; refuses needs that leave too little for it.
+    /// Reserves memory before a join is planned. Fails if too little would be left for the join.
     pub(super) fn reserve(
         context: &'a Context,
         sets: impl Into<Sets<'a>>,
@@ -85,11 +85,12 @@ impl<'a> Rows<'a> {
         let tables = targets.into_iter().flatten().map(bytes_of).collect::<Result<Vec<_>>>()?;
         let read_ahead = least_read_ahead(sets.buckets()?.extents(), true);
         let held = |sorter| needs.held(sorter, read_ahead, &tables);
-        // The sorters get a share of what the join and the other buffers of the sink leave.
+        // The sorters get a fraction of the memory that the join and the other buffers of the sink do not need.
         let share = context.budget().free().saturating_sub(held(0) + join_bytes) / SHARE / needs.sorters_after;
         let sorter_bytes = share.clamp(SORTER_BYTES_MIN, SORTER_BYTES_MAX);
         let needed = held(sorter_bytes);
-        // Refuses now what the plan of the join would refuse later, with a message about all of it.
+        // If the memory does not suffice for the sink and the join together, this fails now, and the message names
+        // the sum.
         drop(context.reserve(needed + join_bytes + EDGE_BYTES, purpose)?);
         let memory = context.reserve(needed, purpose)?;
         let path = targets.into_iter().flatten().find_map(Target::path);
@@ -97,7 +98,7 @@ impl<'a> Rows<'a> {
         Ok(Self { context, store, sets, at, sorter_bytes, memory })
     }
 
-    /// Reserves memory, and creates a table of ids and one more column if there is a target.
+    /// Reserves memory. If there is a target, creates a table with a column of ids and one other column.
     pub(super) fn with_table(
         context: &'a Context,
         sets: Sets<'a>,
@@ -116,7 +117,7 @@ impl<'a> Rows<'a> {
         self.memory
     }
 
-    /// Returns one more than the largest possible row number.
+    /// Returns the largest possible row number plus 1.
     pub(super) fn end<'s>(sets: impl Into<Sets<'s>>) -> u64 {
         sets.into().stores().map(|store| store.manifest().source_rows).sum()
     }
@@ -126,24 +127,25 @@ impl<'a> Rows<'a> {
         (row < Self::end(self.store)) != self.sets.have_grown()
     }
 
-    /// Returns a row's number within its own set; one that has grown is one set.
+    /// Returns the number of a row within its own set. The old and new rows of a set that has grown are one set.
     pub(super) fn own_number(&self, row: u64) -> u64 {
         let before = if self.sets.have_grown() { 0 } else { Self::end(self.store) };
         row.checked_sub(before).unwrap_or(row)
     }
 
-    /// Returns how many rows the result covers.
+    /// Returns the number of rows that the result covers.
     pub(super) fn covered_rows(&self) -> u64 {
         self.sets.results_of().rows()
     }
 
-    /// Returns how many row numbers are possible.
+    /// Returns the number of possible row numbers.
     pub(super) fn count(&self) -> u64 {
         Self::end(self.sets)
     }
 
-    /// Returns the rows of a pair: the one that may be removed, then the one it may be removed for. Of one set these
-    /// are the later and the earlier row; of two sets, the row of the first and the row of the second.
+    /// Returns the two rows of a pair: first the row that may be removed, then the row that may be kept for it. In
+    /// one set, these are the later and the earlier row. If there are two sets, they are the row of the first set and
+    /// the row of the second.
     pub(super) fn later_first(&self, left: u64, right: u64) -> (u64, u64) {
         match self.sets.other_side().filter(|_| !self.sets.have_grown()) {
             None => (right, left),
@@ -160,7 +162,7 @@ impl<'a> Rows<'a> {
         Sorter::new(self.context, &self.at, self.sorter_bytes)
     }
 
-    /// Passes every row that takes part to `take`, with its id and its stored vector, bucket by bucket.
+    /// Passes every row that passes the filter to `take`, with its id and its stored vector, bucket by bucket.
     pub(super) fn each(
         &self,
         phase: &'static str,
@@ -176,7 +178,7 @@ impl<'a> Rows<'a> {
         while let Some(stored) = ahead.next_bucket()? {
             context.cancel.check()?;
             context.progress.advance(stored.number().into());
-            // A set that has grown already numbers its new rows this way.
+            // In a set that has grown, new rows are numbered in this way already.
             let of_second = buckets.are_of_two_sets() && buckets.part_of(stored.number()) > 0;
             let first = if of_second { Self::end(store) } else { 0 };
             let members = stored.members(buckets)?;
@@ -190,11 +192,11 @@ impl<'a> Rows<'a> {
         Ok(())
     }
 
-    /// Returns whether rows have no ids and none is missing, so that ids need not be read.
+    /// Returns whether rows have no ids and no row is missing, so that the rows need not be read to list them.
     pub(super) fn are_numbers<'s>(sets: impl Into<Sets<'s>>) -> bool {
         sets.into().sides().all(|side| {
             let manifest = side.store().manifest();
-            // A missing row, e.g. one without a vector, must not be counted, so then rows are read.
+            // If rows are missing, for example rows without a vector, they must not be listed, so the rows are read.
             manifest.ids == IdKind::None && side.rows() == manifest.source_rows
         })
     }
@@ -205,7 +207,7 @@ impl<'a> Rows<'a> {
             return Ok(RowIds::numbers(Self::end(self.sets)));
         }
         let mut sorter = self.sorter();
-        // Buckets have rows in the order of centers, and results list them by number.
+        // Rows are stored in the order of centers, but results list them by number, so they are sorted.
         self.each("ids", |row, id, _| sorter.push((row, 0), id))?;
         Ok(RowIds::Sorted(Box::new(sorter.finish()?)))
     }

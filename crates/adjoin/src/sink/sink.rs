@@ -6,7 +6,8 @@ use crate::base::options::Metric;
 pub(crate) use crate::base::report::Written;
 use crate::source::{IdKind, Ids};
 
-/// Pairs of the result. Of one set, the earlier row is on the left; of two sets, the row of the first.
+/// Pairs of the result. In a join of one set, the earlier row is on the left. In a join of two sets, the row of the
+/// first set is on the left.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PairBatch {
     /// Row numbers of the left vectors.
@@ -27,7 +28,7 @@ impl PairBatch {
         Self::of_kinds([ids; 2])
     }
 
-    /// Creates an empty batch with these kinds of ids on the left and on the right.
+    /// Creates an empty batch. `ids` are the kinds of the ids on the left and on the right.
     pub fn of_kinds(ids: [IdKind; 2]) -> Self {
         Self {
             left_rows: Vec::new(),
@@ -70,18 +71,18 @@ pub struct PairSchema {
     pub ids: [IdKind; 2],
     /// Metric, which determines the name of the value column.
     pub metric: Metric,
-    /// Whether left and right rows are of two sets, so that the same id or number on both sides is not the same row.
+    /// Whether left and right rows are of two sets. If so, equal ids on the left and on the right are different rows.
     pub of_two_sets: bool,
 }
 
-/// Consumer of the pairs of a join, batch by batch, on one thread. Threads that find pairs wait for it; no pair is
-/// dropped.
+/// Consumer of the pairs of a join. It gets them batch by batch, on one thread. If it is slow, the threads that find
+/// pairs wait; no pair is dropped.
 pub trait PairSink: Send {
     /// Returns whether pairs must include ids.
     fn wants_ids(&self) -> bool;
 
-    /// Returns a tally if the sink only needs the number of pairs per row. All threads then count in it, and no pairs
-    /// are passed on.
+    /// Returns a tally if the sink needs only the number of pairs per row. All threads then count pairs in the tally,
+    /// and [`PairSink::accept`] is not called.
     fn tally(&self) -> Option<&Tally> {
         None
     }
@@ -89,17 +90,17 @@ pub trait PairSink: Send {
     /// Consumes some pairs.
     ///
     /// # Errors
-    /// If they cannot be stored, for example on a full disk; the join then ends.
+    /// If the pairs cannot be stored, for example on a full disk. The join then ends.
     fn accept(&mut self, batch: &PairBatch) -> Result<()>;
 
     /// Completes the result, and makes it appear under its name.
     ///
     /// # Errors
-    /// As [`PairSink::accept`].
+    /// If the result cannot be stored.
     fn finish(self: Box<Self>) -> Result<Written>;
 }
 
-/// Discards pairs or hits; they are still counted.
+/// Discards pairs or hits. They are still counted in the statistics.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Discard;
 

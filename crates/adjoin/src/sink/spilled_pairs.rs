@@ -1,4 +1,4 @@
-//! Pairs in a temporary file, for a sink that needs the memory that the join holds.
+//! Pairs in a temporary file, for a sink that can start only after the join has released its memory.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,12 +25,12 @@ pub(crate) struct SpilledPairs {
 }
 
 impl SpilledPairs {
-    /// Returns the bytes held until the pairs have been read.
+    /// Returns the bytes that are held until all pairs have been read.
     pub(crate) fn memory_bytes() -> u64 {
         KEPT_BYTES
     }
 
-    /// Creates the file in a folder of its own in `at`. Pairs have ids of these kinds.
+    /// Creates the file, in a new folder in `at`. `ids` are the kinds of the ids of the pairs.
     ///
     /// # Errors
     /// If memory does not suffice or the device refuses.
@@ -43,7 +43,7 @@ impl SpilledPairs {
         Ok(Self { writer, ids, device, folder, path, memory })
     }
 
-    /// Ends the file, to be read from its start.
+    /// Completes the file, and returns a reader for it.
     ///
     /// # Errors
     /// If the device refuses.
@@ -64,13 +64,13 @@ impl PairSink for SpilledPairs {
         keep_pairs(batch, &mut self.writer)
     }
 
-    /// Drops the pairs: a caller that needs them calls [`SpilledPairs::read`] instead.
+    /// Discards the pairs. A caller that needs them calls [`SpilledPairs::read`] instead.
     fn finish(self: Box<Self>) -> Result<Written> {
         Ok(Written::default())
     }
 }
 
-/// Reads the pairs in the order in which they were found. The file is removed with it.
+/// Reads the pairs in the order in which they were found. The file is removed when the reader is dropped.
 pub(crate) struct SpilledPairReader {
     frames: Frames,
     ids: [IdKind; 2],
@@ -81,10 +81,10 @@ pub(crate) struct SpilledPairReader {
 }
 
 impl SpilledPairReader {
-    /// Returns the next pairs; `None` after the last.
+    /// Returns the next pairs, or `None` after the last.
     ///
     /// # Errors
-    /// If the file differs from what was written, or the device refuses.
+    /// If the file is not as it was written, or the device fails.
     pub(crate) fn next(&mut self) -> Result<Option<PairBatch>> {
         if self.frames.is_at_end() {
             return Ok(None);

@@ -22,19 +22,19 @@ use crate::base::output::{Draft, OutputWriter, Target};
 use crate::base::report::Written;
 use crate::source::{IdKind, Ids};
 
-/// Uncompressed bytes of a page of text ids, and ids after which that is checked; otherwise a page of long ids would
-/// have at least a thousand of them.
+/// Maximum uncompressed bytes of a page of text ids, and number of ids after which the size is checked. By default,
+/// it is checked after a thousand ids, so pages of long ids would be large.
 const TEXT_PAGE_BYTES: usize = 256 << 10;
 const TEXT_PAGE_CHECKED: usize = 64;
-/// Most row groups of a Parquet file; they are numbered in 16 bits.
+/// Maximum number of row groups of a Parquet file, since they are numbered with 16 bits.
 const ROW_GROUPS_MAX: u64 = i16::MAX as u64;
-/// Metadata that the writer holds per row group of three columns until the end of the file.
+/// Bytes of metadata that the writer holds until the end of the file, per row group with three columns.
 const ROW_GROUP_METADATA_BYTES: u64 = 4 << 10;
-/// Bytes of text buffered before they are written.
+/// Bytes of text that are buffered before they are written.
 const TEXT_BUFFER_BYTES: usize = 1 << 18;
-/// Bytes of rows in transit to a table, and of encoding and compression.
+/// Memory for rows in transit to a table, and for encoding and compression.
 const ENCODING_BYTES: u64 = 1 << 20;
-/// Bytes of a Parquet file being written, with rows of any width.
+/// Memory for writing a Parquet file with rows of any width.
 pub(crate) const WIDE_ROWS_BYTES: u64 = (WRITE_BUFFER_BYTES + ROW_GROUP_BYTES) as u64 + ENCODING_BYTES;
 /// Bytes of a row without text ids: at most two ids and a value.
 const NUMBERS_BYTES: usize = 20;
@@ -67,14 +67,16 @@ impl TableFormat {
         }
     }
 
-    /// Approximate bytes of a Parquet file without rows, and of one of many pairs. As they compress, that is less than
-    /// [`TableFormat::bytes_of_a_pair`] assumes. `id_bytes` are the bytes of a text id, 0 if there are none.
+    /// Approximate bytes of a Parquet file without rows. `parquet_bytes_of_a_pair` are the bytes of a pair in a file
+    /// of many pairs; they compress better than [`TableFormat::bytes_of_a_pair`] assumes. `id_bytes` is the length of
+    /// a text id, or 0 if there are no text ids.
     pub(crate) const PARQUET_BYTES: f64 = 1_600.0;
     pub(crate) fn parquet_bytes_of_a_pair(id_bytes: f64) -> f64 {
         5.6 + (id_bytes - 8.0).max(0.0) / 4.0
     }
 
-    /// Returns the approximate bytes of a pair, with text ids as long as URLs and Parquet compressed.
+    /// Returns the approximate bytes of a pair. Assumes that text ids have the length of URLs, and that Parquet is
+    /// compressed.
     pub fn bytes_of_a_pair(self, ids: [IdKind; 2]) -> u64 {
         let ids = ids.map(|ids| if ids == IdKind::Utf8 { 40 } else { 8 }).iter().sum::<u64>();
         match self {
@@ -105,9 +107,9 @@ pub(crate) struct TableWriter {
 
 /// Memory of a table.
 pub(crate) struct TableBytes {
-    /// Bytes from its creation on.
+    /// Bytes that are held from the creation of the table on.
     pub(crate) begun: u64,
-    /// Bytes while rows are written.
+    /// Bytes that are held while rows are written.
     pub(crate) written: u64,
 }
 
@@ -118,7 +120,7 @@ struct Place {
 }
 
 impl TableWriter {
-    /// Returns the memory of a table with ids of this kind.
+    /// Returns the memory of a table whose ids have the kind `ids`.
     ///
     /// # Errors
     /// If the extension is unknown.
@@ -133,7 +135,8 @@ impl TableWriter {
         Ok(TableBytes { begun, written: begun + gathered as u64 + ENCODING_BYTES })
     }
 
-    /// Returns the metadata that a Parquet file of `rows` rows holds until its end, if a row takes `row_bytes`.
+    /// Returns the memory for the metadata of a Parquet file, which is held until the end of the file. The file has
+    /// `rows` rows of `row_bytes` bytes.
     pub(crate) fn metadata_bytes(rows: u64, row_bytes: u64) -> u64 {
         let in_group = (ROW_GROUP_BYTES as u64 / row_bytes.max(1)).clamp(1, ROW_GROUP_ROWS as u64);
         (rows / in_group).min(ROW_GROUPS_MAX) * ROW_GROUP_METADATA_BYTES
@@ -243,7 +246,7 @@ impl Ended {
     /// Makes the result appear.
     ///
     /// # Errors
-    /// If its name was taken in the meantime, or the disk refuses.
+    /// If the name has been taken meanwhile, or the disk fails.
     pub(crate) fn publish(self) -> Result<Written> {
         self.draft.map_or(Ok(()), Draft::publish)?;
         Ok(self.written)
@@ -252,7 +255,7 @@ impl Ended {
 
 impl Place {
     fn failed(&self, error: impl std::error::Error + Send + Sync + 'static) -> Error {
-        // A closed pipe, as with `head`, is no failure of this program.
+        // A pipe that its reader has closed, as `head` does, is not an error of this program.
         if self.reader_gone.load(Ordering::Relaxed) {
             return Error::reader_gone().caused_by(error);
         }
@@ -286,7 +289,8 @@ fn parquet_writer(output: OutputWriter, schema: &SchemaRef, place: &Place) -> Re
         // One page per column of numbers. The buffer of each page grows in steps, and each step costs system calls.
         .set_data_page_row_count_limit(ROW_GROUP_ROWS)
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
-        // Page statistics would be held until the end of the file, and for a large file they take more than the pages.
+        // Statistics of pages are disabled: they would be held until the end of the file, and would exceed the pages
+        // in size.
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_offset_index_disabled(true);
     let has_texts = schema.fields().iter().any(|field| *field.data_type() == DataType::Utf8);
@@ -322,13 +326,14 @@ impl IdKind {
 }
 
 impl Ids {
-    /// Returns the ids as a column of a table; if there are none, the row numbers `rows`.
+    /// Returns the ids as a column of a table. If there are no ids, returns the row numbers `rows`.
     pub fn column(&self, rows: &[u64]) -> ArrayRef {
         match self {
             Ids::None => Arc::new(UInt64Array::from(rows.to_vec())),
             Ids::Int64(ids) => Arc::new(Int64Array::from(ids.clone())),
             Ids::Utf8(texts) => {
-                // Allocated exactly: while growing, a column of long ids would take twice its bytes.
+                // The column is allocated with its exact size, since a growing column of long ids would take twice
+                // its bytes.
                 let mut column = StringBuilder::with_capacity(texts.len(), texts.bytes());
                 (0..texts.len()).for_each(|k| column.append_value(String::from_utf8_lossy(texts.get(k))));
                 Arc::new(column.finish())
@@ -345,7 +350,7 @@ mod tests {
     use super::*;
     use crate::base::random::Random;
 
-    /// The metadata of a row group held until the end of the file takes what is reserved for it, however long ids are.
+    /// Checks that the metadata that is held until the end of the file fits into its reservation, even with long ids.
     #[test]
     fn row_group_metadata_fits_its_reservation() {
         let folder = tempfile::tempdir().unwrap();

@@ -7,21 +7,22 @@ use crate::base::error::Result;
 use crate::base::mutex::lock;
 use crate::base::sorter::{Records, Sorter};
 
-/// Pairs after which a row's counter is 0 again.
+/// Number of pairs after which the counter of a row wraps around to 0.
 const WRAP: u64 = 1 << u8::BITS;
 
 /// Number of pairs per row, counted by many threads.
 ///
-/// Most rows have few neighbors, so a row has one byte; each time it passes 255, a record of the row is sorted on disk.
+/// Most rows have few neighbors, so the counter of a row is one byte. Each time it wraps around, a record of the row
+/// is added to a sorter on disk.
 pub struct Tally {
     /// Count of each row modulo [`WRAP`].
     counters: Vec<AtomicU8>,
-    /// One record of a row per [`WRAP`] of its neighbors.
+    /// For each row, one record per [`WRAP`] neighbors.
     wraps: Mutex<Sorter>,
 }
 
 impl Tally {
-    /// Creates an empty tally; `wraps` sorts the overflows of counters.
+    /// Creates an empty tally. `wraps` sorts the records of counters that wrapped around.
     pub(super) fn new(rows: u64, wraps: Sorter) -> Self {
         Self { counters: (0..rows).map(|_| AtomicU8::new(0)).collect(), wraps: Mutex::new(wraps) }
     }
@@ -33,12 +34,12 @@ impl Tally {
     pub fn add(&self, row: u64, count: u32) -> Result<()> {
         let below = (u64::from(count) % WRAP) as u8;
         let before = self.counters[row as usize].fetch_add(below, Ordering::Relaxed); // wraps around
-        // The counter wrapped exactly if the sum does not fit in a byte.
+        // The counter has wrapped around if the sum does not fit in a byte.
         let wraps = u64::from(count) / WRAP + u64::from(before.checked_add(below).is_none());
         if wraps == 0 {
             return Ok(());
         }
-        // Reached once per 256 neighbors of a row, so threads rarely wait for this lock.
+        // This code runs once per 256 neighbors of a row, so threads rarely wait for the lock.
         let mut sorter = lock(&self.wraps);
         (0..wraps).try_for_each(|_| sorter.push((row, 0), &[]))
     }
@@ -61,7 +62,7 @@ impl RowCounts {
         self.counters.len() as u64
     }
 
-    /// Returns the count of a row, which must not precede the previous one.
+    /// Returns the count of a row. Rows must be passed in ascending order.
     pub(super) fn of(&mut self, row: u64) -> Result<u64> {
         let mut count = u64::from(self.counters[row as usize].load(Ordering::Relaxed));
         self.wraps.each_of(row, |_, _| {

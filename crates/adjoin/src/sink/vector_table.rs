@@ -19,9 +19,9 @@ use crate::source::{AttributeTables, VectorBatch, VectorSource};
 
 /// Approximate bytes of vectors written at once.
 const BATCH_BYTES: usize = 256 << 10;
-/// Bytes that encoding takes per element: its position, and its level in the list.
+/// Bytes that the encoder needs per element, for its position and its level in the list.
 const BYTES_OF_ELEMENT: u64 = 16;
-/// Most rows with other columns written at once.
+/// Maximum number of rows that are written at once if there are other columns.
 const ROWS_TOGETHER: usize = 1_024;
 /// Purpose of the memory, used in error messages.
 const PURPOSE: &str = "writing the vectors";
@@ -32,7 +32,7 @@ impl Target {
     ///
     /// # Errors
     /// If the name does not end in `.parquet` or is taken, a row has no vector, memory does not suffice, or the disk
-    /// refuses. Nothing is left of the file then.
+    /// fails. The unfinished file is then removed.
     pub fn write_vectors(&self, context: &Context, source: &dyn VectorSource) -> Result<Written> {
         let Some(path) = self.path() else {
             return Err(Error::option("vectors are written to a file, not to standard output; name one"));
@@ -61,7 +61,8 @@ impl Target {
             let VectorBatch { first_row, rows, bytes, ids, .. } = batch;
             let numbers: Vec<u64> = (first_row..first_row + rows as u64).collect();
             let columns = [ids.column(&numbers), vector_column(info.vectors, &bytes)];
-            // Vectors and other columns arrive in batches of different lengths, so rows are written in common parts.
+            // Batches of vectors and of other columns have different lengths, so each part that is written is the
+            // shorter of both.
             let mut done = 0;
             while done < rows {
                 let some = others.take(source, rows - done)?;
@@ -87,7 +88,7 @@ struct OtherColumns<'a> {
     schema: SchemaRef,
     /// `None` if there are no columns.
     tables: Option<AttributeTables<'a>>,
-    /// Rows that were read but not yet taken, and their memory.
+    /// Rows that were read but not taken yet. `memory` is their reservation.
     rest: RecordBatch,
     memory: Reservation,
 }
@@ -113,7 +114,7 @@ impl<'a> OtherColumns<'a> {
                 let at = source.locate(0).0;
                 return Err(Error::corrupt(format!("{}: it has columns of fewer rows", at.display())));
             };
-            // The decoded table, and its encoded form on the way into the file.
+            // Twice, for the decoded table and for its encoded form.
             self.context.grow(&mut self.memory, 2 * table.get_array_memory_size() as u64, PURPOSE)?;
             self.rest = table;
         }
@@ -143,7 +144,7 @@ pub(crate) fn vector_field(vectors: VectorType) -> Field {
     Field::new("vector", list, false)
 }
 
-/// Returns stored vectors as such a column.
+/// Converts stored vectors to a column of vectors.
 pub(crate) fn vector_column(vectors: VectorType, stored: &[u8]) -> ArrayRef {
     let elements: ArrayRef = match vectors.element {
         Element::F32 => {

@@ -1,34 +1,36 @@
 //! Computes the threshold of a rule, and bounds on its recall, from sampled vectors with known true neighbors.
 //!
-//! Recall means both pair recall and mean per-vector recall. A rule may find nearly all pairs, which are in dense
-//! regions, and still miss nearly all vectors that have only one neighbor. The sample consists of random vectors, so a
-//! replicate of the bootstrap draws vectors too. Pairs of one vector are found or missed together; treating them as
-//! independent would overstate the recall.
+//! Both the recall of pairs and the mean recall of vectors are considered. If most pairs are in dense regions, a rule
+//! may find nearly all pairs, and still miss the only neighbor of most other vectors. The sample consists of random
+//! vectors, so a replicate of the bootstrap resamples vectors, not pairs. Pairs of one vector tend to be found or
+//! missed together; if they were treated as independent, the bounds would be too narrow.
 
 use super::poisson::{least_mean, most_mean, weight};
 use crate::base::random::Random;
 use crate::base::report::Interval;
 
-/// Replicates of the bootstrap.
+/// Number of replicates of the bootstrap.
 const REPLICATES: usize = 200;
-/// Replicates that may miss the target. This is a one-sided confidence of 97 % instead of 95 %, because the tail of a
-/// bootstrap from a skewed sample is too short.
+/// Number of replicates that may miss the target. It corresponds to a one-sided confidence of 97 % instead of 95 %,
+/// because the tail of a bootstrap is too short if the sample is skewed.
 const REPLICATES_MISSING: usize = 6;
-/// Each tail of a printed interval.
+/// Probability of each tail of a printed interval.
 const TAIL: f64 = 0.025;
-/// With misses of fewer vectors than this, a bootstrap has too little data.
+/// If fewer vectors than this miss neighbors, there is too little data for a bootstrap.
 const MISSES_MIN: f64 = 20.0;
 
 /// Sampled vectors with neighbors, and the rule threshold at which each neighbor is found.
 #[derive(Debug, Clone, Default)]
 pub struct NeighborSample {
-    /// Vectors drawn, with and without neighbors.
+    /// Number of sampled vectors, with and without neighbors.
     pub vectors: u64,
-    /// Whether these are all existing vectors, so that nothing is left to chance.
+    /// Whether the sample has all vectors, so that recalls are exact.
     pub whole: bool,
-    /// Number of true neighbors of each vector that has any, and the end of its noted ones in `pair_ts`.
+    /// For each vector that has neighbors, the number of its true neighbors, and the end of its recorded neighbors in
+    /// `pair_ts`.
     pub neighbors: Vec<(u64, u32)>,
-    /// The least threshold that finds a neighbor, for all neighbors of each vector or a random part of them.
+    /// For each recorded neighbor, the least threshold that finds it. All neighbors of a vector are recorded, or a
+    /// random sample of them.
     pub pair_ts: Vec<f32>,
 }
 
@@ -41,7 +43,7 @@ pub struct Recalls {
     pub per_vector: Interval,
 }
 
-/// The number of neighbors of a vector that has any, and how many of them are found.
+/// Number of neighbors of a vector, and number of them that are found.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tally {
     /// All neighbors.
@@ -56,7 +58,7 @@ impl NeighborSample {
         self.neighbors.iter().map(|&(neighbors, _)| neighbors).sum()
     }
 
-    /// Returns the largest threshold that finds anything.
+    /// Returns the smallest threshold that finds every neighbor that can be found.
     pub fn largest_threshold(&self) -> f64 {
         let finite = self.pair_ts.iter().copied().filter(|threshold| *threshold < f32::INFINITY);
         finite.fold(f32::NEG_INFINITY, f32::max).into()
@@ -70,27 +72,28 @@ impl NeighborSample {
         };
         let mut shares: Vec<f64> = (0..self.neighbors.len()).map(share).collect();
         shares.sort_unstable_by(f64::total_cmp);
-        // Without neighbors, nothing is missed.
+        // If no vector has neighbors, none is missed.
         shares.get(shares.len() / 20).copied().unwrap_or(1.0)
     }
 
-    /// Returns the thresholds of the noted neighbors of a vector, by its position among the vectors with neighbors.
+    /// Returns the thresholds of the recorded neighbors of a vector. `vector` is its position among the vectors with
+    /// neighbors.
     pub(crate) fn noted(&self, vector: usize) -> &[f32] {
         let start = if vector == 0 { 0 } else { self.neighbors[vector - 1].1 };
         &self.pair_ts[start as usize..self.neighbors[vector].1 as usize]
     }
 
-    /// Returns the least threshold with which both recalls are at least `target`, with 95 % confidence; `None` if the
-    /// sample does not support one.
+    /// Returns the least threshold at which both recalls are at least `target`, with 95 % confidence. Returns `None`
+    /// if the sample does not support any threshold.
     ///
-    /// Each replicate includes one additional vector that is missed entirely, to stand for kinds of vectors that the
-    /// sample did not meet.
+    /// Each replicate includes one additional vector whose neighbors are all missed. It represents kinds of vectors
+    /// that the sample does not contain.
     pub fn calibrate(&self, target: f64, seed: u64) -> Option<f64> {
         if self.neighbors.is_empty() {
             return self.whole.then_some(f64::NEG_INFINITY);
         }
         let order = self.steps();
-        // Nothing is left to chance, so no bootstrap is needed.
+        // If the sample has all vectors, recalls are exact, and no bootstrap is needed.
         if self.whole {
             let ones = vec![1.0; self.neighbors.len()];
             return self.least_threshold(&order, &ones, 0.0, target);
@@ -100,7 +103,7 @@ impl NeighborSample {
         let mut thresholds: Vec<f64> = (0..REPLICATES)
             .map(|_| {
                 weights.iter_mut().for_each(|drawn| *drawn = weight(&mut random));
-                // The additional vector stands for kinds of vectors that the sample does not contain.
+                // Weight of the additional vector.
                 let missed = weight(&mut random);
                 self.least_threshold(&order, &weights, missed, target).unwrap_or(f64::INFINITY)
             })
@@ -109,7 +112,7 @@ impl NeighborSample {
         Some(thresholds[REPLICATES - 1 - REPLICATES_MISSING]).filter(|&t| t < f64::INFINITY)
     }
 
-    /// Returns all noted neighbors by threshold: (threshold, vector).
+    /// Returns all recorded neighbors as (threshold, vector), sorted by threshold.
     fn steps(&self) -> Vec<(f32, u32)> {
         let of = |vector: usize| self.noted(vector).iter().map(move |&threshold| (threshold, vector as u32));
         let mut steps: Vec<_> = (0..self.neighbors.len()).flat_map(of).collect();
@@ -117,7 +120,8 @@ impl NeighborSample {
         steps
     }
 
-    /// Returns the least threshold at which both recalls reach the target in a sample with these weights.
+    /// Returns the least threshold at which both recalls reach the target, if vectors have the given weights and the
+    /// additional vector has the weight `missed`.
     fn least_threshold(&self, steps: &[(f32, u32)], weights: &[f64], missed: f64, target: f64) -> Option<f64> {
         let count = self.neighbors.len() as f64;
         let pairs: f64 = self.neighbors.iter().zip(weights).map(|(&(pairs, _), weight)| weight * pairs as f64).sum();
@@ -125,17 +129,18 @@ impl NeighborSample {
         // The additional vector has the mean number of pairs.
         let wanted_pairs = target * (pairs + missed * self.pairs() as f64 / count);
         let wanted_vectors = target * (vectors + missed);
-        // Sums of many fractions are slightly too small.
+        // The tolerance allows for rounding errors in sums of many fractions.
         let reached = |found: f64, wanted: f64| found >= wanted * (1.0 - 1e-9);
         let (mut found, mut shares) = (0.0, 0.0);
         let mut steps = steps.iter().peekable();
         while let Some(&(threshold, vector)) = steps.next() {
             let vector = vector as usize;
-            // The noted neighbors of a vector represent all of them.
+            // The recorded neighbors of a vector represent all of its neighbors.
             let share = weights[vector] / self.noted(vector).len() as f64;
             found += share * self.neighbors[vector].0 as f64;
             shares += share;
-            // All neighbors with one threshold are found together, so a sum in the middle of them means nothing.
+            // All neighbors with equal thresholds are found together, so the sums are compared only after the last of
+            // them.
             let last_of_its_threshold = steps.peek().is_none_or(|&&(next, _)| next > threshold);
             if last_of_its_threshold && reached(found, wanted_pairs) && reached(shares, wanted_vectors) {
                 return Some(threshold.into()).filter(|&t: &f64| t < f64::INFINITY);
@@ -144,7 +149,7 @@ impl NeighborSample {
         (wanted_pairs == 0.0 && wanted_vectors == 0.0).then_some(f64::NEG_INFINITY)
     }
 
-    /// Returns both recalls of a rule with this threshold, with 95 % confidence intervals.
+    /// Returns both recalls of a rule with the given threshold, with 95 % confidence intervals.
     pub fn recalls(&self, threshold: f64, seed: u64) -> Recalls {
         let tally = |vector: usize| {
             let noted = self.noted(vector);
@@ -157,7 +162,8 @@ impl NeighborSample {
     }
 }
 
-/// Selects a random half of the drawn vectors to set a threshold. The others measure what it reaches.
+/// Selects a random half of the sampled vectors, which sets a threshold. The other half measures the recall that it
+/// reaches.
 pub(crate) fn setting_half(count: usize, seed: u64) -> Vec<bool> {
     let mut sets = vec![false; count];
     let half = Random::new(seed, "setting").ascending_sample(count as u64 / 2, count as u64);
@@ -165,8 +171,8 @@ pub(crate) fn setting_half(count: usize, seed: u64) -> Vec<bool> {
     sets
 }
 
-/// Computes both recalls with 95 % confidence intervals from drawn vectors that have neighbors. If these are the
-/// `whole` set of such vectors, both recalls are exact.
+/// Computes both recalls with 95 % confidence intervals, from the sampled vectors that have neighbors. If `whole` is
+/// true, these are all vectors that have neighbors, so both recalls are exact.
 pub(crate) fn recalls(vectors: &[Tally], whole: bool, seed: u64) -> Recalls {
     let [pair, per_vector] = ratios(vectors, || 1.0);
     if whole {
@@ -178,12 +184,13 @@ pub(crate) fn recalls(vectors: &[Tally], whole: bool, seed: u64) -> Recalls {
     let (pairs, shares) = (0..5 * REPLICATES).map(replicate).map(|[pair, per_vector]| (pair, per_vector)).unzip();
     let sum = |of: fn(f64) -> f64| vectors.iter().map(|vector| of(vector.neighbors)).sum::<f64>();
     let squares = sum(|neighbors| neighbors * neighbors);
-    // Kish's effective sample size: if a few vectors have most of the pairs, they count as few.
+    // Kish's effective sample size. It is small if a few vectors have most of the pairs.
     let effective = if squares > 0.0 { sum(|neighbors| neighbors).powi(2) / squares } else { 0.0 };
     Recalls { pair: interval(pair, pairs, effective), per_vector: interval(per_vector, shares, vectors.len() as f64) }
 }
 
-/// Returns the fraction of all pairs found, and the mean fraction per vector, with weighted vectors.
+/// Returns the fraction of all pairs that are found, and the mean fraction per vector. `weigh` returns the weight of
+/// the next vector.
 fn ratios(vectors: &[Tally], mut weigh: impl FnMut() -> f64) -> [f64; 2] {
     let (mut found, mut pairs, mut shares, mut count) = (0.0, 0.0, 0.0, 0.0);
     for vector in vectors {
@@ -197,8 +204,8 @@ fn ratios(vectors: &[Tally], mut weigh: impl FnMut() -> f64) -> [f64; 2] {
     [ratio(found, pairs), ratio(shares, count)]
 }
 
-/// Returns the interval of the replicates. If few misses were seen, it is at least the interval of as many misses among
-/// the effective number of vectors; for no misses, that is the rule of three.
+/// Returns the interval of the replicates. If few neighbors were missed, the interval includes the exact interval for
+/// this number of misses among the effective number of vectors. Without misses, that is the rule of three.
 fn interval(estimate: f64, mut replicates: Vec<f64>, effective: f64) -> Interval {
     replicates.sort_unstable_by(f64::total_cmp);
     let at = |share: f64| replicates[(share * (replicates.len() - 1) as f64).round() as usize];
@@ -208,7 +215,7 @@ fn interval(estimate: f64, mut replicates: Vec<f64>, effective: f64) -> Interval
         low = low.min(1.0 - most_mean(misses.ceil() as u32, TAIL) / effective);
         high = high.max(1.0 - least_mean(misses.floor() as u32, TAIL) / effective);
     }
-    // Without vectors, the bounds above are quotients of zeros.
+    // If there are no vectors, the bounds are 0 divided by 0.
     let within = |bound: f64| if bound.is_nan() { 0.0 } else { bound.clamp(0.0, 1.0) };
     Interval { estimate, low: within(low), high: within(high).max(estimate) }
 }

@@ -1,35 +1,35 @@
-//! Certification: finds the threshold of a rule that reaches a recall with 95 % confidence, whatever the undrawn rows
-//! are like.
+//! Certification: finds the threshold at which a rule reaches a recall with 95 % confidence, for any data, no matter
+//! how the rows outside the sample are distributed.
 //!
-//! A bootstrap knows only the rows it has seen. If few rows have many of the missed pairs, most samples contain none of
-//! them and promise too much. The tests here bound what such rows can hide. Each is an e-value: the capital of a
-//! gambler who bets against "the mean is at most m" on every drawn row. If that is true, the capital reaches 1 / alpha
-//! with a probability of at most alpha (Waudby-Smith and Ramdas, "Estimating means of bounded random variables by
-//! betting", 2024). The test needs a lower bound on the numbers but no upper one, and is valid for draws without
-//! replacement.
+//! A bootstrap reflects only the sampled rows. If few rows have many of the missed pairs, most samples contain none
+//! of these rows, and a bootstrap promises too much. The tests here bound the number of pairs that such rows can
+//! hide. Each test is an e-value: the capital of a gambler who bets on every sampled row against the hypothesis "the
+//! mean is at most m". If the hypothesis is true, the capital reaches 1 / alpha with a probability of at most alpha
+//! (Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", 2024). The test needs a lower
+//! bound on the numbers, but no upper bound. It is valid for samples without replacement.
 
 use super::calibrate::Tally;
 use super::poisson::most_mean;
 
 /// Probability that a certified threshold misses its target.
 pub(crate) const ALPHA: f64 = 0.05;
-/// Samples that may be tested; the second one is larger. Each uses an equal part of [`ALPHA`].
+/// Number of samples that may be tested, of which the second is larger. Each test gets an equal part of [`ALPHA`].
 pub(crate) const TESTS: u32 = 2;
-/// Bets of one e-value, each half of the previous one, since the best bet is not known in advance.
+/// Number of bets of one e-value. Each bet is half of the previous one, since the best bet is not known in advance.
 const BETS: usize = 6;
-/// Fraction of a test's alpha that bounds the number of rows with many missed pairs.
+/// Fraction of the alpha of a test that is used for the bound on the number of rows with many missed pairs.
 const TAIL_PART: f64 = 0.2;
-/// Most thresholds to test.
+/// Maximum number of thresholds to test.
 const THRESHOLDS_MAX: usize = 200;
-/// Rows drawn at first, to estimate the neighbors per row. Further samples grow by steps of one half, so that several
-/// targets can share samples.
+/// Number of rows of the first sample, which estimates the number of neighbors per row. Each further step has half as
+/// many rows more, so that several targets can share samples.
 pub const ROWS_MIN: u64 = 2_000;
-/// Steps between the samples of two tests of a target.
+/// Number of steps between the samples of the two tests of a target.
 const STEPS_BETWEEN_TESTS: u32 = 2;
-/// Bisection steps for the certified bound.
+/// Number of bisection steps for a certified bound.
 const BOUND_STEPS: u32 = 12;
 
-/// The capital of bets against "the mean is at most `mean`", for numbers that are at least `least`.
+/// Capital of bets against the hypothesis "the mean is at most `mean`", for numbers that are at least `least`.
 struct EValue {
     bets: [f64; BETS],
     capital: [f64; BETS],
@@ -39,7 +39,7 @@ struct EValue {
 
 impl EValue {
     fn new(least: f64, mean: f64) -> Self {
-        // A bet of 1 / (mean - least) could lose all capital at one number; 0.99 keeps some.
+        // A bet of 1 / (mean - least) could lose all capital at a single number. The factor 0.99 prevents that.
         let bets = std::array::from_fn(|k| 0.99 / (mean - least) / f64::from(1u32 << k));
         Self { bets, capital: [1.0; BETS], logarithms: [0.0; BETS], mean }
     }
@@ -47,7 +47,8 @@ impl EValue {
     fn add(&mut self, number: f64) {
         for ((bet, capital), logarithm) in self.bets.iter().zip(&mut self.capital).zip(&mut self.logarithms) {
             *capital *= 1.0 + bet * (number - self.mean);
-            // A product over many rows would overflow; a logarithm per row would be slow.
+            // The product over many rows would overflow, and a logarithm per row would be slow. So the logarithm is
+            // taken only when the product becomes very large or very small.
             if !(1e-100..1e100).contains(capital) {
                 *logarithm += capital.ln();
                 *capital = 1.0;
@@ -62,37 +63,37 @@ impl EValue {
         bets.for_each(|(bet, logarithm)| *logarithm += count as f64 * (-bet * mean).ln_1p());
     }
 
-    /// Returns whether the hypothesis is refuted at this level.
+    /// Returns whether the hypothesis is rejected at the level `alpha`.
     fn refutes(&self, alpha: f64) -> bool {
         let of = |k: usize| self.logarithms[k] + self.capital[k].ln();
-        // The mean of several e-values is an e-value; the largest is factored out because the others may underflow.
+        // The mean of several e-values is an e-value. The largest is factored out, so that the sum does not overflow.
         let most = (0..BETS).map(of).fold(f64::NEG_INFINITY, f64::max);
         let sum: f64 = (0..BETS).map(|k| (of(k) - most).exp()).sum();
         most + (sum / BETS as f64).ln() >= -alpha.ln()
     }
 }
 
-/// A drawn row that has neighbors.
+/// A sampled row that has neighbors.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct DrawnRow {
-    /// Number of its neighbors.
+    /// Number of neighbors of the row.
     pub(crate) neighbors: u64,
-    /// End of its noted neighbors in the list of the sample.
+    /// End of its recorded neighbors in [`RowSample::thresholds`].
     pub(crate) end: u32,
 }
 
-/// Drawn rows, and the least threshold that finds each noted neighbor.
+/// Sampled rows, and the least threshold that finds each recorded neighbor.
 #[derive(Debug, Clone, Default)]
 pub struct RowSample {
     /// Whether the sample has all rows and all their neighbors, so that recalls are exact.
     pub(crate) whole: bool,
     /// The rows that have neighbors.
     pub(crate) rows: Vec<DrawnRow>,
-    /// The least threshold of each noted neighbor.
+    /// For each recorded neighbor, the least threshold that finds it.
     pub(crate) thresholds: Vec<f32>,
 }
 
-/// How many neighbors of a row a threshold finds and misses.
+/// Number of neighbors of a row that a threshold finds, and number that it misses.
 #[derive(Clone, Copy)]
 struct RowRecall {
     found: f64,
@@ -100,12 +101,12 @@ struct RowRecall {
 }
 
 impl RowSample {
-    /// Creates a sample without rows; `whole` as for the field.
+    /// Creates a sample without rows. `whole` means that all rows will be added, with all neighbors.
     pub fn new(whole: bool) -> Self {
         Self { whole, ..Self::default() }
     }
 
-    /// Adds a row with neighbors, and the thresholds of its noted ones.
+    /// Adds a row with its number of neighbors, and the thresholds of its recorded neighbors.
     pub fn push(&mut self, neighbors: u64, thresholds: impl IntoIterator<Item = f32>) {
         self.thresholds.extend(thresholds);
         self.rows.push(DrawnRow { neighbors, end: self.thresholds.len() as u32 });
@@ -116,7 +117,8 @@ impl RowSample {
         start as usize..self.rows[row].end as usize
     }
 
-    /// Returns the neighbors of each row that a threshold finds and misses; the noted neighbors represent all.
+    /// Returns, for each row, the numbers of neighbors that a threshold finds and misses. They are extrapolated from
+    /// the recorded neighbors.
     fn recalls(&self, threshold: f64) -> impl Iterator<Item = RowRecall> {
         self.rows.iter().enumerate().map(move |(row, &DrawnRow { neighbors, .. })| {
             let noted = &self.thresholds[self.noted(row)];
@@ -126,7 +128,8 @@ impl RowSample {
         })
     }
 
-    /// Returns the largest mean recall per row that a threshold certainly reaches, with error probability `alpha`.
+    /// Returns a lower bound on the mean recall per row at a threshold. It is wrong with a probability of at most
+    /// `alpha`.
     pub(crate) fn least_recall(&self, threshold: f64, alpha: f64) -> f64 {
         largest(|recall| self.certifies_rows(threshold, recall, alpha))
     }
@@ -141,29 +144,29 @@ impl RowSample {
     fn certifies_rows(&self, threshold: f64, target: f64, alpha: f64) -> bool {
         let shares = self.recalls(threshold).map(|RowRecall { found, missed }| found / (found + missed));
         if self.whole {
-            // Sums of many fractions are slightly too small.
+            // The tolerance allows for rounding errors in sums of many fractions.
             return shares.sum::<f64>() >= target * self.rows.len() as f64 * (1.0 - 1e-9);
         }
-        // Each number is a recall minus the target, so it is at least -target, and the hypothesis is a mean of at
-        // most 0.
+        // Each number is the recall of a row minus the target, so it is at least -target. The hypothesis is that the
+        // mean is at most 0.
         let mut e_value = EValue::new(-target, 0.0);
         shares.for_each(|share| e_value.add(share - target));
         e_value.refutes(alpha)
     }
 }
 
-/// Drawn rows from which the recall of pairs is estimated. Each pair must be visible from both of its rows.
+/// Sampled rows from which the recall of pairs is estimated. Each pair must be a neighbor of both of its rows.
 #[derive(Debug, Clone, Default)]
 pub struct PairSample {
-    /// The drawn rows.
+    /// The sampled rows.
     pub sample: RowSample,
-    /// For each noted neighbor, a number of its row, below `partner_count`.
+    /// For each recorded neighbor, a number that identifies its row; it is below `partner_count`.
     pub partners: Vec<u32>,
-    /// Rows that are neighbors of drawn ones.
+    /// Number of distinct rows that are recorded neighbors.
     pub partner_count: usize,
-    /// Rows from which these were drawn, at a uniform rate.
+    /// Number of rows from which the sample was drawn, at a uniform rate.
     pub population: u64,
-    /// Number of rows drawn, with and without neighbors.
+    /// Number of sampled rows, with and without neighbors.
     pub drawn: u64,
 }
 
@@ -174,7 +177,7 @@ impl PairSample {
         neighbors as f64 / self.drawn.max(1) as f64
     }
 
-    /// Returns the number of missed pairs beyond which a row counts as one with many.
+    /// Returns the limit `many`: a row that misses more pairs than this counts as a row with many missed pairs.
     fn many(&self, target: f64, alpha: f64) -> f64 {
         let missable = (1.0 - target) * self.drawn as f64 * self.mean_neighbors();
         (missable / (24.0 * target * (BETS as f64 / alpha).ln())).max(1.0)
@@ -182,11 +185,11 @@ impl PairSample {
 
     /// Returns whether a threshold finds at least `target` of all pairs.
     ///
-    /// The e-value needs numbers with a lower bound, so rows that miss more than `many` pairs are left out. At most
-    /// `unseen` rows of the population miss that many. At most `unseen * (unseen - 1) / 2` of the pairs that they miss
-    /// are among themselves. Every other pair is also missed by a row that is not left out; there it counts twice,
-    /// since its other row is not sampled. It is unknown which rows are left out, so the rows that are missed most
-    /// often are assumed.
+    /// The e-value needs numbers with a lower bound, so rows that miss more than `many` pairs are left out. Let
+    /// `unseen` be an upper bound on the number of such rows in the population. At most `unseen * (unseen - 1) / 2`
+    /// missed pairs are between two of them. Every other missed pair of such a row is also missed by a row that is
+    /// not left out. There it counts twice, once for each of its rows. It is unknown which rows of the population are
+    /// left out, so the rows that are missed most often as neighbors are assumed to be.
     fn certifies_pairs(&self, threshold: f64, target: f64, many: f64, alpha: f64) -> bool {
         let recalls: Vec<RowRecall> = self.sample.recalls(threshold).collect();
         if self.sample.whole {
@@ -199,7 +202,7 @@ impl PairSample {
         let unseen = (share * self.population as f64).floor().min(self.population as f64);
         let hidden = target * unseen * (unseen - 1.0).max(0.0) / self.population as f64;
         let is_hub = self.missed_most(threshold, unseen as usize);
-        // A row that is not left out misses at most `many` pairs, and each counts at most twice.
+        // A row that is not left out misses at most `many` pairs, and each missed pair counts at most twice.
         let mut e_value = EValue::new(-2.0 * target * many, hidden);
         let mut counted = 0;
         for (row, &RowRecall { found, missed }) in recalls.iter().enumerate().filter(|(_, row)| row.missed <= many) {
@@ -212,9 +215,9 @@ impl PairSample {
             e_value.add((1.0 - target) * found - target * (missed + weight * with_hubs as f64));
             counted += 1;
         }
-        // Rows without pairs, and rows that were left out, count as 0.
+        // Rows without pairs and rows that were left out add 0.
         e_value.add_zeros(self.drawn - counted);
-        // The rest of alpha was used for the bound on unseen rows.
+        // The rest of alpha is used for the bound `unseen`.
         e_value.refutes((1.0 - TAIL_PART) * alpha)
     }
 
@@ -233,7 +236,7 @@ impl PairSample {
         let mut order: Vec<u32> = (0..times.len() as u32).collect();
         let mut is_hub = vec![false; times.len()];
         if count > 0 {
-            // Ties are broken by number, so that the choice does not depend on the selection algorithm.
+            // Ties are broken by row number, so that the choice does not depend on the selection algorithm.
             let by_times = |&partner: &u32| (std::cmp::Reverse(times[partner as usize]), partner);
             order.select_nth_unstable_by_key(count - 1, by_times);
             order[..count].iter().for_each(|&partner| is_hub[partner as usize] = true);
@@ -242,15 +245,15 @@ impl PairSample {
     }
 }
 
-/// Returns how many rows to draw of a population with `neighbors` neighbors per row on average, so that unseen rows
-/// with many missed pairs do not decide.
+/// Returns how many rows to sample from a population with `neighbors` neighbors per row on average. With this number,
+/// the bound on unseen rows with many missed pairs has little effect on the certified recall.
 pub fn rows_to_draw(population: u64, neighbors: f64, target: f64) -> u64 {
     let odds = target / (1.0 - target).max(1e-9);
     let rows = 8.2 * (2.0 * population as f64 * odds / neighbors.max(1e-9)).sqrt();
     (rows.ceil() as u64).max(ROWS_MIN)
 }
 
-/// Returns the rows of the sample of a step.
+/// Returns the number of rows of the sample of a step.
 pub(crate) fn rows_of_step(step: u32) -> u64 {
     (0..step).fold(ROWS_MIN, |rows, _| rows.saturating_add(rows / 2))
 }
@@ -261,12 +264,12 @@ pub(crate) fn steps_to_test(rows: u64) -> [u32; TESTS as usize] {
     [first, first + STEPS_BETWEEN_TESTS]
 }
 
-/// Samples of one join: one per set of rows with a promised recall, and one of all pairs.
+/// Samples of one join: one for each set of rows whose recall is promised, and one for all pairs.
 #[derive(Debug, Clone, Default)]
 pub struct Certification {
     /// The rows of each set.
     pub sets: Vec<RowSample>,
-    /// The rows of which all pairs are estimated.
+    /// The rows from which the recall of all pairs is estimated.
     pub pairs: PairSample,
 }
 
@@ -284,31 +287,34 @@ impl Certification {
             && self.pairs.certifies_pairs(threshold, target, many, alpha)
     }
 
-    /// Returns the least threshold up to `most` that reaches the target; `None` if the samples do not support one.
+    /// Returns the least threshold up to `most` that is certified to reach the target. Returns `None` if the samples
+    /// support no threshold.
     ///
-    /// Thresholds are tested from the largest downward while they pass. An insufficient threshold is returned only if
-    /// the largest insufficient one passes its test, so one sample may both choose and certify.
+    /// Thresholds are tested from the largest downward, until one fails its test. So an insufficient threshold is
+    /// returned only if the largest insufficient threshold passes its test. Therefore one sample can both choose and
+    /// certify a threshold, without a correction for the number of tests.
     pub fn least_threshold(&self, target: f64, most: f64) -> Option<f64> {
         let all = self.thresholds(most);
         if self.is_whole() {
-            // Recalls are exact and grow with the threshold, so the least one can be found by bisection.
+            // Recalls are exact, and grow with the threshold, so the least threshold is found by bisection.
             let least = all.partition_point(|&threshold| !self.certifies(threshold, target));
             return all.get(least).copied();
         }
         tested(&all).take_while(|&&threshold| self.certifies(threshold, target)).last().copied()
     }
 
-    /// Returns the largest threshold that finds anything; negative infinity if none does.
+    /// Returns the smallest threshold that finds every neighbor that can be found; negative infinity if there is
+    /// none.
     pub(crate) fn largest_threshold(&self) -> f64 {
         self.thresholds(f64::INFINITY).last().copied().unwrap_or(f64::NEG_INFINITY)
     }
 
-    /// Returns whether nothing is left to chance.
+    /// Returns whether all samples have all rows, so that recalls are exact.
     pub(crate) fn is_whole(&self) -> bool {
         self.pairs.sample.whole && self.sets.iter().all(|set| set.whole)
     }
 
-    /// Returns the thresholds of neighbors, ascending.
+    /// Returns the distinct thresholds of neighbors up to `most`, ascending.
     fn thresholds(&self, most: f64) -> Vec<f64> {
         let samples = self.sets.iter().chain(std::iter::once(&self.pairs.sample));
         let all = thresholds_to_test(samples, most);
@@ -318,14 +324,14 @@ impl Certification {
         all
     }
 
-    /// Returns the largest recall of pairs that a threshold certainly reaches.
+    /// Returns the certified lower bound on the recall of pairs at a threshold.
     pub(crate) fn least_pair_recall(&self, threshold: f64, target: f64) -> f64 {
         let alpha = Self::alpha();
         let many = self.pairs.many(target, alpha);
         largest(|recall| self.pairs.certifies_pairs(threshold, recall, many, alpha))
     }
 
-    /// Returns the largest mean recall of each set's rows that a threshold certainly reaches.
+    /// Returns, for each set, the certified lower bound on the mean recall of its rows at a threshold.
     pub(crate) fn least_row_recalls(&self, threshold: f64) -> Vec<f64> {
         self.sets.iter().map(|set| set.least_recall(threshold, Self::alpha())).collect()
     }
@@ -346,7 +352,7 @@ fn tested(all: &[f64]) -> impl Iterator<Item = &f64> {
     (0..steps).rev().map(move |k| &all[if steps < count { k * (count - 1) / (steps - 1) } else { k }])
 }
 
-/// Returns the largest recall that holds, by bisection from 0.
+/// Returns the largest recall for which `holds` is true, by bisection.
 fn largest(holds: impl Fn(f64) -> bool) -> f64 {
     let (mut low, mut high) = (0.0, 1.0);
     for _ in 0..BOUND_STEPS {

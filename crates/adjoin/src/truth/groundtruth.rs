@@ -1,4 +1,5 @@
-//! All pairs within a threshold, found without buckets: of all rows, or of a random sample with all rows.
+//! Finds all pairs within a threshold by brute force, without buckets: the pairs of all rows, or the pairs of a
+//! random sample with all rows.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -15,11 +16,11 @@ use crate::sink::{PairBatch, PairSink, PairWriter};
 use crate::source::{IdKind, VectorSource};
 use crate::store::{UsableRows, read_all, read_all_bytes};
 
-/// Vectors compared with all rows at once.
+/// Number of vectors per chunk. A chunk is compared with all rows.
 const CHUNK_COLUMNS: usize = 2048;
-/// Rows passed to the kernel at once; bounds the hits held.
+/// Number of rows that are passed to the kernel at once. It bounds the number of hits in memory.
 const BLOCK_ROWS: usize = 256;
-/// Bytes of pairs that a worker hands to the sink at once.
+/// Bytes of pairs that a worker passes to the sink at once.
 const BATCH_BYTES: u64 = 256 << 10;
 
 /// Options of the ground truth.
@@ -27,7 +28,7 @@ const BATCH_BYTES: u64 = 256 << 10;
 pub struct GroundtruthOptions {
     /// Predicate of the pairs.
     pub predicate: Predicate,
-    /// Number of random rows to compare with all; `None` for all rows.
+    /// Number of random rows to compare with all rows; `None` to compare all rows.
     pub sample: Option<u64>,
     /// Seed of the sample.
     pub seed: u64,
@@ -36,11 +37,11 @@ pub struct GroundtruthOptions {
 /// Summary of the ground truth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroundtruthReport {
-    /// Rows compared with all.
+    /// Number of rows that were compared with all rows.
     pub rows: u64,
-    /// Pairs of the result.
+    /// Number of pairs in the result.
     pub pairs: u64,
-    /// Pairs compared.
+    /// Number of pairs that were compared.
     pub verified_pairs: u64,
 }
 
@@ -70,7 +71,7 @@ impl GroundtruthOptions {
     }
 }
 
-/// Returns the bytes that are held in addition to the sink.
+/// Returns the memory of the comparison, without the memory of the sink.
 fn bytes_of<T: Coordinate>(context: &Context, source: &dyn VectorSource) -> u64 {
     let info = source.info();
     let panel_bytes = Panel::<T>::bytes_for(info.rows as usize, info.vectors.dimensions);
@@ -119,14 +120,14 @@ impl<T: Coordinate> Scan<'_, T> {
         Ok(GroundtruthReport { rows: rows.len() as u64, pairs: sum(|c| c.0), verified_pairs: sum(|c| c.1) })
     }
 
-    /// Compares rows with a chunk of all; returns the number of pairs found and compared.
+    /// Compares rows with a chunk of all rows. Returns the numbers of pairs that were found and compared.
     fn compare(&self, rows: &[u32], chunk: usize, sink: &Mutex<Box<dyn PairSink>>) -> Result<(u64, u64)> {
         let start = (chunk * CHUNK_COLUMNS) as u32;
         let end = (self.panel.rows() as u32).min(start + CHUNK_COLUMNS as u32);
         let columns = self.context.kernel.pack(self.panel, &(start..end).collect::<Vec<_>>());
         let reach_of = |row: u32| match self.options.sample {
             Some(_) => end - start,
-            None => row.clamp(start, end) - start, // each pair once: with the rows before it
+            None => row.clamp(start, end) - start, // a row is compared only with earlier rows, so each pair occurs once
         };
         let limit = T::tile_limit(&self.threshold);
         let (mut found, mut verified) = (0, 0);
@@ -143,8 +144,8 @@ impl<T: Coordinate> Scan<'_, T> {
         Ok((found, verified))
     }
 
-    /// Hands pairs to the sink in batches of bounded size, as the hits of a block may be many, and their ids long. Returns the
-    /// number of pairs.
+    /// Passes pairs to the sink in batches of limited size, since a block may have many hits, with long ids. Returns
+    /// the number of pairs.
     fn give(
         &self,
         rows: &[u32],
@@ -155,7 +156,7 @@ impl<T: Coordinate> Scan<'_, T> {
         let accept = |batch: &PairBatch| sink.lock().unwrap_or_else(PoisonError::into_inner).accept(batch);
         let (mut batch, mut found) = (empty(), 0);
         for (row, other) in places {
-            // The later row reports the pair. The earlier one reports it only if the later one is not in the sample.
+            // A pair is reported by its later row. If the later row is not in the sample, the earlier row reports it.
             if other == row || (other > row && (self.options.sample.is_none() || rows.binary_search(&other).is_ok())) {
                 continue;
             }

@@ -24,7 +24,7 @@ use crate::source::{VectorSource, open_counted};
 
 /// Largest count that an i32 holds.
 const COUNT_MAX: u64 = i32::MAX as u64;
-/// Bytes of the two counts at the start of a file.
+/// Bytes of the header of a file, which has two counts.
 const HEADER_BYTES: u64 = 8;
 
 /// Files to read and write.
@@ -32,11 +32,11 @@ const HEADER_BYTES: u64 = 8;
 pub struct TruthFiles<'a> {
     /// The vectors to find.
     pub base: &'a Path,
-    /// The query vectors, of the same type.
+    /// The query vectors.
     pub queries: &'a Path,
     /// Element type of both files.
     pub element: Element,
-    /// Ids of the rows of the base; row numbers if not given.
+    /// File with the ids of the rows of the base. `None` if the row numbers are the ids.
     pub tags: Option<&'a Path>,
     /// The file to write.
     pub truth: &'a Path,
@@ -72,7 +72,7 @@ pub struct TruthReport {
     pub rows: u64,
     /// Queries, each compared with all rows.
     pub queries: u64,
-    /// Rows found, over all queries.
+    /// Number of rows found for all queries together.
     pub found: u64,
 }
 
@@ -92,7 +92,7 @@ impl TruthFiles<'_> {
         let rows = base.info().rows;
         let _of_tags = self.tags.map(|_| context.reserve(4 * rows, "the tags")).transpose()?;
         let tags = self.tags.map(|path| read_tags(context, path, self.base, rows)).transpose()?;
-        // A file that must not be replaced is refused before the work.
+        // An existing file that must not be replaced is refused before the work.
         let output = LaterFile::begin(context, self.truth, self.force)?;
         let comparison =
             Comparison { context, base: &*base, queries: &*queries, metric, wanted, tags: tags.as_deref() };
@@ -110,7 +110,7 @@ impl TruthFiles<'_> {
     }
 }
 
-/// Converts the target to nearness.
+/// Converts the target to a number of rows, or to a maximum nearness.
 fn wanted(metric: Metric, target: GroundtruthTarget) -> Result<TruthTarget> {
     match (target, metric) {
         (GroundtruthTarget::Nearest(0), _) => Err(Error::option("K is 0, which finds nothing; give at least 1")),
@@ -201,7 +201,7 @@ fn read_tags(context: &Context, path: &Path, base: &Path, rows: u64) -> Result<V
     Ok(all)
 }
 
-/// Tags read at once.
+/// Number of tags that are read at once.
 const READ_TAGS: usize = 4_096;
 
 fn write(to: &mut dyn Write, found: &[Vec<TrueNeighbor>], metric: Metric, target: GroundtruthTarget) -> io::Result<()> {
@@ -223,7 +223,7 @@ fn write(to: &mut dyn Write, found: &[Vec<TrueNeighbor>], metric: Metric, target
     to.flush()
 }
 
-/// Returns the distance to write.
+/// Converts a nearness to the distance that is written.
 fn distance(metric: Metric, nearness: f64) -> f32 {
     match metric {
         Metric::L2 => nearness as f32,

@@ -1,8 +1,8 @@
-//! The true nearest rows of a base for queries, or all rows within a threshold: every query is compared with every row.
-//! The base is streamed; queries and hits are held.
+//! Finds the true nearest rows of queries in a base, or all rows within a threshold, by comparing every query with
+//! every row. The base is streamed; only the queries and their hits are in memory.
 //!
-//! Kernels leave out rows that are certainly too far from a query. The rest is decided by f64 sums over the stored
-//! elements ([`crate::base::predicate`]), so that the result equals plain loops.
+//! Kernels exclude rows that are certainly too far from a query. The other rows are decided by f64 sums over the
+//! stored elements ([`crate::base::predicate`]), so that the result equals the result of plain loops.
 
 use std::collections::BinaryHeap;
 use std::mem::size_of;
@@ -21,10 +21,10 @@ use crate::base::workers::map_items;
 use crate::source::VectorSource;
 use crate::store::{Intake, OnBad, UsableRows, fix, read_all, read_all_bytes, scan_bytes};
 
-/// Vectors of the base compared at once: most bytes, and most rows.
+/// Maximum bytes, and maximum number, of vectors of the base that are compared at once.
 const BATCH_BYTES_MAX: usize = 512 << 10;
 const BATCH_ROWS_MAX: usize = 4_096;
-/// Queries compared at once; bounds the hits returned by a kernel.
+/// Number of queries that are compared at once. It bounds the number of hits that a kernel returns.
 const BLOCK_QUERIES: usize = 64;
 /// Purpose of the memory, used in error messages.
 const PURPOSE: &str = "the ground truth";
@@ -41,7 +41,7 @@ pub(super) enum TruthTarget {
 /// A hit of a query, ordered by nearness, then by id.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TrueNeighbor {
-    /// Smaller is nearer: the squared distance, the negated cosine or the negated inner product.
+    /// The squared distance, the negated cosine, or the negated inner product. A smaller value is nearer.
     pub(super) nearness: f64,
     pub(super) id: u32,
 }
@@ -66,9 +66,9 @@ impl PartialEq for TrueNeighbor {
 
 impl Eq for TrueNeighbor {}
 
-/// Hits of a block of queries so far.
+/// Hits of a block of queries that were found so far.
 struct Block {
-    /// Per query; the farthest is first.
+    /// Hits of each query, as a heap with the farthest hit first.
     found: Vec<BinaryHeap<TrueNeighbor>>,
     /// Memory of hits within a threshold. The memory of the K nearest is reserved in advance.
     memory: Reservation,
@@ -82,7 +82,7 @@ pub(super) struct Comparison<'a> {
     pub(super) queries: &'a dyn VectorSource,
     pub(super) metric: Metric,
     pub(super) wanted: TruthTarget,
-    /// Ids of the base's rows, if not their numbers.
+    /// Ids of the rows of the base; `None` if their numbers are the ids.
     pub(super) tags: Option<&'a [u32]>,
 }
 
@@ -121,7 +121,7 @@ impl Comparison<'_> {
             found.extend(block.found.into_iter().map(BinaryHeap::into_sorted_vec));
             held.push(block.memory);
         }
-        // From here on, only the hits are held.
+        // Now only the hits are in memory, so the rest of the reservation is released.
         memory.shrink(memory.bytes().min(self.nearest_bytes()));
         held.push(memory);
         Ok((found, held))
@@ -145,12 +145,12 @@ impl Comparison<'_> {
         self.queries.info().rows.saturating_mul(a_query)
     }
 
-    /// Returns the bytes held in addition to hits within a threshold.
+    /// Returns the memory of the comparison. Hits within a threshold are not included, since their number is unknown.
     fn least_bytes<T: Coordinate>(&self) -> u64 {
         let (base, queries) = (self.base.info(), self.queries.info());
         let coordinates = self.plain(base.vectors).dimensions();
         let rows = batch_rows(base.vectors);
-        // A kernel may return a mask for every four columns, in a list that doubles as it grows.
+        // In the worst case, a kernel returns a mask for every four columns, in a list that grows by doubling.
         let hits = (2 * BLOCK_QUERIES * rows.div_ceil(4) * size_of::<HitMask>()) as u64;
         let batch_bytes = batch_bytes(base.vectors);
         let of_queries = read_all_bytes(self.queries)
@@ -166,7 +166,7 @@ impl Comparison<'_> {
         Space::plain(vectors, self.metric)
     }
 
-    /// Passes the base to `take`, some rows at a time.
+    /// Passes the rows of the base to `take`, in batches.
     fn scan(&self, take: impl FnMut(UsableRows) -> Result<()>) -> Result<()> {
         let Self { context, base: source, metric, .. } = *self;
         let (on_bad, left_out, batch_bytes) = (OnBad::Error, None, batch_bytes(source.info().vectors));
@@ -178,7 +178,8 @@ impl Comparison<'_> {
         let (kernel, vectors) = (self.context.kernel, self.base.info().vectors);
         let (queries, _of_ids) = read_all(self.context, self.queries, self.metric)?;
         let mut space = self.plain(vectors);
-        // The lift to unit vectors needs the length of the longest row, so the base is read once more.
+        // The conversion of inner products to cosines needs the length of the longest row, so the base is read once
+        // in advance.
         if self.metric == Metric::Ip {
             let mut most = 0f64;
             self.context.progress.begin("measure", "rows", self.base.info().rows);
@@ -228,7 +229,7 @@ impl Comparison<'_> {
         map_items(self.context.threads, blocks.len(), &self.context.cancel, Vec::new, work).map(drop)
     }
 
-    /// Reserves memory for the hits that may be found within a threshold; a growing list may double.
+    /// Reserves memory for the hits that may be found within a threshold. A list grows by doubling.
     fn make_room(&self, block: &mut Block, hits: &[HitMask]) -> Result<()> {
         if matches!(self.wanted, TruthTarget::Nearest(_)) {
             return Ok(());
@@ -238,7 +239,7 @@ impl Comparison<'_> {
         self.context.grow(&mut block.memory, most * size_of::<TrueNeighbor>() as u64, PURPOSE)
     }
 
-    /// Returns a limit: a larger computed distance is certainly too far for a query.
+    /// Returns a limit for the kernel: a row whose computed distance to the query is larger is certainly too far.
     fn limit<T: Coordinate>(
         &self,
         prepared: &Prepared<'_, T>,
@@ -246,7 +247,7 @@ impl Comparison<'_> {
         found: &BinaryHeap<TrueNeighbor>,
     ) -> T::Distance {
         let most = match self.wanted {
-            // With fewer than K hits, no row is too far.
+            // Until a query has K hits, no row is too far.
             TruthTarget::Nearest(count) if found.len() < count => return T::FARTHEST,
             TruthTarget::Nearest(_) => found.peek().map_or(f64::NEG_INFINITY, |farthest| farthest.nearness),
             TruthTarget::Within(most) => most,
@@ -261,8 +262,8 @@ impl Comparison<'_> {
     /// Adds a row, with its stored vector, to the hits of a query if it is near enough.
     fn take(&self, found: &mut BinaryHeap<TrueNeighbor>, query: &[u8], vector: &[u8], row: u64) {
         let element = self.base.info().vectors.element;
-        // Subtracted from 0 instead of negated: `total_cmp` orders -0 before 0, so equal values would not be ordered
-        // by id.
+        // Values are subtracted from 0, since a negation would produce -0. `total_cmp` orders -0 before 0, so such
+        // hits would not be ordered by id.
         let nearness = match self.metric {
             Metric::L2 => squared_distance(element, query, vector),
             Metric::Cosine => 0.0 - cosine(element, query, vector),

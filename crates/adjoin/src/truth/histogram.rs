@@ -2,7 +2,8 @@
 
 use crate::base::geometry::Coordinate;
 
-/// Bins of squared distances, by the upper 16 bits of an f32; each is less than 1 % wide.
+/// Number of bins. The bin of a squared distance is given by the upper 16 bits of its f32, so a bin is less than 1 %
+/// wide.
 const BINS: usize = 1 << 16;
 
 /// Histogram of computed squared distances.
@@ -30,7 +31,7 @@ impl DistanceHistogram {
         self.counts[0] = self.counts[0].saturating_sub(zeros);
     }
 
-    /// Returns approximately the squared distance of this rank; `None` if there are fewer distances.
+    /// Returns the approximate squared distance with the given rank. Returns `None` if there are fewer distances.
     pub(crate) fn squared_of(&self, rank: u64) -> Option<f64> {
         let mut below = 0;
         let bin = self.counts.iter().position(|count| {
@@ -40,7 +41,7 @@ impl DistanceHistogram {
         Some(f64::from(f32::from_bits((bin as u32) << 16)))
     }
 
-    /// Returns approximately how many distances do not exceed a squared distance.
+    /// Returns the approximate number of distances that are at most the given squared distance.
     pub(crate) fn count_within(&self, squared: f64) -> u64 {
         let bin = ((squared.max(0.0) as f32).min(f32::MAX).to_bits() >> 16) as usize;
         self.counts[..=bin].iter().sum()

@@ -8,17 +8,17 @@ use crate::base::report::Interval;
 const REPLICATES: usize = 400;
 /// Each tail of an interval.
 const TAIL: f64 = 0.025;
-/// If fewer vectors than this have anything to count, a bootstrap has too little data.
+/// If fewer vectors than this have a nonzero number, there is too little data for a bootstrap.
 const SEEN_MIN: usize = 20;
-/// The quantile of the normal distribution that leaves one tail.
+/// Quantile of the standard normal distribution for one tail.
 const DEVIATIONS: f64 = 1.96;
 
-/// Estimates the mean of several nonnegative numbers per drawn vector, with 95 % confidence intervals. If the vectors
-/// are the `whole` population, the means are exact. `numbers` has one list per number, all in the same order of
-/// vectors.
+/// Estimates the means of several nonnegative numbers of vectors, with 95 % confidence intervals. `numbers` has a
+/// list per number, with an element per sampled vector. If `whole` is true, the sample is the whole population, and
+/// the means are exact.
 ///
-/// The bounds are from a bootstrap over vectors. If few vectors have a nonzero number, they are at least the exact
-/// interval of as many events; if none has, the upper bound follows the rule of three.
+/// The bounds are computed by a bootstrap over vectors. If few vectors have a nonzero number, the interval includes
+/// the exact interval for this number of events. If none has, the upper bound is given by the rule of three.
 pub(crate) fn means(numbers: &[Vec<f64>], whole: bool, seed: u64) -> Vec<Interval> {
     let estimates = numbers.iter().map(|of| of.iter().sum::<f64>() / of.len().max(1) as f64);
     if whole {
@@ -42,11 +42,11 @@ pub(crate) fn means(numbers: &[Vec<f64>], whole: bool, seed: u64) -> Vec<Interva
 fn interval(estimate: f64, numbers: &[f64], mut replicates: Vec<f64>) -> Interval {
     replicates.sort_unstable_by(f64::total_cmp);
     let at = |share: f64| replicates[(share * (replicates.len() - 1) as f64).round() as usize];
-    // The percentiles of a bootstrap need not enclose the estimate.
+    // The percentiles of a bootstrap may not enclose the estimate, so the bounds are widened if necessary.
     let (mut low, mut high) = (at(TAIL).min(estimate), at(1.0 - TAIL).max(estimate));
     let seen = numbers.iter().filter(|number| **number > 0.0).count();
     let count = numbers.len().max(1) as f64;
-    // Each replicate of zeros is zero, which would be an interval without width.
+    // If all numbers are 0, every replicate is 0, and the interval would have no width.
     if seen == 0 {
         high = most_mean(0, TAIL) / count;
     } else if seen < SEEN_MIN {
@@ -72,7 +72,7 @@ pub(crate) fn least_share(seen: u64, all: u64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Returns numbers of vectors: mostly 0, the others up to 20.
+    /// Returns a random number for each vector. Most are 0, the others are at most 20.
     fn numbers(vectors: usize, seed: u64) -> Vec<f64> {
         let mut random = Random::new(seed, "numbers");
         let number = |random: &mut Random| if random.below(10) == 0 { random.below(21) as f64 } else { 0.0 };

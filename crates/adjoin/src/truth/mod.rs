@@ -1,5 +1,5 @@
-//! Ground truth: finds the pairs that really exist, by comparing everything, or a random sample, with everything, and
-//! measures how many of them a rule finds.
+//! Ground truth: finds the true pairs by comparing all rows, or a random sample, with all rows. Also estimates and
+//! certifies the fraction of true pairs that a rule finds.
 
 mod calibrate;
 mod certify;

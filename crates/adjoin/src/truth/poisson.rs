@@ -2,15 +2,16 @@
 
 use crate::base::random::Random;
 
-/// Largest count for which probabilities are summed. For larger ones, the terms would be too small for f64.
+/// Largest count for which probabilities are summed. For larger counts, the terms would be too small for f64.
 const COUNT_SUMMED_MAX: u32 = 400;
 
-/// Draws a Poisson number of mean 1, from sums and quotients alone, so that it is the same on every machine.
+/// Draws a Poisson number with mean 1. It is computed only by sums and quotients, so that it is equal on every
+/// machine.
 pub(super) fn weight(random: &mut Random) -> f64 {
     let uniform = random.uniform();
     let mut term = std::f64::consts::E.recip();
     let (mut sum, mut count) = (term, 0.0);
-    // Smaller terms no longer change the sum, which may stay below `uniform` by rounding.
+    // Smaller terms do not change the sum anymore. Because of rounding, the sum may never reach `uniform`.
     while uniform >= sum && term > 1e-17 {
         count += 1.0;
         term /= count;
@@ -19,7 +20,7 @@ pub(super) fn weight(random: &mut Random) -> f64 {
     count
 }
 
-/// Returns the probability of at most `count` events if `mean` are expected.
+/// Returns the probability of at most `count` events, if `mean` events are expected.
 fn at_most(count: u32, mean: f64) -> f64 {
     let mut term = (-mean).exp();
     let mut sum = term;
@@ -30,8 +31,8 @@ fn at_most(count: u32, mean: f64) -> f64 {
     sum
 }
 
-/// Returns the largest mean with which `count` events or fewer still have the probability `tail`; slightly more for
-/// large counts.
+/// Returns the largest mean for which the probability of at most `count` events is at least `tail`. For large counts,
+/// the result is slightly larger.
 pub(super) fn most_mean(count: u32, tail: f64) -> f64 {
     if count <= COUNT_SUMMED_MAX {
         return bisect(|mean| at_most(count, mean) > tail);
@@ -41,7 +42,7 @@ pub(super) fn most_mean(count: u32, tail: f64) -> f64 {
     events * (1.0 - 1.0 / (9.0 * events) + deviations / (3.0 * events.sqrt())).powi(3)
 }
 
-/// Returns the least mean with which `count` events or more have the probability `tail`.
+/// Returns the least mean for which the probability of at least `count` events is at least `tail`.
 pub(super) fn least_mean(count: u32, tail: f64) -> f64 {
     if count == 0 { 0.0 } else { bisect(|mean| 1.0 - at_most(count - 1, mean) < tail) }
 }

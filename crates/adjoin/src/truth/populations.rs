@@ -1,11 +1,11 @@
-//! Tests with populations of rows that mislead samples: how often does a certified threshold reach its target?
+//! Tests how often a certified threshold reaches its target, with populations of rows that mislead samples.
 
 use std::collections::HashMap;
 
 use super::certify::{Certification, PairSample, RowSample, rows_of_step, rows_to_draw, steps_to_test};
 use crate::base::random::Random;
 
-/// Seeds of a short run and of a long one.
+/// Number of seeds in a short run and in a long run.
 const SEEDS: (u64, u64) = (4, 200);
 /// Number of runs in 20 that may miss their target.
 const MISSED_OF_20: u64 = 1;
@@ -19,7 +19,7 @@ struct Population {
 impl Population {
     fn new(name: &'static str, rows: usize, pairs: impl IntoIterator<Item = (usize, usize, f64)>) -> Self {
         let mut neighbors = vec![Vec::new(); rows];
-        // Some populations draw both rows at random, so a pair may be a row with itself.
+        // Some populations choose both rows of a pair at random, so a row may be paired with itself.
         for (a, b, threshold) in pairs.into_iter().filter(|(a, b, _)| a != b) {
             neighbors[a].push((b as u32, threshold as f32));
             neighbors[b].push((a as u32, threshold as f32));
@@ -54,8 +54,8 @@ impl Population {
         Certification { sets: vec![sample], pairs }
     }
 
-    /// Returns what a calibration with this seed certifies: the threshold, and the least recall of pairs; `None` if the
-    /// join would be exact.
+    /// Returns the threshold that a calibration with this seed chooses, and its certified lower bound on the recall
+    /// of pairs. Returns `None` if the join would be exact.
     fn calibrate(&self, target: f64, seed: u64) -> Option<(f64, f64)> {
         let rows = self.neighbors.len() as u64;
         let mut order: Vec<u64> = (0..rows).collect();
@@ -87,8 +87,8 @@ fn cliques(first: usize, sizes: &[usize]) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// Creates a population with a fraction of the rows in pairs that every threshold finds, and other pairs that only the
-/// largest one finds.
+/// Creates a population in which the fraction `share` of the rows are in pairs that every threshold finds. The pairs
+/// in `missed` are found only by the largest threshold.
 fn with_missed(name: &'static str, rows: usize, share: f64, missed: Vec<(usize, usize)>) -> Population {
     let twins = (0..(share * rows as f64 / 2.0) as usize).map(|k| (2 * k, 2 * k + 1, 0.0));
     Population::new(name, rows, twins.chain(missed.into_iter().map(|(a, b)| (a, b, 1.0))))

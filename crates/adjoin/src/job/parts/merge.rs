@@ -14,18 +14,18 @@ use crate::sink::{KeepRule, PairSink, PairSorter, PartContent, PartRecords};
 use crate::source::IdKind;
 use crate::store::Store;
 
-/// Most missing parts that a message lists.
+/// Maximum number of missing parts that a message lists.
 const LISTED: usize = 8;
-/// Memory of a frame of a part, decoded.
+/// Memory of a decoded frame of a part.
 const FRAME_BYTES: u64 = 2 << 20;
 
 impl PartPlan {
-    /// Merges the results of all parts in a folder. The result equals the result of one machine; pairs are in the order of
-    /// their rows.
+    /// Merges the results of all parts in a folder. The result equals the result of a join on one machine. Pairs are
+    /// in the order of their rows.
     ///
     /// # Errors
-    /// Fails if a part is missing, damaged or of another plan, the parts do not record what the result needs, memory
-    /// does not suffice, another process merges the folder, or a disk fails. The result then does not appear.
+    /// Fails if a part is missing, damaged or of another plan, the result cannot be computed from the records of the
+    /// parts, memory does not suffice, another process merges the folder, or a disk fails. No result appears then.
     pub fn merge(
         &self,
         context: &Context,
@@ -42,7 +42,7 @@ impl PartPlan {
         merged
     }
 
-    /// Refuses results for which the records of the parts do not suffice.
+    /// Refuses a result that cannot be computed from the records of the parts.
     fn check_content(&self, output: &Output<'_>) -> Result<()> {
         let is_possible = match (output, self.head.content) {
             (_, PartContent::Pairs) => true,
@@ -61,7 +61,7 @@ impl PartPlan {
         )))
     }
 
-    /// Checks that all parts are there, whole as far as their ends show, and of this plan.
+    /// Checks that all parts exist and belong to this plan, and that their files are not truncated.
     fn check_parts(&self, context: &Context, folder: &Path) -> Result<()> {
         let parts = self.head.parts.len() as u32;
         let mut missing = Vec::new();
@@ -125,7 +125,7 @@ impl Merge<'_> {
         [self.sets.left(), self.sets.right()].map(|store| store.manifest().ids)
     }
 
-    /// Passes the records of a part on. Returns its counts.
+    /// Passes the records of a part to the sink. Returns the counts of the part.
     fn pass_part(
         &self,
         number: u32,
@@ -138,7 +138,7 @@ impl Merge<'_> {
             Error::input(format!("{} was removed in the meantime", plan.part_file(folder, number).display()))
         })?;
         let mut frames = 1; // the head
-        // A frame is passed on once the next one is known, since the last one has the counts.
+        // The last frame has the counts, so a frame is passed on only after the next one has been read.
         let mut last = reader.next()?.map(<[u8]>::to_vec);
         while let Some(frame) = reader.next()?.map(<[u8]>::to_vec) {
             context.cancel.check()?;
@@ -166,7 +166,7 @@ impl Merge<'_> {
         statistics.write(|| sink.finish())?;
         let common = &mut statistics.common;
         (common.command, common.memory) = ("merge", context.memory());
-        // The parts have read the store, perhaps on other machines; their statistics have the reads.
+        // The reads of the store are in the statistics of the parts, which may have run on other machines.
         let io = &mut common.io;
         (io.bytes_read, io.bytes_requested, io.read_amplification) = (None, None, None);
         (io.passes, io.reads, io.direct) = (None, None, None);
@@ -175,7 +175,7 @@ impl Merge<'_> {
     }
 }
 
-/// Passes pairs on in the order of their rows. Returns the bytes of temporary files.
+/// Passes pairs to the sink in the order of their rows. Returns the bytes of temporary files.
 fn pass_sorted(context: &Context, sorter: PairSorter, sink: &mut dyn PairSink) -> Result<u64> {
     let mut pairs = sorter.finish()?;
     while let Some(batch) = pairs.next()? {

@@ -1,8 +1,8 @@
 //! One join on many machines: a plan of its parts, the run of a part, and the merge of all results.
 //!
-//! [`PartPlan::create`] plans and calibrates once, and writes the plan as one file. [`PartPlan::run_part`] is a function
-//! of the plan and the store: its result has the same bytes on any machine. [`PartPlan::merge`] passes the records of
-//! all parts to the sinks of a join on one machine.
+//! [`PartPlan::create`] plans and calibrates once, and writes the plan to one file. [`PartPlan::run_part`] runs a
+//! part. Its result depends only on the plan and the store, so it has equal bytes on any machine. [`PartPlan::merge`]
+//! passes the records of all parts to the sinks that a join on one machine uses.
 
 mod merge;
 mod plan;
@@ -28,7 +28,7 @@ const PLAN: SealedKind =
     SealedKind { magic: *b"adjPLAN\n", version: 1, name: "the plan of a join in parts", remedy: "plan again" };
 const PART: SealedKind =
     SealedKind { magic: *b"adjPART\n", version: 1, name: "the result of a part", remedy: "run that part again" };
-/// Most parts of a plan.
+/// Maximum number of parts of a plan.
 pub(crate) const PARTS_MAX: u32 = 100_000;
 /// Bytes of a task in a plan, and tasks in a frame.
 const TASK_BYTES: usize = 8;
@@ -41,7 +41,7 @@ pub struct PartOptions {
     pub join: JoinOptions,
     /// Number of parts.
     pub parts: u32,
-    /// The result that the parts are merged to. Parts for pairs can be merged to every result.
+    /// The result that the parts are merged to. From parts for pairs, every result can be merged.
     pub result: ResultKind,
 }
 
@@ -49,7 +49,7 @@ pub struct PartOptions {
 pub struct PartPlan {
     path: PathBuf,
     head: PlanHead,
-    /// Seal of the file, which identifies its bytes.
+    /// Checksum of the file, which identifies its bytes.
     seal: u64,
 }
 
@@ -62,11 +62,11 @@ struct PlanHead {
     /// The plan without its tasks.
     plan: JoinPlan,
     tasks: usize,
-    /// Bytes that one run of all tasks reads.
+    /// Bytes that a single run of all tasks reads.
     whole_read_bytes: u64,
     parts: Vec<PlannedPart>,
     facts: Vec<PartFacts>,
-    /// Checksum of everything but times, by which parts recognize their plan. Older plans have none.
+    /// Checksum of the plan without its times, by which parts identify their plan. Plans of older versions have none.
     identity: Option<String>,
 }
 
@@ -83,11 +83,11 @@ pub struct PartFacts {
     pub buckets: u64,
     /// Bytes that it reads.
     pub read_bytes: u64,
-    /// Bytes of the buckets that other parts read too.
+    /// Bytes of the buckets that other parts read as well.
     pub halo_bytes: u64,
-    /// Memory budget with which it reads no more than that.
+    /// Memory budget with which the part reads only `read_bytes` bytes.
     pub memory_bytes: u64,
-    /// Seconds on the machine that planned.
+    /// Seconds that the part takes on the machine that created the plan.
     pub seconds: f64,
 }
 
@@ -107,11 +107,11 @@ pub struct PlanCounts {
     pub parts: Vec<PartFacts>,
     pub read_bytes: u64,
     pub read_bytes_of_one_machine: u64,
-    /// Largest number of comparisons of a part relative to the mean.
+    /// Number of comparisons of the largest part, divided by the mean.
     pub balance: f64,
 }
 
-/// Returns the records that parts need for a result.
+/// Returns the records that parts must have so that a result can be merged.
 fn content_of(result: ResultKind) -> PartContent {
     match result {
         ResultKind::Pairs => PartContent::Pairs,
@@ -133,7 +133,7 @@ impl PartPlan {
         };
         let seal = reader.seal();
         let frame = reader.next()?.unwrap_or_default().to_vec();
-        // The plan of the join has a version of its own, which is checked before the rest of it is read.
+        // The plan of the join has its own version, which is checked before the plan is used.
         let head: PlanHead = serde_json::from_slice(&frame)
             .map_err(|error| Error::input(format!("{at} is a plan of another adjoin ({error}); plan again")))?;
         head.plan.check_version()?;
@@ -153,12 +153,12 @@ impl PartPlan {
         &self.head.facts
     }
 
-    /// Returns the result that the plan was made for.
+    /// Returns the result for which the plan was created.
     pub fn result(&self) -> ResultKind {
         self.head.result.parse().unwrap_or_default()
     }
 
-    /// Returns the store, at the path that the plan has or at another.
+    /// Opens the store, at the path in the plan, or at the path `elsewhere` if it is given.
     ///
     /// # Errors
     /// Fails if the store cannot be opened.
@@ -166,7 +166,7 @@ impl PartPlan {
         Store::open(context, elsewhere.unwrap_or(&self.head.store))
     }
 
-    /// Parses the number of a part: `3/256`.
+    /// Parses the number of a part, such as `3/256`.
     ///
     /// # Errors
     /// Fails if there is no such part.
@@ -236,7 +236,7 @@ impl PartPlan {
     }
 
     fn part_head(&self, part: u32) -> PartHead {
-        // Plans of versions that recorded no identity are identified by all of their bytes.
+        // A plan of a version that recorded no identity is identified by the checksum of all of its bytes.
         let plan = self.head.identity.clone().unwrap_or_else(|| format!("{:016x}", self.seal));
         PartHead { plan, part, content: self.head.content }
     }
@@ -250,7 +250,7 @@ struct PartHead {
     content: PartContent,
 }
 
-/// Marks the frame of counts, the last: no frame of records begins like a JSON object and is one.
+/// Last frame of the result of a part, with its counts. It is a JSON object, which no frame of records is.
 #[derive(Serialize, Deserialize)]
 struct PartEnd {
     frames: u64,

@@ -20,14 +20,15 @@ use crate::plan::Task;
 use crate::sink::{Discard, PartContent};
 use crate::store::{Store, read_manifest};
 
-/// Seconds that the run of any part takes.
+/// Seconds that a part takes in addition to its comparisons.
 const FIXED_SECONDS: f64 = 0.1;
-/// Runs of tasks that are timed, spread over all tasks, and the fraction of all work that they have at most.
+/// Number of timed runs of tasks, spread over all tasks. Together they have at most the work of all tasks divided by
+/// `TIMED_SHARE`.
 const TIMED_RUNS: usize = 6;
 const TIMED_SHARE: u64 = 32;
-/// Comparisons of the timed tasks: more would not make the time more certain.
+/// Maximum number of comparisons of the timed tasks. More would not make the time more accurate.
 const TIMED_COMPARISONS_MAX: u64 = 400_000_000;
-/// Sinks and parts get a little more memory than they hold, which `divide` then finds free.
+/// Divisor: sinks and parts get their memory plus this part of it, so that `divide` finds it free.
 const SPARE: u64 = 7;
 
 impl PartPlan {
@@ -46,7 +47,7 @@ impl PartPlan {
         if !(1..=PARTS_MAX).contains(&parts) {
             return Err(Error::option(message![Argument::Parts, format!(" is {parts}; give 1 to {PARTS_MAX}")]));
         }
-        // Created first, so that an unwritable place is reported before any work.
+        // The file is created first, so that an error is reported before any work if it cannot be written.
         let mut file = SealedWriter::create(context, path, force, PLAN)?;
         read_manifest(context, folder)?; // refuses a folder that is no store
         let store = Store::open(context, folder)?;
@@ -56,7 +57,7 @@ impl PartPlan {
         let whole = prepared.whole();
         let statistics = prepared.statistics_of_plan(context, sets);
         let plan = prepared.plan(sets);
-        drop(prepared); // the timed runs take its memory
+        drop(prepared); // the timed runs need its memory
         let _tasks = context.reserve((2 * TASK_BYTES * plan.tasks()) as u64, "the plan of this join")?;
         let DividedTasks { tasks, parts: planned } = divider.divide(context, sets, plan.all_tasks(), parts)?;
         let plan = plan.with_tasks(tasks);
@@ -107,8 +108,8 @@ fn encoded(tasks: &[Task]) -> Vec<u8> {
     tasks.iter().flat_map(|&(i, j)| (u64::from(j) << 32 | u64::from(i)).to_le_bytes()).collect()
 }
 
-/// Returns the checksum of a plan without the times that planning took or predicts: the same join, planned twice, has
-/// the same parts.
+/// Returns the checksum of a plan without its measured and predicted times. So a join that is planned twice gets the
+/// same checksum, and the parts of one plan can be used with the other.
 fn identity_of(head: &PlanHead, tasks: &[Task]) -> String {
     let facts: Vec<PartFacts> = head.facts.iter().map(|&facts| PartFacts { seconds: 0.0, ..facts }).collect();
     let PlanHead { store: _, result, content, plan, tasks: count, whole_read_bytes, parts, .. } = head;
@@ -119,7 +120,7 @@ fn identity_of(head: &PlanHead, tasks: &[Task]) -> String {
     format!("{:016x}", hash.digest())
 }
 
-/// Returns a name of a store that other processes understand: an absolute path, or the URL of an object store.
+/// Returns a name of a store that is valid in other processes: an absolute path, or the URL of an object store.
 fn name_for_others(folder: &Path) -> PathBuf {
     match Location::of(folder) {
         Location::Remote(_) => folder.to_owned(),
@@ -127,8 +128,8 @@ fn name_for_others(folder: &Path) -> PathBuf {
     }
 }
 
-/// Returns the predictions for all parts. The result of a part takes `outside` bytes of memory, and a comparison `rate`
-/// seconds.
+/// Returns the predictions for all parts. `outside` is the memory for the result of a part, and `rate` the number of
+/// seconds per comparison.
 fn facts_of(context: &Context, planned: &[PlannedPart], outside: u64, rate: f64) -> Vec<PartFacts> {
     let mut begin = 0;
     let facts = planned.iter().zip(1..).map(|(part, number)| {
@@ -148,7 +149,7 @@ fn facts_of(context: &Context, planned: &[PlannedPart], outside: u64, rate: f64)
     facts.collect()
 }
 
-/// Measures the time of a comparison, by runs of a few tasks.
+/// Measures the seconds per comparison by running a few tasks.
 fn seconds_a_comparison(context: &Context, sets: Sets<'_>, plan: &JoinPlan, members: &[u64]) -> Result<f64> {
     let tasks = plan.all_tasks();
     let all: u64 = tasks.iter().map(|&task| comparisons(members, task)).sum();

@@ -14,8 +14,8 @@ use crate::sink::PartSink;
 use crate::store::Store;
 
 impl PartPlan {
-    /// Runs a part and writes its result into a folder, which is created if it is missing. Returns `None` if the result
-    /// exists already and is whole, unless `force` is given.
+    /// Runs a part, and writes its result into a folder, which is created if it is missing. If a complete result
+    /// exists already, returns `None`, unless `force` is true.
     ///
     /// # Errors
     /// Fails if the plan is for another store, the folder has the part of another plan, memory does not suffice, or a
@@ -32,13 +32,13 @@ impl PartPlan {
         let part = &self.head.parts[number as usize - 1];
         create_folder(context, folder)?;
         if !force && self.is_done(context, folder, number)? {
-            // Creating a folder removes the leftovers of killed runs, as a run that writes the part would. At worst they
-            // are kept, and nothing depends on them.
+            // Creating a folder of our own removes the leftovers of killed runs. An error is ignored: leftovers do no
+            // harm.
             let _ = OwnFolder::create(&context.device, folder, "part");
             return Ok(None);
         }
         let path = self.part_file(folder, number);
-        // A result is replaced by an equal one, so two runs of a part do not disturb each other.
+        // An existing result is replaced by an equal one, so two concurrent runs of a part do no harm.
         let mut file = SealedWriter::create(context, &path, true, PART)?;
         let head = serde_json::to_vec(&self.part_head(number)).expect("a head has no map");
         file.append(&head)?;
@@ -48,7 +48,7 @@ impl PartPlan {
         let prepared = resume_within(context, sets, plan, Some(part.cache_bytes))?;
         let done = run(context, sets, &prepared, &mut sink)?;
         let mut statistics = prepared.statistics(context, sets, &done, Written::default());
-        drop(prepared); // its memory is free while the records are written
+        drop(prepared); // frees its memory before the records are written
         let spill_bytes = sink.write(&mut file)?;
         let end = PartEnd { frames: file.frames(), done: done.reproducible() };
         file.append(&serde_json::to_vec(&end).expect("counts have no map"))?;
@@ -56,17 +56,17 @@ impl PartPlan {
         statistics.write(|| Ok(Written { bytes, spill_bytes, ..Written::default() }))?;
         let common = &mut statistics.common;
         (common.command, common.memory) = ("run-part", context.memory());
-        common.recall = None; // only all parts together have found the pairs of a row
+        common.recall = None; // the pairs of a row are known only after all parts
         common.io.spill_bytes = Some(spill_bytes);
         common.io.bytes_written = Some(bytes);
         if let Some(predicted) = &mut common.predicted {
-            predicted.verified_pairs = None; // predicted for all parts together
+            predicted.verified_pairs = None; // the prediction is for all parts together
             predicted.seconds = Some(self.head.facts[number as usize - 1].seconds);
         }
         Ok(Some(statistics))
     }
 
-    /// Returns whether a whole result of a part exists. A damaged one counts as missing.
+    /// Returns whether a complete result of a part exists. A damaged result counts as missing.
     fn is_done(&self, context: &Context, folder: &Path, number: u32) -> Result<bool> {
         let read = || -> Result<bool> {
             let Some(mut reader) = self.open_part(context, folder, number)? else { return Ok(false) };
