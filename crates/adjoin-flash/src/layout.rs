@@ -21,7 +21,8 @@ pub enum Mapping {
 /// Where a refresh may move a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefreshTo {
-    /// A block stays in its plane. This preserves the alignment that multi-plane commands need (NDSearch, section VI-A).
+    /// A block stays in its plane. This preserves the alignment that multi-plane commands need (NDSearch, section
+    /// VI-A).
     SamePlane,
     /// A block may move to any plane.
     Anywhere,
