@@ -1,4 +1,4 @@
-"""Settings and judgments of searches, and tables of their figures at equal recall."""
+"""Tables that compare the figures of searches at equal recall, and settings that several benchmarks share."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ LISTS = (10, 16, 24, 32, 48, 64, 96, 128, 192)
 
 
 def at_recall(points: Sequence[Record], recall: float, figure: str) -> float | None:
-    """Returns a figure at a recall, interpolated between the two points around it by the logarithm of the missed
-    fraction."""
+    """Returns a figure at a recall. Interpolates between the two points around that recall, by the logarithm of the
+    fraction that is missed."""
     ordered = sorted((point for point in points if "recall" in point), key=lambda point: point["recall"])
     missed = lambda value: math.log(max(1 - value, 1e-6))  # noqa: E731
     for low, high in zip(ordered, ordered[1:]):

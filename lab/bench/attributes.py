@@ -2,8 +2,8 @@
 
 usage: attributes.py VECTORS PARQUET
 
-Values of both columns range from 0 to 999. `pick` is random. `near` follows the distance from a random row, so that
-rows below a number are a cluster around it.
+Values of both columns range from 0 to 999. `pick` is random. `near` grows with the distance from a row drawn at random,
+so that the rows with values below a number are a cluster around that row.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow
 import pyarrow.parquet
 
 PARTS = 1_000
-#: Rows whose distances are computed at once.
+#: Number of rows for which distances are computed at once.
 PIECE = 8_192
 
 

@@ -25,13 +25,13 @@ from limits import Rates, ideal_seconds, measure_rates, roofline_seconds
 from measure import Failed, Ledger, Record, machine, median, run, spread
 
 THREADS = 2
-#: Seconds for the queries of a peer; the rest is extrapolated.
+#: Seconds after which a peer gets no more queries; its time for all queries is then extrapolated.
 PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
 class Job:
-    """A set of vectors, the threshold, the target recall, the memory, and the contenders."""
+    """A join that all contenders run: its vectors, threshold, target recall and memory."""
 
     name: str
     words: str
@@ -40,7 +40,7 @@ class Job:
     threshold: float
     memory: str
     contenders: tuple[str, ...]
-    #: None uses the default of adjoin.
+    #: Target recall; with None, adjoin uses its default.
     recall: float | None = None
 
     def options(self) -> list[str]:
@@ -50,7 +50,7 @@ class Job:
 
 
 class Sets:
-    """Paths of vectors; generated ones are created on first use."""
+    """Files of vectors. Generated files are created on first use."""
 
     def __init__(self, adjoin: Path, work: Path) -> None:
         self.adjoin, self.work = adjoin, work
@@ -70,7 +70,7 @@ class Sets:
         return path
 
     def as_floats(self, bytes_path: Path) -> Path:
-        """Returns a copy as f32, for programs that read nothing else."""
+        """Returns a copy with f32 elements, for programs that read no other type."""
         path = self.work / (bytes_path.stem + ".fbin")
         if not path.exists():
             with bytes_path.open("rb") as source, path.open("wb") as target:
@@ -169,7 +169,7 @@ def measure(sets: Sets, job: Job, contender: str) -> Record:
 
 
 def row(name: str, records: list[Record], ours: float | None) -> str:
-    """Returns a line of the table of a job."""
+    """Returns a contender's line in the table of a job."""
     told = median(records)
     if "failed" in told:
         return f"| {name} | not measured: {told['failed']} | | | | |"

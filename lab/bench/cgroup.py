@@ -12,8 +12,8 @@ from pathlib import Path
 def memory_cgroup(limit_bytes: int) -> Iterator[tuple[Path | None, str]]:
     """Creates a child of the memory cgroup that PEERS_CGROUP names, of either version, without swap.
 
-    Returns None and the reason if that fails. The limit applies to a process that writes its number into `cgroup.procs`
-    there, for memory that it takes from then on.
+    Returns None and the reason if that fails. A process joins the cgroup by writing its process id into the file
+    `cgroup.procs`. From then on, the limit applies to the memory that it takes.
     """
     parent = os.environ.get("PEERS_CGROUP")
     if not parent:
@@ -33,8 +33,8 @@ def memory_cgroup(limit_bytes: int) -> Iterator[tuple[Path | None, str]]:
 
 
 def bound(child: Path, limit_bytes: int) -> None:
-    """Sets the limits. Version 2 limits swap separately. Version 1 limits memory and swap together, after memory, if it
-    counts swap."""
+    """Sets the limits. Version 2 has a separate limit for swap. Version 1, if it counts swap, has a limit for memory
+    and swap together, which must be set after the limit for memory."""
     if (child / "memory.limit_in_bytes").exists():
         limits = {"memory.limit_in_bytes": limit_bytes, "memory.memsw.limit_in_bytes": limit_bytes}
     else:

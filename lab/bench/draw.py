@@ -1,8 +1,8 @@
 """Draws charts as SVG for `search_charts.py`, which passes them as a file of JSON. Needs matplotlib.
 
-A chart has a `path`, and `panels` next to each other. A panel has the labels of its axes `x` and `y`, the `logarithmic`
-ones among them, `from_zero` if `y` starts at 0, and `lines`, each a name and its points. A name has one color in all
-panels. Equal charts give equal bytes.
+A chart has a `path`, and `panels` that are drawn next to each other. A panel has the keys `x` and `y` (the labels of
+its axes), `logarithmic` (the names of logarithmic axes), `from_zero` (whether the vertical axis starts at 0), and
+`lines`, each a name and its points. Lines of equal name have equal color in all panels. Equal charts give equal bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator, ScalarFormatter
 
-#: Texts stay texts, and element names depend on the content only.
+#: Texts are not converted to outlines, and the names of elements depend on the content only.
 matplotlib.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "adjoin"}
 matplotlib.rcParams |= {"font.size": 8, "font.sans-serif": ["DejaVu Sans"]}
 MARKERS = "osD^vP"

@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
-"""The gain of other devices: the figures of NDSearch for real vectors, jobs on all devices, and a comparison with
-MQSim.
+"""Measures what other devices gain: repeats the figures of NDSearch with real vectors, runs jobs on all modeled
+devices, and compares the model with MQSim.
 
 usage: flash.py ADJOIN [--set NAME] [--rows N] [--queries N] [--list L] [--batch N] [--large] [--disk FOLDER]
                 [--work DIR]
 
-A billion vectors fill 15,000 pages of each plane of NDSearch's device; a set of a million would fit in its page
-buffers. So the device is a 32nd of it (`flash_slice.toml`), one channel with everything that belongs to it, and so is
-the batch: 64 of 2,048. A soft decision takes as long as in the paper, so that it delays a search as much. But a 32nd of
-four cores would do an eighth as many, so the slowdown from failing hard decisions is a lower bound.
+A billion vectors fill 15,000 pages of each plane of NDSearch's device, but a set of a million would fit in its page
+buffers. So the modeled device is a 32nd of it: one channel with everything that belongs to it (`flash_slice.toml`). The
+batch is also a 32nd: 64 queries of 2,048. A soft decision takes as long as in the paper, so that it delays a search by
+as much. But a 32nd of NDSearch's four cores is an eighth of a core, and would make only an eighth as many soft
+decisions as the one core of the modeled device. So the measured slowdown from failing hard decisions is a lower bound.
 
 Prints Markdown. Results are kept in WORK/flash and are not computed again. Vectors are from ADJOIN_DATA, or generated:
-the first rows of a set, all or N, are searched, the last ones are the queries. `--large` adds 10 million generated
+the first rows of a set (all or N) are searched, and the last ones are the queries. `--large` adds 10 million generated
 vectors, whose graphs take hours. MQSIM names the program of MQSim for its part (`flash_mqsim.py`). `--disk` measures
-the disk of a folder, which no other program may use, and replays the traces on it. Charts need matplotlib in
+the disk of a folder, and replays the traces on it; no other program may use that disk. Charts need matplotlib in
 CHARTS_PYTHON.
 """
 
@@ -33,12 +34,12 @@ from serve import VectorFile
 
 #: Number of queries whose reads are traced.
 TRACED = 300
-#: Device of the paper's figures.
+#: The device for which the paper's figures are computed.
 SLICE = Path(__file__).with_name("flash_slice.toml")
 GRAPHS = ("vamana", "hnsw")
 LARGE_ROWS, LARGE_DIMENSIONS = 10_000_000, 128
 MEMORY = "12GiB"
-#: The traced join: its threshold and its memory, and the orders of its tasks.
+#: Threshold and memory of the traced join, and the orders in which its tasks run.
 NEAR, JOIN_MEMORY = "120", "40MiB"
 ORDERS = ("tree", "block-nested", "gorder", "id")
 CHARTS = Path("docs/charts")
@@ -46,7 +47,7 @@ CHARTS = Path("docs/charts")
 
 @dataclass(frozen=True)
 class Bench:
-    """A set, and the folder of the files computed from it."""
+    """A set, and the folder with the files that are computed from it."""
 
     adjoin: Path
     name: str
@@ -64,18 +65,18 @@ class Bench:
         return run([self.adjoin, *(str(word) for word in words), "--quiet"])["output"]
 
     def made(self, name: str, *words: object) -> Path:
-        """Returns a file or folder, created by a command whose last words name it."""
+        """Returns a file or folder. If it is missing, a command creates it, with its path as the last argument."""
         path = self.path(name)
         if not path.exists():
             self.call(*words, path)
         return path
 
     def text(self, key: str, *words: object) -> str:
-        """Returns the output of a command, or the reason of its failure."""
+        """Returns the output of a command, or the reason why it failed."""
         return self.printed(key, lambda: self.call(*words))
 
     def tables(self, key: str, *words: object) -> str:
-        """Returns tables of the laboratory."""
+        """Returns tables that the laboratory prints."""
         program = self.adjoin.parent / "adjoin-lab"
         return self.printed(key, lambda: run([program, "flash-tables", *(str(word) for word in words)])["output"])
 
@@ -100,7 +101,7 @@ class Bench:
         return self.made("all.u8bin", "gen", *how)
 
     def searched(self, graph: str) -> str:
-        """Returns the paper's figures, with one graph."""
+        """Returns the paper's figures for one kind of graph."""
         base, queries = self.vectors()
         how = (f"graph={graph}", f"list={self.list}", f"batch={self.batch}", f"model={SLICE}", f"memory={MEMORY}")
         return self.tables(graph, base, queries, *how)
@@ -111,7 +112,7 @@ class Bench:
         return self.made(name, *words, "-o", self.path("pairs.csv"), "--force", "--trace")
 
     def ordered(self, order: str) -> Path:
-        """Returns the trace of a join in an order."""
+        """Returns the trace of a join whose tasks run in an order."""
         path = self.path(f"{order}.trace")
         if not path.exists():
             named = (f"eps={NEAR}", f"memory={JOIN_MEMORY}", f"order={order}", f"trace={path}")
@@ -138,7 +139,7 @@ class Bench:
 
 
 def numbers(text: str, title: str) -> list[list[str]]:
-    """Returns the rows of the table under a title, the head first."""
+    """Returns the rows of the table below a title, starting with the head."""
     part = text.split(f"## {title}", 1)[-1].split("\n## ", 1)[0]
     rows = [line.strip("| ").split(" | ") for line in part.splitlines() if line.startswith("| ")]
     return [rows[0], *rows[2:]] if rows else []
@@ -172,7 +173,7 @@ def chart(bench: Bench, of_graph: dict[str, str]) -> str:
 
 
 def told(bench: Bench) -> None:
-    """Prints the part of a set."""
+    """Prints the section of a set."""
     print(f"\n# {bench.name}\n")
     of_graph = {graph: bench.searched(graph) for graph in GRAPHS}
     print(chart(bench, of_graph))

@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
-"""Compares the model of `adjoin flash` with MQSim (github.com/CMU-SAFARI/MQSim): same reads, MQSim's configuration.
+"""Compares the model of `adjoin flash` with MQSim (github.com/CMU-SAFARI/MQSim). Both programs
+get equal reads, and the model gets MQSim's configuration.
 
 usage: flash_mqsim.py ADJOIN [TRACE...] [--work DIR]
 
-MQSIM names its program, built outside of this repository; `ssdconfig.xml` must be next to it. Prints Markdown: for each
-workload the rate and the mean latency of both. Workloads are random and sequential reads at several depths and arrival
-intervals, and the reads of each TRACE that `adjoin --trace` wrote, in their order.
+The variable MQSIM names the program of MQSim, which is built outside of this repository; `ssdconfig.xml` must be next
+to it. Prints Markdown: for each workload, the rate and the mean latency of both. Workloads are random and sequential
+reads at several depths and arrival intervals, and the reads of each TRACE that `adjoin --trace` wrote, in their order.
 
-MQSim takes no depth from a trace. All reads arrive at once, and its `Queue_Fetch_Size` is set to the depth. The latency
-at a depth is then the depth divided by the rate, in both programs. If reads arrive at times, the latency is what MQSim
-calls the end-to-end delay.
+A trace of MQSim cannot set a depth. For a workload with a depth, all reads therefore arrive at once, and MQSim's
+`Queue_Fetch_Size` is set to the depth. The latency is then the depth divided by the rate, in both programs. For a
+workload in which each read arrives at its own time, the latency is what MQSim calls the end-to-end delay.
 
-MQSim's address table is empty at first, and each page whose entry is missing takes another read of flash. The model has
-no such table, as if it were in memory. So `Ideal_Mapping_Table` is set; at a depth of 32, MQSim also runs without it.
+MQSim's address table is empty at first, and a read of a page without an entry takes one more read of flash. The model
+has no address table, as if all of it were in memory. So MQSim runs with `Ideal_Mapping_Table`; at a depth of 32, it
+also runs without it.
 """
 
 from __future__ import annotations
@@ -32,21 +34,21 @@ from measure import Failed, run
 
 SECTOR = 512
 PAGE = 8_192
-#: Bytes of the part of the device that is read at random.
+#: Size in bytes of the part of the device that random reads cover.
 SPAN = 1 << 30
-#: Reads of each workload.
+#: Number of reads of each workload.
 READS = 20_000
 #: Depth at which MQSim also runs with an empty address table.
 COLD_DEPTH = 32
-#: Files of a trace are placed at multiples of this.
+#: Files of a trace are placed on the device at multiples of this number of bytes.
 FILE_SPACING = 4 << 30
-#: Largest read of a trace: MQSim has 16 bits for the sectors of a request.
+#: Bytes of the largest piece of a read: MQSim has 16 bits for the number of sectors of a request.
 PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
 class Read:
-    """A read, and the nanosecond of its arrival."""
+    """A read, and the time of its arrival in nanoseconds."""
 
     offset: int
     bytes: int
@@ -55,7 +57,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Workload:
-    """Reads with at most `depth` in flight; if it is 0, each read is issued at its time."""
+    """Reads of which at most `depth` are in flight. If `depth` is 0, each read is issued at the time of its arrival."""
 
     name: str
     depth: int
@@ -63,7 +65,7 @@ class Workload:
 
 
 def random_reads(size: int, gap_ns: int = 0) -> list[Read]:
-    """Returns reads at random places, with a mean interval of `gap_ns`."""
+    """Returns reads at random places, which arrive at a mean interval of `gap_ns`."""
     draw, now, reads = random.Random(size + gap_ns), 0.0, []
     for _ in range(READS):
         reads.append(Read(draw.randrange(SPAN // size) * size, size, int(now)))
@@ -77,8 +79,8 @@ def sequential_reads(size: int) -> list[Read]:
 
 
 def traced_reads(trace: Path) -> Iterator[Read]:
-    """Returns the reads of a trace in their order, without their dependencies: whole sectors, in pieces that MQSim
-    accepts."""
+    """Returns the reads of a trace in their order, without their dependencies. They are extended to whole sectors, and
+    divided into pieces that MQSim accepts."""
     with trace.open() as lines:
         for line in lines:
             if line.startswith("read "):
@@ -105,7 +107,7 @@ def workloads(traces: list[Path]) -> Iterator[Workload]:
 
 
 def by_mqsim(program: Path, folder: Path, load: Workload, has_all_addresses: bool) -> tuple[float, float]:
-    """Returns the seconds of all reads, and the mean latency in microseconds, of MQSim."""
+    """Runs MQSim. Returns the seconds that all reads take together, and their mean latency in microseconds."""
     trace, scenario, config = folder / "reads.trace", folder / "workload.xml", folder / "ssdconfig.xml"
     trace.write_text("".join(f"{read.at} 0 {read.offset // SECTOR} {read.bytes // SECTOR} 1\n" for read in load.reads))
     settings = xml.parse(program.parent / "ssdconfig.xml")
@@ -145,7 +147,7 @@ def by_mqsim(program: Path, folder: Path, load: Workload, has_all_addresses: boo
 
 
 def by_adjoin(program: Path, folder: Path, load: Workload) -> tuple[float, float]:
-    """Returns the seconds of all reads, and the mean latency in microseconds, of the model."""
+    """Runs the model. Returns the seconds that all reads take together, and their mean latency in microseconds."""
     trace, result = folder / "adjoin.trace", folder / "result.csv"
     with trace.open("w") as out:
         out.write("adjoin-trace 2\nfile 0 device\n")

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Are generated vectors as hard to join as real ones? Counts the pairs that an exact join compares per vector, for real
 # sets and for generated ones of equal size, at the thresholds at which a vector has 10 and 100 neighbors on average.
-# Needs ADJOIN_DATA, a folder with sift-200k.u8bin, to which the generator was fitted, and any of the others below.
-# Options such as --hardness are passed to `adjoin gen`.
+# Needs ADJOIN_DATA, a folder with sift-200k.u8bin, to which the generator was fitted, and perhaps some of the other
+# sets below. Options such as --hardness are passed to `adjoin gen`.
 set -euo pipefail
 adjoin=$1
 shift
@@ -19,7 +19,8 @@ first_rows() { # file, rows, destination; 128 dimensions of u8
     tail -c +9 "$1" | head -c $(($2 * 128)) >> "$3" || true # tail reports the closed pipe
 }
 
-# Raises a threshold until the sampled rows have enough neighbors, and stores the distances in ascending order.
+# Raises a threshold until the sampled rows have enough neighbors. Then writes the distances in ascending order to a
+# file.
 near_distances() { # file, rows
     local eps=20 enough
     enough=$(rank "$2" "${means[-1]}")
@@ -31,7 +32,8 @@ near_distances() { # file, rows
     tail -n +2 "$work/near.csv" | cut -d, -f3 | sort -g > "$work/near"
 }
 
-# Prints the number of pairs with a sampled row at a mean number of neighbors. Pairs of two sampled rows count once.
+# Prints how many pairs contain a sampled row if a row has a mean number of neighbors. A pair of two sampled rows counts
+# once.
 rank() { awk -v n="$1" -v s=$sample -v k="$2" 'BEGIN { if (s > n) s = n; printf "%d", s * k * (1 - s / (2 * n)) }'; }
 
 measure() { # file, rows: prints a line for each mean, "eps neighbors-found compared"

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Cost of other joins, joins of two sets and of new rows, and filters, on image descriptors.
+"""Measures other joins, joins of two sets, joins of new rows, and filters, on image descriptors.
 
 usage: joins.py ADJOIN [--only WORD] [--work DIR]
 
 Prints Markdown. Measurements are kept in WORK/joins.jsonl and are not repeated. Needs ADJOIN_DATA with sift-900k.u8bin,
-and for filters numpy and pyarrow in PEERS_PYTHON. ClusterJoin and RSHJ are in `adjoin-lab` next to ADJOIN, which holds
-everything in memory and computes distances with the kernels of adjoin.
+and for filters numpy and pyarrow in PEERS_PYTHON. ClusterJoin and RSHJ run in the program `adjoin-lab`
+next to ADJOIN. It holds everything in memory and computes distances with the kernels of adjoin.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from measure import Failed, Ledger, Record, machine, run
 FILE, ROWS = "sift-900k.u8bin", 900_000
 #: Threshold at which these rows have 100 neighbors on average.
 EPS = 163.884
-#: Cache of buckets, as a fraction of the data.
+#: Size of the cache of buckets, as a fraction of the data.
 CACHE_SHARE = 0.1
-#: Rows of the paper's Figure 7, as far as the set has them, and the target recall of DiskJoin compared with exact
-#: joins.
+#: Numbers of rows in the paper's Figure 7 (at most as many as the set has), and the target recall of DiskJoin when it
+#: is compared with exact joins.
 COMPARED, BESIDE_EXACT = (100_000, ROWS), 0.995
-#: Figure 13: the first set and the second one.
+#: For Figure 13: rows of the first set and of the second one, and the target recalls.
 FIRST, SECOND, RECALLS = 600_000, 300_000, (0.8, 0.9, 0.95, 0.99)
-#: Rows that exist before others are inserted.
+#: Number of rows that exist before others are inserted.
 OLD = 810_000
-#: Numbers of a thousand rows that pass a filter.
+#: How many of a thousand rows pass a filter.
 OF_A_THOUSAND = (500, 100, 10, 1)
 
 
 class Bench:
-    """Parts of the set, stores of these, and joins."""
+    """Parts of the set, their stores, and their joins."""
 
     def __init__(self, adjoin: Path, work: Path) -> None:
         self.adjoin, self.work = adjoin.resolve(), work.resolve() / "joins"
@@ -45,7 +45,7 @@ class Bench:
         self.ledger = Ledger(self.work / "joins.jsonl")
 
     def rows(self, first: int, end: int) -> Path:
-        """Returns a file of the rows `first` to before `end`."""
+        """Returns a file with the rows from `first` up to `end`, without `end`."""
         path = self.work / f"rows-{first}-{end}.u8bin"
         if not path.exists():
             source = Path(os.environ.get("ADJOIN_DATA", "")) / FILE
@@ -65,7 +65,8 @@ class Bench:
         return store
 
     def attributed(self, *sort_by: str) -> Path:
-        """Returns a store of the whole set with columns for filters, perhaps sorted by one of them."""
+        """Returns a store of the whole set with columns for filters. `sort_by` may name a column by which it is
+        sorted."""
         store, table_of = self.work / f"{'-'.join(['attributed', *sort_by])}.store", self.work / "attributed.parquet"
         if not table_of.exists():
             python = os.environ.get("PEERS_PYTHON", sys.executable)
@@ -113,7 +114,7 @@ class Bench:
         return self.ledger.measured(json.dumps([way, rows]), measure)
 
 
-#: Tables, hashes and slots with which RSHJ finds 97.4 % of the pairs of 100,000 rows.
+#: Options with which RSHJ finds 97.4 % of the pairs of 100,000 rows.
 OPTIONS = {"rshj": ("tables=20", "hashes=8", "width=3")}
 
 
@@ -128,7 +129,7 @@ def cache(rows: int) -> tuple[str, str]:
 
 
 def compared(stats: Record) -> int:
-    """Returns the distances of a join, distances to centers included."""
+    """Returns the number of distances that a join computes, distances to centers included."""
     return stats["join"]["verified_pairs"] + stats["join"]["center_distances"]
 
 
@@ -170,7 +171,7 @@ def two_sets(bench: Bench) -> str:
 
 
 def new_rows(bench: Bench) -> str:
-    """Compares a join of a new tenth with a join of all rows."""
+    """Compares a join of only the new rows, a tenth of the set, with a join of all rows."""
     body = []
     for way in (["--exact"], ["--recall", 0.9]):
         of_all = bench.joined(bench.store(0, ROWS), *way, *cache(ROWS))
@@ -184,7 +185,7 @@ def new_rows(bench: Bench) -> str:
 
 
 def conditions(bench: Bench) -> str:
-    """Measures joins of some of the rows, near each other or at random."""
+    """Measures joins of the rows that pass a filter. They are near each other, or drawn at random."""
     body = []
     plain, by_pick = bench.attributed(), bench.attributed("pick")
     for column, store, words in (("near", plain, ""), ("pick", plain, ""), ("pick", by_pick, ", sorted")):

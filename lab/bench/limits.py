@@ -1,4 +1,4 @@
-"""Limits of a machine: its measured rates, and the seconds that a join would need at them."""
+"""Limits of a machine: its measured rates, and the seconds that a join would take at these rates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from measure import Record, run
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates of a disk in bytes per second, and of one core in added products of two bytes per second."""
+    """Rates of a disk in bytes per second, and of one core in products of two bytes that it adds up per second."""
 
     read: float
     write: float
@@ -23,8 +23,8 @@ class Rates:
 
 
 def measure_rates(programs: Path) -> Record:
-    """Measures rates with the examples next to the program. For kernels, takes the best of the native level over all
-    dimensions."""
+    """Measures rates with the examples that are built next to the program. For kernels, takes the highest rate of the
+    native level over all dimensions."""
     disk = run([programs / "examples/read_rates"])["output"]
     kernels = run([programs / "examples/kernel_rates"])["output"]
     write = float(re.search(r"written at (\d+) MB/s", disk)[1]) * 1e6
@@ -45,8 +45,9 @@ def distance_seconds(stats: Record, distances: float, rates: Rates, threads: int
 
 
 def roofline_seconds(told: Record, rates: Rates, threads: int) -> float:
-    """Adds up, for each phase, the larger of the times for its bytes and for its distances. Assignment counts with the
-    minimum of two levels of centers, training not at all, and distances of floats as if bytes decided them all."""
+    """Takes for each phase the time for its bytes or the time for its distances, whichever is longer, and adds them up.
+    Assignment counts with the fewest distances that two levels of centers allow. Training does not count. Distances of
+    floats count as if their codes of bytes decided all of them."""
     stats, joined = told["stats"], told["stats"]["join"]
     store, work = store_bytes(stats), lambda distances: distance_seconds(stats, distances, rates, threads)
     build = max(told["source_bytes"] / rates.read + store / rates.write, work(stats["rows"] * 2 * joined["buckets"] ** 0.5))
@@ -58,8 +59,8 @@ def roofline_seconds(told: Record, rates: Rates, threads: int) -> float:
 
 
 def ideal_seconds(told: Record, rates: Rates, threads: int) -> float:
-    """Returns the time to read the source once, write the store once and read it once, and compare the pairs that the
-    rule admits."""
+    """Returns the time to read the source once, write the store once, read it once, and compare the pairs that the rule
+    admits."""
     stats, store = told["stats"], store_bytes(told["stats"])
     moved = (told["source_bytes"] + store) / rates.read + store / rates.write
     return max(moved, distance_seconds(stats, stats["join"]["candidate_pairs"], rates, threads))

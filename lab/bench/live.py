@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The effect of inserts and deletes on a graph: repeats the experiments of FreshDiskANN.
+"""Measures the effect of inserts and deletes on a graph, by repeating the experiments of FreshDiskANN.
 
 usage: live.py ADJOIN [--only WORD] [--work DIR]
 
 Prints Markdown. Measurements are kept in WORK/live.jsonl and are not repeated. Vectors are from ADJOIN_DATA; the
-program is `adjoin-lab` next to ADJOIN. hnswlib is measured if PEERS_PYTHON, by default this Python, has it and numpy. A
-part of the document is a module with a list `ALL` of functions, each of which returns the Markdown of one table
-(`PARTS`).
+program is `adjoin-lab` next to ADJOIN. hnswlib is measured if PEERS_PYTHON, by default this Python, has it and numpy.
+Each section of the document is a module (`PARTS`). Its list `ALL` holds functions, each of which returns the Markdown
+of one table.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PARTS = {
 
 
 class Bench:
-    """Programs that print records as lines of JSON, and their output."""
+    """Runs programs that print records as lines of JSON, and keeps their output."""
 
     def __init__(self, asked: argparse.Namespace) -> None:
         self.adjoin, self.work = asked.adjoin.resolve(), asked.work.resolve()
@@ -58,7 +58,7 @@ class Bench:
         return self.printed([python, Path(__file__).with_name("live_peers.py"), self.data()], named)
 
     def printed(self, command: list[str | Path], named: dict[str, object]) -> list[Record]:
-        """Returns the records of a program that gets a file and named values."""
+        """Runs a program with a file and named values. Returns the records that it prints."""
         words = [f"{name}={value}" for name, value in named.items()]
 
         def measure() -> Record:

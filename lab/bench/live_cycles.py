@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
 """Cycles of deletes and inserts of a collection, each followed by a merge: `live_cycles.py FILE NAME=VALUE ...`.
 
-Needs a Python with numpy and pyarrow. Names: `adjoin` (the program), `method` of the merges (of `collection merge`, or
-`change-nearest` of the laboratory, which replaces a deleted neighbor by one vertex), `rows` of the file that
-are present at a time, `share`, the fraction of them that each cycle deletes and replaces with as many others, `cycles`,
-and `every`, the number of cycles between two printed lines of JSON. The last line describes an index that was built
-from the same rows.
+Needs a Python with numpy and pyarrow. Names:
+
+- `adjoin`: the program
+- `method`: how merges change the graph: a method of `collection merge`, or `change-nearest` of the laboratory, which
+  replaces a deleted neighbor with one vertex
+- `rows`: the number of rows of the file that are present at a time
+- `share`: the fraction of these rows that each cycle deletes; it inserts as many others
+- `cycles`: the number of cycles; `every`: the number of cycles between two printed lines of JSON
+
+The last line describes an index that is built from the rows that are present at the end.
 """
 
 from __future__ import annotations
@@ -46,7 +51,7 @@ class Live:
         return time.monotonic() - begun
 
     def merge(self, method: str) -> float:
-        """Merges by a method. Returns the duration."""
+        """Merges with a method. Returns the duration."""
         if method != "change-nearest":
             return self.run("merge", "--method", method)
         begun, lab = time.monotonic(), Path(self.adjoin).parent / "adjoin-lab"
@@ -54,7 +59,7 @@ class Live:
         return time.monotonic() - begun
 
     def write(self, come: Any, vectors: Any, gone: Any = ()) -> None:
-        """Deletes ids, and inserts others with their vectors."""
+        """Deletes some ids, and inserts others with their vectors."""
         table, ids = self.folder / "come.parquet", self.folder / "gone.txt"
         elements = pyarrow.array(numpy.ascontiguousarray(vectors).reshape(-1))
         columns = pyarrow.FixedSizeListArray.from_arrays(elements, vectors.shape[1])
@@ -63,7 +68,7 @@ class Live:
         self.run("write", "--delete", ids, "--insert", table)
 
     def measured(self, queries: Path, truth: Any) -> dict[str, Any]:
-        """Returns recall and reads of searches, and the size and order of the index."""
+        """Returns recall and reads of searches, and the size and the page order of the index."""
         hits, told, record = self.folder / "hits.csv", self.folder / "stats.json", {}
         for width in LISTS:
             wanted = ["--queries", queries, "-k", K, "-L", width, "-o", hits, "--stats", told, "--force"]

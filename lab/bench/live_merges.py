@@ -1,4 +1,5 @@
-"""Cost of merges, and the state after many of them: FreshDiskANN's section 5.3 and its Figures 2 and 3 on disk.
+"""Measures the cost of merges, and the index after many of them: FreshDiskANN's section 5.3, and its Figures 2 and 3 on
+disk.
 
 Each function returns Markdown. `live.py` calls them.
 """
@@ -16,15 +17,16 @@ from measure import Record
 if TYPE_CHECKING:
     from live import Bench
 
-#: Rows that are present, and the fraction of them that each cycle deletes and replaces.
+#: Number of rows that are present, the fraction of them that each cycle deletes and replaces with others, the number of
+#: cycles, and the number of cycles between two measurements.
 ROWS, SHARE, CYCLES, EVERY = 100_000, 0.1, 200, 20
-#: Cycles of methods that are only compared with.
+#: Number of cycles of methods that serve only for comparison.
 FEW_CYCLES = 40
 LARGE, LARGE_ROWS, SHARES = "sift-900k.u8bin", 850_000, (0.05,)
 
 
 def cycles(bench: Bench, file: str, method: str, **named: object) -> list[Record]:
-    """Returns the records of a run of `live_cycles.py`."""
+    """Runs `live_cycles.py`. Returns the records that it prints."""
     python = os.environ.get("PEERS_PYTHON", sys.executable)
     program = Path(__file__).with_name("live_cycles.py")
     return bench.printed([python, program, bench.data(file)], {"adjoin": bench.adjoin, "method": method, **named})

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""The effect of updates on a graph of hnswlib, in its own process: `live_peers.py FILE [NAME=VALUE ...]`.
+"""Measures the effect of updates on a graph of hnswlib, in a separate process: `live_peers.py FILE [NAME=VALUE ...]`.
 
-Runs in PEERS_PYTHON, with the cycles and records of `lab/src/updates.rs`: `cycles`, `share`, `rows` and `threads`.
+Runs in PEERS_PYTHON. The names are `cycles`, `share`, `rows` and `threads`. Cycles and printed records are like those
+of `lab/src/updates.rs`.
 
-hnswlib has one way to delete and insert permanently: a vector is marked, and a new one takes its place in the graph
-(`replace_deleted`). The neighbors of the old vector then choose theirs again among the vectors around it. Each insert
-has a new label, the row plus a multiple of the number of rows, because hnswlib forgets a label that is reused while its
-old place waits.
+hnswlib has one way to delete and insert without end: a vector is marked as deleted, and a later insert takes its place
+in the graph (`replace_deleted`). The neighbors of the old vector then choose their own neighbors again, among the
+vectors around it. Each insert gets a new label: the row plus a multiple of the number of rows. If a label were used
+again while its old place still waits for an insert, hnswlib would forget it.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ import hnswlib
 import numpy
 
 QUERIES, K, FEW, RECALL = 1_000, 10, 5, 0.95
-#: Equivalents of degree and list of adjoin's graphs: the lowest level has twice `M` neighbors.
+#: Settings equivalent to the degree and the list of adjoin's graphs. At the lowest level, a vertex has up to 2 `M`
+#: neighbors.
 M, CONSTRUCTION = 16, 75
 
 
 def nearest(base: Any, queries: Any) -> Any:
-    """Returns the squared distances of the K nearest of each query, ascending. For bytes they are exact in f32."""
+    """Returns the squared distances of the K nearest of each query, in ascending order. For bytes, f32 is exact."""
     norms, found = (base**2).sum(axis=1), []
     for block in numpy.split(queries, 20):
         squares = (block**2).sum(axis=1)[:, None] - 2 * block @ base.T + norms
@@ -35,7 +37,7 @@ def nearest(base: Any, queries: Any) -> Any:
 
 
 class Graph:
-    """A graph over vectors, each under its latest label."""
+    """A graph over vectors, with the latest label of each vector."""
 
     def __init__(self, base: Any, threads: int) -> None:
         self.base, self.threads, self.inserts = base, threads, 0
@@ -54,7 +56,7 @@ class Graph:
         self.index.add_items(self.base[rows], self.labels[rows], num_threads=self.threads, replace_deleted=True)
 
     def recalls(self, queries: Any, truth: Any, width: int) -> tuple[float, float]:
-        """Returns the recall of the few nearest, and of the K nearest."""
+        """Returns the recall of the `FEW` nearest, and of the `K` nearest."""
         self.index.set_ef(width)
         labels, _ = self.index.knn_query(queries, k=K, num_threads=self.threads)
         rows = labels.astype(numpy.int64) % len(self.base)

@@ -1,5 +1,5 @@
-"""The effect of update rules of a graph in memory on its recall: FreshDiskANN's sections 3.3 and 4.3, appendices B to
-D.
+"""Measures how the rule for updates of a graph in memory affects its recall: FreshDiskANN's sections 3.3 and 4.3, and
+appendices B to D.
 
 Each function returns Markdown. `live.py` calls them.
 """
@@ -15,16 +15,17 @@ from measure import Failed, Record
 if TYPE_CHECKING:
     from live import Bench
 
-#: Rows of these studies, and cycles by fraction. Half of the rows per cycle is ten times as many as a twentieth.
+#: Number of rows of these studies, and the number of cycles by the fraction that a cycle replaces. With each fraction,
+#: a row is replaced two or three times on average.
 ROWS = 50_000
 CYCLES = {0.05: 50, 0.1: 20, 0.5: 5}
 SHOWN = (0, 1, 2, 3, 5, 10, 20, 30, 40, 50)
-#: Alphas, and the cycles of each.
+#: Values of alpha, and the number of cycles with each.
 ALPHAS = {1.0: 50, 1.1: 20, 1.2: 50, 1.3: 20}
-#: Inserts in the place of deleted vectors take hnswlib longer than any rule.
+#: Number of cycles of hnswlib. It takes longer than any rule to insert vectors in the place of deleted ones.
 CYCLES_OF_HNSWLIB = 10
 SHARES = (0.05, 0.1, 0.5)
-#: Labels, rules and alphas.
+#: Rule and alpha by label.
 RULES = {
     "edges are dropped (policy A)": ("drop", 1.2),
     "neighbors of the deleted, alpha of 1 (policy B)": ("neighbors", 1.0),
@@ -39,7 +40,7 @@ RECALL = 0.95
 
 
 def by_cycle(rows: Iterable[tuple[list[str], list[Record]]], heads: list[str], figure: str, digits: int) -> str:
-    """Returns a figure over the cycles, one run per row; empty if a run has fewer cycles."""
+    """Returns a table of a figure over the cycles, one run per row. A cell is empty if its run has fewer cycles."""
     body = []
     for words, records in rows:
         of = {record["cycle"]: record for record in records}
@@ -119,7 +120,7 @@ def alphas(bench: Bench) -> str:
 
 
 def curve_cells(built: Record) -> list[str]:
-    """Returns the distances per query at each recall@10."""
+    """Returns the number of distances per query at each recall@10."""
     points = [point | {"recall": point["recall_at_10"]} for point in built["curve"]]
     return [shown(at_recall(points, recall, "distances"), 0) for recall in AT]
 

@@ -1,4 +1,5 @@
-"""Speed of writes and searches of a collection: FreshDiskANN's section 6 and its Figures 5 to 8 on a smaller scale.
+"""Measures the speed of writes and searches of a collection: FreshDiskANN's section 6, and its Figures 5 to 8 on a
+smaller scale.
 
 Each function returns Markdown. `live.py` calls them.
 """
@@ -15,15 +16,15 @@ from measure import Record
 if TYPE_CHECKING:
     from live import Bench
 
-#: Fraction of the rows that exist at first, minutes, and rows inserted per second, with as many deleted; 0 for as many
-#: as possible.
+#: Fraction of the rows that exist at first, duration of a run in minutes, and numbers of rows to insert per second (0
+#: inserts as many as possible). As many rows are deleted per second.
 FILE, SHARE, MINUTES, RATES = "sift-900k.u8bin", 0.9, 30, (0,)
-#: Lines of the table of each run.
+#: Number of lines that a run has in the table.
 LINES = 10
 
 
 def records(bench: Bench, words: list[str | Path], **named: object) -> list[Record]:
-    """Returns the records of `lab/src/collection/`, in a separate folder."""
+    """Runs an experiment of `lab/src/collection/` in a separate folder. Returns the records that it prints."""
     folder = bench.work / f"live-{words[0]}"
     shutil.rmtree(folder, ignore_errors=True)
     told = bench.printed([bench.adjoin.parent / "adjoin-lab", "live", words[0], folder, *words[1:]], named)
@@ -32,7 +33,7 @@ def records(bench: Bench, words: list[str | Path], **named: object) -> list[Reco
 
 
 def writes(bench: Bench) -> str:
-    """Measures writes of one row, compared with a file that is synced for each."""
+    """Measures writes of one row each, compared with a file that is synced after each row."""
     of = records(bench, ["writes"], rows=100_000)
     [sync] = [record["per_second"] for record in of if record["what"] == "sync"]
     [opened] = [record for record in of if record["what"] == "open"]
@@ -78,7 +79,7 @@ def sustained(bench: Bench) -> str:
 
 
 def figures(some: list[Record]) -> list[str]:
-    """Returns the means of some lines of a run; counters have the value of the last line."""
+    """Returns the means over some lines of a run. Counters have the value of the last of these lines."""
     mean = lambda name: sum(record[name] for record in some) / len(some)  # noqa: E731
     last = some[-1]
     counted = [last["waited_seconds"], last["merges"], last["log_bytes"] / 1e6, last["resident_bytes"] / 1e6]

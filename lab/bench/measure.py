@@ -16,15 +16,15 @@ Record = dict[str, Any]
 
 
 class Failed(Exception):
-    """A program ended with an error; has the last line of its standard error."""
+    """A program ended with an error. The message is the last line of its standard error."""
 
 
 def run(command: list[str | Path]) -> Record:
     """Runs a program to its end.
 
-    Returns `seconds`, `cpu_seconds` of all its threads, `peak_bytes` of its resident memory as reported by the system,
-    its `output`, and its `words` on standard error. The system counts memory that the caller held at the fork, so
-    callers must stay small.
+    Returns its duration in `seconds`, the `cpu_seconds` of all its threads, the `peak_bytes` of its resident memory as
+    reported by the system, its `output`, and the `words` that it wrote to standard error. The peak includes memory that
+    the caller held at the fork, so callers must hold little memory.
     """
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as words:
         begun = time.monotonic()
@@ -44,21 +44,21 @@ def run(command: list[str | Path]) -> Record:
 
 
 def why(code: int, words: list[str], seconds: float) -> str:
-    """Returns the reason of a failure: the last words of the program, or the signal that ended it without any."""
+    """Returns why a program failed: its last words, or if it wrote none, the signal that ended it."""
     if code == -signal.SIGKILL:
         return f"killed after {seconds:.0f} s, as the system does where memory does not suffice"
     return words[-1] if words else f"exit code {code}"
 
 
 def machine() -> str:
-    """Returns the processor and its cores, as a sentence."""
+    """Returns a sentence that names the processor and the number of its cores."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return f"{names[0] if names else 'An unknown processor'}, {os.cpu_count()} cores."
 
 
 class Ledger:
-    """Records by key in a file of JSON lines. Existing records are not measured again."""
+    """A file of JSON lines with records, each under a key. What has a record is not measured again."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ class Ledger:
             self.records[record["key"]] = record
 
     def measured(self, key: str, measure: Callable[[], Record]) -> Record:
-        """Returns the record of a key, measured now or earlier. A failure is a record too, with its reason under
+        """Returns the record of a key; measures it if it is missing. A failure is also recorded, with its reason under
         `failed`."""
         if key not in self.records:
             try:
@@ -84,7 +84,7 @@ class Ledger:
 
 
 def median(records: list[Record]) -> Record:
-    """Returns the record of median seconds, or a failure if there is none."""
+    """Returns the record with the median of the seconds, or a failure if all records are failures."""
     whole = sorted((one for one in records if "failed" not in one), key=lambda one: one["seconds"])
     if not whole:
         return records[0]
@@ -92,6 +92,6 @@ def median(records: list[Record]) -> Record:
 
 
 def spread(records: list[Record]) -> float:
-    """Returns the largest seconds divided by the least."""
+    """Returns the longest duration divided by the shortest."""
     seconds = [one["seconds"] for one in records if "failed" not in one]
     return max(seconds) / min(seconds) if seconds else 1.0

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""The nearest neighbors of each row compared with faiss and hnswlib, at equal recall and in one run.
+"""Compares the search for the nearest neighbors of each row with faiss and hnswlib, at equal recall and in one run.
 
 usage: nearest.py ADJOIN [--rounds N] [--only WORD] [--work DIR]
 
 Prints Markdown. Measurements are kept in WORK/nearest.jsonl and are not repeated. Sets are files of ADJOIN_DATA; peers
-run in PEERS_PYTHON, by default this Python, with faiss-cpu, hnswlib, numpy and pyarrow (`nearest_peers.py`). All take
-turns in each round, so that other load on the machine affects all of them. The seconds of adjoin cover the whole
-command, from the file of vectors to a Parquet file of neighbors. The seconds of a peer start with vectors in memory, as
-floats (of length 1 if the metric is cosine), and end with neighbors in memory. Each peer builds several indexes, and
-the fastest counts. CPU seconds add up all threads, and depend less on other load.
+run in PEERS_PYTHON, by default this Python, with faiss-cpu, hnswlib, numpy and pyarrow (`nearest_peers.py`). The
+contenders take turns in each round, so that other load on the machine affects all of them. The seconds of adjoin cover
+the whole command, from the file of vectors to a Parquet file of neighbors. The seconds of a peer start with vectors in
+memory, as floats (of length 1 if the metric is cosine), and end with neighbors in memory. Each peer builds several
+indexes, and the fastest one counts. CPU seconds are the sum over all threads, and depend less on other load.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from at_recall import THREADS, K, at_recall, shown, table
 from measure import Failed, Ledger, Record, machine, run, spread
 
-#: Promised recall of adjoin. Peers increase their effort until they reach the recall that adjoin reached.
+#: Recall that adjoin promises. Peers increase their effort until they reach the recall that adjoin reached.
 RECALL = 0.95
 PEERS = {"faiss-ivf": "faiss, IndexIVFFlat", "hnswlib": "hnswlib"}
 
@@ -44,7 +44,7 @@ SETS = (Set("sift-200k.u8bin", "l2"), Set("debdesc.f16.npy", "cosine"), Set("sif
 
 
 class Bench:
-    """One set, and the contenders that find neighbors in it."""
+    """One set, and the measurements of all contenders that find neighbors in it."""
 
     def __init__(self, of: Set, adjoin: str, work: Path, rounds: int) -> None:
         self.of, self.adjoin, self.work, self.rounds = of, adjoin, work, rounds
@@ -52,7 +52,7 @@ class Bench:
         self.ledger = Ledger(work / "nearest.jsonl")
 
     def ask(self, what: str, **job: object) -> Record:
-        """Runs a peer's process. Returns its answer, with the cost of the process."""
+        """Runs a peer in a separate process. Returns its answer, and the cost of the process."""
         python = os.environ.get("PEERS_PYTHON", sys.executable)
         job |= {"file": str(self.file), "metric": self.of.metric, "k": K, "threads": THREADS}
         job |= {"truth": str(self.work / f"{self.of.name}.truth.npy")}
@@ -70,13 +70,13 @@ class Bench:
         return told | {"recall": judged, "distances": nearest["distances_per_row"]}
 
     def measured(self, name: str) -> list[Record]:
-        """Returns the records of each round."""
+        """Returns the records of a contender, one per round."""
         measure = self.ours if name == "adjoin" else lambda: self.ask(name, recall=self.reached())
         key = lambda number: f"{self.of.name} {name} {number}"  # noqa: E731
         return [self.ledger.measured(key(number), measure) for number in range(self.rounds)]
 
     def reached(self) -> float:
-        """Returns the recall that adjoin reached, which depends on no clock."""
+        """Returns the recall that adjoin reached. It is equal in all rounds."""
         return float(self.ledger.measured(f"{self.of.name} adjoin 0", self.ours)["recall"])
 
     def table(self) -> str:
@@ -104,8 +104,9 @@ class Bench:
 
 
 def at(told: Record, recall: float) -> Record:
-    """Returns the cost of reaching a recall for a peer, with its index of least CPU seconds: the index, and a search
-    interpolated between the two efforts around the recall, or at the least effort if that exceeds it."""
+    """Returns what it costs a peer to reach a recall: the time to build an index and to search it. Interpolates between
+    the two efforts around the recall, or takes the smallest effort if that already exceeds the recall. Of the peer's
+    indexes, the one that takes the fewest CPU seconds counts."""
     ways = []
     for made in {point["made"] for point in told["points"]}:
         points = [point for point in told["points"] if point["made"] == made]

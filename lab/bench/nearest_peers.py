@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""One peer of `nearest.py`, in its own process: `nearest_peers.py WHAT JOB`, with the job as JSON.
+"""Runs one peer of `nearest.py` in a separate process: `nearest_peers.py WHAT JOB`, with the job as JSON.
 
-The job: `file` of vectors, `metric`, `k`, `threads`, and `truth`, a file of the true neighbors of some drawn rows.
+A job has the keys `file` (of vectors), `metric`, `k`, `threads`, and `truth`, a file about the true neighbors of some
+drawn rows.
 
-`write-truth` writes that file. `judge` reports the recall of `found`, a Parquet file of neighbors. A peer builds
-indexes of the set, small and fast ones first. It searches for the neighbors of the drawn rows with increasing effort
-until it reaches `recall`, then for those of every row, with that effort and with the one before. The answer has
-`points`, each with `recall`, and the `seconds` and `cpu_seconds` of index and search together. Neighbors at equal
-distance all count.
+`write-truth` writes the file `truth`. `judge` reports the recall of `found`, a Parquet file of neighbors. A peer builds
+several indexes of the set, small and fast ones first. It searches for the neighbors of the drawn rows with increasing
+effort until it reaches `recall`. Then it searches for the neighbors of every row, with that effort and with the effort
+before it. The answer has `points`, each with `recall`, and with the `seconds` and `cpu_seconds` that building the index
+and searching it took together. If neighbors are at equal distance, each of them counts as true.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ from typing import Any
 import numpy
 
 Job = dict[str, Any]
-#: Rows that are judged.
+#: Number of rows that are drawn, and whose neighbors are judged.
 JUDGED = 1_000
-#: Rows that are compared at once.
+#: Number of rows that are compared at once.
 BLOCK = 50_000
-#: Distances that differ by less count as equal, since peers sum in f32.
+#: Distances that differ by less than this fraction count as equal, because peers sum in f32.
 SLACK = 1e-5
-#: As in `peer_search.py`.
+#: Sample rows per list, as in `peer_search.py`, and lists that a query probes.
 TRAINED = 64
 PROBES = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 WIDTHS = (11, 13, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256)
 
 
 def vectors_of(job: Job) -> Any:
-    """Returns all vectors as f32, of length 1 under cosine."""
+    """Returns all vectors as f32. If the metric is cosine, they are scaled to length 1."""
     path = job["file"]
     if path.endswith(".npy"):
         vectors = numpy.load(path).astype("float32")
@@ -58,7 +59,7 @@ def squares(queries: Any, others: Any) -> Any:
 
 
 def write_truth(job: Job) -> Job:
-    """Writes the squared distance of the last neighbor of each drawn row."""
+    """Writes for each drawn row the squared distance of the k-th neighbor."""
     vectors, k = vectors_of(job), job["k"]
     rows = drawn(len(vectors))
     queries = vectors[rows]
@@ -74,8 +75,8 @@ def write_truth(job: Job) -> Job:
 
 
 def recall_of(job: Job, vectors: Any, found: Callable[[int], Any]) -> float:
-    """Returns the fraction of the true neighbors that drawn rows found. `found` returns the neighbors of a row, which
-    may include the row."""
+    """Returns the fraction of the drawn rows' true neighbors that were found. `found` returns the neighbors found for a
+    row; the row itself may be among them."""
     right = 0
     for row, most in zip(drawn(len(vectors)), numpy.load(job["truth"])):
         others = numpy.unique(found(int(row)))
@@ -96,7 +97,7 @@ def judge(job: Job) -> Job:
     return {"recall": recall_of(job, vectors_of(job), of_row)}
 
 
-#: Finds the neighbors of some vectors, with an effort.
+#: A function that finds the neighbors of some vectors, with an effort.
 Find = Callable[[int, Any], Any]
 
 
@@ -131,8 +132,8 @@ def hnswlib(job: Job, vectors: Any, degree: int) -> Find:
     return find
 
 
-#: Package of each peer, parameters of its index (lists of faiss relative to the root of the rows, or M of hnswlib), and
-#: efforts.
+#: For each peer its package, the parameters of its indexes (for faiss, lists relative to the square root of the number
+#: of rows; for hnswlib, M), and its efforts.
 PEERS = {
     "faiss-ivf": ("faiss-cpu", faiss, (1, 2, 4), PROBES),
     "hnswlib": ("hnswlib", hnswlib, (6, 10, 16), WIDTHS),

@@ -1,4 +1,4 @@
-"""Overloads a server with three times its peak rate, for `serve.py`. Server and client have a core each."""
+"""Overloads a server with three times its peak rate, for `serve.py`. Server and client run on one core each."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ from pathlib import Path
 from at_recall import shown, table
 from measure import Failed, Record, run
 
-#: Request body. A request that cannot be answered by its deadline is to be refused.
+#: Body of each request. The server should refuse a request that it cannot answer before the deadline.
 ASKED = {"k": 10, "nprobe": 20, "deadline_ms": 200}
-#: Cores of the server and of the client.
+#: Numbers of the cores on which the server and the client run.
 SERVER, CLIENT = "0", "1"
-#: First rate to try, which is doubled while the answered rate grows by at least this factor; and seconds per trial.
+#: First rate to try. It is doubled while the answered rate grows by at least the factor GAIN. A trial takes
+#: TRIAL_SECONDS.
 FIRST_RATE, GAIN, TRIAL_SECONDS = 250, 1.05, 8
-#: Overload as a multiple of the peak, and its seconds.
+#: Rate of the overload as a multiple of the peak, and its duration in seconds.
 OVERLOAD, OVERLOAD_SECONDS = 3, 60
-#: Load before and after, as a fraction of the peak, and its seconds.
+#: Rate before and after the overload as a fraction of the peak, and its duration in seconds.
 CALM, CALM_SECONDS = 0.5, 10
 MEMORY = "512MB"
-#: Fewer than a server with that memory holds, and more than it can answer within the deadline.
+#: Number of connections, each with one request: fewer than a server with this memory can hold, and more than it can
+#: answer within the deadline.
 CONNECTIONS = 1_024
 
 
 class Server:
-    """A server of a store that runs on one core."""
+    """A server for a store. It runs on one core."""
 
     def __init__(self, adjoin: Path, store: Path, work: Path) -> None:
         self.adjoin, self.work = adjoin, work
@@ -43,7 +45,7 @@ class Server:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
     def asked(self, queries: Path, rate: float, seconds: float) -> Record:
-        """Returns the results of requests at a rate."""
+        """Sends requests at a rate. Returns the statistics of their answers."""
         stats = self.work / "overload.json"
         named = {"queries": queries, "rate": rate, "seconds": seconds, "members": json.dumps(ASKED), "connections": CONNECTIONS}
         words = [word for name, value in named.items() for word in (f"--{name}", value)]
@@ -56,7 +58,7 @@ class Server:
 
 
 def phases(server: Server, queries: Path) -> Record:
-    """Returns the peak, the answered rates before, during and after the overload, and the memory."""
+    """Returns the peak rate, the answered rates before, during and after the overload, and the memory of the server."""
     rate, peak = FIRST_RATE, 0.0
     while (told := server.asked(queries, rate, TRIAL_SECONDS)["answered_per_second"]) > GAIN * peak:
         rate, peak = 2 * rate, told

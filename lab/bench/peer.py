@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""One peer with one job of `bench.py`, in its own process: `peer.py NAME JOB`, with job and answer as JSON.
+"""Runs one peer with one job of `bench.py` in a separate process: `peer.py NAME JOB`, with job and answer as JSON.
 
-The job: `vectors` (a .npy or .u8bin file), `metric` (`l2` or `cosine`), `threshold`, `recall`, `threads`, `patience`
-(seconds for the queries; if they take longer, a seeded sample of them is extrapolated).
+A job has the keys `vectors` (a .npy or .u8bin file), `metric` (`l2` or `cosine`), `threshold`, `recall`, `threads`, and
+`patience` (the seconds that the queries may take; if they would take longer, only a seeded sample of them is answered,
+and its time is extrapolated).
 
-The answer: `seconds` from the file to the pairs, of these `build_seconds` before the first query; `queries` and `of`,
-the numbers of queries asked and in total; `recall` of the sampled vectors' neighbors by brute force, over pairs and for
-the average vector.
+The answer has the keys `seconds` (from the file to the pairs) and `build_seconds` (the part of them before the first
+query), `queries` (the number of queries answered) and `of` (the number of all queries), and `recall`. Recall is
+measured by brute force on the neighbors of sampled vectors: over all their pairs, and for the average vector.
 """
 
 from __future__ import annotations
@@ -21,19 +22,20 @@ from typing import Any
 
 import numpy
 
-#: Vectors whose neighbors are found by brute force.
+#: Number of sampled vectors. Their neighbors are found by brute force.
 JUDGED = 500
-#: Queries that are sent at once.
+#: Number of queries that are sent at once.
 BLOCK = 1_000
-#: Products of a block of a scan.
+#: Number of inner products in a block of a scan.
 BLOCK_PRODUCTS = 1 << 27
 
-#: Returns the rows within the threshold of each of some rows.
+#: A function that returns, for each of some rows, the rows within the threshold.
 Search = Callable[[Any], list[Any]]
 
 
 class Job:
-    """A job, with the vectors as users of these libraries hold them: f32 in memory, of length 1 under cosine."""
+    """A job. Its vectors are as users of these libraries hold them: f32 in memory, of length 1 if the metric is
+    cosine."""
 
     def __init__(self, asked: dict[str, Any]) -> None:
         self.begun = time.monotonic()
@@ -50,7 +52,7 @@ class Job:
         return numpy.sort(numpy.random.default_rng(1).choice(len(self), min(count, len(self)), replace=False))
 
     def near(self, scores: Any, rows: Any, others: Any) -> Any:
-        """Returns which inner products of rows and others are within the threshold."""
+        """Given the inner products of `rows` and `others`, returns which of these pairs are within the threshold."""
         if self.metric == "cosine":
             return scores >= self.threshold
         squares = self.squares()
@@ -62,7 +64,7 @@ class Job:
         return self._squares
 
     def truth(self) -> tuple[Any, list[Any]]:
-        """Returns sampled rows and the rows near them, by brute force."""
+        """Returns sampled rows, and for each of them the rows within the threshold, found by brute force."""
         rows, all_rows = self.sampled(JUDGED), numpy.arange(len(self))
         near = [numpy.nonzero(self.near(self.vectors[row] @ self.vectors.T, [row], all_rows))[-1] for row in rows]
         return rows, [found[found != row] for row, found in zip(rows, near)]
@@ -89,7 +91,7 @@ def kept(told: dict[str, float], job: Job) -> bool:
 
 
 def timed_queries(job: Job, search: Search) -> dict[str, Any]:
-    """Runs all queries, or as many of them, in seeded order, as patience allows."""
+    """Runs the queries in a seeded order, until all are answered or the patience is over."""
     order = numpy.random.default_rng(2).permutation(len(job))
     begun, asked = time.monotonic(), 0
     while asked < len(order) and time.monotonic() - begun < job.patience:
@@ -100,8 +102,8 @@ def timed_queries(job: Job, search: Search) -> dict[str, Any]:
 
 
 def answered(job: Job, search: Search, settings: Iterator[tuple[str, Callable[[], None]]]) -> dict[str, Any]:
-    """Returns the first of some settings, from fast to careful, that reaches the recall; otherwise the last, marked as
-    such."""
+    """Tries settings from fast to careful, and takes the first one that reaches the recall, or else the last one.
+    Returns the answer of a job with that setting."""
     build = time.monotonic() - job.begun
     truth = job.truth()
     for name, choose in settings:
@@ -124,7 +126,8 @@ def doubled(name: str, first: int, last: int, choose: Callable[[int], None]) -> 
 
 
 def numpy_scan(job: Job) -> dict[str, Any]:
-    """Computes the upper half of the matrix by blocks of rows: the six lines that a user would write."""
+    """Computes the upper half of the matrix of distances, by blocks of rows, in the six lines that a user would
+    write."""
     build, rows = time.monotonic() - job.begun, len(job)
     if job.metric == "l2":
         job.squares()
@@ -147,7 +150,7 @@ EVERYTHING = {"pair": 1.0, "per_vector": 1.0}
 
 def faiss_search(job: Job, index: Any) -> Search:
     limit = job.threshold if job.metric == "cosine" else job.threshold**2
-    # It returns values above or below a limit, and none at the limit.
+    # The range search of faiss excludes values at the limit, so the limit is moved to the next float.
     limit = float(numpy.nextafter(numpy.float32(limit), numpy.float32(-2 if job.metric == "cosine" else numpy.inf)))
 
     def search(rows: Any) -> list[Any]:
@@ -184,7 +187,8 @@ def faiss_ivf(job: Job) -> dict[str, Any]:
     return answered(job, faiss_search(job, index), doubled("nprobe", 1, lists, choose))
 
 
-#: Neighbors requested from a search of a graph. It has no radius search, so results within the threshold are picked.
+#: Number of neighbors requested from a search of a graph. These libraries have no search within a radius, so the
+#: results within the threshold are picked.
 NEIGHBORS = 200
 
 
@@ -221,7 +225,7 @@ def hnswlib(job: Job) -> dict[str, Any]:
 
 
 def semhash(job: Job) -> dict[str, Any]:
-    """Finds rows to remove, not pairs, greedily; its recall is not measured."""
+    """Finds the rows that a greedy method would remove, instead of pairs. So its recall is not measured."""
     from semhash import SemHash
 
     records = [str(row) for row in range(len(job))]

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""One peer of `search_peers.py`, in its own process: `peer_search.py NAME build|search JOB`, with the job as JSON.
+"""Runs one peer of `search_peers.py` in a separate process: `peer_search.py NAME build|search JOB`, with the job as
+JSON.
 
-Keys of every job: `folder` of the index, `threads`. Of a build: `base`, a .u8bin or .fbin file. Of a search:
+Every job has the keys `folder` (of the index) and `threads`. A build also has `base`, a .u8bin or .fbin file. A search
+has these keys:
 
 - `queries`, a file like `base`; `k`; `effort`, the setting of the peer that raises recall
 - `lone`: whether each query is sent and timed separately, on one thread; `batch`: otherwise, queries per call
@@ -9,9 +11,9 @@ Keys of every job: `folder` of the index, `threads`. Of a build: `base`, a .u8bi
 - `hits`: a file to write as k row numbers of 4 bytes for each answered query; `cgroup`: a folder that bounds memory, or
   null
 
-The answer of a search: `rate` in queries per second or, for lone queries, `p99_ms`; `read_bytes` per query from the
-disk; `queries`, the number answered. The answer of a build: `version`. Libraries and queries are loaded before the
-bound applies, the index is not.
+The answer of a search has the keys `rate` (queries per second) or, for lone queries, `p99_ms`; `read_bytes`, the bytes
+that a query reads from the disk; and `queries`, the number of answered queries. The answer of a build has the key
+`version`. Libraries and queries are loaded before the bound of the memory applies, and the index is loaded after that.
 """
 
 from __future__ import annotations
@@ -31,16 +33,16 @@ from typing import Any
 import numpy
 from peer import read
 
-#: Rows that are converted and added at once.
+#: Number of rows that are converted and added at once.
 BLOCK = 100_000
-#: Sample rows per list to train faiss; its minimum is 39.
+#: Number of sample rows per list with which faiss is trained. The minimum of faiss is 39.
 TRAINED = 64
-#: Dimensions per byte of a code, as in adjoin.
+#: Number of dimensions per byte of a code, as in adjoin.
 CODED = 4
 NO_ROW = 2**32 - 1
 
 Job = dict[str, Any]
-#: Returns the row numbers of the k nearest of some queries, with a number of threads.
+#: A function that returns the row numbers of the k nearest of some queries. Its second argument is a number of threads.
 Find = Callable[[Any, int], Any]
 
 
@@ -61,7 +63,7 @@ def blocks(path: str) -> Iterator[tuple[Any, Any]]:
 
 
 def faiss_build(job: Job) -> None:
-    """Builds blocks that are merged on disk, as in faiss's example of lists on disk."""
+    """Builds an index block by block, and merges the blocks on disk, as in faiss's example of lists on disk."""
     import faiss
     from faiss.contrib.ondisk import merge_ondisk
 
@@ -156,7 +158,8 @@ def lance_build(job: Job) -> None:
 
 
 def lance_open(job: Job) -> Find:
-    """Sends one query after another on each thread. The cached part of an index is bounded by half of the memory."""
+    """Opens the index. Each thread sends one query after another. The cached part of the index takes at most half of
+    the memory."""
     import lancedb
 
     caches = {"index_cache_size_bytes": job["memory_bytes"] // 2, "metadata_cache_size_bytes": job["memory_bytes"] // 8}
@@ -179,7 +182,7 @@ def lance_open(job: Job) -> Find:
 
 @dataclass(frozen=True)
 class Peer:
-    """Package and module of a peer, and its functions to build and open an index."""
+    """A peer: its package and its module, and the functions that build and open an index of it."""
 
     package: str
     module: str
@@ -211,7 +214,8 @@ def read_bytes() -> int:
 
 
 def ask(find: Find, queries: Any, job: Job) -> tuple[list[Any], list[float]]:
-    """Returns hits of as many queries as patience allows, and the seconds of each batch."""
+    """Runs batches of queries until all are answered or the patience is over. Returns the hits of the answered
+    queries, and the seconds of each batch."""
     step, threads = (1, 1) if job["lone"] else (job["batch"], job["threads"])
     found: list[Any] = []
     spent: list[float] = []
@@ -242,7 +246,8 @@ def search(peer: Peer, job: Job) -> dict[str, float]:
 
 def main() -> int:
     peer, what, job = PEERS[sys.argv[1]], sys.argv[2], json.loads(sys.argv[3])
-    # LanceDB has no argument for threads. It uses this variable and the number of cores, which bind every peer alike.
+    # LanceDB has no argument for threads. It uses this variable and the number of cores. The number of cores is limited
+    # for all peers.
     os.environ["LANCE_CPU_THREADS"] = str(job["threads"])
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: job["threads"]])
     importlib.import_module(peer.module)

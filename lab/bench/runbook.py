@@ -1,21 +1,22 @@
 #!/usr/bin/env python3
-"""Runbooks of big-ann-benchmarks' streaming track: creates them, reads them, and finds the truth of their searches.
+"""Creates and reads runbooks of big-ann-benchmarks' streaming track, and finds the true neighbors of their searches.
 
 usage: runbook.py make SHAPE --rows N [--steps N] [--seed N] [--clusters FILE] --name NAME -o RUNBOOK
        runbook.py clusters SET --count N [--seed N] -o SET
        runbook.py truth ADJOIN BASE QUERIES RUNBOOK --name NAME -o FOLDER
 
-A runbook is a YAML file of numbered steps: `insert` and `delete` of the rows from `start` to `end`, `replace` of the
-rows `tags_start` to `tags_end` with the rows `ids_start` to `ids_end`, and `search` of all queries. SHAPE is one of
+A runbook is a YAML file of numbered steps. `insert` and `delete` apply to the rows from `start` to `end`. `replace`
+replaces the rows `tags_start` to `tags_end` with the rows `ids_start` to `ids_end`. `search` searches for all queries.
+SHAPE is one of
 
-  window   half of the rows are inserted, then as many are deleted as inserted (msturing-10M)
+  window   half of the rows are inserted; then each step inserts and deletes equally many (msturing-10M)
   expiry   rows are inserted and live for a random number of steps (wikipedia-1M, identical with its seed 1232)
-  renewal  as expiry, and a fraction of the rows is replaced meanwhile (wikipedia-1M with replaces and deletes)
+  renewal  like expiry, but part of the rows is replaced before it expires (wikipedia-1M with replaces and deletes)
   rounds   rows are inserted and deleted cluster by cluster, five times (msturing-30M-clustered, final of 2023)
 
-`clusters` writes a set in the order of its k-means clusters, so that inserts drift, and next to it a `.json` file with
-the start of each cluster; `rounds` takes that file. `truth` writes step{n}.gt100 for each search; ADJOIN is the
-program. Needs numpy.
+`clusters` writes a set in the order of its k-means clusters, so that the inserted rows drift. Next to the set, it
+writes a `.json` file with the start of each cluster; the shape `rounds` takes that file. `truth` writes step{n}.gt100
+for each search; ADJOIN is the program of adjoin. Needs numpy.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from typing import Any
 
 import numpy
 
-#: A step as in the file: `operation`, and its ranges.
+#: A step with the keys of the file: `operation`, and the bounds of its ranges.
 Step = dict[str, Any]
 RANGES = {
     "insert": ("start", "end"),
@@ -39,14 +40,14 @@ RANGES = {
     "replace": ("tags_start", "tags_end", "ids_start", "ids_end"),
     "search": (),
 }
-#: The life of a batch is drawn from 0 to DRAWN. Up to the first value of LASTING it is never deleted. Below the second,
-#: it is deleted after as many steps as the runbook has, else after a FIFTH of them. The published runbooks draw like
-#: this.
+#: A number from 0 to DRAWN is drawn for each batch and decides how long its rows live, as in the published runbooks.
+#: Up to the first value of LASTING, the rows are never deleted. Otherwise, if the number is below the second value,
+#: they are deleted after as many steps as the runbook has; if not, after a FIFTH of these steps.
 DRAWN, FIFTH = 18, 5
 LASTING = {"expiry": (0, 4), "renewal": (1, 8)}
 ROUNDS, SHARES = 5, (100, 15, 10, 5, 3)
 KNOWN = 100
-#: Sample rows of k-means, its number of rounds, and the rows assigned at once.
+#: Number of sample rows for k-means, number of its rounds, and number of rows that are assigned at once.
 LEARNT, MOVES, BLOCK = 20_000, 10, 50_000
 TYPES = {".u8bin": ("u1", "uint8"), ".i8bin": ("i1", "int8"), ".fbin": ("<f4", "float")}
 
@@ -70,8 +71,8 @@ def window(rows: int, steps: int) -> Iterator[Step]:
 
 def expiry(rows: int, steps: int, seed: int, shape: str = "expiry") -> Iterator[Step]:
     """Inserts one batch of rows per step, and deletes most batches some steps later. In the shape `renewal`, a step
-    inserts only the first part of its batch, half to nine tenths; the rest replaces the first rows of that part when
-    half of their life is over."""
+    inserts only the first part of its batch, between half and nine tenths of it. The rest of the batch replaces the
+    first rows of that part once half of their life is over."""
     draw, batch = random.Random(seed), rows // steps
     never, long = LASTING[shape]
     after: dict[int, list[Step]] = {}
@@ -93,7 +94,8 @@ def expiry(rows: int, steps: int, seed: int, shape: str = "expiry") -> Iterator[
 
 
 def rounds(starts: list[int], seed: int) -> Iterator[Step]:
-    """In each round, inserts some rows of each cluster, cluster by cluster, then deletes most of the present ones."""
+    """In each round, inserts some rows of each cluster, cluster by cluster. Then deletes most of the rows that are
+    present."""
     draw = numpy.random.default_rng(seed)
     sizes = numpy.diff(starts)
     shares = draw.permuted(draw.dirichlet(SHARES, len(sizes)), axis=1)
@@ -110,14 +112,15 @@ def rounds(starts: list[int], seed: int) -> Iterator[Step]:
 
 
 def changed(operation: str, start: int, end: int) -> Iterator[Step]:
-    """Yields a change, and a search after it."""
+    """Yields a step that changes rows, and a search after it."""
     if start < end:
         yield ranged(operation, start, end)
         yield SEARCH
 
 
 def alive(steps: list[Step], rows: int) -> Iterator[tuple[int, Step, Any]]:
-    """Yields each step with its number and the row of each tag, or -1 for none. The array is reused."""
+    """Yields each step, with its number and an array of the row of each tag. A tag without a row has -1. The array is
+    reused."""
     row_of = numpy.full(rows, -1, dtype="i4")
     for number, step in enumerate(steps, 1):
         match step["operation"]:
@@ -131,7 +134,7 @@ def alive(steps: list[Step], rows: int) -> Iterator[tuple[int, Step, Any]]:
 
 
 def most_alive(steps: list[Step]) -> int:
-    """Returns the largest number of rows present at once."""
+    """Returns the largest number of rows that are present at once."""
     there, most = 0, 0
     for step in steps:
         sign = {"insert": 1, "delete": -1}.get(step["operation"], 0)
@@ -148,8 +151,8 @@ def write(path: Path, name: str, steps: list[Step]) -> None:
 
 
 def read(path: Path, name: str) -> list[Step]:
-    """Returns the steps of a set in a runbook. Parses only the YAML that runbooks use: keys, indentation, numbers and
-    words."""
+    """Returns the steps that a runbook has for a set. Parses only the parts of YAML that runbooks use: keys,
+    indentation, numbers and words."""
     steps: dict[int, Step] = {}
     here, step = False, {}
     for line in path.read_text().splitlines():
@@ -172,7 +175,7 @@ def read(path: Path, name: str) -> list[Step]:
 
 
 def vectors(path: Path) -> Any:
-    """Maps the rows of a file, which are read when used."""
+    """Maps the rows of a file into memory. They are read when they are used."""
     rows, dimensions = numpy.fromfile(path, "<u4", 2).tolist()
     return numpy.memmap(path, TYPES[path.suffix][0], "r", offset=8, shape=(rows, dimensions))
 
@@ -184,7 +187,7 @@ def write_vectors(path: Path, rows: Any) -> None:
 
 
 def centers_of(sample: Any, count: int, draw: Any) -> Any:
-    """Runs Lloyd's k-means. A center without rows is not moved."""
+    """Runs Lloyd's k-means. A center without rows stays in place."""
     centers = sample[draw.choice(len(sample), count, replace=False)]
     for _ in range(MOVES):
         near = nearest(sample, centers)
@@ -210,7 +213,8 @@ def in_clusters(source: Path, to: Path, count: int, seed: int) -> None:
 
 
 def truth(adjoin: Path, base: Path, queries: Path, steps: list[Step], folder: Path) -> None:
-    """Writes the nearest tags of each query at each search, in the format of big-ann. Existing files are kept."""
+    """Writes, for each search of the runbook, the nearest tags of each query, in the format of big-ann. Existing files
+    are kept."""
     rows = vectors(base)
     folder.mkdir(parents=True, exist_ok=True)
     live, tags = folder / f"live{base.suffix}", folder / "live.tags"

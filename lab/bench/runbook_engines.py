@@ -1,22 +1,23 @@
 #!/usr/bin/env python3
-"""One engine with a runbook, in its own process: `runbook_engines.py NAME run|check JOB`, with the job as JSON.
+"""Runs a runbook with one engine in a separate process: `runbook_engines.py NAME run|check JOB`, with the job as JSON.
 
 The keys of a job:
 
-- `base` and `queries`: files of vectors; `runbook`: a file, and `name`: its set; `truth`: a folder; `folder`: the
-  folder of the engine
+- `base` and `queries`: files of vectors
+- `runbook`: a file; `name`: the set of the runbook that runs; `truth`: a folder with the truth of its searches
+- `folder`: the folder of the engine
 - `k`; `threads`; `memory_bytes`; `cgroup`: a folder that bounds memory, or null
 - `settled`: the number of inserted and deleted rows after which the engine may settle them (merge, optimize)
-- `efforts`: arguments of each search, one after another; `build`: options of the engine
+- `efforts`: a list of arguments for searches; each search runs with one after another; `build`: options of the engine
 - `log`: a file that gets a line of JSON after each step. Each line has `step`, `operation`, `settled` (the seconds spent
   settling rows before the step), and `peak_bytes`, `written_bytes` and `cpu_seconds` of the process so far. The line of
   a search also has `queries`, and `points` with `seconds` and `recall` for each effort; other lines have `rows` and
   `seconds`.
 
-A run returns `version`, `start_bytes` (resident memory before the engine started), and `kept_bytes` (bytes of its files
-at the end). A check is called after a run was killed: it opens the folder, and compares its rows with those after the
-last step in the log. It returns the number of missing rows (`lost`) and of deleted rows that are present (`risen`).
-Rows that the interrupted step changes may be present or not.
+A run returns `version`, `start_bytes` (resident memory before the engine started), and `kept_bytes` (bytes of its
+files at the end). A check runs after a run was killed. It opens the folder, and compares its rows with the rows that
+should be present after the last step in the log. It returns the number of missing rows (`lost`) and of deleted rows
+that are present (`risen`). Rows that the interrupted step changes may be present or not.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ import runbook
 from runbook import Step, vectors
 
 NO_ROW = -1
-#: Ids that are looked up at once.
+#: Number of ids that are looked up at once.
 ASKED = 20_000
 
 Job = dict[str, Any]
@@ -55,7 +56,7 @@ class Adjoin:
         else:
             options = {"element": "f32" if element == "f4" else element.replace("i1", "i8").replace("u1", "u8")}
             self.live = adjoin.Collection.create(job["folder"], dimensions, memory=memory, **options, **job["build"])
-        # Merges and searches each have a budget, in addition to the budget of the rows in memory.
+        # A merge and a search each have a budget of their own, in addition to the budget for rows in memory.
         self.resources = {"threads": job["threads"], "memory": memory, "progress": False}
 
     def insert(self, tags: Any, rows: Any) -> None:
@@ -86,8 +87,8 @@ class Adjoin:
 
 
 class LanceDb:
-    """A table without an index until rows are settled for the first time. Then `optimize` inserts new rows into the
-    index."""
+    """A table that has no index until rows are settled for the first time. From then on, `optimize` inserts new rows
+    into the index."""
 
     package = "lancedb"
 
@@ -129,7 +130,8 @@ class LanceDb:
             config = getattr(lancedb.index, kind.pop("index"))(distance_type="l2", **kind)
             self.table.create_index("vector", config=config)
             self.is_indexed = True
-        # Old versions of files are removed at once, since there are no other readers. It warns that these would fail.
+        # No other process reads the table, so old versions of files are removed at once. LanceDB warns that other
+        # readers would fail.
         with warnings.catch_warnings(action="ignore"):
             self.table.optimize(cleanup_older_than=timedelta(0))
 
@@ -154,7 +156,7 @@ ENGINES = {"adjoin": Adjoin, "lancedb": LanceDb}
 
 
 def right(found: Any, truth: Path) -> float:
-    """Returns the fraction of the k nearest that was found. Any row as far from a query as the last of them counts."""
+    """Returns the fraction of the k nearest that was found. Every row at the distance of the k-th counts as one."""
     queries, known = numpy.fromfile(truth, "<i4", 2).tolist()
     ids = numpy.fromfile(truth, "<u4", queries * known, offset=8).reshape(queries, known)
     far = numpy.fromfile(truth, "<f4", queries * known, offset=8 + 4 * ids.size).reshape(queries, known)
@@ -185,7 +187,7 @@ class Run:
         self.unsettled = 0
 
     def rows(self, start: int, end: int) -> Any:
-        """Reads rows from the file: rows of a mapped file would count as memory of this process."""
+        """Reads rows from the file. If the file were mapped, its rows would count as memory of this process."""
         dimensions, element = self.base.shape[1], self.base.dtype
         offset = 8 + start * dimensions * element.itemsize
         block = numpy.fromfile(self.job["base"], element, (end - start) * dimensions, offset=offset)
@@ -224,7 +226,7 @@ class Run:
         return time.monotonic() - begun
 
     def follow(self) -> None:
-        """Follows the runbook. Settles rows before a search if too many are unsettled."""
+        """Runs the steps of the runbook. Settles rows before a search if too many are not settled."""
         with Path(self.job["log"]).open("w", buffering=1) as log:
             for number, step in enumerate(runbook.read(Path(self.job["runbook"]), self.job["name"]), 1):
                 is_search, settled = step["operation"] == "search", 0.0

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Collections that follow a runbook: adjoin compared with LanceDB and DiskANN, also after kills.
+"""Compares collections that follow a runbook: adjoin, LanceDB and DiskANN. Also kills them in the middle of steps.
 
 usage: runbook_run.py ADJOIN [--rows N] [--steps N] [--shape SHAPE] [--queries N] [--set FILE] [--memory MB]
                       [--work DIR] [--only WORD]
@@ -34,18 +34,19 @@ from cgroup import memory_cgroup
 from measure import Failed, Ledger, Record, machine, run
 
 SEED, CLUSTERS = 1232, 64
-#: Number of kills per engine.
+#: Number of times that each engine is killed.
 KILLS = 2
-#: Degree and candidates of DiskANN's build: the defaults of adjoin.
+#: Degree and number of candidates of DiskANN's build, equal to the defaults of adjoin.
 DEGREE, BUILD_LIST = 32, 75
-#: Bytes that are converted at once.
+#: Number of bytes that are converted at once.
 PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
 class Contender:
     """An engine with its settings: the number of unsettled rows that it may have, its build options, and the efforts of
-    its searches, from fast to careful. The first effort with enough recall on average is shown, or the last."""
+    its searches, from fast to careful. The table shows the first effort that has enough recall on average, or else the
+    last one."""
 
     words: str
     engine: str
@@ -56,7 +57,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Setting:
-    """A runbook, and the memory for it."""
+    """The shape and the size of a runbook, and the memory for engines that follow it."""
 
     shape: str = "expiry"
     rows: int = 150_000
@@ -80,7 +81,7 @@ ENOUGH = 0.95
 
 
 class Bench:
-    """A set, a runbook for it, and its truth."""
+    """A set, a runbook for it, and the truth of its searches."""
 
     def __init__(self, adjoin: Path, work: Path, setting: Setting) -> None:
         self.adjoin, self.setting, self.memory = adjoin.resolve(), setting, setting.memory_mb * 1_000_000
@@ -95,7 +96,7 @@ class Bench:
         return os.environ.get("ADJOIN_PYTHON" if name == "adjoin" else "PEERS_PYTHON", sys.executable)
 
     def prepare(self) -> None:
-        """Cuts the set, creates the runbook, and finds the truth; existing files are kept."""
+        """Divides the set, creates the runbook, and finds the truth. Existing files are kept."""
         tool, clusters = [self.python("adjoin"), Path(__file__).with_name("runbook.py")], self.work / "clusters.json"
         if not self.queries.exists():
             self.cut()
@@ -110,7 +111,7 @@ class Bench:
         run([*tool, "truth", self.adjoin, self.base, self.queries, self.runbook, "--name", self.name, "-o", self.truth])
 
     def cut(self) -> None:
-        """Writes the first rows of the set, and the last ones as queries."""
+        """Writes the first rows of the set as the base, and the last ones as queries."""
         source = Path(os.environ.get("ADJOIN_DATA", "")) / self.setting.file
         if not source.exists():
             raise Failed(f"{self.setting.file} is not in ADJOIN_DATA")
@@ -164,8 +165,9 @@ class Bench:
         return [self.python(of.engine), program, of.engine, what, json.dumps(job)]
 
     def killed(self, of: Contender, took: list[list[float]]) -> list[Record]:
-        """Returns what each kill in the middle of a step left. Every second kill is in a step in which rows were
-        settled, if there are any. `took` has for each step the seconds spent settling, and all seconds."""
+        """Kills the engine several times in the middle of a step. Returns, for each kill, what was left. Every second
+        kill is in a step in which rows were settled, if any step settled rows. `took` has, for each step, the seconds
+        spent on settling and the seconds in total."""
         draw, key = random.Random(SEED), self.key("kill", of)
         steps = range(2, len(took))
         settling = [step for step in steps if took[step][0]] or steps
@@ -177,7 +179,7 @@ class Bench:
         ]
 
     def kill(self, of: Contender, steps: int, seconds: float) -> Record:
-        """Kills a run `seconds` after `steps` steps."""
+        """Kills a run `seconds` after `steps` steps were complete, and checks what it left."""
         job = self.job(of) | {"log": str(self.work / "killed.jsonl"), "efforts": of.efforts[:1]}
         log = Path(job["log"])
         shutil.rmtree(job["folder"], ignore_errors=True)
@@ -199,12 +201,13 @@ def tag(effort: Any) -> str:
 
 
 def first_seconds(step: Record) -> float:
-    """Returns the seconds of a step without settling; for a search, with the first effort."""
+    """Returns the seconds that a step took, without settling. For a search, these are the seconds with the first
+    effort."""
     return float(step["points"][0]["seconds"] if "points" in step else step["seconds"])
 
 
 def summed(steps: list[Record], number: int) -> Record:
-    """Returns the figures of a run from those of its steps; for searches, with one of the efforts."""
+    """Computes the figures of a run from the figures of its steps. For searches, takes one of the efforts."""
     searches = [(step["points"][number], step["queries"]) for step in steps if "points" in step]
     changes = [step for step in steps if "rows" in step]
     settled = [step["settled"] for step in steps if step["settled"]]
@@ -229,9 +232,9 @@ def enough(points: list[Record]) -> Record:
 
 
 class DiskAnn:
-    """DiskANN's own program with the runbook. Its page provider, bf-tree, accepts floats only. As set up by the program
-    (`StorageBackend::Memory`), it keeps all pages in memory and writes no log. So memory is not bounded, and a kill
-    leaves nothing."""
+    """Runs the runbook with DiskANN's own program. Its page provider, bf-tree, accepts floats only. In the program's
+    setup (`StorageBackend::Memory`), it keeps all pages in memory and writes no log. So its memory is not bounded, and
+    a kill would leave nothing to check."""
 
     LISTS = (25, 40, 60)
     KINDS = {

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Searches of a graph index compared with DiskANN and other peers, and the gain of each idea.
+"""Compares searches of a graph index with DiskANN and other peers, and measures the gain of each idea.
 
 usage: search.py ADJOIN [--rounds N] [--only WORD] [--work DIR] [--charts DIR]
 
 Prints Markdown. Measurements are kept in WORK/search.jsonl and are not repeated. Real sets need ADJOIN_DATA. DiskANN
 runs if DISKANN names the program `diskann-benchmark` (crate of that name, 0.61, feature `disk-index`). Both bypass the
-page cache, with equal bytes of codes, degree and build candidates, on two threads. adjoin searches within the memory
-that DiskANN used, or its own minimum. The other peers, for the first set only, and their requirements (PEERS_PYTHON,
-PEERS_CGROUP) are in `search_peers.py`. Tables of one parameter each are in `search_sweeps.py`, ranges and filters in
-`search_ranges.py`. Charts are written to DIR, by matplotlib in CHARTS_PYTHON (`search_charts.py`).
+page cache and run on two threads, with codes of equal size, equal degree, and as many candidates in the build. adjoin
+searches within the memory that DiskANN used, or within its own minimum if that is larger. The other peers run for the
+first set only; `search_peers.py` has them and their requirements (PEERS_PYTHON, PEERS_CGROUP). `search_sweeps.py` has
+tables of one parameter each, `search_ranges.py` radius searches and filters. Charts are written to DIR, by matplotlib
+in CHARTS_PYTHON (`search_charts.py`).
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ SETS = (
 
 
 def split(source: Path, base: Path, queries: Path) -> None:
-    """Writes the last rows of a file as queries, and the others as the base. Halves become floats, which both programs
-    read. Works in pieces, because memory of this process counts for the processes that it starts."""
+    """Writes the last rows of a file as queries, and the others as the base. Converts halves to floats, which both
+    programs read. Works in pieces, because memory of this process counts as memory of the processes that it starts."""
     with source.open("rb") as file:
         head = file.read(8)
         if source.suffix == ".npy":
@@ -80,12 +81,12 @@ def split(source: Path, base: Path, queries: Path) -> None:
 
 
 class Bench:
-    """One set: base and queries as files, an index of each contender, and their searches."""
+    """One set: files of the base and of the queries, an index of each contender, and searches of the indexes."""
 
     def __init__(self, asked: argparse.Namespace, of: Set) -> None:
         self.adjoin, self.rounds, self.charts = asked.adjoin.resolve(), asked.rounds, asked.charts
         work = asked.work.resolve()
-        #: Peers and sweeps use the first set only.
+        #: Whether the set is the first one. Peers and sweeps use only that.
         self.of, self.is_first = of, of is SETS[0]
         self.work = work / of.name.replace(" ", "-").replace(",", "")
         self.work.mkdir(parents=True, exist_ok=True)
@@ -113,13 +114,13 @@ class Bench:
         split(source, self.base, self.queries)
 
     def measured(self, key: object, measure: object) -> Record:
-        """Returns the median of some rounds under a key."""
+        """Measures some rounds, recorded under a key. Returns the round with the median of the seconds."""
         keys = [json.dumps([self.of.name, key, number]) for number in range(self.rounds)]
         return median([self.ledger.measured(one, measure) for one in keys])
 
     def truth(self, nearest: int = K) -> array[float]:
-        """Returns the distance of the last of the `nearest` rows of each query, by which searches are judged. Writes
-        all known ones to a file for DiskANN."""
+        """Returns for each query the distance of its `nearest`-th nearest row, by which searches are judged. Writes all
+        known neighbors to a file for DiskANN."""
         file, far = self.work / "truth.bin", array("d")
         if not file.exists():
             hits = self.work / "truth.csv"
@@ -157,7 +158,7 @@ class Bench:
         return folder
 
     def build_index(self, source: Path, folder: Path, *options: str) -> Record:
-        """Builds an index of a source or a store with the common options."""
+        """Builds an index of a source or of a store, with the options that all indexes have in common."""
         shape = ["--degree", str(DEGREE), "--build-list", str(BUILD_LIST), "--code-bytes", str(CODE_BYTES)]
         threads = ["--threads", str(THREADS), "--force"]
         return run([self.adjoin, "index", "build", source, "-o", folder, *shape, *options, *threads])
@@ -171,8 +172,8 @@ class Bench:
         return told | {"overlap": float(overlap[1]) / 100, "layout_seconds": float(seconds[1])}
 
     def memory(self, navigation: int = 0) -> int:
-        """Returns the megabytes for searches: the amount that DiskANN used, if it runs, but at least the minimum of
-        adjoin."""
+        """Returns the megabytes of memory for searches: as much as DiskANN used, if it runs, but at least the minimum
+        of adjoin."""
         try:
             seen = self.diskann()[1].get("peak_bytes", 0)
         except Failed:
@@ -185,7 +186,8 @@ class Bench:
         return memory
 
     def searches(self, memory: int) -> tuple[list[Record], list[Record]]:
-        """Returns searches with each list length, many at once and one at a time per thread."""
+        """Searches with each list length. Returns searches with many queries at once, and with one at a time per
+        thread."""
         of = lambda strategy: [self.search(list_of, f"{memory}MB", strategy) for list_of in LISTS]  # noqa: E731
         return of(""), of("walks=1")
 
@@ -204,19 +206,20 @@ class Bench:
         return self.measured(["search", list_of, memory, strategy, layout, navigation], search)
 
     def asked(self, search: list[str | Path], queries: Path | None = None) -> Record:
-        """Returns the statistics of a search. Its hits are then in `hits`."""
+        """Runs a search. Returns its statistics, and leaves its hits in the file `hits`."""
         stats = self.work / "stats.json"
         common = ["--queries", queries or self.queries, "--threads", str(THREADS), "--quiet", "--force"]
         return self.counted(run([self.adjoin, *search, *common, "-o", self.hits, "--stats", stats]), stats)
 
     def walked(self, index: Path, list_of: int, memory: str, strategy: str) -> Record:
-        """Returns the statistics of a search by a strategy of the laboratory. Its hits are then in `hits`."""
+        """Runs a search with a strategy of the laboratory. Returns its statistics, and leaves its hits in the file
+        `hits`."""
         lab, stats = self.adjoin.parent / "adjoin-lab", self.work / "stats.json"
         named = [f"strategy={strategy}", f"k={K}", f"list={list_of}", f"memory={memory}", f"threads={THREADS}"]
         return self.counted(run([lab, "search", index, self.queries, self.hits, *named, f"stats={stats}"]), stats)
 
     def counted(self, told: Record, stats: Path) -> Record:
-        """Returns the record of a search with the figures of its statistics."""
+        """Adds the figures of its statistics to the record of a search."""
         counted = json.loads(stats.read_text())
         of_search = counted["search"]
         latency, count = of_search["latency_ms"] or {}, of_search["queries"]
@@ -239,12 +242,12 @@ class Bench:
         return right / (nearest * QUERIES)
 
     def disk(self) -> float:
-        """Returns the random 4 KiB reads per second of the disk, at the best depth."""
+        """Returns how many random reads of 4 KiB the disk answers per second, at the best depth."""
         told = self.measured("disk", lambda: run([self.adjoin.parent / "examples/read_rates", self.work]))
         return max(float(line.split()[3]) for line in told["output"].splitlines() if " 4096 " in line)
 
     def diskann(self) -> tuple[Record, Record]:
-        """Returns the build of DiskANN, and its searches."""
+        """Returns the records of DiskANN's build and of its searches."""
         if "DISKANN" not in os.environ:
             raise Failed("DISKANN is not set")
         self.truth()
@@ -291,7 +294,7 @@ Memory is the peak resident memory as reported by the system. Searches take a se
 
 
 def beside_diskann(bench: Bench) -> str:
-    """Compares both at equal recall."""
+    """Compares adjoin and DiskANN at equal recall."""
     (built, searched), theirs = bench.diskann(), bench.points_of_diskann()
     memory, built_ours = bench.memory(), bench.built()
     ours, lone = bench.searches(memory)

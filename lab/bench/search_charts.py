@@ -1,7 +1,7 @@
 """Draws charts of the measurements of `search.py`, as files that its Markdown includes.
 
-They need matplotlib in CHARTS_PYTHON, by default this Python; the output states if it is missing. Each function takes a
-bench of a set and returns Markdown. All figures are in the ledger by then.
+Charts need matplotlib in CHARTS_PYTHON, by default this Python; the output states if it is missing. Each function takes
+a bench of a set and returns Markdown. When a function runs, all figures that it needs are in the ledger.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from search_sweeps import AT, BETAS, GAMMAS, PLENTY, memory_points, tried
 if TYPE_CHECKING:
     from search import Bench
 
-#: Least recall that is drawn.
+#: Smallest recall that is drawn.
 RECALL_MIN = 0.8
 Line = tuple[str, list[tuple[float, float]]]
 Panel = dict[str, Any]
@@ -100,7 +100,7 @@ WORDS = {
 
 
 def charts(bench: Bench) -> str:
-    """Draws the charts, and includes them from a document next to their folder."""
+    """Draws the charts. Returns Markdown that includes them, for a document next to their folder."""
     bench.charts.mkdir(parents=True, exist_ok=True)
     of_set = OF_FIRST if bench.is_first else OF_ALL
     paths = {name: bench.charts / f"{bench.work.name}-{name}.svg" for name in of_set}

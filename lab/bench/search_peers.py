@@ -1,9 +1,9 @@
-"""Searches of a graph index compared with faiss, hnswlib, usearch and LanceDB, at equal recall, for `search.py`.
+"""Compares searches of a graph index with faiss, hnswlib, usearch and LanceDB at equal recall, for `search.py`.
 
-They run if PEERS_PYTHON, by default this Python, has their packages (faiss-cpu, hnswlib, usearch, lancedb). Peers that
-search from disk use the page cache. If PEERS_CGROUP names a cgroup in which children may be created, they run in a
-memory cgroup with the limit of adjoin, page cache included. Root creates one with `mkdir` in the tree of the memory
-controller. With version 2, the cgroup and its parent need `+memory` in `cgroup.subtree_control`.
+The peers run if PEERS_PYTHON, by default this Python, has their packages (faiss-cpu, hnswlib, usearch, lancedb). Peers
+that search from disk use the page cache. If PEERS_CGROUP names a cgroup in which children may be created, the peers run
+in a memory cgroup that has the limit of adjoin and includes the page cache. Root creates a cgroup with `mkdir` in the
+tree of the memory controller. With version 2, the cgroup and its parent need `+memory` in `cgroup.subtree_control`.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from search import Bench
     from serve_beside import Beside
 
-#: Seconds for the queries of one search. Figures then describe the first queries, which were answered.
+#: Seconds after which a search gets no more queries. Its figures then describe the first queries, which were answered.
 PATIENCE = 15.0
-#: Seconds of a search after which no greater effort is tried.
+#: If a search takes more seconds than this, no greater effort is tried.
 LONGEST = 300.0
 
 
 @dataclass(frozen=True)
 class Peer:
-    """Description of a peer, and its efforts, from fast to careful."""
+    """The description of a peer, and its efforts, from fast to careful."""
 
     words: str
     efforts: tuple[Any, ...]
@@ -61,8 +61,8 @@ def ask(name: str, what: str, job: Record) -> Record:
 
 
 class Judged:
-    """Judges the rows that a peer found, by their true distances. Rows at equal distance all count; repeated rows count
-    once."""
+    """Judges the rows that a peer found, by their true distances. Of several rows at equal distance, each one counts. A
+    row that was found several times counts once."""
 
     def __init__(self, bench: Bench | Beside) -> None:
         self.bench, self.truth = bench, bench.truth()
@@ -83,7 +83,7 @@ class Judged:
 
 
 class Contender:
-    """One peer with the set of a bench: its index, and searches within the memory of adjoin."""
+    """One peer with the set of a bench: its index, and searches of it within the memory that adjoin has."""
 
     def __init__(self, bench: Bench | Beside, name: str, memory_bytes: int, batch: int = 100) -> None:
         self.bench, self.name, self.peer, self.memory_bytes = bench, name, PEERS[name], memory_bytes
@@ -105,8 +105,8 @@ class Contender:
         return self.bench.measured(["peer", self.name, "build"], self.build)
 
     def points(self) -> list[Record]:
-        """Searches with each effort, up to the first that reaches the recall or takes too long. The last may be a
-        failure."""
+        """Searches with increasing effort, until a search reaches the recall or takes too long. Failed searches have a
+        point, too."""
         points: list[Record] = []
         for effort in self.peer.efforts:
             key = ["peer", self.name, effort, self.memory_bytes, os.environ.get("PEERS_CGROUP", "")]
@@ -163,7 +163,7 @@ class Contender:
 def line(
     words: str, points: Sequence[Record] = (), lone: Sequence[Record] = (), built: Record | None = None
 ) -> list[str]:
-    """Returns a line of the table; missing measurements are empty."""
+    """Returns a line of the table. Cells without a measurement are empty."""
     memory = f"{max(one['peak_bytes'] for one in points) / 1e6:,.0f}" if points else ""
     cells = []
     for recall in RECALLS:
@@ -175,7 +175,7 @@ def line(
 
 
 def beside_peers(bench: Bench) -> str:
-    """Compares all at equal recall."""
+    """Compares all contenders at equal recall."""
     memory = bench.memory()
     ours, lone = ([point for point in points if "failed" not in point] for points in bench.searches(memory))
     rows = [line("adjoin, bypassing the page cache", ours, lone, bench.built())]

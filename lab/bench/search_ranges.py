@@ -1,4 +1,4 @@
-"""Searches of a graph index within a radius, and with a filter, compared with exact scans.
+"""Compares searches of a graph index within a radius, and with a filter, with exact scans.
 
 Each function takes a bench of a set and returns Markdown. `search.py` calls them. Filters need numpy and pyarrow in
 PEERS_PYTHON, by default this Python.
@@ -21,28 +21,29 @@ from search_sweeps import PLENTY
 if TYPE_CHECKING:
     from search import Bench
 
-#: Target numbers of neighbors of a query within the radius, on average, and their tolerance.
+#: A radius is chosen so that a query has one of these numbers of neighbors on average, up to a relative tolerance.
 NEIGHBORS = (1, 10, 100)
 NEAR_ENOUGH = 0.02
-#: Largest number of steps in the search for a radius. If many vectors are equal, no radius may be close enough.
+#: Largest number of steps in the search for a radius. If many vectors are equal, it may be that no radius is close
+#: enough.
 STEPS = 40
-#: A search within a radius is compared with one for this many nearest.
+#: A search within a radius is compared with a search for this number of nearest rows.
 BESIDE = 100
-#: List lengths of filtered searches.
+#: List lengths of searches with a filter.
 LISTS_OF_FILTERS = (32, 128)
-#: Columns of `attributes.py`, and how many of their thousand values pass.
+#: Columns of `attributes.py`, and how many of a thousand values pass a filter.
 COLUMNS = {"pick": "random", "near": "a cluster"}
 PARTS = (500, 100, 10, 1)
 
 
 def within(bench: Bench, radius: float) -> Record:
-    """Scans exactly for all rows within a radius. Its hits are then available."""
+    """Finds all rows within a radius by an exact scan. Its hits are the last ones of the bench."""
     return bench.asked(["search", bench.store(), "--radius", repr(radius), "--exact"])
 
 
 def radius_of(bench: Bench, neighbors: int) -> Record:
-    """Returns the radius within which queries have `neighbors` neighbors on average, the number that they have, and the
-    number of queries without any."""
+    """Returns a radius within which queries have about `neighbors` neighbors on average, the exact average, and the
+    number of queries without a neighbor."""
 
     def measure() -> Record:
         low, high = 0.0, sorted(bench.truth(neighbors))[QUERIES // 2]
@@ -62,8 +63,9 @@ def radius_of(bench: Bench, neighbors: int) -> Record:
 
 
 def average_precision(truth: set[tuple[int, int]], found: Iterable[tuple[int, int, float]]) -> float:
-    """Returns the measure of big-ann-benchmarks for range searches: the area under precision over recall of all hits of
-    all queries, by trapezoids between thresholds. Here, each occurring distance is a threshold."""
+    """Returns the measure that big-ann-benchmarks has for range searches: the area under the curve of precision over
+    recall. It takes the hits of all queries together, and trapezoids between thresholds of the distance. Here, each
+    distance that occurs is a threshold."""
     hits = sorted((distance, (query, row) in truth) for query, row, distance in found)
     area, right, recall_before, precision_before = 0.0, 0, 0.0, 1.0
     for number, (distance, is_true) in enumerate(hits, 1):
@@ -77,8 +79,8 @@ def average_precision(truth: set[tuple[int, int]], found: Iterable[tuple[int, in
 
 
 def twice(bench: Bench) -> Path:
-    """Writes each query twice to a file. With this many queries, a search calibrates its walks instead of comparing all
-    pages."""
+    """Writes a file with each query twice. These are enough queries for a search to calibrate its walks, instead of
+    comparing all pages."""
     path = bench.queries.with_stem("queries-twice")
     if not path.exists():
         queries = bench.queries.read_bytes()
@@ -87,7 +89,7 @@ def twice(bench: Bench) -> Path:
 
 
 def pages(told: Record) -> str:
-    """Returns the pages read per query, marked if it was compared with all pages."""
+    """Returns the number of pages read per query, and marks a search that compared all pages."""
     return shown(told["pages"]) + (" (scan)" if told["utilization"] is None else "")
 
 
@@ -131,7 +133,7 @@ def ranges(bench: Bench) -> str:
 
 
 class Filtered:
-    """The vectors of a set with filter columns, in a store and in an index."""
+    """The vectors of a set together with filter columns, in a store and in an index."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
@@ -151,7 +153,8 @@ class Filtered:
         return self.bench.build_index(self.store, self.index)
 
     def exact(self, condition: str) -> Record:
-        """Scans the rows that pass a filter. `far` has the distance of the last of the nearest rows of each query."""
+        """Scans the rows that pass a filter. `far` has the distance of the K-th nearest of these rows for each
+        query."""
 
         def scan() -> Record:
             told = self.bench.asked(["search", self.store, "-k", str(K), "--where", condition, "--exact"])

@@ -1,4 +1,5 @@
-"""Effects of the parameters of a graph index: repeats the tables of Starling's appendix (sections H to M).
+"""Measures the effect of each parameter of a graph index, by repeating the tables of Starling's appendix (sections H to
+M).
 
 Each function takes a bench of a set and returns Markdown. `search.py` calls them.
 """
@@ -14,20 +15,20 @@ from measure import Failed, Record, run
 if TYPE_CHECKING:
     from search import Bench
 
-#: Fractions of the vectors in the navigation graph (mu) and of a page's vertices that are expanded (sigma), pages
-#: requested at once, and candidates (Gamma).
+#: Fractions of the vectors that are in the navigation graph (mu), fractions of a page's vertices that are expanded
+#: (sigma), numbers of pages requested at once, and numbers of candidates (Gamma).
 MUS = (0.001, 0.01, 0.1)
 SIGMAS = (0.0, 0.1, 0.2, 0.3, 0.5, 1.0)
 DEPTHS = (1, 2, 4, 8, 16)
 GAMMAS = (10, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-#: Rounds of a layout that improves another one (beta).
+#: Numbers of rounds for layouts that improve another layout (beta).
 BETAS = (1, 2, 4, 8, 16)
 #: Recalls at which these tables are evaluated.
 AT = (0.95, 0.99)
 FIGURES = ("reads", "from_disk", "rate")
 LAYOUTS = ("grown", "bns", "bnf", "bnp", "margo", "gp1", "gp2", "gp3", "degree", "bfs")
 PLENTY = "2GiB"
-#: Strategies of walks without one of their ideas.
+#: Strategies of walks, each without one of the ideas of walks.
 WITHOUT = {
     "all ideas": "",
     "entry vertex of the graph instead of the navigation graph": "entry=vertex",
@@ -40,17 +41,17 @@ WITHOUT = {
 
 
 def rows_at_recalls(points: list[Record], figures: Iterable[str] = FIGURES) -> list[str]:
-    """Returns the figures at each recall as cells."""
+    """Returns cells with the figures at each recall."""
     return [shown(at_recall(points, recall, figure)) for recall in AT for figure in figures]
 
 
 def head_at_recalls(first: str, words: Iterable[str] = ("reads", "from disk", "queries per second")) -> list[str]:
-    """Returns the head of the cells."""
+    """Returns the head of a table of such cells."""
     return [first, *(f"{word} at {recall}" for recall in AT for word in words)]
 
 
 def ideas(bench: Bench) -> str:
-    """Measures walks without one idea."""
+    """Measures walks that lack one idea each."""
     lists = lambda strategy: [bench.search(list_of, PLENTY, strategy) for list_of in LISTS]  # noqa: E731
     figures = ("reads", "rate", "mean_ms")
     rows = [[words, *rows_at_recalls(lists(strategy), figures)] for words, strategy in WITHOUT.items()]
@@ -60,7 +61,7 @@ def ideas(bench: Bench) -> str:
 
 
 def candidates(bench: Bench) -> str:
-    """Returns Figure 21, and the utilization of the vertices of a page."""
+    """Returns Figure 21, and which fraction of a page's vertices are used."""
     rows = []
     for list_of in GAMMAS:
         one = bench.search(list_of, PLENTY)
@@ -92,7 +93,7 @@ def looking_ahead(bench: Bench) -> str:
 
 
 def navigation(bench: Bench) -> str:
-    """Returns Tables 14 and 15, and Figure 19: navigation graphs, and cached pages in their place."""
+    """Returns Tables 14 and 15, and Figure 19: navigation graphs, and instead of them, cached pages."""
     rows = []
     for mu in MUS:
         count = max(1, round(mu * bench.rows))
@@ -111,13 +112,13 @@ def navigation(bench: Bench) -> str:
 
 
 def memory_points(bench: Bench) -> list[tuple[int, list[Record]]]:
-    """Returns memory sizes in megabytes, and the searches within them."""
+    """Returns sizes of the memory in megabytes, each with the searches within it."""
     sizes = [round(factor * bench.memory()) for factor in (1.0, 1.5, 2.0, 3.0, 5.0)]
     return [(size, [bench.search(list_of, f"{size}MB") for list_of in LISTS]) for size in sizes]
 
 
 def memories(bench: Bench) -> str:
-    """Returns Table 19: the gain of memory."""
+    """Returns Table 19: what more memory gains."""
     rows = []
     for size, points in memory_points(bench):
         peak = max(one.get("peak_bytes", 0) for one in points)
@@ -140,7 +141,8 @@ def layouts(bench: Bench) -> str:
 
 
 def tried(bench: Bench) -> dict[str, dict[int, tuple[float, float]]]:
-    """Returns OR(G) and the seconds to compute each layout, by rounds; 0 for a layout without rounds."""
+    """Returns, for each layout and number of rounds, OR(G) and the seconds to compute the layout. Layouts without
+    rounds are under 0."""
     told = bench.measured("layouts by rounds", lambda: run([bench.adjoin.parent / "adjoin-lab", "layouts", bench.index()]))
     if "failed" in told:
         raise Failed(told["failed"])

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Cost of serving a store: the experiments of CALL repeated, compared with our order and cache.
+"""Measures the cost of serving a store: repeats the experiments of CALL, and compares CALL with our order and cache.
 
 usage: serve.py ADJOIN [--set NAME] [--only WORD] [--work DIR]
 
 Prints Markdown. Measurements are kept in WORK/serve-NAME and are not repeated. Vectors are from ADJOIN_DATA, or
-generated: the first rows of a set are the store, the others are the queries. The program is `adjoin-lab` next to ADJOIN
-(`lab/src/serve/`). faiss and its requirements (PEERS_PYTHON, PEERS_CGROUP) are in `serve_beside.py`.
+generated. The first rows of a set are the store, and the others are the queries. The program is `adjoin-lab` next to
+ADJOIN (`lab/src/serve/`). faiss and its requirements (PEERS_PYTHON, PEERS_CGROUP) are in `serve_beside.py`.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from measure import Failed, Ledger, Record, machine, run
 from overload import overload
 from serve_beside import Beside, beside
 
-#: Buckets in the paper, and the number that a query probes.
+#: Number of buckets in the paper, and number of buckets that a query probes there.
 PAPER_BUCKETS, PAPER_PROBES = 100, 30
-#: Probes of a query with the default number of buckets.
+#: Number of buckets that a query probes if the store has the default number of buckets.
 OUR_PROBES = 60
-#: Cache size for arrivals, as a fraction of the data.
+#: Size of the cache in the experiments with arrivals, as a fraction of the data.
 REPLAYED_SHARE = 0.1
-#: Contenders: order and cache. The first is ours; CALL has both of its readings.
+#: Contenders, each an order and a cache: ours, and two for CALL, because its description can be read in two ways.
 OURS = ("bucket-major", "foreseen")
 OF_CALL = (("call", "lru"), ("call-distance", "lru"))
 COMPARATORS = (*OF_CALL, ("arrival", "fifo"), ("arrival", "wlru-prefetch"), ("arrival", "clru-prefetch"))
-#: Rate of arrivals, as a fraction of the best comparator's throughput.
+#: Rate of arrivals, as a fraction of the throughput of the best comparator.
 LOAD = 0.8
 MEMORY = 1 << 30
 THREADS = 2
@@ -42,7 +42,7 @@ THREADS = 2
 
 @dataclass(frozen=True)
 class VectorFile:
-    """Rows of equal length after a header."""
+    """A file of rows of equal length, after a header."""
 
     path: Path
     start: int
@@ -62,7 +62,7 @@ class VectorFile:
             return cls(path, start, rows, dimensions, 2 * dimensions)
 
     def write_part(self, first: int, count: int, into: Path) -> None:
-        """Writes some of the rows; bytes become floats if the ending of `into` requires that."""
+        """Writes some of the rows to a file. Converts bytes to floats if the ending of `into` requires that."""
         with self.path.open("rb") as file, into.open("wb") as out:
             if into.suffix == ".npy":
                 shape = f"{{'descr': '<f2', 'fortran_order': False, 'shape': ({count}, {self.dimensions})}}\n".encode()
@@ -77,7 +77,8 @@ class VectorFile:
 
 @dataclass(frozen=True)
 class VectorSet:
-    """A set, the parts measured with it, and their settings: buckets, and probes of a query."""
+    """A set, and the sections of the document that use it. A setting is a number of buckets, and a number of buckets
+    that a query probes."""
 
     file: str
     queries: int
@@ -92,7 +93,7 @@ class VectorSet:
 SETS = {
     "sift-900k": VectorSet("sift-900k.u8bin", 10_000, ".fbin", ("Plans", "Batches", "Single queries", "Arrivals", "Comparison with others", "Overload")),
     "debdesc": VectorSet("debdesc.f16.npy", 15_000, ".npy", ("Plans", "Batches", "Single queries", "Arrivals")),
-    # At 100 buckets, a query would read a third of 1.3 GB.
+    # With 100 buckets, each query would read a third of 1.3 GB. So only the default number of buckets is measured.
     "generated-10m": VectorSet(
         "generated-10m.u8bin", 10_000, ".u8bin", ("Batches", "Single queries"), ((None, OUR_PROBES),), (0.1,),
         "--rows 10010000 --dimensions 128 --element u8",
@@ -101,7 +102,7 @@ SETS = {
 
 
 class Bench:
-    """Stores, and the program's output for them."""
+    """Builds stores of a set, and runs the program with them."""
 
     def __init__(self, asked: argparse.Namespace) -> None:
         self.adjoin, self.work, self.set = asked.adjoin.resolve(), asked.work.resolve() / f"serve-{asked.set}", SETS[asked.set]
@@ -121,7 +122,7 @@ class Bench:
         return VectorFile.of(path)
 
     def vectors(self, name: str) -> Path:
-        """Returns the vectors of the store or the queries."""
+        """Returns a file with the vectors of the store, or with the queries."""
         path = self.work / f"{name}{self.set.ending}"
         if not path.exists():
             source, queries = self.source(), self.set.queries
@@ -132,7 +133,7 @@ class Bench:
         return path
 
     def store(self, buckets: int | None) -> Path:
-        """Returns a store with `buckets` buckets, or with the default number if `None`."""
+        """Returns a store with `buckets` buckets. With `None`, it has the default number."""
         path = self.work / f"{buckets or 'default'}.store"
         if not path.exists():
             number = ["--buckets", str(buckets)] if buckets else []
@@ -140,7 +141,7 @@ class Bench:
         return path
 
     def told(self, what: str, buckets: int | None, *names: str, **named: object) -> Record:
-        """Returns the cost of a run of the program, and the records that it printed."""
+        """Runs the program. Returns the cost of the run, and the records that it printed."""
         words = [*names, *(f"{name}={value}" for name, value in named.items())]
 
         def measure() -> Record:
@@ -154,7 +155,7 @@ class Bench:
         return told
 
     def printed(self, what: str, buckets: int | None, *names: str, **named: object) -> list[Record]:
-        """Returns the records only."""
+        """Runs the program. Returns only the records that it printed."""
         return self.told(what, buckets, *names, **named)["output"]
 
 
@@ -206,7 +207,7 @@ def hit_rates(bench: Bench) -> str:
             name = r["order"] + ("" if r["theta"] is None else f", theta {r['theta']}")
             rates = [shown(100 * r[key]) for key in ("hit_rate", "hit_rate_without_prefetched")]
             body.append([f"{size} {unit}", name, r["cache"], *rates, megabytes(r["bytes_per_query"])])
-    # Two figures of the paper have some contenders in common; each is shown once.
+    # Two figures of the paper have some contenders in common. Each contender is shown once.
     body = [row for at, row in enumerate(body) if row not in body[:at]]
     head = ["cache of", "order", "cache", "hit rate, %", "without prefetches", "MB per query"]
     words = "[Figures 9, 13, Table III] Batches of 300 queries by their plans, 100 buckets, 30 probes.\n\n"
@@ -214,17 +215,17 @@ def hit_rates(bench: Bench) -> str:
 
 
 def batch(bench: Bench, buckets: int | None, probes: int, share: float, contender: tuple[str, str]) -> Record:
-    """Returns the last of two batches of 1,000 queries."""
+    """Runs two batches of 1,000 queries. Returns the record of the second one."""
     named = {"nprobe": probes, "share": share, "batches": 2, "memory": MEMORY, "threads": THREADS}
     return bench.printed("batches", buckets, *contender, **named)[-1]
 
 
 def batches(bench: Bench) -> str:
-    """Returns the table of batches of 1,000 queries, one after another."""
+    """Measures batches of 1,000 queries, which run one after another."""
     body = []
     for buckets, probes in bench.set.settings:
         for share in bench.set.shares:
-            # Each comparator reads for minutes, so all of them run at one cache size only.
+            # Each comparator reads for minutes, so all of them run with only one size of the cache.
             against = COMPARATORS if share == REPLAYED_SHARE else OF_CALL
             for contender in (OURS, *against):
                 last = batch(bench, buckets, probes, share, contender)
@@ -251,7 +252,7 @@ def threads(bench: Bench) -> str:
 
 
 def lone(bench: Bench) -> str:
-    """Returns the wait of a query that arrives alone."""
+    """Measures how long a query waits if it arrives alone."""
     body = []
     for buckets, probes in bench.set.settings:
         for share in (0, REPLAYED_SHARE):
@@ -264,11 +265,11 @@ def lone(bench: Bench) -> str:
 
 
 def replays(bench: Bench) -> str:
-    """Returns Figures 4 and 10 to 13: arrivals with bursts, timed from the planned arrival of each query."""
+    """Returns Figures 4 and 10 to 13: queries arrive in bursts. Each is timed from its planned arrival."""
     body = []
     for buckets, probes in bench.set.settings:
         alone = [batch(bench, buckets, probes, REPLAYED_SHARE, contender) for contender in COMPARATORS]
-        # Two digits, so that records of an earlier run match.
+        # The rate is rounded to two digits, so that the key of a record stays equal in later runs.
         rate = float(f"{LOAD * max(one['queries_per_second'] for one in alone):.1e}")
         for contender in (OURS, *COMPARATORS):
             named = {"nprobe": probes, "share": REPLAYED_SHARE, "rate": rate, "memory": MEMORY, "threads": THREADS}
@@ -286,7 +287,7 @@ def replays(bench: Bench) -> str:
 
 
 def peers(bench: Bench) -> str:
-    """Compares with faiss with its lists on disk, and with a graph index."""
+    """Compares the service with faiss, with its lists on disk, and with a graph index."""
     base, queries = bench.vectors("base"), bench.vectors("queries")
     return beside(Beside(bench.adjoin, base, queries, bench.store(None), bench.ledger.measured))
 

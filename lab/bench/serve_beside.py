@@ -1,5 +1,5 @@
-"""Batches of queries to a store, compared with faiss with its lists on disk and a graph index at equal recall; for
-`serve.py`."""
+"""Compares batches of queries to a store with faiss, with its lists on disk, and with a graph index, at equal recall.
+For `serve.py`."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from at_recall import RECALLS, K, table
 from measure import Failed, Record, run
 from search_peers import Contender, Judged, line
 
-#: Queries, and the number in a batch.
+#: Number of queries, and number of queries in a batch.
 QUERIES, BATCH = 2_000, 1_000
-#: Memory of each contender, page cache included.
+#: Megabytes of memory for each contender, page cache included.
 MEMORY_MB = 192
-#: Probes of a query in our buckets, and candidates of a graph.
+#: Numbers of our buckets that a query probes, and numbers of candidates in a graph.
 PROBES = (10, 20, 40, 80, 160)
 LISTS = (16, 32, 64, 128, 192)
-#: Queries that are sent one at a time.
+#: Number of queries that are sent one at a time.
 LONE = 500
 THREADS = 2
 
 
 class Beside:
-    """One base and one set of queries for all contenders."""
+    """The base and the queries that all contenders get, and their searches."""
 
     def __init__(self, adjoin: Path, base: Path, queries: Path, store: Path, measured: Callable[..., Record]) -> None:
         self.adjoin, self.base, self.store, self.work = adjoin, base, store, base.parent
@@ -53,14 +53,14 @@ class Beside:
         return told | json.loads(stats.read_text()), hits
 
     def lone(self, index: Path, list_of: int) -> Record:
-        """Searches an index with one query at a time per thread. Returns the statistics."""
+        """Searches an index with one query at a time on each thread. Returns the statistics."""
         lab, stats = self.adjoin.parent / "adjoin-lab", self.work / "serve-stats.json"
         named = ["strategy=walks=1", f"k={K}", f"list={list_of}", f"memory={MEMORY_MB}MB", f"threads={THREADS}"]
         told = run([lab, "search", index, self.queries, self.work / "serve-hits.csv", *named, f"stats={stats}"])
         return told | json.loads(stats.read_text())
 
     def truth(self) -> array[float]:
-        """Returns the distance of the last of the nearest rows of each query."""
+        """Returns for each query the distance of its K-th nearest row."""
         return self.far
 
     @cached_property
@@ -76,7 +76,7 @@ class Beside:
         return array("d", file.read_bytes())
 
     def served(self, probes: int) -> Record:
-        """Measures the service: in batches for the rate, and one query at a time for the latency."""
+        """Measures the service, with batches for the rate, and with one query at a time for the latency."""
         hits = self.work / "serve-hits.u32"
         asked = [f"nprobe={probes}", f"k={K}", f"memory={MEMORY_MB * 1_000_000}", f"threads={THREADS}", "share=0.1"]
 
@@ -99,7 +99,7 @@ class Beside:
         return self.measured(["served", *asked], measure)
 
     def walked(self, list_of: int) -> Record:
-        """Measures a graph index: all queries at once, then one at a time per thread."""
+        """Measures a graph index, with all queries at once, and with one query at a time on each thread."""
         index = self.work / "serve.index"
         if not index.exists():
             run([self.adjoin, "index", "build", self.base, "-o", index, "--threads", str(THREADS), "--quiet"])

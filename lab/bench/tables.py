@@ -4,8 +4,8 @@
 usage: tables.py ADJOIN [--work DIR]
 
 Prints Markdown. Measurements are kept in WORK/tables.jsonl and are not repeated. Needs ADJOIN_DATA with
-sift-900k.u8bin. The paper's memory is a fraction of the data; here that fraction is the cache of buckets (`--cache`).
-`joins.py` has Figures 7 and 13 (other joins, two sets). Figure 14 (a fragmented file system) is missing.
+sift-900k.u8bin. In the paper, the memory is a fraction of the data. Here, the cache of buckets gets that fraction
+(`--cache`). `joins.py` has Figures 7 and 13 (other joins, two sets). Figure 14 (a fragmented file system) is missing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from measure import Ledger, Record, run
 
-#: Thresholds at which a vector of the set has this many neighbors on average.
+#: Thresholds, each under the number of neighbors that a vector of the set has there on average.
 EPS = {10: 79.793, 50: 136.602, 100: 163.884, 200: 193.111, 500: 234.687}
 RECALLS = (0.8, 0.9, 0.95, 0.99)
 CACHES = (5, 10, 15, 20)
@@ -30,7 +30,7 @@ ROWS = 900_000
 
 @dataclass(frozen=True)
 class Run:
-    """A join of a store: its label in the table, and its differences from the default."""
+    """A join of a store: its label in the table, and how its options differ from the default."""
 
     label: str
     neighbors: int = 100
@@ -53,7 +53,7 @@ def recalls(told: Record) -> str:
 
 
 def passes(told: Record) -> str:
-    """Returns the bytes read by the run itself, as multiples of the store."""
+    """Returns the number of bytes that the run itself reads, as a multiple of the size of the store."""
     return f"{told['stats']['predicted']['bytes_read'] / told['store_bytes']:.2f}"
 
 
@@ -66,7 +66,7 @@ def waiting(told: Record) -> str:
     return f"{spent['compute_waited_for_disk'] / threads / max(spent['execute'], 1e-9):.0%}"
 
 
-#: A column of a table: its title, and its value for a run.
+#: Columns of a table. Each has a title, and a function that returns its value for a run.
 COLUMNS: dict[str, Callable[[Record], str]] = {
     "seconds": lambda told: f"{told['seconds']:.2f}",
     "build": lambda told: f"{told['build_seconds']:.2f}",
@@ -87,7 +87,7 @@ COLUMNS: dict[str, Callable[[Record], str]] = {
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure of the paper: its columns and its runs."""
+    """A figure of the paper as a table: its title, its columns and its runs."""
 
     title: str
     columns: tuple[str, ...]
@@ -148,12 +148,12 @@ FIGURES = (
 
 
 def named(options: list[str]) -> list[str]:
-    """Returns options of a command in the form of the laboratory."""
+    """Converts options of a command to the form that the laboratory reads."""
     return [f"{option.removeprefix('--')}={value}" for option, value in zip(options[::2], options[1::2])]
 
 
 class Bench:
-    """Builds stores and joins them, each once."""
+    """Builds each store once, and runs each join once."""
 
     def __init__(self, adjoin: Path, work: Path) -> None:
         self.adjoin, self.lab, self.work = adjoin, adjoin.parent / "adjoin-lab", work

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::creator::Creator;
 
-/// Interval at which a waiting thread checks whether it was cancelled.
+/// Interval at which a waiting thread checks whether it was canceled.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A cache whose memory other work may take.

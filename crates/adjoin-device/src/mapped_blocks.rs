@@ -144,7 +144,7 @@ fn resized(block: Block, bytes: usize) -> *mut u8 {
     moved.map_or(null_mut(), |block| block.cast())
 }
 
-/// Fails, because this system cannot resize mappings. Therefore `unmap` keeps none.
+/// Fails, because this system cannot resize mappings. Therefore `unmap` keeps no blocks.
 #[cfg(not(target_os = "linux"))]
 fn resized(_block: Block, _bytes: usize) -> *mut u8 {
     null_mut()

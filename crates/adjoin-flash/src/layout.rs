@@ -21,9 +21,10 @@ pub enum Mapping {
 /// Where a refresh may move a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefreshTo {
-    /// Only within its plane. This preserves the alignment that multi-plane commands need (NDSearch, section VI-A).
+    /// A block stays in its plane. This preserves the alignment that multi-plane commands need (NDSearch, section
+    /// VI-A).
     SamePlane,
-    /// To any plane.
+    /// A block may move to any plane.
     Anywhere,
 }
 

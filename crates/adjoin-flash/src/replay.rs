@@ -59,7 +59,7 @@ pub struct ReplayOptions {
     pub depth: usize,
     /// Where the bytes are compared. [`Place::Host`] stands for an ordinary disk.
     pub place: Place,
-    /// How long one unit at that place takes to compare a byte of the trace, in picoseconds.
+    /// How long one unit at `place` takes to compare a byte of the trace, in picoseconds.
     pub compute_ps_per_byte: f64,
     /// Bytes of results per page, if the page is compared within the device.
     pub result_bytes: u32,

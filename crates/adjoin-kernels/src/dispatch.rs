@@ -174,7 +174,7 @@ impl Kernel {
     }
 
     /// Packs rows of a panel as [`Kernel::pack`] does, into existing columns. Their memory is reused if it is large
-    /// enough. They may have been packed for any level.
+    /// enough. The existing columns may have been packed for any level.
     pub fn pack_into<T: Scalar>(&self, panel: &Panel<T>, order: &[u32], columns: &mut PackedColumns<T>) {
         columns.level = self.name();
         columns.norms.clear();

@@ -21,9 +21,9 @@ fn main() -> Result<()> {
         source: SourceOptions::default(),
         build: BuildOptions::default(),
         join: JoinOptions::exact(Predicate::l2(0.01)?),
-        keep_by: None,    // keeps the first of similar rows
-        exact_text: None, // compares no texts
-        decisions: None,  // obeys no decisions about single rows
+        keep_by: None,    // of similar rows, the first one is kept
+        exact_text: None, // texts are not compared
+        decisions: None,  // no decisions were made about single rows
         output: &output,
         removed: Some(Target::File { path: folder.path().join("removed.csv"), force: false }),
         columns: &[],

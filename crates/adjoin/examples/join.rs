@@ -8,7 +8,7 @@ fn main() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder for temporary files");
     let context = Context::default().with_memory(256 << 20);
 
-    // 2,000 random vectors of 16 floats. Any file that adjoin reads serves as well.
+    // 2,000 random vectors of 16 floats. The input can be any file that adjoin reads.
     let vectors = folder.path().join("vectors.fbin");
     let generated = Generated {
         rows: 2_000,
@@ -24,7 +24,7 @@ fn main() -> Result<()> {
     let mut job = Job::new(&inputs, JoinOptions::exact(Predicate::l2(1.0)?));
     job.output = Output::Pairs(Some(pairs));
 
-    // Opening reads the vectors into a temporary store. If the input is a store, it opens that.
+    // `open` writes the vectors to a temporary store. If the input is already a store, it opens that store.
     let opened = job.open(&context)?;
     let statistics = job.run(&context, &opened)?;
     println!("{} in {} rows", format_count(statistics.join.pairs, "pair"), statistics.common.rows);

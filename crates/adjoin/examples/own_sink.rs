@@ -1,4 +1,4 @@
-//! Receives the pairs of a join as they are found, in a sink of the caller.
+//! Passes the pairs of a join, as they are found, to a sink that the caller has written.
 
 use adjoin::{
     Context, Element, Generated, Job, JoinOptions, Output, PairBatch, PairSchema, PairSink, Predicate, Result, Target,
@@ -14,7 +14,7 @@ struct Nearest {
 
 impl PairSink for Nearest {
     fn wants_ids(&self) -> bool {
-        false // row numbers suffice
+        false // the sink needs no ids, only row numbers
     }
 
     // All batches arrive on one thread. An error ends the join.

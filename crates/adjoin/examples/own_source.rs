@@ -1,4 +1,4 @@
-//! Builds and joins a store of vectors in memory, through a source of the caller.
+//! Builds and joins a store of vectors that are in memory, through a source that the caller has written.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use adjoin::{
     VectorBatch, VectorScan, VectorSource, VectorType,
 };
 
-/// Points in memory. Rows have no ids, so results have row numbers.
+/// Points in memory. They have no ids, so results contain row numbers.
 struct Points {
     info: SourceInfo,
     points: Vec<[f32; 2]>,
@@ -26,7 +26,7 @@ impl VectorSource for Points {
         &self.info
     }
 
-    // The engine scans a source several times, and bounds the memory of a batch.
+    // The engine scans a source several times. `batch_bytes` limits the size of a batch.
     fn scan(&self, batch_bytes: usize) -> Result<Box<dyn VectorScan + '_>> {
         let batch_rows = (batch_bytes / self.info.vectors.bytes()).max(1);
         Ok(Box::new(Scan { points: &self.points, batch_rows, next: 0 }))
@@ -70,7 +70,7 @@ fn main() -> Result<()> {
     let report = Store::build(&context, &points, &path, &BuildOptions::default())?;
     println!("{} rows in {} buckets", report.manifest.rows, report.manifest.buckets);
 
-    // A store is built once, and joined as often as there are thresholds.
+    // A store is built once. It can then be joined any number of times, for example with several thresholds.
     let store = Store::open(&context, &path)?;
     let plan = JoinOptions::exact(Predicate::l2(1.0)?).prepare(&context, &store, false)?;
     let pairs = Collect::default();

@@ -15,12 +15,12 @@ fn main() -> Result<()> {
     generated.write(&context, &Target::File { path: vectors.clone(), force: false })?;
     let source = open_source(&context, &[vectors.display().to_string()], &SourceOptions::default())?;
 
-    // An index is built from a store. Both can be searched.
+    // An index is built from a store. Searches can use either of them.
     let (store, index) = (folder.path().join("vectors.store"), folder.path().join("vectors.index"));
     Store::build(&context, &*source, &store, &BuildOptions::default())?;
     Index::build(&context, &Store::open(&context, &store)?, &index, &IndexOptions::default(), false)?;
 
-    // A folder is a store, an index or a collection. The vectors themselves are the queries here.
+    // `Folder` opens a store, an index or a collection. In this example, the vectors are also the queries.
     let opened = Folder::open(&context, &index)?;
     let queries = SearchQueries::new(&*source);
     let options = SearchOptions::new(QueryTarget::Nearest(3), SearchEffort::Recall(0.95), 1);

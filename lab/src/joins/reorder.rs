@@ -12,8 +12,8 @@ use adjoin::{
 pub(super) enum BucketOrder {
     /// Bucket by bucket, in a random order.
     Id,
-    /// Bucket by bucket. The next bucket shares the most neighbors with the last ones (DiskJoin, Algorithm 2, with
-    /// undirected edges).
+    /// The next bucket is always the one that shares the most neighbors with the last buckets (DiskJoin, Algorithm 2,
+    /// with undirected edges).
     Gorder,
     /// DiskJoin's Algorithm 2 as printed. An edge points from the bucket with the lower number to the other one, and
     /// the next bucket shares the most out-neighbors with the last ones. A bucket is followed by the tasks of its

@@ -14,7 +14,7 @@ use super::{Counts, Joined, Options};
 /// Number of rows that are compared at once.
 const SENT: usize = 4_096;
 
-/// The home of a row, and the squared distance of the row to it.
+/// The center whose partition is the home of a row, and the squared distance of the row to that center.
 #[derive(Debug, Clone, Copy)]
 struct Home {
     center: u32,

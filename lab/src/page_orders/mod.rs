@@ -39,7 +39,7 @@ pub(crate) enum PageOrder {
     Rows,
     /// Page by page, each with a vertex and its neighbors: block neighbor padding (Starling, section 4.1).
     Bnp,
-    /// Each vertex on the page with the most of its neighbors: block neighbor frequency (Starling, section 4.1).
+    /// Puts each vertex on the page with the most of its neighbors: block neighbor frequency (Starling, section 4.1).
     Bnf,
     /// `Bnf`, followed by swaps of two vertices: block neighbor swap (Starling, appendix E).
     Bns,

@@ -37,7 +37,7 @@ pub(crate) enum Rule {
     Triangle,
     /// Members with a distance of at most `sqrt(t) * eps` to the other center, in either bucket.
     Distance,
-    /// Members with a margin of at most `t * eps` towards the other center, in either bucket.
+    /// Members with a margin of at most `t * eps` toward the other center, in either bucket.
     Margin,
     /// All members of a bucket and of its `t` nearest other buckets.
     Nearest,

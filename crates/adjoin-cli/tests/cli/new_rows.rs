@@ -110,8 +110,8 @@ fn refuses_invalid_new_rows() {
     }
 }
 
-/// Checks that joining a new tenth of a set finds the pairs that a full join finds, and computes less than half of
-/// its distances.
+/// Checks that joining a new tenth of a set finds the pairs that a full join finds, and computes less than half
+/// as many distances.
 #[test]
 fn joins_a_new_tenth_with_fewer_distances_than_a_full_join() {
     let place = Place::new();

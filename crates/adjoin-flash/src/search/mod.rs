@@ -327,8 +327,8 @@ impl<'a> Run<'a> {
         walks.iter().map(|walk| walk.hits(self.options.k)).collect()
     }
 
-    /// Starts the walk of each query at its first vertex. If layers above the graph were searched to find it, they
-    /// are in memory.
+    /// Starts the walk of each query at its first vertex. Layers above the graph may have been searched to find
+    /// it; they are in memory.
     fn begin_walks(&mut self, queries: Range<u32>) -> Vec<Walk> {
         let at_entry = Start { vertex: self.layout.entry(), distances: 0 };
         let starts: Vec<Start> = queries.map(|query| self.distances.start(query).unwrap_or(at_entry)).collect();

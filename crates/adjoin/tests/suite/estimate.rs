@@ -33,8 +33,8 @@ fn predicate(metric: Metric, threshold: f64) -> Predicate {
     }
 }
 
-/// Returns a threshold between two consecutive f32 values. The values of a result are f32. They are on the same side
-/// of this threshold as the f64 values.
+/// Returns a threshold between two consecutive f32 values. The values of a result are f32. Each is on the same side of
+/// this threshold as its f64 value.
 fn between_values(threshold: f64) -> f64 {
     f64::from(threshold as f32) * (1.0 + 3e-8)
 }

@@ -9,8 +9,8 @@ use crate::harness::{Set, Setup, assert_same, difference, join};
 
 const ELEMENTS: [Element; 4] = [Element::F32, Element::F16, Element::U8, Element::I8];
 
-/// Returns thresholds at the values of some pairs. For each pair, it is the strictest threshold that accepts the
-/// pair, followed by the next stricter one. A small quantile gives a strict threshold.
+/// Returns two thresholds for a pair at each quantile: the strictest one that accepts the pair, and the next stricter
+/// one. A small quantile gives strict thresholds.
 pub(crate) fn thresholds(metric: Metric, values: &[f64], quantiles: &[f64]) -> Vec<Predicate> {
     let mut thresholds = Vec::new();
     for quantile in quantiles.iter().filter(|_| !values.is_empty()) {

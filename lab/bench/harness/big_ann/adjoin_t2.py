@@ -1,4 +1,4 @@
-"""adjoin's graph index as an algorithm of big-ann-benchmarks (track T2: the index is on disk)."""
+"""adjoin's graph index as an algorithm of big-ann-benchmarks (track T2, whose indexes are on disk)."""
 
 import math
 import os
@@ -16,7 +16,8 @@ ENDINGS = {"float32": ".fbin", "uint8": ".u8bin", "int8": ".i8bin"}
 
 
 class Adjoin(BaseANN):
-    """An index in ``data/indices``. ``build`` has options of :func:`adjoin.build_index`, such as memory and degree."""
+    """An index in ``data/indices``. ``build`` holds options of :func:`adjoin.build_index`, such as memory and
+    degree."""
 
     def __init__(self, metric, build):
         self._metric = METRICS[metric]
@@ -64,7 +65,7 @@ class Adjoin(BaseANN):
             self.res[numpy.arange(k) < counts[:, numpy.newaxis]] = hits.ids.reshape(-1)
 
     def range_query(self, X, radius):
-        """Searches within a radius. The harness gives squared radii of L2, and reads squared distances."""
+        """Searches within a radius. The harness passes the square of an L2 radius, and expects squared distances."""
         if self._metric != "l2":
             raise NotImplementedError("range searches are of distances, so of L2")
         with self._found(X, radius=math.sqrt(radius)) as hits:

@@ -13,8 +13,8 @@ METRICS = {"angular": "cosine", "euclidean": "l2"}
 
 
 class Adjoin(BaseANN):
-    """An index in a temporary folder. ``build`` has options of :func:`adjoin.build_index`, such as memory and degree.
-"""
+    """An index in a temporary folder. ``build`` holds options of :func:`adjoin.build_index`, such as memory and
+    degree."""
 
     def __init__(self, metric, build):
         self._metric = METRICS[metric]
@@ -28,7 +28,7 @@ class Adjoin(BaseANN):
         self._index = adjoin.build_index(numpy.asarray(X), place, metric=self._metric, progress=False, **self._build)
 
     def set_query_arguments(self, effort):
-        """Sets the effort: a recall if below 1, otherwise the number of candidates of a search."""
+        """Sets the effort. A number below 1 is a target recall, a larger one the number of candidates of a search."""
         self._effort = {"recall": effort} if effort < 1 else {"list": effort}
         self._queries, self._reads = 0, 0.0
         self.name = f"adjoin ({self._build}, {self._effort})"

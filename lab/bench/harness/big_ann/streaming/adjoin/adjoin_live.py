@@ -13,9 +13,9 @@ ELEMENTS = {"float32": "f32", "uint8": "u8", "int8": "i8"}
 
 
 class Adjoin(BaseStreamingANN):
-    """A collection in ``data/indices``. In ``build``, ``merged`` is the number of inserted and deleted rows after which
-    the collection is merged before the next search. The others are options of :meth:`adjoin.Collection.create`, such as
-    memory and degree."""
+    """A collection in ``data/indices``. In ``build``, ``merged`` is a number of rows: once as many have been inserted
+    or deleted, the collection is merged before the next search. The other entries are options of
+    :meth:`adjoin.Collection.create`, such as memory and degree."""
 
     def __init__(self, metric, build):
         self._metric = METRICS[metric]
@@ -31,7 +31,7 @@ class Adjoin(BaseStreamingANN):
 
     def set_query_arguments(self, search):
         """Sets the options of :meth:`adjoin.Collection.search`, such as recall, list and memory. The harness runs the
-        whole runbook again for each of them."""
+        whole runbook again for each set of options."""
         self._search = search
         self.name = f"adjoin ({self._build}, merged {self._merged}, {search})"
         self._begin()
