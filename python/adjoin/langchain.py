@@ -242,7 +242,8 @@ class AdjoinVectorStore(VectorStore):  # type: ignore[misc, unused-ignore]
     async def asimilarity_search(self, query: str, k: int = 4, filter: Filter = None, **options: Any) -> list[Document]:
         """Does as :meth:`similarity_search`, with the asynchronous method of the embedding model."""
         vector = await self._embedding.aembed_query(query)
-        return await self.asimilarity_search_by_vector(vector, k, filter=filter, **options)
+        found: list[Document] = await self.asimilarity_search_by_vector(vector, k, filter=filter, **options)
+        return found
 
     def similarity_search_by_vector(
         self, embedding: list[float], k: int = 4, filter: Filter = None, **options: Any
