@@ -191,6 +191,8 @@ class Deduped(Table, Temporary):
     """A data set without its near-duplicates. Temporary files are kept until :meth:`close` or the end of a ``with``
     block."""
 
+    _has_preview = True
+
     def __init__(self, done: dict[str, Any], output: Path, removed: Path, folder: Folder) -> None:
         super().__init__(folder)
         self._removed = removed
