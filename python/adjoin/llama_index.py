@@ -6,6 +6,7 @@ too.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional, Union
@@ -195,6 +196,34 @@ class AdjoinVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
             raise OptionError(f"mode is {query.mode.value}; use default or mmr, which this store has")
         options.pop("mmr_threshold", None)
         return self._result(self._nearest(query, query.similarity_top_k, options))
+
+    async def async_add(self, nodes: Sequence[BaseNode], **options: Any) -> list[str]:
+        """Does as :meth:`add` in another thread."""
+        return await asyncio.to_thread(self.add, nodes, **options)
+
+    async def adelete(self, ref_doc_id: str, **options: Any) -> None:
+        """Does as :meth:`delete` in another thread."""
+        await asyncio.to_thread(self.delete, ref_doc_id, **options)
+
+    async def adelete_nodes(
+        self, node_ids: Optional[list[str]] = None, filters: Optional[MetadataFilters] = None, **options: Any
+    ) -> None:
+        """Does as :meth:`delete_nodes` in another thread."""
+        await asyncio.to_thread(self.delete_nodes, node_ids, filters, **options)
+
+    async def aclear(self) -> None:
+        """Does as :meth:`clear` in another thread."""
+        await asyncio.to_thread(self.clear)
+
+    async def aget_nodes(
+        self, node_ids: Optional[list[str]] = None, filters: Optional[MetadataFilters] = None
+    ) -> list[BaseNode]:
+        """Does as :meth:`get_nodes` in another thread."""
+        return await asyncio.to_thread(self.get_nodes, node_ids, filters)
+
+    async def aquery(self, query: VectorStoreQuery, **options: Any) -> VectorStoreQueryResult:
+        """Does as :meth:`query` in another thread."""
+        return await asyncio.to_thread(self.query, query, **options)
 
     def _varied(
         self, query: VectorStoreQuery, mmr_threshold: Optional[float] = None, **options: Any

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,34 @@ def test_documents_and_nodes_are_deleted(store: AdjoinVectorStore) -> None:
         store.delete_nodes()
     asyncio.run(store.aclear())
     assert store.get_nodes() == [] and store.query(query_of()).ids == []
+
+
+def test_calls_of_asyncio_do_not_block_the_loop(store: AdjoinVectorStore) -> None:
+    thread = threading.get_ident()
+
+    async def run() -> None:
+        for sync, call in [
+            ("add", lambda: store.async_add([node_of(500)])),
+            ("query", lambda: store.aquery(query_of())),
+            ("get_nodes", lambda: store.aget_nodes(["node 500"])),
+            ("delete_nodes", lambda: store.adelete_nodes(["node 500"])),
+            ("delete", lambda: store.adelete("document 3")),
+            ("clear", lambda: store.aclear()),
+        ]:
+            threads = []
+            called = getattr(AdjoinVectorStore, sync)
+
+            def watched(*arguments: Any, **options: Any) -> Any:
+                threads.append(threading.get_ident())
+                return called(*arguments, **options)
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(AdjoinVectorStore, sync, watched)
+                await call()
+            assert threads and thread not in threads
+
+    asyncio.run(run())
+    assert len(store.client) == 0
 
 
 class Letters(BaseEmbedding):
