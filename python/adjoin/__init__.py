@@ -23,6 +23,7 @@ from typing import Any, Literal, Optional, Union
 from . import _engine
 from ._engine import __version__
 from . import _options
+from ._client import AsyncClient, Client
 from ._errors import (
     AdjoinError,
     BudgetError,
@@ -32,6 +33,7 @@ from ._errors import (
     OptionError,
     OptionTypeError,
     PromiseWarning,
+    ServerError,
 )
 from ._estimate import AtThreshold, Estimate, Interval
 from ._folders import Collection, Index, Store, open
@@ -50,8 +52,10 @@ from ._work import NONE, ArrowStream, Folder, Table, Temporary, check_memory, ch
 __all__ = [
     "AdjoinError",
     "ArrowStream",
+    "AsyncClient",
     "AtThreshold",
     "BudgetError",
+    "Client",
     "Collection",
     "CorruptError",
     "Deduped",
@@ -67,6 +71,7 @@ __all__ = [
     "PromiseWarning",
     "Result",
     "Rows",
+    "ServerError",
     "Store",
     "__version__",
     "append",
@@ -186,6 +191,8 @@ class Result(Table, Temporary):
 class Deduped(Table, Temporary):
     """A data set without its near-duplicates. Temporary files are kept until :meth:`close` or the end of a ``with``
     block."""
+
+    _has_preview = True
 
     def __init__(self, done: dict[str, Any], output: Path, removed: Path, folder: Folder) -> None:
         super().__init__(folder)

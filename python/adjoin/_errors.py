@@ -31,5 +31,17 @@ class CorruptError(AdjoinError):
     """Bytes of a store have changed since they were written."""
 
 
+class ServerError(AdjoinError):
+    """A server refused a request, or failed."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        #: Status of its answer, such as 401 without a valid key, 429 under too much load, or 504 after the deadline.
+        self.status = status
+
+    def __reduce__(self) -> tuple[type[ServerError], tuple[str, int]]:
+        return type(self), (str(self), self.status)
+
+
 class PromiseWarning(RuntimeWarning):
     """A run returned a result, but broke a promise about memory, recall or the number of rows."""

@@ -20,6 +20,8 @@ def _ids(column: Any) -> Any:
 class Rows(Table):
     """Rows fetched by id, in memory, in the order of the ids."""
 
+    _has_preview = True
+
     def __init__(self, rows: _engine.Rows, info: dict[str, Any]) -> None:
         self._fetched = rows
         self._element = {"f32": "<f4", "f16": "<f2", "u8": "u1", "i8": "i1"}[info["element"]]
@@ -55,6 +57,8 @@ class Rows(Table):
 
 class Hits(Table, Temporary):
     """Result of a search. Many hits are in a temporary file until :meth:`close` or the end of a ``with`` block."""
+
+    _has_preview = True
 
     def __init__(self, found: _engine.Found, folder: Union[Folder, File]) -> None:
         super().__init__(folder)

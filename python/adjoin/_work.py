@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import importlib
 import os
 import shutil
@@ -15,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, TypeVar, Union
 
 from . import _options
-from ._errors import DeviceError, PromiseWarning
+from ._errors import AdjoinError, DeviceError, PromiseWarning
 from ._progress import bar
 from ._source import files_of
 from ._types import Batches, Progress
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
+#: Most rows of a table in a notebook.
+PREVIEW_ROWS = 10
 #: A source without files.
 NONE = object()
 Self = TypeVar("Self", bound="Temporary")
@@ -143,6 +146,28 @@ class Table:
     def _rows(self) -> Batches:
         raise NotImplementedError
 
+    #: Whether the first rows are cheap to read, again and again.
+    _has_preview = False
+
+    def _repr_html_(self) -> Optional[str]:
+        """Returns the first rows as a table, for notebooks; None without pyarrow or without cheap rows."""
+        try:
+            pyarrow: Any = importlib.import_module("pyarrow") if self._has_preview else None
+        except ImportError:
+            pyarrow = None
+        if pyarrow is None:
+            return None
+        try:
+            first = next((batch for batch in pyarrow.RecordBatchReader.from_stream(self._rows()) if len(batch)), None)
+        except AdjoinError:  # a closed result, or one without a table
+            return None
+        names = [] if first is None else first.schema.names
+        rows = [] if first is None else zip(*(column.to_pylist() for column in first[:PREVIEW_ROWS].columns))
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
+        lines = ("".join(f"<td>{html.escape(_shown(value))}</td>" for value in row) for row in rows)
+        body = "".join(f"<tr>{line}</tr>" for line in lines)
+        return f"<p>{html.escape(repr(self))}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
     def to_polars(self) -> polars.DataFrame:
         """Returns the rows as a Polars data frame, in memory."""
         frame: polars.DataFrame = _package("polars", "to_polars").DataFrame(self._rows())
@@ -170,6 +195,11 @@ class ArrowStream(Table):
 
     def _rows(self) -> Batches:
         return self
+
+
+def _shown(value: object) -> str:
+    """Returns a value for a cell of a table, cut if it is long."""
+    return _options.shown(value) if not isinstance(value, str) or len(value) > _options.SHOWN else value
 
 
 def _package(name: str, method: str) -> Any:

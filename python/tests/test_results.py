@@ -91,6 +91,30 @@ def test_pairs_convert_to_tables_of_other_packages(vectors: numpy.ndarray, monke
                 getattr(result, method)()
 
 
+def test_notebooks_show_the_first_rows(
+    vectors: numpy.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [f"<b>{row}</b>" + "x" * 90 * (row % 2) for row in range(600)]
+    table = pyarrow.table({"vector": vectors.tolist(), "text": texts})
+    with adjoin.build(table, tmp_path / "store", columns=["text"]).search(vectors[:40], 3, columns=["text"]) as hits:
+        html = hits._repr_html_() or ""
+        assert html == hits._repr_html_() and html.count("<tr>") == 11, "a header and ten rows"
+        assert "<th>rank</th>" in html and "&lt;b&gt;0&lt;/b&gt;<" in html
+        assert "<b>" not in html and "x" * 60 not in html
+        assert "120 hits of 40 queries" in html
+        assert len(hits.to_arrow()) == 120
+    rows = adjoin.Store(tmp_path / "store").get([3, 4])._repr_html_() or ""
+    assert rows.count("<tr>") == 3 and "<th>vector</th>" in rows
+    with adjoin.dedupe(table, eps=EPS) as deduped:
+        assert (deduped._repr_html_() or "").count("<tr>") == 11
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+        assert deduped._repr_html_() is None
+        monkeypatch.undo()
+    assert deduped._repr_html_() is None, "closed"
+    with adjoin.dedupe(vectors, eps=EPS) as arrays, adjoin.join(vectors, eps=EPS) as pairs:
+        assert arrays._repr_html_() is None and pairs._repr_html_() is None and pairs.pairs()._repr_html_() is None
+
+
 def test_a_report_has_pairs_statistics_and_names(vectors: numpy.ndarray, tmp_path: Path) -> None:
     names = polars.DataFrame({"title": [f"title {row}" for row in range(len(vectors))]})
     (tmp_path / "names").mkdir()
