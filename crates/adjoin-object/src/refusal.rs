@@ -48,7 +48,7 @@ pub(crate) fn refusal(scheme: &str, error: &Error) -> io::Error {
 
 /// Returns the error of an object that has changed since it was opened.
 pub(crate) fn changed() -> io::Error {
-    let why = "it has changed since it was opened; run again when nobody writes to it";
+    let why = "it has changed since it was opened; run again when nothing writes to it";
     io::Error::new(io::ErrorKind::StaleNetworkFileHandle, why)
 }
 

@@ -195,7 +195,7 @@ pub(super) fn verify(context: Context, folder: &Path, quiet: bool) -> Result<Out
     drop(context); // ends the progress bar
     if let Some(damaged) = report.index.as_ref().filter(|index| !index.is_sound()) {
         let count = print_damages(&damaged.damages, damaged.damage_count);
-        let said = format!("{} is damaged, {count} of its index; bring it back from a backup", folder.display());
+        let said = format!("{} is damaged, {count} of its index; restore it from a backup", folder.display());
         return Err(Error::corrupt(said));
     }
     if !quiet {

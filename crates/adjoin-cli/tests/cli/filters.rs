@@ -74,7 +74,7 @@ fn sort_by_stores_its_column_implicitly() {
     place.write("more.jsonl", LINES.replace("\"id\": \"", "\"id\": \"new ").as_bytes());
     place.refused(
         "append set.store --new more.jsonl",
-        &["is sorted by year", "build it again of all rows, with --force"],
+        &["is sorted by year", "build it again from all rows, with --force"],
     );
     for (column, words) in [("month", "no column month for values of --sort-by"), ("v", "column v is List")] {
         place.refused(&format!("build set.jsonl --sort-by {column} -o x.store"), &[words]);

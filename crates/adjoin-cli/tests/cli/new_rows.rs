@@ -206,7 +206,7 @@ fn refuses_invalid_appends() {
         ("append named.store --new odd.jsonl", &["column even", "Int64", "Boolean"]),
         ("append named.store --new bare.jsonl", &["no column even", "the columns of named.store"]),
         ("append named.store --new same.jsonl", &["the id r3 of row 0", "--on-duplicate-id keep", "--delete"]),
-        ("append old.store --new many.fbin", &["was built from 5 rows", "6 rows were appended", "--force"]),
+        ("append old.store --new many.fbin", &["was built from 5 rows", "6 rows appended", "--force"]),
         ("append old.store --delete gone.txt", &["gone.txt: line 1 is \"first\""]),
         ("append old.store --delete missing.txt", &["missing.txt"]),
         ("append old.store --new old.store", &["old.store"]),

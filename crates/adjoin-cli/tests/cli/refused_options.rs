@@ -144,7 +144,7 @@ fn refuses_to_generate_invalid_sets() {
         ("gen --rows 5 --dimensions 4 -o a.u8bin", &["f32", ".fbin", ".npy"]),
         ("gen --rows 5 --dimensions 4 --element f16 -o a.fbin", &["f16", ".npy"]),
         ("gen --rows 5 --dimensions 4 --element f64 -o a.npy", &["f64", "f32"]),
-        ("gen --rows 5 --dimensions 4 -o nowhere/a.npy", &["nowhere is missing", "make that folder"]),
+        ("gen --rows 5 --dimensions 4 -o nowhere/a.npy", &["nowhere does not exist", "create that folder"]),
         ("gen --rows 1000000000000 --dimensions 8000 -o a.npy", &["a.npy would take", "disk has", "fewer --rows"]),
         ("gen --rows many --dimensions 8000 -o a.npy", &["many", "--rows"]),
     ] {
@@ -165,7 +165,7 @@ fn refuses_non_stores_and_stores_of_another_metric() {
     for line in ["info nowhere", "info set.fbin"] {
         place.refused(line, &["is not a store", "adjoin build"]);
     }
-    place.refused("join store set.fbin --eps 1", &["store is a store, which is joined alone"]);
+    place.refused("join store set.fbin --eps 1", &["store is a store, which cannot be combined with other inputs"]);
 }
 
 #[test]
@@ -199,9 +199,9 @@ fn refuses_existing_and_invalid_output_names() {
             ("--stats folder.csv", &["folder.csv is a folder"]),
             ("-o pairs.txt", &["pairs.txt", ".parquet, .csv or .jsonl"]),
             ("-o pairs", &["pairs", ".parquet, .csv or .jsonl"]),
-            ("-o nowhere/pairs.csv", &["nowhere is missing"]),
+            ("-o nowhere/pairs.csv", &["nowhere does not exist"]),
             ("-o set.fbin/pairs.csv", &["set.fbin is not a folder"]),
-            ("--stats nowhere/stats.json", &["nowhere is missing"]),
+            ("--stats nowhere/stats.json", &["nowhere does not exist"]),
             ("-o one.csv --stats one.csv", &["one.csv", "two files"]),
             ("-o one.csv --stats ./one.csv", &["one.csv", "two files"]),
             ("--stats one.json --trace ./one.json", &["one.json", "--stats", "--trace", "two files"]),
@@ -217,7 +217,7 @@ fn refuses_existing_and_invalid_output_names() {
     place.refused("gen --rows 5 --dimensions 4 -o set.fbin", &["set.fbin exists already", "--force"]);
     place.refused("build set.fbin -o store", &["store is a store already", "--force"]);
     place.refused("build set.fbin -o pairs.csv", &["pairs.csv is a file"]);
-    place.refused("build set.fbin -o nowhere/store", &["nowhere is missing"]);
+    place.refused("build set.fbin -o nowhere/store", &["nowhere does not exist"]);
     place.refused("build set.fbin -o .", &["set.fbin is read and lies in ."]);
     assert_eq!((place.text("pairs.csv"), place.text("stats.json")), ("mine".into(), "mine".into()));
 }

@@ -147,7 +147,10 @@ fn inner_products_are_searched_and_not_joined() {
     place.done("search set.index --queries queries.fbin -k 3 -o walked.csv --quiet");
     assert_eq!(place.text("walked.csv"), wanted);
     for what in ["join set.store --eps 1 -o pairs.csv", "explain set.store --min-similarity 0.9"] {
-        place.refused(what, &["set.store has the metric ip", "searched, not joined", "--metric l2 or --metric cosine"]);
+        place.refused(
+            what,
+            &["set.store has the metric ip", "a join needs a distance", "--metric l2 or --metric cosine"],
+        );
     }
     for threshold in ["--radius 1", "--min-similarity 0.5"] {
         place.refused(&format!("search set.store --queries queries.fbin {threshold}"), &["metric ip; give -k"]);

@@ -49,7 +49,7 @@ fn refuses_folders_of_other_kinds() {
         // These commands accept an index as it is, and a collection as a source; here one without pages or without a
         // log.
         let no_pages = ["no file for the role pages", "build the index again"];
-        let no_log = ["missing field `salt`", "bring the folder back from a backup"];
+        let no_log = ["missing field `salt`", "restore the folder from a backup"];
         for line in ["join store --eps 1 -o pairs.csv", "explain store --eps 1"] {
             place.refused(line, if kind == "live" { &no_log } else { &words });
         }
@@ -88,7 +88,7 @@ fn files_of_a_later_version_are_neither_damage_nor_leftovers() {
         place.write("store/codes.bin", bytes);
         let said = damaged(&place, "verify store --quiet");
         assert!(said[0].starts_with("codes.bin") && said.len() == 2, "{said:?}");
-        assert!(said[1].contains("its joins still give the right result"), "{said:?}");
+        assert!(said[1].contains("joins still give correct results"), "{said:?}");
     }
     place.done("build set.fbin -o store --force --quiet");
     assert!(!place.path("store/codes.bin").exists() && place.path("store/mine.txt").exists());
@@ -180,7 +180,7 @@ fn verify_lists_twenty_damages_and_counts_the_rest() {
     place.write(&vectors, &zeros);
     let said = damaged(&place, "verify store");
     assert_eq!(said.len(), 22, "{said:?}");
-    assert!(said[0].contains("something follows what was written"), "{said:?}");
+    assert!(said[0].contains("extra bytes follow the end"), "{said:?}");
     assert!(said[20].starts_with("and ") && said[20].ends_with(" more"), "{said:?}");
 }
 

@@ -98,7 +98,7 @@ impl ArrivingRows<'_> {
             while self.taken == self.packed.len() {
                 let Some(table) = tables.next() else {
                     let at = self.of.source.locate(0).0;
-                    let said = "it has changed since it was opened; run again when nobody writes to it";
+                    let said = "it has changed since it was opened; run again when nothing writes to it";
                     return Err(Error::input(format!("{}: {said}", at.display())));
                 };
                 let (first, table) = table?;

@@ -60,7 +60,7 @@ impl LongTermIndex {
         }
         if index.attribute_schema()?.fields() != schema(attributes).fields() {
             let at = folder.display();
-            let why = "its rows have other columns than those of the collection; bring the folder back from a backup";
+            let why = "its rows have other columns than those of the collection; restore the folder from a backup";
             return Err(Error::corrupt(format!("{at}: {why}")));
         }
         let places = Places::open(context, &index, &collection.join(places_name(sequence)))?;

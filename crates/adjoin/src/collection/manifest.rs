@@ -202,7 +202,7 @@ impl CollectionManifest {
             return Ok(manifest);
         }
         let at = folder.join(MANIFEST_FILE);
-        Err(Error::corrupt(format!("{}: it says what cannot be; bring it back from a backup", at.display())))
+        Err(Error::corrupt(format!("{}: it says what cannot be; restore it from a backup", at.display())))
     }
 
     fn options(&self) -> CollectionOptions {

@@ -162,7 +162,7 @@ impl Places {
     }
 
     fn damaged(&self, why: &str) -> Error {
-        Error::corrupt(format!("{}: {why}; bring the folder back from a backup", self.path.display()))
+        Error::corrupt(format!("{}: {why}; restore the folder from a backup", self.path.display()))
     }
 
     /// Returns the records of a block after a check of its checksum.

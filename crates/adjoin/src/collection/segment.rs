@@ -291,7 +291,7 @@ pub(super) fn no_header(path: &Path) -> Error {
 
 /// Returns the error of a damaged log file.
 fn damaged(path: &Path, why: &str) -> Error {
-    Error::corrupt(format!("{}: {why}; bring the folder back from a backup", path.display()))
+    Error::corrupt(format!("{}: {why}; restore the folder from a backup", path.display()))
 }
 
 /// Buffered reader of a file.

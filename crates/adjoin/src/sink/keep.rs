@@ -205,7 +205,7 @@ fn refuse_duplicate_ids(store: &Store) -> Result<()> {
                     "{count} found more than once, so ids do not say which rows to keep; make ids unique, or build with "
                 ),
                 Argument::NoIds,
-                " to go by row numbers"
+                " to use row numbers"
             ]))
         }
     }

@@ -428,7 +428,10 @@ fn refuses_invalid_columns_and_filters() {
     let attributes = vec!["lang".to_owned()];
     let options = BuildOptions { attributes, ..BuildOptions::default() };
     let refused = Store::build(&setup.context(), &set, &data.folder.path().join("none"), &options);
-    assert!(error_of(refused).to_string().contains("columns are columns, and the source has none"));
+    assert!(error_of(refused).to_string().contains(
+        "columns: the source has no columns; give a source in Parquet, \
+                                                    Arrow or JSON lines"
+    ));
 }
 
 #[test]

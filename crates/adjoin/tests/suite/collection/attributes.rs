@@ -317,7 +317,13 @@ fn refuses_rows_with_invalid_columns_and_writes_nothing() {
         assert_eq!(content(context, &collection).unwrap(), there);
     }
     let refused = error_of(collection.load(&plain(), Put::Insert, Durability::Group)).to_string();
-    assert!(refused.contains("the columns of data/live are columns, and the source has none"), "{refused}");
+    assert!(
+        refused.contains(
+            "the columns of data/live: the source has no columns; give a source in Parquet, Arrow or \
+                              JSON lines"
+        ),
+        "{refused}"
+    );
     for (condition, words) in [
         ("colour = 'red'", "there is no column colour; choose from name, size"),
         ("size", "neither true nor false"),

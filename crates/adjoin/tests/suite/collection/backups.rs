@@ -203,7 +203,7 @@ fn harmful_copies_are_refused_by(by: Copying) {
         ("data/live/copy", true, "lies in data/live"),
         ("data", true, "data holds files that are not a collection"),
         ("data/unrelated", true, "data/unrelated is a file; a collection is a folder"),
-        ("none/copy", false, "none is missing, so it cannot hold none/copy"),
+        ("none/copy", false, "none does not exist, so it cannot hold none/copy"),
     ] {
         assert!(copy(to, force).contains(words), "{to}: {}", copy(to, force));
     }

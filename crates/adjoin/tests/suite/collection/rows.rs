@@ -131,7 +131,7 @@ fn refuses_nan_and_zero_vectors_with_their_row() {
     let options = options(vectors, Metric::Cosine, IdKind::Int64);
     Collection::create(&context, &live, &options).unwrap();
     let collection = Collection::open(&context, &live).unwrap();
-    for (bad, words) in [(f64::NAN, "has NaN at element 0"), (0.0, "is all zeros, which has no cosine")] {
+    for (bad, words) in [(f64::NAN, "has NaN at element 0"), (0.0, "is all zeros, so its cosine is undefined")] {
         let set = Set::of(Element::F32, 2, &[1.0, 1.0, bad, 0.0]);
         let refused = error_of(collection.load(&set, Put::Insert, Durability::Group)).to_string();
         assert!(refused.contains("set.in.memory: the vector of row 1") && refused.contains(words), "{refused}");
