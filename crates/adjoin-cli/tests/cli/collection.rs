@@ -82,9 +82,9 @@ fn collection_writes_are_atomic() {
     let before = place.done("info set.live").out;
     for (line, words) in [
         ("collection write set.live --delete gone --upsert none.fbin", "none.fbin"),
-        ("collection write set.live --delete gone --insert there.jsonl", "the id 3 of row 1 is there already"),
+        ("collection write set.live --delete gone --insert there.jsonl", "the id 3 of row 1 already exists"),
         ("collection write set.live --delete gone --insert twice.jsonl", "the id 50 of row 1 occurs twice"),
-        ("collection write set.live --upsert twice.jsonl --insert there.jsonl", "the id 3 of row 1 is there already"),
+        ("collection write set.live --upsert twice.jsonl --insert there.jsonl", "the id 3 of row 1 already exists"),
     ] {
         place.refused(line, &[words]);
         assert_eq!(place.done("info set.live").out, before, "{line}");
@@ -107,7 +107,7 @@ fn refuses_invalid_requests() {
     for (line, words) in [
         (
             "collection write set.live --insert set.fbin",
-            &["set.fbin: the id 0 of row 0 is there already", "set.live"][..],
+            &["set.fbin: the id 0 of row 0 already exists", "set.live"][..],
         ),
         ("collection write set.live --insert other.fbin", &["other.fbin has vectors of 3 x f32", "of 2 x f32"]),
         ("collection write set.live --upsert nan.fbin", &["nan.fbin", "NaN"]),
@@ -132,14 +132,14 @@ fn refuses_invalid_requests() {
             &["--columns lang: give a name, a colon and a type"],
         ),
         ("collection create new.live --dimensions 2 --columns a:text,a:bool", &["--columns a is named twice"]),
-        ("collection create new.live --dimensions 2 --columns id:int64", &["--columns id: rows have one anyway"]),
+        ("collection create new.live --dimensions 2 --columns id:int64", &["--columns id: this name is reserved"]),
         ("search nothing --queries queries.fbin -k 1", &["nothing is not a store, an index or a collection"]),
-        ("collection create set.live --dimensions 2", &["set.live is a collection already"]),
+        ("collection create set.live --dimensions 2", &["set.live is already a collection"]),
         ("collection create new.live --dimensions 0", &["0 dimensions"]),
         ("collection create new.live --dimensions 2 --degree 0", &["--degree"]),
         ("search set.live --queries queries.fbin -k 1 --nprobe 2", &["--nprobe 2 is for stores", "--list"]),
-        ("join set.live set.fbin --eps 1", &["set.live is a collection, which is read alone"]),
-        ("join set.live --eps 1 --no-ids", &["set.live is a collection", "--no-ids has a meaning only for files"]),
+        ("join set.live set.fbin --eps 1", &["set.live is a collection, which cannot be combined with other sources"]),
+        ("join set.live --eps 1 --no-ids", &["set.live is a collection", "--no-ids applies only to files"]),
         ("build set.live --columns x -o new.store", &["--columns", "the source has none"]),
         ("join none.live --eps 1", &["none.live has no rows"]),
         ("join set.live --eps 1 -o set.live/pairs.csv", &["set.live is a collection that is read, so -o cannot write"]),

@@ -37,7 +37,7 @@ fn a_full_disk_refuses_writes_and_loses_nothing() {
     let before = content(&place, "disk/set.live");
     place.write("disk/filler", &[1; 900 << 10]);
     let lines = [
-        ("collection merge disk/set.live --quiet", &["a merge writes", "free some space on that disk"][..]),
+        ("collection merge disk/set.live --quiet", &["a merge needs at least", "free some space on that disk"][..]),
         ("collection write disk/set.live --upsert many.fbin --quiet", &["No space left"]),
         (
             "collection snapshot far.live -o disk/rows.parquet --quiet",
@@ -140,7 +140,7 @@ fn refuses_collections_of_a_newer_version() {
     let sum = format!("{:016x}", checksum(blank.as_bytes()));
     place.write("set.live/manifest.json", [&blank[..at], &sum, &blank[at + 16..]].concat().as_bytes());
     for line in lines {
-        place.refused(line, &["set.live has format version 9", "use a newer adjoin"]);
+        place.refused(line, &["set.live has format version 9", "upgrade adjoin"]);
     }
     place.write("set.live/manifest.json", text.as_bytes());
     let log = "set.live/log-0000000000000001.bin";
@@ -151,7 +151,7 @@ fn refuses_collections_of_a_newer_version() {
     newer[56..64].copy_from_slice(&sum.to_le_bytes());
     place.write(log, &newer);
     for line in lines {
-        place.refused(line, &["log-0000000000000001.bin has version 2 of the log", "use a newer adjoin"]);
+        place.refused(line, &["log-0000000000000001.bin has version 2 of the log", "upgrade adjoin"]);
     }
     place.write(log, &bytes);
     place.done("verify set.live");

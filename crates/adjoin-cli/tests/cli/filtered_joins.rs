@@ -118,7 +118,7 @@ fn refuses_invalid_join_filters_in_one_line() {
         ("--where-pair", "source <> right.source", &["write left.source or right.source"]),
         ("--where-pair", "left.source <> right.language", &["there is no column language; choose from lang"]),
         ("--where-pair", "left.source <> right.year", &["the left side is Utf8, the right one Int64"]),
-        ("--where-pair", "left.year - right.year < 1", &["one row alone"]),
+        ("--where-pair", "left.year - right.year < 1", &["only one row"]),
         ("--where-pair", "left.source <>", &["cannot read", "as a condition on pairs"]),
         ("--where-other", "lang = 'en'", &["--where-other", "--with"]),
     ] {

@@ -112,7 +112,7 @@ fn refuses_invalid_columns_and_search_filters_in_one_line() {
     for (condition, words) in [
         ("language = 'en'", &["there is no column language; choose from lang, year, meta.score"][..]),
         ("year = 'x'", &["year = 'x'", "Int64"]),
-        ("year", &["neither true nor false"]),
+        ("year", &["not true or false"]),
         ("year >", &["cannot read", "as a condition"]),
         ("", &["--where"]),
     ] {

@@ -57,7 +57,7 @@ fn hive_partitions_are_read_as_plain_files_and_keep_their_paths() {
     assert_eq!(rows("kept/year=2023/part-0.parquet"), 3);
     assert_eq!(rows("kept/year=2024/part-0.parquet"), 2);
     assert_eq!(pairs("kept").lines().count() - 1, 4);
-    let words = ["no column year in the files: it stands in the names of folders alone, such as year=2023"];
+    let words = ["no column year in the files, only in names of folders such as year=2023"];
     place.refused("dedupe hive --eps 0.5 -o other --keep-by year", &words);
     place.refused("dedupe hive --eps 0.5 -o other --keep-by month", &["there is no column month; choose from id, v"]);
 }

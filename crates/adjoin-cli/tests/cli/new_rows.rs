@@ -96,10 +96,10 @@ fn refuses_invalid_new_rows() {
         ("join old.store --new new.jsonl --eps 1", &["no ids", "texts as ids", "--no-ids"][..]),
         ("join named.store --new new.fbin --eps 1", &["texts as ids", "no ids"]),
         ("join old.store --new wide.fbin --eps 1", &["wide.fbin", "1 f32", "2 f32"]),
-        ("join old.store --new new.fbin --eps 1 --result clusters -o -", &["clusters are of one set", "--new"]),
+        ("join old.store --new new.fbin --eps 1 --result clusters -o -", &["clusters need a single set", "--new"]),
         (
             "join old.store --new new.fbin --eps 1 --result removed --keep-rule cluster -o -",
-            &["clusters are of one set", "--new"],
+            &["clusters need a single set", "--new"],
         ),
         ("join old.store --new new.fbin --with new.fbin --eps 1", &["--new", "--with"]),
         ("join old.store --new new.fbin --neighbors 2", &["--new", "--neighbors"]),

@@ -54,7 +54,7 @@ fn failures_are_one_line_and_leave_nothing() {
         ),
         ("join s3://bucket/set --eps 1 -o s3://absent/p.csv", "s3://absent/p.csv: there is no such bucket"),
         ("join s3://bucket/set --eps 1 -o s3://bucket/set", "s3://bucket/set is a folder; name a file for the result"),
-        ("join s3://bucket/set --eps 1 -o s3://bucket", "is no name of an object in a bucket"),
+        ("join s3://bucket/set --eps 1 -o s3://bucket", "is not the name of an object in a bucket"),
         (
             "join s3://bucket/set --eps 1 -o s3://bucket/set/0.fbin",
             "set/0.fbin exists already; give --force to replace it",

@@ -40,7 +40,7 @@ fn thresholds() {
 fn recalls() {
     let place = with_set_and_store();
     for recall in ["0", "1.5", "-1", "nan", "inf"] {
-        place.refused(&format!("join store --eps 1 --recall {recall}"), &["recall is", "above 0, at most 1"]);
+        place.refused(&format!("join store --eps 1 --recall {recall}"), &["recall is", "above 0 and at most 1"]);
     }
     place.refused("join store --eps 1 --recall 0.9 --exact", &["--recall", "--exact", "cannot be used with"]);
 }
@@ -309,7 +309,7 @@ fn refuses_results_larger_than_the_free_disk_space() {
     place.done("gen --rows 1000000 --dimensions 2 --element u8 -o many.u8bin --quiet");
     // Half a trillion pairs: ten terabytes.
     let join = "join many.u8bin --buckets 10 --eps 1000 --exact -o pairs.csv --quiet";
-    place.refused(join, &["pairs.csv would take about", "the disk has", "stricter threshold", "--yes"]);
+    place.refused(join, &["pairs.csv needs about", "the disk has", "stricter threshold", "--yes"]);
     place.done("gen --rows 2000 --dimensions 2 --element u8 -o few.u8bin --quiet");
     let said = place.done("join few.u8bin --buckets 3 --eps 1000 --exact -o pairs.csv").said;
     assert!(said.contains("about 1,999,000 pairs expected"), "{said}");

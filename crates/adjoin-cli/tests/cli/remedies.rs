@@ -116,7 +116,7 @@ const REMEDIES: &[(&str, &str, &str)] = &[
     ),
     (
         "join columns.store --where lang=1 --eps 2 -o -",
-        "columns.store: cannot tell which rows have lang=1",
+        "columns.store: cannot filter rows by lang=1",
         "join columns.store --where lang='1' --eps 2 -o -",
     ),
     (

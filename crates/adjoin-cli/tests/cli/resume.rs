@@ -141,7 +141,7 @@ fn a_killed_join_with_new_rows_resumes() {
     let other = other.replace(" --force", "");
     let ran = place.run_words(&other.split(' ').collect::<Vec<_>>());
     assert_eq!(ran.code, Some(2), "{}", ran.said);
-    for words in ["what is joined", "a set and rows that come to it", "two sets"] {
+    for words in ["the joined sets", "one set and new rows", "two sets"] {
         assert!(ran.said.contains(words), "{words}: {}", ran.said);
     }
 }

@@ -87,7 +87,7 @@ fn refuses_invalid_searches_in_one_line() {
         ("search set.store --queries queries.fbin --radius -1", &["radius is -1"]),
         ("search set.store --queries queries.fbin --min-similarity 0.5", &["metric l2", "--radius"]),
         ("search set.store --queries nan.fbin -k 3", &["nan.fbin", "row 1"]),
-        ("search set.store --queries three.fbin -k 3", &["three.fbin: queries have 3 dimensions", "set.store 2"]),
+        ("search set.store --queries three.fbin -k 3", &["three.fbin: queries have 3 dimensions", "set.store have 2"]),
         ("search turned.store --queries queries.fbin -k 3 --exact", &["queries.fbin", "row 0", "zeros"]),
         ("search set.store --queries empty.npy -k 3", &["empty.npy"]),
         ("search set.store --queries nothing.npy -k 3", &["nothing.npy"]),

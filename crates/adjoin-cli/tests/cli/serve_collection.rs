@@ -24,7 +24,7 @@ fn an_index_is_served() {
         wanted.lines().skip(1).map(|line| line.split(',').nth(2).unwrap().parse::<u64>().unwrap().into()).collect();
     assert_eq!(ids_of(&found), wanted);
     let refused = serving.post("/v1/search", &json!({"queries": [vec![0.5; 8]], "k": 3, "nprobe": 1})).problem(400);
-    assert!(refused.contains("nprobe 1 is for stores, and this is a graph index; give recall or list"), "{refused}");
+    assert!(refused.contains("nprobe 1 is for stores, but this is a graph index; give recall or list"), "{refused}");
     // A recall of 1 is not estimated: every row is compared.
     let exact = serving.post("/v1/search", &json!({"queries": [vec![0.5; 8]], "k": 3, "exact": true})).json();
     let all = serving.post("/v1/search", &json!({"queries": [vec![0.5; 8]], "k": 3, "recall": 1})).json();
@@ -59,7 +59,7 @@ fn collection_writes_survive_a_restart_of_the_server() {
         (vec![json!("a"), json!("b"), json!("c")], vec![json!("c")])
     );
     let again = put(json!({"ids": ["a"], "vectors": [[9, 9]], "columns": [{"lang": "fr"}], "put": "insert"}));
-    assert!(again.problem(400).contains("vectors: the id a of row 0 is there already"));
+    assert!(again.problem(400).contains("vectors: the id a of row 0 already exists"));
     assert_eq!(put(json!({"ids": ["a"], "vectors": [[9, 9]], "columns": [{}]})).json()["gone"], 1);
     let gone = serving.post("/v1/vectors/delete", &json!({"where": "lang = 'de'", "durability": "buffered"})).json();
     assert_eq!((&gone["gone"], &gone["sequence"]), (&json!(1), &json!(3)));

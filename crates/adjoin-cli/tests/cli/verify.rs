@@ -22,7 +22,7 @@ fn refuses_a_store_of_a_newer_version() {
     manifest.format_version = 3;
     place.write("store/manifest.json", &manifest.encode());
     for line in ["verify store", "info store", "join store --eps 1 -o pairs.csv", "explain store --eps 1"] {
-        place.refused(line, &["store has format version 3", "reads up to 2", "use a newer adjoin"]);
+        place.refused(line, &["store has format version 3", "reads versions up to 2", "upgrade adjoin"]);
     }
 }
 
@@ -42,7 +42,7 @@ fn refuses_folders_of_other_kinds() {
     for (kind, words) in [
         ("index", ["store is a graph index, not a store", "adjoin build"]),
         ("live", ["store is a collection, not a store", "choose another folder"]),
-        ("tree\\u001b", ["store is of the kind tree\\u{1b}, which this adjoin does not know", "use a newer adjoin"]),
+        ("tree\\u001b", ["store is of the kind tree\\u{1b}, which this adjoin does not know", "upgrade adjoin"]),
     ] {
         let (place, _) = store();
         edit(&place, r#""format_version""#, &format!(r#""kind": "{kind}", "#));

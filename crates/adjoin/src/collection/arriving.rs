@@ -47,7 +47,7 @@ impl<'a> Arriving<'a> {
             if !may_become(field.data_type(), attribute.kind) {
                 let (file, Attribute { name, kind }) = (source.locate(0).0, attribute);
                 return Err(Error::input(message![
-                    format!("{}: column {name} is {}, and of ", file.display(), field.data_type()),
+                    format!("{}: column {name} is {}, but among ", file.display(), field.data_type()),
                     whose.clone(),
                     format!(" it is {kind}; give values of that type")
                 ]));
@@ -130,7 +130,10 @@ impl Arriving<'_> {
             if bytes.len() > ROW_BYTES_MAX {
                 let (file, row) = self.source.locate(first + k as u64);
                 let (held, most) = (format_bytes(bytes.len() as u64), format_bytes(ROW_BYTES_MAX as u64));
-                let why = format!("the columns of row {row} take {held}, of {most} that they may; shorten its texts");
+                let why = format!(
+                    "the columns of row {row} take {held}, more than the {most} allowed; shorten its \
+                                   texts"
+                );
                 return Err(Error::input(format!("{}: {why}", file.display())));
             }
             packed.push(&bytes);
@@ -164,7 +167,7 @@ fn converted(column: &ArrayRef, kind: AttributeKind) -> std::result::Result<Arra
     let refused = |k: usize| {
         let shown = array_value_to_string(column, k).unwrap_or_default();
         let cut: String = shown.chars().take(SHOWN_MAX).collect();
-        (k, format!("{cut:?}, which no {kind} is; correct it, or leave it out"))
+        (k, format!("{cut:?}, which is not a valid {kind}; correct it, or leave it out"))
     };
     let cast = |column: &ArrayRef, to: &DataType| {
         // A safe cast yields null for a value that it cannot convert, which shows the row; a strict one would fail

@@ -56,11 +56,15 @@ impl LongTermIndex {
         let index = Index::open(context, &folder)?;
         // Entries have 32 bits in the id lookup and in memory.
         if index.facts().rows > u64::from(u32::MAX) {
-            return Err(Error::corrupt(format!("{} has more rows than a collection has", folder.display())));
+            return Err(Error::corrupt(format!(
+                "{} has more rows than a collection can have; restore the folder from a \
+                                               backup",
+                folder.display()
+            )));
         }
         if index.attribute_schema()?.fields() != schema(attributes).fields() {
             let at = folder.display();
-            let why = "its rows have other columns than those of the collection; restore the folder from a backup";
+            let why = "its columns differ from those of the collection; restore the folder from a backup";
             return Err(Error::corrupt(format!("{at}: {why}")));
         }
         let places = Places::open(context, &index, &collection.join(places_name(sequence)))?;

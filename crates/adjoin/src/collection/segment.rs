@@ -146,7 +146,7 @@ impl Segment {
         // A newer version is checked before the rest, so that it is not reported as damage.
         if is_sound && header.version > LOG_VERSION {
             return Err(Error::input(format!(
-                "{} has version {} of the log, this adjoin reads up to {LOG_VERSION}; use a newer adjoin",
+                "{} has log version {}, but this adjoin reads versions up to {LOG_VERSION}; upgrade adjoin",
                 path.display(),
                 header.version
             )));
@@ -203,7 +203,7 @@ impl Segment {
             // The next file is created only once all records of this one are durable.
             Some(until) if end.point == until => end.durable = until.next - 1,
             Some(_) => {
-                let why = format!("the record at byte {} is not as it was written", end.bytes);
+                let why = format!("the record at byte {} is damaged", end.bytes);
                 return Err(damaged(&self.path, &why));
             }
             None => self.check_cut(&mut window, end)?,
@@ -261,9 +261,7 @@ impl Segment {
             let frame = window.get(at, head.frame_bytes())?;
             if frame.is_some_and(|frame| head.payload(self.salt, frame).is_some()) {
                 let (from, by) = (end.bytes, head.sequence);
-                let why = format!(
-                    "record {lost} at byte {from} is not as it was written: record {by} at byte {at} follows it"
-                );
+                let why = format!("record {lost} at byte {from} is damaged: record {by} at byte {at} follows it");
                 return Err(damaged(&self.path, &why));
             }
         }
@@ -286,7 +284,7 @@ fn is_zeros(file: &dyn ReadFile) -> Result<bool> {
 
 /// Returns the error of a log file whose header is damaged.
 pub(super) fn no_header(path: &Path) -> Error {
-    damaged(path, "its header is not as it was written")
+    damaged(path, "its header is damaged")
 }
 
 /// Returns the error of a damaged log file.

@@ -26,7 +26,7 @@ use crate::store::format::checksum;
 use crate::store::{Drafts, FileFacts, Role};
 
 /// Purpose of the memory in error messages.
-const PURPOSE: &str = "finding rows that walks do not find";
+const PURPOSE: &str = "finding rows that walks miss";
 /// Hits and candidates of a walk that searches for a row.
 const HITS: usize = 16;
 const LIST: usize = 16;

@@ -42,7 +42,7 @@ const LONGEST: usize = 4_096;
 /// Factor for a large K: the longest list has this many candidates per hit.
 const LISTS_OF_HITS: u64 = 4;
 /// Purpose of the memory in error messages.
-const PURPOSE: &str = "learning the recall of the index";
+const PURPOSE: &str = "calibrating the index";
 
 /// Publishes an index from drafts of its other files, with the calibration of its recall. Returns the manifest, and the
 /// bytes of the index. The recall of `inserted` rows, which a merge has inserted, is measured separately.
@@ -61,7 +61,7 @@ pub(super) fn publish<T: Coordinate>(
     let role = Role::Calibration;
     let calibration = match context.budget().free() < publishing_bytes::<T>(context, &manifest) {
         true => {
-            context.progress.note("the memory does not hold the codes: searches of the index will learn its recall");
+            context.progress.note("memory does not hold the codes, so the first searches will calibrate the index");
             let drawn = sample::drawn_entries(&manifest).len();
             let is_merged = !inserted.entries.is_empty();
             is_merged.then(|| Calibration::unmeasured(WALKS, drawn, inserted.clone()).to_bytes())

@@ -499,14 +499,14 @@ pub(crate) fn check_comparable(name: &str, vectors: VectorType, other_name: &str
     if vectors == other {
         return Ok(());
     }
-    let words = |of: VectorType| format!("{} {}", of.dimensions, of.element);
+    let words = |of: VectorType| format!("{} x {}", of.dimensions, of.element);
     // Different dimensions mean different models. With equal ones, the vectors may only be stored differently.
     let remedy = match vectors.dimensions == other.dimensions {
         true => "convert one to the element type of the other",
-        false => "make both with one model",
+        false => "create both with one model",
     };
     Err(Error::input(format!(
-        "the vectors of {name} have {}, those of {other_name} {}: these cannot be joined; {remedy}",
+        "the vectors of {name} are {}, but those of {other_name} are {}, so they cannot be joined; {remedy}",
         words(vectors),
         words(other)
     )))

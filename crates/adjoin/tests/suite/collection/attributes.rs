@@ -305,7 +305,7 @@ fn refuses_rows_with_invalid_columns_and_writes_nothing() {
         ),
         (
             with(vec![("size", sizes()), ("name", Arc::new(StringArray::from(vec!["a", &long])))]),
-            "set.in.memory: the columns of row 1 take 1.0 MB, of 1.0 MB that they may",
+            "set.in.memory: the columns of row 1 take 1.0 MB, more than the 1.0 MB allowed",
         ),
     ] {
         for put in [Put::Insert, Put::Upsert] {
@@ -326,8 +326,8 @@ fn refuses_rows_with_invalid_columns_and_writes_nothing() {
     );
     for (condition, words) in [
         ("colour = 'red'", "there is no column colour; choose from name, size"),
-        ("size", "neither true nor false"),
-        ("name > 3", "cannot tell which rows have name > 3"),
+        ("size", "not true or false"),
+        ("name > 3", "cannot filter rows by name > 3"),
     ] {
         let refused = error_of(collection.delete_where(&Condition::parse(condition).unwrap(), Durability::Group));
         assert!(refused.to_string().contains(words), "{refused}");

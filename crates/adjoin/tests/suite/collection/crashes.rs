@@ -143,7 +143,7 @@ impl Run {
             // Leftovers of an attempt are completed or refused.
             let Err(error) = create(context) else { return Ok(()) };
             let said = error.to_string();
-            let is_said = ["is a collection already", "choose another folder"].iter().any(|words| said.contains(words));
+            let is_said = ["is already a collection", "choose another folder"].iter().any(|words| said.contains(words));
             return if is_said { Ok(()) } else { Err(said) };
         }
         let collection = Collection::open(context, Path::new(LIVE)).map_err(|error| error.to_string())?;
