@@ -286,15 +286,15 @@ def test_refuses_invalid_columns(vectors, tmp_path):
     live = adjoin.Collection.create(tmp_path / "live", 16, columns={"lang": "text", "year": "int64"})
     one = {"id": [1], "vector": vectors[:1], "lang": ["en"], "year": [2020]}
     refused = [
-        ({**one, "year": [2020.5]}, "the columns given: column year of row 0 is \"2020.5\", which no int64 is"),
-        ({**one, "year": [-2.9]}, "column year of row 0 is \"-2.9\", which no int64 is"),
+        ({**one, "year": [2020.5]}, "the columns given: column year of row 0 is \"2020.5\", which is not a valid int64"),
+        ({**one, "year": [-2.9]}, "column year of row 0 is \"-2.9\", which is not a valid int64"),
         ({**one, "year": [float("inf")]}, "column year of row 0 is"),
-        ({**one, "year": [2**63]}, "which no 64-bit integer is; give a float or a text"),
+        ({**one, "year": [2**63]}, "which does not fit in a 64-bit integer; give a float or a text"),
         ({**one, "lang": [3]}, "column lang is Int64, and of the columns of .* it is text"),
         ({**one, "year": ["x", 3]}, "column year of the source has values of several types"),
         (
             {"id": [1, 2], "vector": vectors[:2], "lang": ["en", "de"], "year": [2**53 + 1, 0.5]},
-            "column year of the source has fractions and 9007199254740993, which no 64-bit float is",
+            "column year of the source has fractions and 9007199254740993, which a 64-bit float cannot represent",
         ),
         ({**one, "year": [1, 2]}, "the columns given have 1, 1, 1, 2 rows"),
         ({**one, "year": 3}, "column year given is 3; give a value for each row"),

@@ -242,7 +242,7 @@ def test_json_lines_give_the_pairs_of_a_table(tmp_path: Path) -> None:
     assert pairs[0] == pairs[1] and pairs[0]
     with adjoin.dedupe(tmp_path / "a.jsonl", tmp_path / "b.jsonl", min_similarity=0.9, exact=True) as deduped:
         gone = {row["id"] for row in pyarrow.table(deduped.removed()).to_pylist()}
-        with pytest.raises(adjoin.InputError, match="b.jsonl: rows come as a stream from files of Parquet and Arrow alone"):
+        with pytest.raises(adjoin.InputError, match="b.jsonl: rows can be streamed only from files of Parquet and Arrow"):
             deduped.kept()
     lines = (tmp_path / "a.jsonl").read_bytes().splitlines(keepends=True)
     kept = [line for line, row in zip(lines, whole.to_pylist()) if row["id"] not in gone]

@@ -127,7 +127,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({**L2, "exact": 1}, "exact is 1 (int); give True or False"),
     ({**L2, "exact": None}, "exact is None (NoneType); give True or False"),
     ({**L2, "progress": "no"}, "progress is 'no' (str); give True or False"),
-    ({**L2, "memory": 1e9}, "memory is 1000000000.0 (float); give a size such as '2GiB', a share such as '80%', or a whole number of bytes"),
+    ({**L2, "memory": 1e9}, "memory is 1000000000.0 (float); give a size such as '2GiB', a fraction such as '80%', or a whole number of bytes"),
     ({**L2, "memory": "0%"}, "0% is not a fraction of the memory; write it like 80%"),
     ({**L2, "memory": True}, "memory is True (bool); give a size"),
     ({**L2, "memory": -1}, "memory is -1; it must not be negative"),

@@ -20,7 +20,7 @@ pub(super) fn print_damages(damages: &[impl Display], count: u64) -> String {
 }
 
 /// What to do about the leftovers of a build.
-pub(super) const BUILD_LEFT: &str = "from a build that did not end; unless a build is at work there, delete it";
+pub(super) const BUILD_LEFT: &str = "from an interrupted build; delete it unless a build is running there";
 
 /// Lists names in a folder that do not belong to `contents`. `origin` states where leftovers are from.
 pub(super) fn unnamed(contents: &str, origin: &str, leftovers: &[String], strangers: &[String]) -> String {

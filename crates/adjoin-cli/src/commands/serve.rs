@@ -50,7 +50,7 @@ fn key_of(file: &Path) -> Result<String> {
     // A header may not deliver other characters unchanged, e.g. blanks at its ends.
     if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(Error::option(format!(
-            "{at}: its first line is no key; write one of visible ASCII characters without blanks, such as that of \
+            "{at}: its first line is not a key; write visible ASCII characters without blanks, such as the output of \
              `openssl rand -hex 24`"
         )));
     }

@@ -58,7 +58,7 @@ fn inserts_and_deletes_rows_by_id() {
     place.write("gone", b"0\n6\n77\n");
     let ran = place.done("collection write set.live --delete gone");
     assert!(ran.said.contains("0 rows written, 2 rows deleted or replaced; 7 rows now"), "{}", ran.said);
-    assert!(ran.said.contains("1 id to delete was not there"), "{}", ran.said);
+    assert!(ran.said.contains("1 id to delete was not found"), "{}", ran.said);
     place.write("new.csv", b"");
     place.write("new.jsonl", b"{\"id\": 3, \"v\": [9, 8]}\n{\"id\": 100, \"v\": [0, 0]}\n");
     place.done("collection write set.live --upsert new.jsonl --durability buffered --quiet");
@@ -111,7 +111,7 @@ fn refuses_invalid_requests() {
         ),
         ("collection write set.live --insert other.fbin", &["other.fbin has vectors of 3 x f32", "of 2 x f32"]),
         ("collection write set.live --upsert nan.fbin", &["nan.fbin", "NaN"]),
-        ("collection write set.live --delete gone", &["gone: line 2 is \"x\", which is no integer"]),
+        ("collection write set.live --delete gone", &["gone: line 2 is \"x\", but the ids are integers"]),
         ("collection write set.live --delete none", &["none: the ids cannot be read"]),
         ("collection write set.live", &["nothing to write", "--insert"]),
         (
@@ -142,7 +142,7 @@ fn refuses_invalid_requests() {
         ("join set.live --eps 1 --no-ids", &["set.live is a collection", "--no-ids applies only to files"]),
         ("build set.live --columns x -o new.store", &["--columns", "the source has none"]),
         ("join none.live --eps 1", &["none.live has no rows"]),
-        ("join set.live --eps 1 -o set.live/pairs.csv", &["set.live is a collection that is read, so -o cannot write"]),
+        ("join set.live --eps 1 -o set.live/pairs.csv", &["set.live is a collection and an input, so -o cannot write"]),
         ("dedupe set.live --eps 1 -o out", &["set.live is a collection", "adjoin collection snapshot"]),
     ] {
         place.refused(line, words);
@@ -216,7 +216,7 @@ fn filters_select_hits_and_deleted_rows() {
         ),
         (
             "collection write set.live --insert wrong.jsonl",
-            &["wrong.jsonl: column year of row 1 is \"2020.5\", which no int64 is"],
+            &["wrong.jsonl: column year of row 1 is \"2020.5\", which is not a valid int64"],
         ),
         (
             "collection write set.live --insert queries.fbin",

@@ -45,7 +45,7 @@ fn a_full_disk_refuses_writes_and_loses_nothing() {
         ),
         (
             "collection backup far.live disk/copy.live --quiet",
-            &["disk/copy.live would take", "choose a folder on another disk"],
+            &["disk/copy.live needs", "choose a folder on another disk"],
         ),
     ];
     for (line, words) in lines {

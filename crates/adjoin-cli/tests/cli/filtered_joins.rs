@@ -94,8 +94,8 @@ fn statistics_count_filtered_rows() {
     let place = place();
     let line = ["join", "set.store", "--with", "others.store", "--eps", "1.5", "--where", "lang = 'en'"];
     let ran = place.run_words(&[&line[..], &["--where-other", "year = 2020", "--stats", "stats.json"]].concat());
-    assert!(ran.said.contains("4 of 6 rows meet the condition"), "{}", ran.said);
-    assert!(ran.said.contains("2 of 3 rows meet the condition"), "{}", ran.said);
+    assert!(ran.said.contains("4 of 6 rows match the filter"), "{}", ran.said);
+    assert!(ran.said.contains("2 of 3 rows match the filter"), "{}", ran.said);
     let statistics: Value = serde_json::from_str(&place.text("stats.json")).unwrap();
     let join = &statistics["join"];
     assert_eq!((&join["passing_rows"], &join["with_passing_rows"]), (&4.into(), &2.into()));

@@ -47,7 +47,7 @@ fn filtered_searches_return_matching_rows_nearest_first() {
     }
     let line = ["search", "set.store", "--queries", "queries.fbin", "-k", "2", "--where", "lang = 'en'", "--stats"];
     let said = place.run_words(&[&line[..], &["stats.json"]].concat()).said;
-    assert!(said.contains("4 of 6 rows meet the condition"), "{said}");
+    assert!(said.contains("4 of 6 rows match the filter"), "{said}");
     let statistics: Value = serde_json::from_str(&place.text("stats.json")).unwrap();
     assert_eq!((&statistics["search"]["passing_rows"], &statistics["search"]["hits"]), (&4.into(), &2.into()));
     assert_eq!(statistics["recall"]["kept"], true);

@@ -166,7 +166,7 @@ fn append_inserts_and_deletes_rows_of_a_store() {
     let said = place.done("append named.store --new new.jsonl --delete gone.txt").said;
     for words in [
         "named.store: 4 rows appended, 2 rows deleted; 7 now",
-        "1 id to delete was not there",
+        "1 id to delete was not found",
         "written in",
         "memory: ",
     ] {

@@ -145,7 +145,7 @@ fn refuses_to_generate_invalid_sets() {
         ("gen --rows 5 --dimensions 4 --element f16 -o a.fbin", &["f16", ".npy"]),
         ("gen --rows 5 --dimensions 4 --element f64 -o a.npy", &["f64", "f32"]),
         ("gen --rows 5 --dimensions 4 -o nowhere/a.npy", &["nowhere does not exist", "create that folder"]),
-        ("gen --rows 1000000000000 --dimensions 8000 -o a.npy", &["a.npy would take", "disk has", "fewer --rows"]),
+        ("gen --rows 1000000000000 --dimensions 8000 -o a.npy", &["a.npy needs", "disk has", "fewer --rows"]),
         ("gen --rows many --dimensions 8000 -o a.npy", &["many", "--rows"]),
     ] {
         place.refused(line, words);
@@ -218,7 +218,7 @@ fn refuses_existing_and_invalid_output_names() {
     place.refused("build set.fbin -o store", &["store is a store already", "--force"]);
     place.refused("build set.fbin -o pairs.csv", &["pairs.csv is a file"]);
     place.refused("build set.fbin -o nowhere/store", &["nowhere does not exist"]);
-    place.refused("build set.fbin -o .", &["set.fbin is read and lies in ."]);
+    place.refused("build set.fbin -o .", &["set.fbin is an input inside ."]);
     assert_eq!((place.text("pairs.csv"), place.text("stats.json")), ("mine".into(), "mine".into()));
 }
 
@@ -258,8 +258,8 @@ fn refuses_to_overwrite_inputs() {
     place.refused("build shards -o shards --force", &is_read);
     place.refused("build shards -o shards/store", &into_folder);
     std::fs::copy(place.path("set.fbin"), place.path("store/mine.fbin")).unwrap();
-    place.refused("build store/mine.fbin -o store --force", &["store/mine.fbin is read and lies in store"]);
-    place.refused("build store/*.fbin -o link --force", &["store/*.fbin is read and lies in link"]);
+    place.refused("build store/mine.fbin -o store --force", &["store/mine.fbin is an input inside store"]);
+    place.refused("build store/*.fbin -o link --force", &["store/*.fbin is an input inside link"]);
     for written in ["pairs.csv", "stats.json", "a.parquet"] {
         let report = "report pairs.csv --stats stats.json --names a.parquet --id-column key";
         place.refused(&format!("{report} -o {written} --force"), &is_read);

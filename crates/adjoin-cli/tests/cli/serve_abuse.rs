@@ -174,7 +174,7 @@ fn a_terminating_server_answers_accepted_requests() {
     let statuses: Vec<u16> = streams.into_iter().map(|stream| response(stream).status).collect();
     assert_eq!(statuses, [200; 8]);
     let (code, said) = serving.wait();
-    assert!(code == Some(0) && said.contains("ending: what was taken in is answered"), "{code:?} {said}");
+    assert!(code == Some(0) && said.contains("shutting down: accepted requests are answered"), "{code:?} {said}");
 }
 
 /// Checks that a damaged store fails with a message, and that a newly published store is opened.

@@ -85,7 +85,7 @@ fn collection_writes_survive_a_restart_of_the_server() {
     assert_eq!(serving.metric("adjoin_rows"), 1.0);
     assert_eq!(ids_of(&serving.post("/v1/search", &json!({"queries": [[9, 9]], "k": 2})).json()), [json!("a")]);
     assert_eq!(ids_of(&serving.post("/v1/search", &json!({"like": ["a"], "k": 2})).json()), [json!("a")]);
-    assert!(serving.post("/v1/search", &json!({"like": ["b"], "k": 2})).problem(400).contains("no row is called b"));
+    assert!(serving.post("/v1/search", &json!({"like": ["b"], "k": 2})).problem(400).contains("no row has the id b"));
 }
 
 /// Checks that searches of an empty collection do not affect the predicted time of searches after it has grown.
@@ -138,7 +138,7 @@ fn the_server_survives_a_full_disk() {
     // The free part of the last block of the log is soon used up.
     let refused = (1..2_000).map(put).find(|answer| answer.status != 200).expect("the disk is full");
     let detail = refused.problem(503);
-    assert!(detail.contains("the write was not taken") && detail.contains("No space left"), "{detail}");
+    assert!(detail.contains("the write was refused") && detail.contains("No space left"), "{detail}");
     assert_eq!(serving.get("/livez").status, 200);
     let detail = serving.get("/readyz").problem(503);
     assert!(detail.contains("writes are refused"), "{detail}");

@@ -82,7 +82,7 @@ fn files_of_a_later_version_are_neither_damage_nor_leftovers() {
     let said = place.done("verify store").out;
     let lines: Vec<&str> = said.lines().collect();
     assert!(lines[0].starts_with("sound: "), "{said}");
-    assert_eq!(lines[1], "of a role that this version does not know: codes.bin, codes; it belongs to the store");
+    assert_eq!(lines[1], "of a role unknown to this version: codes.bin, codes; it belongs to the store");
     assert_eq!(lines[2..], ["not part of the store: mine.txt"]);
     for bytes in [&b"coder"[..], b"cod"] {
         place.write("store/codes.bin", bytes);

@@ -212,14 +212,14 @@ fn a_store_that_keeps_failing_is_reported() {
     let impatient = Retries { times_max: 1, answer_max: Duration::from_millis(200), ..SHORT };
     let context = context_with(server.variables(), impatient);
     for (fault, expected) in [
-        (Fault::SlowDown, "the store answers 503 SlowDown, also when asked again; run again later"),
+        (Fault::SlowDown, "the store answers 503 SlowDown, even after retries; run again later"),
         (
             Fault::Deny,
             "access is denied (403 ExpiredToken); check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or set \
              AWS_SKIP_SIGNATURE=true for a public bucket",
         ),
-        (Fault::Stall, "the store is too slow, also when asked again; run again later"),
-        (Fault::Drop, "the connection breaks off, also when asked again; check the network"),
+        (Fault::Stall, "the store is too slow, even after retries; run again later"),
+        (Fault::Drop, "the connection is lost, even after retries; check the network"),
     ] {
         server.set_faults(move |request| request.range.is_some().then_some(fault));
         let said = error_of(&context, "s3://bucket/a.u8bin");
@@ -289,8 +289,8 @@ fn files_are_not_written_to_a_store_as_to_a_disk() {
     let refused = device.create(Path::new("s3://bucket/out.parquet")).err().unwrap().to_string();
     assert_eq!(
         refused,
-        "cannot create s3://bucket/out.parquet: object stores take whole objects only; write to a folder of this \
-         machine, and copy it"
+        "cannot create s3://bucket/out.parquet: object stores take whole objects only; write to a local folder, and \
+         copy it"
     );
     assert!(server.take_requests().is_empty());
 }

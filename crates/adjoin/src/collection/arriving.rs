@@ -286,7 +286,7 @@ mod tests {
             let (found, column) = of(column, kind);
             assert!(may_become(column.data_type(), kind));
             let (k, why) = found.expect_err(&format!("{column:?} as {kind}"));
-            assert!(k == 1 && why.contains(&format!("which no {kind} is")), "{why}");
+            assert!(k == 1 && why.contains(&format!("which is not a valid {kind}")), "{why}");
         }
         let never: [(DataType, AttributeKind); 4] = [
             (DataType::Utf8, int),

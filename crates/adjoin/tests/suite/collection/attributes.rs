@@ -301,7 +301,7 @@ fn refuses_rows_with_invalid_columns_and_writes_nothing() {
         (with(vec![("size", sizes()), ("name", sizes())]), "column name is Int64"),
         (
             with(vec![("size", Arc::new(Float64Array::from(vec![1.0, 2.5]))), ("name", names())]),
-            "set.in.memory: column size of row 1 is \"2.5\", which no int64 is",
+            "set.in.memory: column size of row 1 is \"2.5\", which is not a valid int64",
         ),
         (
             with(vec![("size", sizes()), ("name", Arc::new(StringArray::from(vec!["a", &long])))]),

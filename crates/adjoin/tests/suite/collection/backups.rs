@@ -216,7 +216,7 @@ fn harmful_copies_are_refused_by(by: Copying) {
     assert!(copy(COPY, true).contains("data/copy is being written by"), "{}", copy(COPY, true));
     drop(writer);
     device.set_free_bytes(100);
-    assert!(copy("data/new", false).contains("data/new would take"), "{}", copy("data/new", false));
+    assert!(copy("data/new", false).contains("data/new needs"), "{}", copy("data/new", false));
     assert!(files_of(&device) == before);
     // Change a byte of a page or a record.
     let changed = before.iter().filter(|(path, _)| path.starts_with(LIVE) && !path.ends_with("manifest.json"));

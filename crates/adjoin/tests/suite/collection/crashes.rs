@@ -309,7 +309,7 @@ fn a_full_disk_refuses_a_whole_write_and_the_log_continues() {
             let replacing = Step { delete: vec![5], ..step(3..5, 200) };
             for refused in [&replacing, &step(20..30, 7)] {
                 let error = refused.write(&collection, durability).unwrap_err().to_string();
-                assert!(error.contains("the write was not taken") && error.ends_with("write it again"), "{error}");
+                assert!(error.contains("the write was refused") && error.ends_with("write it again"), "{error}");
                 assert!(collection.log_failure().is_some());
                 assert_eq!(content(context, &collection).unwrap(), model);
             }
