@@ -118,7 +118,7 @@ fn threshold_in_words(at: &AtThreshold, option: &str, rows: u64) -> String {
     let AtThreshold { threshold, asked, neighbors, pairs, pairs_bytes, removed_rows, seconds } = *at;
     let asked = if asked { ", requested" } else { "" };
     format!(
-        "\n{option} {threshold}{asked}: {} neighbors a vector\n  pairs      {}; as Parquet {}\n  removed    {} rows of near-duplicates, {} of all\n  time       {}\n",
+        "\n{option} {threshold}{asked}: {} neighbors per vector\n  pairs      {}; as Parquet {}\n  removed    {} rows of near-duplicates, {} of all\n  time       {}\n",
         short(neighbors),
         between(pairs, |number| format_number(number.round() as u64)),
         between(pairs_bytes, |bytes| format_bytes(bytes as u64)),
