@@ -171,7 +171,7 @@ class Result(Table, Temporary):
             columns = {"id_column": _options.text(f"{side}id_column", ids), "name_column": _options.text(f"{side}name_column", texts)}
             named.append(None if files is None else {"files": files, **columns})
         if named[0] is None and named[1] is not None:
-            raise OptionError("other_names are of the rows on the right; give names, those of the rows on the left, too")
+            raise OptionError("other_names is for the rows on the right; give names for the rows on the left, too")
         self._joined.report(target, named, _options.flag("force", force))
 
     def close(self) -> None:

@@ -141,7 +141,7 @@ def resources(memory: Any, threads: Any) -> dict[str, Any]:
         try:
             memory = str(integer("memory", memory, U64_MAX))
         except OptionTypeError:
-            raise refused("memory", memory, "a size such as '2GiB', a share such as '80%', or a whole number of bytes") from None
+            raise refused("memory", memory, "a size such as '2GiB', a fraction such as '80%', or a whole number of bytes") from None
     threads = optional_integer("threads", threads, U64_MAX)
     return {"memory": memory, "threads": threads, "before_bytes": _engine.resident_from_now_on()}
 

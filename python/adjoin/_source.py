@@ -183,7 +183,8 @@ def _value(name: Any, value: Any) -> Any:
     if hasattr(value, "item"):
         value = value.item()  # a NumPy scalar
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise InputError(f"column {name} given has {shown(value)}, which no 64-bit integer is; give a float or a text")
+        fault = f"column {name} given has {shown(value)}, which does not fit in a 64-bit integer"
+        raise InputError(f"{fault}; give a float or a text")
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
     if hasattr(value, "isoformat"):
@@ -229,4 +230,4 @@ def _check_array(array: Any) -> None:
     if array.ndim != 2:
         shape = "-1, d" if array.ndim < 2 else "len(x), -1"
         count = "1 dimension" if array.ndim == 1 else f"{array.ndim} dimensions"
-        raise InputError(f"{ARRAY} has {count}; give one vector a row, such as x.reshape({shape})")
+        raise InputError(f"{ARRAY} has {count}; give one vector per row, such as x.reshape({shape})")

@@ -214,14 +214,14 @@ def check_memory(memory: dict[str, Any], result: Optional[Temporary] = None) -> 
     and raises the warning."""
     if memory["kept"] is False:  # None if the system does not report the peak
         grown = memory["peak_bytes"] - memory["before_bytes"]
-        _warn(f"the memory budget was exceeded: {grown} bytes came on top, memory is {memory['budget_bytes']}", result)
+        _warn(f"the memory budget was exceeded: the process grew by {grown} bytes, the budget is {memory['budget_bytes']}", result)
 
 
 def check_recall(recall: Optional[dict[str, Any]], result: Optional[Temporary] = None) -> None:
     """Warns like :func:`check_memory` if no reasonable search or sample supports the requested recall."""
     if recall is not None and not recall["kept"]:
         reached = (recall["at_k"] or recall["pair"])["estimate"]
-        what = "search that makes sense" if recall["at_k"] else "sample of this join"
+        what = "reasonable search" if recall["at_k"] else "sample of this join"
         _warn(f"no {what} supports a recall of {recall['target']}; about {reached:.4f} is reached", result)
 
 

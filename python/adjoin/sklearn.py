@@ -164,7 +164,8 @@ class KNeighborsTransformer(_NeighborsTransformer):
         k = self.n_neighbors + int(self.mode == "distance")
         if not 1 <= k <= self.n_samples_fit_:
             raise ValueError(
-                f"n_neighbors is {self.n_neighbors}, so {k} neighbors of each row are wanted, and {self.n_samples_fit_} rows were fitted"
+                f"n_neighbors is {self.n_neighbors}, so {k} neighbors per row are requested, but "
+                f"{self.n_samples_fit_} rows were fitted"
             )
         return self._graph(X, {"k": k})
 

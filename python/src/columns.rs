@@ -104,7 +104,8 @@ fn values_of(name: &str, values: &[Option<Value>]) -> Result<ArrayRef> {
         Some(0) => Ok(Arc::new(values().map(|value| value.and_then(Value::truth)).collect::<BooleanArray>())),
         Some(1) => Ok(Arc::new(values().map(|value| value.and_then(Value::integer)).collect::<Int64Array>())),
         Some(2) if let Some(integer) = values().flatten().find_map(Value::rounded) => Err(Error::input(format!(
-            "column {name} of the source has fractions and {integer}, which no 64-bit float is; give values of one type"
+            "column {name} of the source has fractions and {integer}, which a 64-bit float cannot represent; give \
+             values of one type"
         ))),
         Some(2) => Ok(Arc::new(values().map(|value| value.and_then(Value::float)).collect::<Float64Array>())),
         Some(_) => Ok(Arc::new(values().map(|value| value.and_then(Value::text)).collect::<StringArray>())),

@@ -82,7 +82,7 @@ fn reader(path: &Path) -> Result<Reader> {
     let has_streams = ["arrow", "feather", "ipc"];
     if !path.extension().is_some_and(|ending| has_streams.iter().any(|known| ending.eq_ignore_ascii_case(known))) {
         return Err(Error::input(format!(
-            "{}: rows come as a stream from files of Parquet and Arrow alone; read that file itself",
+            "{}: rows can be streamed only from files of Parquet and Arrow; read that file itself",
             path.display()
         )));
     }

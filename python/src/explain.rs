@@ -23,8 +23,7 @@ pub(crate) fn explain(
     running.run(py, |context| {
         for source in &sources {
             if let Some(kind) = FolderKind::of(context, Path::new(source))? {
-                let refused =
-                    format!("{source} is {kind}; name the data set that it was built of, which is what explain takes");
+                let refused = format!("{source} is {kind}; give the data set that it was built from");
                 return Err(Error::input(refused));
             }
         }

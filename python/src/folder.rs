@@ -194,7 +194,7 @@ impl Folder {
                 None => json(&object!({"leftovers": leftovers, "strangers": strangers})),
                 Some(damage) => {
                     let at = path.display();
-                    Err(Error::corrupt(format!("{at} is damaged, in {count} places, the first of which is {damage}")))
+                    Err(Error::corrupt(format!("{at} is damaged in {count} places; the first is {damage}")))
                 }
             }
         })

@@ -76,7 +76,7 @@ def test_rows_that_dedupe_removes_carry_columns(vectors: numpy.ndarray) -> None:
 def test_missing_columns_are_refused(vectors: numpy.ndarray, tmp_path: Path) -> None:
     whole = table(vectors)
     store = adjoin.build(whole, tmp_path / "set.store", columns=["text", "whole"])
-    with pytest.raises(adjoin.AdjoinError, match="it keeps text, whole"):
+    with pytest.raises(adjoin.AdjoinError, match="it has text, whole"):
         adjoin.join(store, eps=0.3, columns=["url"])
     for work in (adjoin.join, adjoin.dedupe):
         with pytest.raises(adjoin.AdjoinError, match="url.*text"):

@@ -57,7 +57,7 @@ def test_refuses_invalid_arguments(vectors, tmp_path):
     live = adjoin.Collection.create(tmp_path / "live", 16)
     live.write(insert=vectors[:10])
     refused = [
-        (dict(insert=vectors[:1]), adjoin.InputError, "id 0 of row 0 is there already"),
+        (dict(insert=vectors[:1]), adjoin.InputError, "id 0 of row 0 already exists"),
         (dict(insert=([50, 50], vectors[:2])), adjoin.InputError, "occurs twice in one write"),
         (dict(insert=vectors[:, :8]), adjoin.InputError, "vectors of 8 x f32"),
         (dict(insert=vectors.astype("float16")), adjoin.InputError, "f16"),
@@ -75,7 +75,7 @@ def test_refuses_invalid_arguments(vectors, tmp_path):
             live.write(**arguments)
     with pytest.raises(adjoin.InputError, match="is being written by"):
         adjoin.Collection(tmp_path / "live")
-    with pytest.raises(adjoin.InputError, match="is a collection already"):
+    with pytest.raises(adjoin.InputError, match="is already a collection"):
         adjoin.Collection.create(tmp_path / "live", 16)
     assert len(live.get(numpy.array([3, 99]), on_missing="skip")) == len(live.get([numpy.int64(3)])) == 1
     live.close()
@@ -125,7 +125,7 @@ def test_merges_start_automatically(vectors, tmp_path):
         assert live.stats["rows"] == 2_000
         live.write(upsert=vectors, durability="buffered")
         assert live.stats["unmerged"] == 2_000 and live.stats["last_merge"] is None
-    with pytest.raises(adjoin.OptionError, match="would never end; give"):
+    with pytest.raises(adjoin.OptionError, match="is too frequent; give"):
         adjoin.Collection(tmp_path / "live", merge_at=5)
     with pytest.raises(adjoin.OptionError, match="merge_at"):
         adjoin.Collection(tmp_path / "live", merge_at=0.5)
@@ -146,7 +146,7 @@ def test_a_collection_is_a_source(vectors, tmp_path):
             assert sorted((min(pair), max(pair)) for pair in zip(pairs["left_id"], pairs["right_id"])) == sorted(near)
         index = adjoin.build_index(live, tmp_path / "index")
         assert len(index) == len(ids)
-        with pytest.raises(adjoin.OptionError, match="id_column has a meaning only for files"):
+        with pytest.raises(adjoin.OptionError, match="id_column applies only to files"):
             adjoin.build(live, tmp_path / "store", id_column="id")
 
 
@@ -188,7 +188,7 @@ def test_snapshots_and_backups_have_the_current_rows(vectors, tmp_path):
             assert len(copy) == 501 and (copy.get([700]).vectors == vectors[:1]).all()
             copy.write(delete=[701])
         assert live.get([700, 701], on_missing="skip").ids.tolist() == [701]
-        with pytest.raises(adjoin.InputError, match="is a collection already; give force"):
+        with pytest.raises(adjoin.InputError, match="is already a collection; give force"):
             live.backup(tmp_path / "copy")
         assert live.backup(tmp_path / "copy", force=True)["rows"] == 500
 
@@ -278,7 +278,7 @@ def test_refuses_invalid_columns(vectors, tmp_path):
     for columns, words in (
         ({"lang": "str"}, r"columns\['lang'\] is 'str'; give text or int64 or float64"),
         ({"lang": str}, r"columns\['lang'\] is"),
-        ({"id": "int64"}, "rows have one anyway"),
+        ({"id": "int64"}, "this name is reserved"),
         (["lang"], "a dictionary of names and types"),
     ):
         with pytest.raises(adjoin.OptionError, match=words):
@@ -286,15 +286,15 @@ def test_refuses_invalid_columns(vectors, tmp_path):
     live = adjoin.Collection.create(tmp_path / "live", 16, columns={"lang": "text", "year": "int64"})
     one = {"id": [1], "vector": vectors[:1], "lang": ["en"], "year": [2020]}
     refused = [
-        ({**one, "year": [2020.5]}, "the columns given: column year of row 0 is \"2020.5\", which no int64 is"),
-        ({**one, "year": [-2.9]}, "column year of row 0 is \"-2.9\", which no int64 is"),
+        ({**one, "year": [2020.5]}, "the columns given: column year of row 0 is \"2020.5\", which is not a valid int64"),
+        ({**one, "year": [-2.9]}, "column year of row 0 is \"-2.9\", which is not a valid int64"),
         ({**one, "year": [float("inf")]}, "column year of row 0 is"),
-        ({**one, "year": [2**63]}, "which no 64-bit integer is; give a float or a text"),
+        ({**one, "year": [2**63]}, "which does not fit in a 64-bit integer; give a float or a text"),
         ({**one, "lang": [3]}, "column lang is Int64, and of the columns of .* it is text"),
         ({**one, "year": ["x", 3]}, "column year of the source has values of several types"),
         (
             {"id": [1, 2], "vector": vectors[:2], "lang": ["en", "de"], "year": [2**53 + 1, 0.5]},
-            "column year of the source has fractions and 9007199254740993, which no 64-bit float is",
+            "column year of the source has fractions and 9007199254740993, which a 64-bit float cannot represent",
         ),
         ({**one, "year": [1, 2]}, "the columns given have 1, 1, 1, 2 rows"),
         ({**one, "year": 3}, "column year given is 3; give a value for each row"),

@@ -176,7 +176,7 @@ def test_refuses_invalid_arguments(tmp_path: Path) -> None:
         ({"keep_by": "nothing"}, "there is no column nothing; choose from text, id, tags"),
         ({"keep_by": "length("}, "cannot read"),
         ({"exact_text": "wrong(text)"}, "no function wrong"),
-        ({"output": tmp_path / "a.parquet"}, "same ending"),
+        ({"output": tmp_path / "a.parquet"}, "same one"),
         ({"output": tmp_path / "nowhere" / "a.arrow"}, "nowhere is missing"),
     ):
         with pytest.raises(adjoin.AdjoinError, match=said):
@@ -242,7 +242,7 @@ def test_json_lines_give_the_pairs_of_a_table(tmp_path: Path) -> None:
     assert pairs[0] == pairs[1] and pairs[0]
     with adjoin.dedupe(tmp_path / "a.jsonl", tmp_path / "b.jsonl", min_similarity=0.9, exact=True) as deduped:
         gone = {row["id"] for row in pyarrow.table(deduped.removed()).to_pylist()}
-        with pytest.raises(adjoin.InputError, match="b.jsonl: rows come as a stream from files of Parquet and Arrow alone"):
+        with pytest.raises(adjoin.InputError, match="b.jsonl: rows can be streamed only from files of Parquet and Arrow"):
             deduped.kept()
     lines = (tmp_path / "a.jsonl").read_bytes().splitlines(keepends=True)
     kept = [line for line, row in zip(lines, whole.to_pylist()) if row["id"] not in gone]

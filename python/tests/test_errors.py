@@ -127,8 +127,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({**L2, "exact": 1}, "exact is 1 (int); give True or False"),
     ({**L2, "exact": None}, "exact is None (NoneType); give True or False"),
     ({**L2, "progress": "no"}, "progress is 'no' (str); give True or False"),
-    ({**L2, "memory": 1e9}, "memory is 1000000000.0 (float); give a size such as '2GiB', a share such as '80%', or a whole number of bytes"),
-    ({**L2, "memory": "0%"}, "0% is no share of the memory; write it like 80%"),
+    ({**L2, "memory": 1e9}, "memory is 1000000000.0 (float); give a size such as '2GiB', a fraction such as '80%', or a whole number of bytes"),
+    ({**L2, "memory": "0%"}, "0% is not a fraction of the memory; write it like 80%"),
     ({**L2, "memory": True}, "memory is True (bool); give a size"),
     ({**L2, "memory": -1}, "memory is -1; it must not be negative"),
     ({**L2, "threads": 1.0}, "threads is 1.0 (float); give a whole number"),
@@ -275,9 +275,9 @@ def test_refuses_build_options_for_a_store(tmp_path: Path) -> None:
     store = adjoin.build(GOOD, tmp_path / "store")
     options: list[dict[str, Any]] = [{"id_column": "id"}, {"vector_column": "v"}, {"buckets": 3}, {"on_bad": "skip"}, {"ids": False}]
     for option in options:
-        with pytest.raises(adjoin.OptionError, match=f"{next(iter(option))}[^ ]* has a meaning only while one is built"):
+        with pytest.raises(adjoin.OptionError, match=f"{next(iter(option))}[^ ]* applies only when a store is built"):
             adjoin.join(store, eps=1.0, **option)
-    with pytest.raises(adjoin.OptionError, match="joined alone"):
+    with pytest.raises(adjoin.OptionError, match="cannot be combined with other inputs"):
         adjoin.join([store.path, store.path], eps=1.0)
 
 

@@ -66,7 +66,7 @@ def test_inner_products_have_neighbors(vectors):
         ({"k": 0}, adjoin.OptionError, "k=0"),
         ({"k": "many"}, adjoin.OptionTypeError, "k is 'many'"),
         ({"k": 1, "within": "far"}, adjoin.OptionTypeError, "within is 'far'"),
-        ({"k": 1, "within": -1}, adjoin.OptionError, 'within=-1 is no distance'),
+        ({"k": 1, "within": -1}, adjoin.OptionError, 'within=-1 is not a distance'),
         ({"k": 1, "metric": "dot"}, adjoin.OptionError, "l2 or cosine or ip"),
         ({"k": 1, "metric": "ip", "within": 1}, adjoin.OptionError, "inner products have no threshold"),
         ({"k": 1, "recall": 2}, adjoin.OptionError, "recall is 2"),

@@ -62,7 +62,7 @@ def test_hits_carry_columns_equal_to_a_join_by_hand(vectors, folders, kind):
         assert all(number >= 500 for number in hits.to_polars()["number"])
     assert isinstance(table, polars.DataFrame)
     for columns, error, words in (
-        (["number", "text"], adjoin.OptionError, "columns=.*text.* keeps no such column; it keeps number"),
+        (["number", "text"], adjoin.OptionError, "columns=.*text.* has no such column; it has number"),
         (["number", "number"], adjoin.OptionError, "named twice"),
         ("number", adjoin.OptionTypeError, "columns"),
     ):

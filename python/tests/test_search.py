@@ -128,7 +128,7 @@ def test_inner_products_have_scores(vectors, tmp_path):
         assert numpy.allclose(hits.values, numpy.take_along_axis(scores, wanted, axis=1), rtol=1e-6)
     with adjoin.build_index(store, tmp_path / "walked").search(stretched[:40], k=4, recall=0.9) as hits:
         assert (hits.ids[:, :1] == wanted[:, :1]).mean() >= 0.8
-    with pytest.raises(adjoin.OptionError, match="searched, not joined"):
+    with pytest.raises(adjoin.OptionError, match="a join needs a distance"):
         adjoin.join(store, eps=1.0)
     with pytest.raises(adjoin.OptionError, match="metric ip; give k"):
         store.search(stretched[:2], radius=1.0)

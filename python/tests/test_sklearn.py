@@ -76,5 +76,5 @@ def test_options_are_checked(vectors: numpy.ndarray) -> None:
         KNeighborsTransformer(mode="all").fit(vectors)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="metric is 'l1'"):
         NearDuplicates(metric="l1").fit(vectors)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="n_neighbors is 9, so 10 neighbors of each row are wanted, and 5 rows"):
+    with pytest.raises(ValueError, match="n_neighbors is 9, so 10 neighbors per row are requested, but 5 rows"):
         KNeighborsTransformer(n_neighbors=9).fit_transform(vectors[:5])

@@ -45,7 +45,7 @@ def test_a_dataset_of_pyarrow_is_read_in_batches(vectors: numpy.ndarray, tmp_pat
     with adjoin.dedupe(dataset, eps=EPS, exact=True) as deduped:
         kept = pyarrow.table(deduped.kept())
     assert kept.column_names == ["text", "v", "id"] and 0 < len(kept) < len(table)
-    with pytest.raises(adjoin.InputError, match="the table given: no column is called w"):
+    with pytest.raises(adjoin.InputError, match="the table given: there is no column w"):
         adjoin.join(dataset, eps=EPS, vector_column="w")
 
 
@@ -67,7 +67,7 @@ def test_a_lazy_frame_is_read_in_batches(vectors: numpy.ndarray, tmp_path: Path)
     check(frame.with_columns(polars.struct("v").alias("s")).select("s", "id"), vectors, vector_column="s.v")
     with pytest.raises(adjoin.InputError, match="the polars.LazyFrame given cannot be read: "):
         adjoin.join(frame.select("w"), eps=EPS)
-    with pytest.raises(adjoin.InputError, match="is no folder, and only a folder has splits; leave out split"):
+    with pytest.raises(adjoin.InputError, match="is not a folder, and only folders have splits; leave out split"):
         adjoin.join(frame, eps=EPS, split="train")
 
 
@@ -168,5 +168,5 @@ def test_joins_one_split_of_a_folder(vectors: numpy.ndarray, tmp_path: Path) -> 
     with adjoin.join(tmp_path, eps=EPS, exact=True, split="train") as result:
         rows = set(pyarrow.table(result.pairs())["left_id"].to_pylist())
     assert rows and min(rows) >= 300
-    with pytest.raises(adjoin.InputError, match='no split is called dev; there are test, train; give one of these to split'):
+    with pytest.raises(adjoin.InputError, match='there is no split dev; the splits are test, train; give one of these to split'):
         adjoin.join(tmp_path, eps=EPS, split="dev")

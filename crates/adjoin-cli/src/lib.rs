@@ -117,7 +117,7 @@ fn say_error(error: &Error, stopped: &signals::Stopped) -> u8 {
     // Ctrl-C ends a whole pipeline, so a write may first fail because its reader has exited.
     if error.kind() == ErrorKind::Cancelled || (reader_gone && stopped.cancel.is_cancelled()) {
         let kept = error.says_what_is_kept().then(|| error.to_string());
-        eprintln!("adjoin: interrupted; {}", kept.as_deref().unwrap_or("what was temporary is removed"));
+        eprintln!("adjoin: interrupted; {}", kept.as_deref().unwrap_or("temporary files are removed"));
         return stopped.exit_code();
     }
     if reader_gone {

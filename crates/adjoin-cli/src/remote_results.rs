@@ -55,7 +55,7 @@ fn results(command: &mut Command) -> Result<Option<Results<'_>>> {
             let output = &mut join.output;
             let temporary = join.temporary.temporary.clone();
             if output.resume && output.file.as_deref().is_some_and(|file| Location::is_remote(Path::new(file))) {
-                return Err(Error::option("--resume saves its work next to the result; name a file of this machine"));
+                return Err(Error::option("--resume saves checkpoints next to the result; name a local file"));
             }
             let texts = [&mut output.file, &mut output.kept].into_iter().flatten().map(Name::Text);
             let names = texts.chain(output.statistics.stats.iter_mut().map(Name::Path)).collect();

@@ -89,7 +89,8 @@ fn beyond_limit(memory_bytes: u64, limit: MemoryLimit) -> String {
     };
     let [budget, there] = [memory_bytes, limit.bytes].map(format_bytes);
     format!(
-        "the budget of {budget} is more than the {there} of this {whose}, which may kill the run; give --memory 80% for a share of these"
+        "the budget of {budget} is more than the {there} of this {whose}, so the run may be killed; give --memory 80% \
+         for a fraction of it"
     )
 }
 
@@ -150,7 +151,10 @@ pub(crate) fn check_outputs(context: &Context, inputs: &[String], outputs: &[(&s
     for (option, path) in outputs {
         if let Location::Remote(name) = Location::of(path) {
             let url = name.public_url();
-            return Err(Error::option(format!("{option} writes files, not {url}; name a file or folder, and copy it")));
+            return Err(Error::option(format!(
+                "{option} cannot write to {url}; name a local file or folder, and copy \
+                                              it"
+            )));
         }
     }
     for input in inputs {
@@ -220,17 +224,17 @@ impl<'a> Read<'a> {
         let (name, at) = (self.name, output.display());
         let refused = |why: String| Err(Error::option(why));
         if identity(output).is_some_and(|there| self.parts.contains(&there)) {
-            return refused(format!("{name} is read, so {option} cannot write {at}; choose another name"));
+            return refused(format!("{name} is an input, so {option} cannot write {at}; choose another name"));
         }
         if self.is_around(output) {
             let what = self.kind.map_or_else(|| "a folder of sources".to_owned(), |kind| kind.to_string());
             return refused(format!(
-                "{name} is {what} that is read, so {option} cannot write {at} into it; choose another folder"
+                "{name} is {what} and an input, so {option} cannot write {at} into it; choose another folder"
             ));
         }
         if self.lies_in(output) {
             return refused(format!(
-                "{name} is read and lies in {at}, so {option} cannot replace that; choose another folder"
+                "{name} is an input inside {at}, so {option} cannot replace that folder; choose another folder"
             ));
         }
         Ok(())
@@ -268,7 +272,7 @@ pub(crate) fn output(arguments: &JoinOutput) -> Result<Output<'static>> {
     }
     if kept.is_some() && *result != ResultKind::Removed {
         return Err(Error::option(
-            "--kept names a second file, of --result removed; add that, or name the file of --result kept with -o",
+            "--kept names a second file, next to --result removed; add that, or use --result kept with -o",
         ));
     }
     match targets(arguments) {

@@ -52,8 +52,8 @@ const GUESSES: [Guess; 11] = [
         "-o FILE names the result; its extension is the format",
     ),
     (&["--attributes"], EVERY, "--columns C,... names the columns to keep"),
-    (&["-j", "--jobs", "-t"], EVERY, "--threads says how many threads compute"),
-    (&["--overwrite", "-f", "-y"], EVERY, "--force replaces what is there"),
+    (&["-j", "--jobs", "-t"], EVERY, "--threads sets the number of compute threads"),
+    (&["--overwrite", "-f", "-y"], EVERY, "--force replaces existing output"),
     (&["-q", "--silent"], EVERY, "--quiet prints neither progress nor summary"),
 ];
 
@@ -99,7 +99,7 @@ pub(crate) fn refuse(mut error: clap::Error, command: Option<&str>) -> u8 {
     // Replaces messages of the standard library that name no remedy.
     let said = said.replace("invalid digit found in string", "give a whole number, such as 10");
     let said = said.replace("number too large to fit in target type", "give a smaller number");
-    eprintln!("adjoin: {}; --help says more", said.split_whitespace().collect::<Vec<_>>().join(" "));
+    eprintln!("adjoin: {}; see --help", said.split_whitespace().collect::<Vec<_>>().join(" "));
     WRONG
 }
 
@@ -111,7 +111,7 @@ fn advise(error: &mut clap::Error, command: &str) {
     if let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidSubcommand)
         && OF_SERVER.contains(&given.as_str())
     {
-        let advice = "this adjoin was built without its server; use one that `make build` built";
+        let advice = "this adjoin was built without its server; build one with `make build`";
         error.remove(ContextKind::SuggestedSubcommand);
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(advice)]));
         return;

@@ -61,7 +61,7 @@ impl FileSystem {
     pub fn detect() -> (Self, Option<String>) {
         match Self::io_uring() {
             Ok(files) => (files, None),
-            Err(error) => (Self::pread(), Some(format!("this system refuses io_uring ({error}): reads go by pread"))),
+            Err(error) => (Self::pread(), Some(format!("this system refuses io_uring ({error}); reads use pread"))),
         }
     }
 }

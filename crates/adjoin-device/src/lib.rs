@@ -33,7 +33,7 @@
 #![deny(unsafe_code)] // except in the modules below, each for the reason given there
 
 #[cfg(windows)]
-compile_error!("adjoin does not run on Windows itself: use WSL2, where it is a Linux program");
+compile_error!("adjoin does not run on Windows; use it as a Linux program in WSL2");
 
 #[allow(unsafe_code)] // views blocks as bytes
 mod aligned;

@@ -134,16 +134,16 @@ impl Config {
         // it.
         let mut config = match table.get("like") {
             Some(Value::String(name)) => Self::preset(name)?,
-            Some(_) => return Err(FlashError::figure("like", "is no text; give the name of a preset")),
+            Some(_) => return Err(FlashError::figure("like", "is not a text; give the name of a preset")),
             None => Self { name: String::new(), figures: BTreeMap::new() },
         };
         for (section, value) in &table {
             match (section.as_str(), value) {
                 ("like", _) => {}
                 ("name", Value::String(name)) => config.name.clone_from(name),
-                ("name", _) => return Err(FlashError::figure("name", "is no text; write it between quotes")),
+                ("name", _) => return Err(FlashError::figure("name", "is not a text; write it between quotes")),
                 (_, Value::Table(figures)) => config.take_section(section, figures)?,
-                _ => return Err(FlashError::figure(section, "is no section; write figures below [section]")),
+                _ => return Err(FlashError::figure(section, "is not a section; write figures below [section]")),
             }
         }
         // Checked at the end, since each figure may be in the preset or in the text.
@@ -167,7 +167,7 @@ impl Config {
                 return Err(FlashError::figure(&name, &format!("{given}; give it as unit = {:?}", known.1)));
             }
             let source = field("source").and_then(Value::as_str).filter(|source| !source.is_empty());
-            let source = source.ok_or_else(|| FlashError::figure(&name, "has no source; say where it is from"))?;
+            let source = source.ok_or_else(|| FlashError::figure(&name, "has no source; name its source"))?;
             let value = field("value").and_then(|value| value.as_float().or(value.as_integer().map(|n| n as f64)));
             let value = value.ok_or_else(|| FlashError::figure(&name, "has no value; give a number"))?;
             // Without this check, a misspelled field would be ignored silently.
@@ -245,7 +245,7 @@ fn known(name: &str) -> Result<&'static Known, FlashError> {
         // Most mistakes are in the key, so the message lists the figures of the same section.
         let near: Vec<&str> = KNOWN.iter().map(|known| known.0).filter(|known| known.starts_with(section)).collect();
         let choice = if near.is_empty() { KNOWN.iter().map(|known| known.0).collect() } else { near };
-        FlashError::figure(name, &format!("is no figure of a device; there are {}", choice.join(", ")))
+        FlashError::figure(name, &format!("is not a figure of a device; the figures are {}", choice.join(", ")))
     })
 }
 
@@ -286,11 +286,11 @@ mod tests {
         let unit = figure("timing", "read = { value = 5, unit = \"ns\", source = \"s\" }");
         assert_eq!(unit, "timing.read is in \"ns\"; give it as unit = \"us\"");
         let source = figure("timing", "read = { value = 5, unit = \"us\" }");
-        assert_eq!(source, "timing.read has no source; say where it is from");
+        assert_eq!(source, "timing.read has no source; name its source");
         let unknown = figure("timing", "reed = { value = 5, unit = \"us\", source = \"s\" }");
         assert_eq!(
             unknown,
-            "timing.reed is no figure of a device; there are timing.read, timing.command, timing.channel, \
+            "timing.reed is not a figure of a device; the figures are timing.read, timing.command, timing.channel, \
              timing.data_first"
         );
         let nan = figure("timing", "read = { value = nan, unit = \"us\", source = \"s\" }");

@@ -125,15 +125,14 @@ impl Device {
         // A layout stores the number of a LUN in 16 bits; see `LunCsr`.
         let luns = [geometry.channels, geometry.chips_per_channel, geometry.luns_per_chip].map(u64::from);
         if luns.iter().product::<u64>() > u64::from(u16::MAX) {
-            let why =
-                format!("makes {} LUNs; give numbers of which there are at most 65535", luns.iter().product::<u64>());
+            let why = format!("makes {} LUNs; give numbers that make at most 65535", luns.iter().product::<u64>());
             return Err(FlashError::figure("geometry.channels", &why));
         }
         let blocks = config.count("geometry.blocks_per_plane") * config.count("geometry.planes_per_lun");
         if blocks > 1 << 22 {
             return Err(FlashError::figure(
                 "geometry.blocks_per_plane",
-                "makes more than 4194304 blocks of a LUN; give less",
+                "makes more than 4194304 blocks per LUN; give fewer",
             ));
         }
         let sector_bytes = count("controller.sector");

@@ -21,7 +21,7 @@ pub enum FlashError {
         why: String,
     },
     /// No preset has this name.
-    #[error("no device is called {name}; there are {known}")]
+    #[error("there is no device {name}; the devices are {known}")]
     Preset {
         /// The name that was given.
         name: String,
@@ -30,7 +30,7 @@ pub enum FlashError {
     },
     /// A vector is longer than a page.
     #[error(
-        "a vector takes {vector_bytes} bytes and a page of the device has {page_bytes}; give a larger geometry.page"
+        "a vector takes {vector_bytes} bytes, but a page of the device has {page_bytes}; give a larger geometry.page"
     )]
     Page {
         /// Size of a vector in bytes.
@@ -39,7 +39,7 @@ pub enum FlashError {
         page_bytes: u64,
     },
     /// The data do not fit on the device.
-    #[error("the data take {needed_bytes} bytes and the device holds {bytes}; give more geometry.blocks_per_plane")]
+    #[error("the data take {needed_bytes} bytes, but the device holds {bytes}; give more geometry.blocks_per_plane")]
     Capacity {
         /// Size of all pages that the data need, in bytes.
         needed_bytes: u64,

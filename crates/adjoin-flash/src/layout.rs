@@ -76,7 +76,7 @@ impl LunCsr {
         }
         // A search would panic at a number that is not a vertex, so it is refused here.
         if entry >= vertices || all.iter().any(|&neighbor| neighbor >= vertices) {
-            let said = format!("the graph has {vertices} vertices and names another one; give a graph that is whole");
+            let said = format!("the graph has {vertices} vertices, but names another one; give a complete graph");
             return Err(FlashError::Input(said));
         }
         let mut layout = Self {
@@ -275,11 +275,11 @@ mod tests {
     fn layouts_that_exceed_the_device_are_refused() {
         let none: fn(u32) -> &'static [u32] = |_| &[];
         let page = LunCsr::new(&small(), 9, 0, none, 513, Mapping::Linear).unwrap_err().to_string();
-        assert!(page.contains("a vector takes 513 bytes and a page of the device has 512"), "{page}");
+        assert!(page.contains("a vector takes 513 bytes, but a page of the device has 512"), "{page}");
         let room = LunCsr::new(&small(), 10_000, 0, none, 128, Mapping::Linear).unwrap_err().to_string();
-        assert!(room.contains("the data take 1280000 bytes and the device holds 98304"), "{room}");
+        assert!(room.contains("the data take 1280000 bytes, but the device holds 98304"), "{room}");
         let edge = LunCsr::new(&small(), 2, 0, |_| &[2], 128, Mapping::Linear).unwrap_err().to_string();
-        assert!(edge.contains("has 2 vertices and names another one"), "{edge}");
+        assert!(edge.contains("has 2 vertices, but names another one"), "{edge}");
         assert!(LunCsr::new(&small(), 0, 0, none, 128, Mapping::Linear).is_err());
     }
 

@@ -21,7 +21,7 @@ use crate::stores::{Purpose, StoreSettings, Stores};
 use crate::upload::{Upload, memory_bytes_min};
 
 /// Error text for operations that object stores do not support.
-const READ_ONLY: &str = "object stores take whole objects only; write to a folder of this machine, and copy it";
+const READ_ONLY: &str = "object stores take whole objects only; write to a local folder, and copy it";
 
 /// Reads and writes objects by their URLs, and passes all other names on to another device.
 pub struct ObjectDevice {

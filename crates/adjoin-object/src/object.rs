@@ -86,7 +86,7 @@ impl Object {
         while let Some(bytes) = body.try_next().await.map_err(refused)? {
             let end = filled + bytes.len();
             let Some(place) = buffer.get_mut(filled..end) else {
-                return Err(io::Error::other("the store sends more bytes than were asked for; check the endpoint"));
+                return Err(io::Error::other("the store sends more bytes than requested; check the endpoint"));
             };
             place.copy_from_slice(&bytes);
             filled = end;

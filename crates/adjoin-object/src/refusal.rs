@@ -30,7 +30,7 @@ pub(crate) fn refusal(scheme: &str, error: &Error) -> io::Error {
             is(io::ErrorKind::PermissionDenied, why)
         }
         (Error::Precondition { .. }, _) => changed(),
-        (Error::AlreadyExists { .. }, _) => is(io::ErrorKind::AlreadyExists, "it exists already".into()),
+        (Error::AlreadyExists { .. }, _) => is(io::ErrorKind::AlreadyExists, "it already exists".into()),
         _ if text.contains(METADATA_SERVICE) => {
             is(io::ErrorKind::PermissionDenied, format!("there are no credentials; {}", credentials(scheme)))
         }
@@ -40,7 +40,7 @@ pub(crate) fn refusal(scheme: &str, error: &Error) -> io::Error {
         (_, Some(status)) => {
             let is_busy = status.starts_with('5') || status == "429";
             let remedy = if is_busy { "run again later" } else { "check the URL and the endpoint" };
-            io::Error::other(format!("the store answers {}, also when asked again; {remedy}", answer(status, code)))
+            io::Error::other(format!("the store answers {}, even after retries; {remedy}", answer(status, code)))
         }
         (_, None) => broken(error),
     }
@@ -48,7 +48,7 @@ pub(crate) fn refusal(scheme: &str, error: &Error) -> io::Error {
 
 /// Returns the error of an object that has changed since it was opened.
 pub(crate) fn changed() -> io::Error {
-    let why = "it has changed since it was opened; run again when nobody writes to it";
+    let why = "it has changed since it was opened; run again when nothing writes to it";
     io::Error::new(io::ErrorKind::StaleNetworkFileHandle, why)
 }
 
@@ -63,11 +63,11 @@ fn broken(error: &Error) -> io::Error {
                 }
                 HttpErrorKind::Timeout => io::Error::new(
                     io::ErrorKind::TimedOut,
-                    "the store is too slow, also when asked again; run again later",
+                    "the store is too slow, even after retries; run again later",
                 ),
                 _ => io::Error::new(
                     io::ErrorKind::ConnectionAborted,
-                    "the connection breaks off, also when asked again; check the network",
+                    "the connection is lost, even after retries; check the network",
                 ),
             };
         }
@@ -119,7 +119,7 @@ mod tests {
         assert!(!said.contains("AKIASECRET") && !said.contains('\n'), "{said}");
         let error = Error::Generic { store: "S3", source: "status code: 503: <Code>SlowDown</Code>".into() };
         let said = refusal("s3", &error).to_string();
-        assert_eq!(said, "the store answers 503 SlowDown, also when asked again; run again later");
+        assert_eq!(said, "the store answers 503 SlowDown, even after retries; run again later");
         let listing = Error::Generic { store: "S3", source: "status code: 404: <Code>NoSuchBucket</Code>".into() };
         let refused = refusal("s3", &listing);
         assert_eq!(refused.kind(), io::ErrorKind::NotFound);

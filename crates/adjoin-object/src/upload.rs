@@ -77,7 +77,7 @@ impl Upload {
         let store = stores.connect(name, Purpose::Writing)?;
         let (key, url) = (key_of(name, Operation::Create)?, PathBuf::from(name.url));
         if name.is_web() || name.key.is_empty() {
-            let why = io::Error::new(io::ErrorKind::InvalidInput, "only objects of a bucket are written; name one");
+            let why = io::Error::new(io::ErrorKind::InvalidInput, "only objects in a bucket can be written; name one");
             return Err(DeviceError::new(Operation::Create, &url, why));
         }
         let on_their_way_max =

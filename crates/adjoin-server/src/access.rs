@@ -44,8 +44,7 @@ impl Access {
             // Only a request of HTTP/1.0 may have no `Host`, and browsers do not send such requests.
             Self::Loopback if headers.get(header::HOST).is_none_or(|host| names_loopback(host.as_bytes())) => Ok(()),
             Self::Loopback => {
-                let refused =
-                    "the header Host names another machine; a server without a key answers to localhost alone";
+                let refused = "the header Host names another machine; a server without a key answers only to localhost";
                 Err(Problem::new(StatusCode::FORBIDDEN, refused))
             }
             Self::Open => Ok(()),

@@ -239,9 +239,9 @@ fn reserve(clients: &MemoryBudget, bytes: u64, held: u64) -> Result<Reservation>
         let total = format_bytes(refused.total);
         if held.saturating_add(bytes) > refused.total / 2 {
             return Error::budget(format!(
-                "the hits of these queries take most of the {total} for answers; ask for fewer"
+                "the hits of these queries take most of the {total} for answers; request fewer"
             ));
         }
-        Error::overloaded("other requests take the memory that is for answers now; try again later")
+        Error::overloaded("other requests hold the memory for answers; try again later")
     })
 }

@@ -34,7 +34,7 @@ pub(crate) fn table_of(
     if objects.len() != rows {
         let given = objects.len();
         return Err(Problem::bad_request(format!(
-            "{rows} vectors have {given} objects of columns; give an object for each"
+            "there are {rows} vectors, but {given} objects in `columns`; give an object for each vector"
         )));
     }
     if attributes.is_empty() && objects.iter().all(|object| object.get() == "{}") {
@@ -249,7 +249,7 @@ impl<'de> Visitor<'de> for OneObject<'_> {
             }
             column.push(value.get()).map_err(|expected| {
                 let (name, kind, value) = (quoted(&name), self.attributes[at].kind, quoted(value.get()));
-                A::Error::custom(format!("`{name}` is {value}, which no {kind} is; give {expected}, or null"))
+                A::Error::custom(format!("`{name}` is {value}, which is not a valid {kind}; give {expected}, or null"))
             })?;
         }
         // If the object lacks a member, null is added, so that all columns have equal length.
@@ -334,17 +334,17 @@ mod tests {
     fn invalid_columns_are_refused_with_their_vector_and_a_remedy() {
         let deep = format!(r#"[{{"t": {}{}}}]"#, "[".repeat(50_000), "]".repeat(50_000));
         for (objects, rows, words) in [
-            ("[{}]", 2, "2 vectors have 1 objects of columns; give an object for each"),
+            ("[{}]", 2, "2 vectors have 1 objects in `columns`; give an object for each vector"),
             (r#"[{"other": 1}]"#, 1, "vector 0: there is no column `other`; choose from: t, i, f, b, d, s"),
             (
                 r#"[{}, {"i": "x"}]"#,
                 2,
-                "vector 1: `i` is \\\"x\\\", which no int64 is; give an integer of 64 bits, or null",
+                "vector 1: `i` is \\\"x\\\", which is not a valid int64; give an integer of 64 bits, or null",
             ),
-            (r#"[{"i": 1.5}]"#, 1, "`i` is 1.5, which no int64 is"),
-            (r#"[{"i": 1e400}]"#, 1, "`i` is 1e400, which no int64 is"),
-            (r#"[{"f": 1e400}]"#, 1, "`f` is 1e400, which no float64 is"),
-            (r#"[{"t": 7}]"#, 1, "`t` is 7, which no text is"),
+            (r#"[{"i": 1.5}]"#, 1, "`i` is 1.5, which is not a valid int64"),
+            (r#"[{"i": 1e400}]"#, 1, "`i` is 1e400, which is not a valid int64"),
+            (r#"[{"f": 1e400}]"#, 1, "`f` is 1e400, which is not a valid float64"),
+            (r#"[{"t": 7}]"#, 1, "`t` is 7, which is not a valid text"),
             (r#"[{"b": 1}]"#, 1, "give true or false"),
             (r#"[{"d": 1}]"#, 1, "2020-02-29"),
             (r#"[{"s": 1.5}]"#, 1, "microseconds since 1970"),
@@ -352,7 +352,7 @@ mod tests {
             ("[7]", 1, "vector 0: 7 is not an object; give {\"t\":null}"),
             ("[[]]", 1, "is not an object"),
             ("[null]", 1, "null is not an object; give {\"t\":null}"),
-            (&deep, 1, "which no text is"),
+            (&deep, 1, "which is not a valid text"),
         ] {
             let problem = table(&ALL, objects, rows).unwrap_err();
             assert_eq!(problem.status, 400);

@@ -269,7 +269,7 @@ impl Backend {
             != (after.kind, after.vectors.dimensions, after.metric)
         {
             return Err(Error::input(format!(
-                "{}: what was published has another kind, dimension or metric; start the server again to serve it",
+                "{}: the published generation has another kind, dimension or metric; restart the server to serve it",
                 self.folder.display()
             )));
         }

@@ -89,7 +89,13 @@ fn run(backend: &Backend, lane: Lane, metrics: &Metrics, batch: Vec<Job>) -> Opt
     }));
     if answered.is_err() {
         tracing::error!("a search failed because of a bug; its requests are answered with an error");
-        let bug = || Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the search failed on a bug of the server");
+        let bug = || {
+            Problem::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the search failed because of a bug in the \
+                                                                      server",
+            )
+        };
         replies.into_iter().flatten().for_each(|(_, reply)| drop(reply.send(Err(bug()))));
         return None;
     }

@@ -25,13 +25,13 @@ pub(crate) struct Limits<'a> {
 
 /// Returns the problem for a body for which no memory is free.
 pub(crate) fn crowded<E>(_: E) -> Problem {
-    Problem::crowded("other requests take the memory that is for bodies now; try again later", 1)
+    Problem::crowded("other requests hold the memory for bodies; try again later", 1)
 }
 
 pub(crate) fn too_large(limits: &Limits<'_>) -> Problem {
     let most = format_bytes(limits.bytes);
     Problem::new(
         StatusCode::PAYLOAD_TOO_LARGE,
-        format!("a body may have {most}, decompressed; send less in each of several requests"),
+        format!("a body may have at most {most}, decompressed; split it into several requests"),
     )
 }

@@ -150,7 +150,10 @@ pub(crate) async fn run(
     drop(listener);
     // Idle connections are closed at once. The others are closed after their answers.
     if tokio::time::timeout(DRAIN_TIME, listening.graceful.shutdown()).await.is_err() {
-        tracing::warn!("some clients did not take their answers in {} s; they are left", DRAIN_TIME.as_secs());
+        tracing::warn!(
+            "some clients did not read their answers within {} s; their connections are closed",
+            DRAIN_TIME.as_secs()
+        );
     }
 }
 
@@ -161,7 +164,7 @@ impl Listening {
             match listener.accept().await {
                 Ok((stream, _)) => self.admit(stream),
                 Err(error) => {
-                    tracing::warn!("a connection could not be taken in: {error}");
+                    tracing::warn!("a connection could not be accepted: {error}");
                     tokio::time::sleep(Duration::from_millis(50)).await; // until other connections have closed
                 }
             }

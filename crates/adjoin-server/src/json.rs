@@ -122,7 +122,7 @@ impl<'de> Visitor<'de> for AllRows {
             if vectors.rows > 0 && dimensions != vectors.kind.dimensions {
                 let (row, first) = (vectors.rows, vectors.kind.dimensions);
                 return Err(A::Error::custom(format!(
-                    "vector {row} has {dimensions} numbers, vector 0 has {first}; give vectors of one length"
+                    "vector {row} has {dimensions} numbers, but vector 0 has {first}; give vectors of one length"
                 )));
             }
             (vectors.rows, vectors.kind.dimensions) = (vectors.rows + 1, dimensions);
@@ -163,7 +163,7 @@ impl<'de> Visitor<'de> for Row<'_> {
             let element = value as f32;
             if !element.is_finite() {
                 return Err(A::Error::custom(format!(
-                    "element {dimensions} of vector {} is {value:?}, beyond what f32 holds",
+                    "element {dimensions} of vector {} is {value:?}, beyond the range of f32",
                     self.number
                 )));
             }
@@ -213,7 +213,7 @@ mod tests {
             ("[[[1, 2]], null, 1]", "the body is not a JSON object"),
             (" ", "the body is empty"),
             (r#"{"queries": [[1, 1e400]]}"#, "number out of range"),
-            (r#"{"queries": [[1, 2], [3]]}"#, "vector 1 has 1 numbers, vector 0 has 2"),
+            (r#"{"queries": [[1, 2], [3]]}"#, "vector 1 has 1 numbers, but vector 0 has 2"),
             (r#"{"queries": [[1, 1e39]]}"#, "element 1 of vector 0 is 1e39"),
             (r#"{"queries": [[1, NaN]]}"#, "expected value"),
             (r#"{"queries": [[1, null]]}"#, "null"),

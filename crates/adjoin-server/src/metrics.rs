@@ -130,21 +130,21 @@ impl Metrics {
         self.request_seconds.write(&mut text, &SECONDS, named, "From the arrival of a request to its response.");
         let waited = "From the arrival of a request to the start of its batch.";
         self.queue_seconds.write(&mut text, &SECONDS, "adjoin_queue_seconds", waited);
-        self.batch_queries.write(&mut text, &QUERIES, "adjoin_batch_queries", "Queries that were searched together.");
+        self.batch_queries.write(&mut text, &QUERIES, "adjoin_batch_queries", "Queries per batch.");
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let classes =
             CLASSES.iter().zip(&self.responses).map(|(class, count)| (format!("{{class=\"{class}\"}}"), of(count)));
-        family(&mut text, "adjoin_responses_total", "counter", "Responses by class of status.", classes);
+        family(&mut text, "adjoin_responses_total", "counter", "Responses by status class.", classes);
         let shed =
             LoadShedding::ALL.map(|shed| (format!("{{reason=\"{}\"}}", shed.name()), of(&self.shed[shed as usize])));
-        family(&mut text, "adjoin_shed_total", "counter", "Requests that were not taken.", shed);
+        family(&mut text, "adjoin_shed_total", "counter", "Rejected requests.", shed);
         for (name, help, count) in [
-            ("adjoin_queries_total", "Queries that were answered.", &self.queries),
-            ("adjoin_read_bytes_total", "Bytes that were read for queries.", &self.read_bytes),
-            ("adjoin_generations_total", "Generations of what is served that were taken up.", &self.generations),
+            ("adjoin_queries_total", "Answered queries.", &self.queries),
+            ("adjoin_read_bytes_total", "Bytes read for queries.", &self.read_bytes),
+            ("adjoin_generations_total", "Published generations that the server switched to.", &self.generations),
             (
                 "adjoin_generations_refused_total",
-                "Attempts to take up a generation that failed.",
+                "Failed attempts to switch to a published generation.",
                 &self.generations_refused,
             ),
         ] {
@@ -154,17 +154,17 @@ impl Metrics {
         let memory = memory.map(|(kind, bytes)| (format!("{{kind=\"{kind}\"}}"), bytes));
         family(&mut text, "adjoin_memory_bytes", "gauge", "Memory of the process, and its budget.", memory);
         for (name, help, value) in [
-            ("adjoin_connections", "Connections that are open.", of(&self.connections)),
+            ("adjoin_connections", "Open connections.", of(&self.connections)),
             ("adjoin_waiting_requests", "Requests that wait for a batch.", now.waiting as u64),
-            ("adjoin_rows", "Rows of what is served.", now.rows),
+            ("adjoin_rows", "Rows served.", now.rows),
         ] {
             family(&mut text, name, "gauge", help, [(String::new(), value)]);
         }
         if let Some(CacheStatistics { counts, cache_bytes, .. }) = now.cache {
             for (name, help, value) in [
-                ("adjoin_cache_uses", "Buckets that queries looked into since the last generation.", counts.uses),
-                ("adjoin_cache_misses", "Of these, those that were not in memory.", counts.misses),
-                ("adjoin_cache_loads", "Buckets that were read.", counts.loads),
+                ("adjoin_cache_uses", "Buckets that queries probed since the last generation.", counts.uses),
+                ("adjoin_cache_misses", "Probed buckets that were not in memory.", counts.misses),
+                ("adjoin_cache_loads", "Buckets read.", counts.loads),
                 ("adjoin_cache_bytes", "Bytes of buckets that may stay in memory.", cache_bytes),
             ] {
                 family(&mut text, name, "gauge", help, [(String::new(), value)]);

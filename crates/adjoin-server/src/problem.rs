@@ -52,12 +52,12 @@ impl Problem {
 
     /// Returns the problem of a request to a server that is shutting down.
     pub(crate) fn draining() -> Self {
-        Self::unavailable("the server is ending; ask another one")
+        Self::unavailable("the server is shutting down; use another one")
     }
 
     /// Returns the problem of a request whose worker thread has ended.
     pub(crate) fn failed() -> Self {
-        Self::unavailable("the thread that answers this has ended on a bug of the server; start the server again")
+        Self::unavailable("the thread that answers this has ended because of a bug in the server; restart the server")
     }
 
     /// Returns the problem of a request that the server cannot accept now.

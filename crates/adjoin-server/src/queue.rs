@@ -120,13 +120,16 @@ impl Queue {
         // The predicted time until the queue is empty. A job that is submitted then would be admitted.
         let retry_after = state.seconds_until_done(0.0, now).clamp(1.0, RETRY_AFTER_MAX).ceil() as u64;
         if state.waiting.len() >= WAITING_MAX {
-            return Err(Problem::crowded(format!("{WAITING_MAX} requests wait already; try again later"), retry_after));
+            return Err(Problem::crowded(
+                format!("{WAITING_MAX} requests are already waiting; try again later"),
+                retry_after,
+            ));
         }
         let left = job.request.deadline.saturating_duration_since(now).as_secs_f64();
         if MARGIN * seconds > left && !state.is_idle() {
             let [left, needed] = [left, seconds].map(|seconds| (seconds * 1e3).ceil());
             return Err(Problem::crowded(
-                format!("an answer takes about {needed} ms now, the deadline is in {left} ms; try again later"),
+                format!("an answer takes about {needed} ms now, but the deadline is in {left} ms; try again later"),
                 retry_after,
             ));
         }

@@ -96,9 +96,14 @@ pub(crate) fn router(server: &Arc<Server>) -> Router {
     let open = Router::new().route("/livez", get(|| async { "ok\n" })).route("/readyz", get(ready));
     let open = open.route("/openapi.json", get(openapi)).route("/", get(page));
     let missing =
-        || async { Problem::new(StatusCode::NOT_FOUND, "there is nothing here; /openapi.json says what there is") };
-    let method =
-        || async { Problem::new(StatusCode::METHOD_NOT_ALLOWED, "not by this method; /openapi.json says by which") };
+        || async { Problem::new(StatusCode::NOT_FOUND, "there is no such path; /openapi.json lists all paths") };
+    let method = || async {
+        Problem::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "this path does not support the method; /openapi.json \
+                                                                 lists the methods",
+        )
+    };
     guarded
         .merge(open)
         .fallback(missing)
@@ -334,7 +339,7 @@ fn of_raw(server: &Server, held: BodyBytes, members: Members) -> Result<(Members
 fn of_arrow(server: &Server, held: BodyBytes, members: Members) -> Result<(Members, Queries), Problem> {
     let BodyBytes { bytes, mut memory } = held;
     if members.element.is_some() {
-        return Err(Problem::bad_request("element is for raw bodies; a table says what its numbers are"));
+        return Err(Problem::bad_request("element is for raw bodies; a table states its own types"));
     }
     let table = ArrowTable::open(server.backend.context(), "the body", bytes)?;
     let (kind, rows) = (table.vectors(), queries_count(table.rows())?);
@@ -356,7 +361,7 @@ async fn look_up(server: &Server, names: Ids, deadline: Instant) -> Result<(Vect
     });
     let (missing, stored) = found.await?;
     if let Some(name) = missing {
-        return Err(Problem::bad_request(format!("no row is called {}", name.escape_debug())));
+        return Err(Problem::bad_request(format!("no row has the id {}", name.escape_debug())));
     }
     Ok((Vectors { rows, kind, stored }, memory))
 }
@@ -377,7 +382,7 @@ async fn in_turn<R: Send + 'static>(
         let _turn = turn;
         // Waits for memory that searches hold only briefly. A collection needs no such memory, since it has a
         // directory of ids.
-        let run = context.for_run(context.budget().total() / LOOK_UP_PART, "looking up rows by their names");
+        let run = context.for_run(context.budget().total() / LOOK_UP_PART, "looking up rows by their ids");
         let context = match (served.folder(), run) {
             (Folder::Store(_) | Folder::Index(_), Ok(run)) => run,
             (_, Err(error)) if error.kind() == ErrorKind::Late => return Err(error),
@@ -469,14 +474,14 @@ fn beyond(needed: u64, clients: &MemoryBudget) -> Problem {
         let [needed, all] = [needed, all].map(format_bytes);
         return Problem::new(
             StatusCode::INSUFFICIENT_STORAGE,
-            format!("the queries or their hits take {needed} of the {all} that are for clients; ask for fewer at once"),
+            format!("the queries or their hits take {needed} of the {all} for clients; request fewer at once"),
         );
     }
-    Problem::crowded("other requests take the memory that is for clients now; try again later", 1)
+    Problem::crowded("other requests hold the memory for clients; try again later", 1)
 }
 
 /// Returns the problem for an answer that cannot be written, which is a bug.
 fn unwritable(error: impl std::fmt::Display) -> Problem {
     tracing::error!("an answer cannot be written: {error}");
-    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the answer could not be written, on a bug of the server")
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the answer could not be written because of a bug in the server")
 }

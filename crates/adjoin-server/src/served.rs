@@ -52,7 +52,7 @@ impl Served {
             Folder::Collection(collection) => Ok(collection),
             Folder::Store(_) | Folder::Index(_) => {
                 let kind = self.folder.facts().kind;
-                Err(Error::option(format!("the {kind} that is served does not change; serve a collection to write")))
+                Err(Error::option(format!("the served {kind} accepts no writes; serve a collection to write")))
             }
         }
     }

@@ -117,7 +117,7 @@ pub fn serve(
     if started.is_ok() {
         let taking_up = runtime.spawn(take_up(backend.clone(), metrics.clone()));
         let draining = || {
-            tracing::info!("ending: what was taken in is answered");
+            tracing::info!("shutting down: accepted requests are answered");
             server.is_draining.store(true, Ordering::Relaxed);
             // A write that waits for a merge might wait longer than the time limit of the shutdown.
             server.stop_writes.cancel();
@@ -198,7 +198,7 @@ async fn take_up(backend: Arc<Backend>, metrics: Arc<Metrics>) {
             Ok(true) => {
                 refused = 0;
                 metrics.generation();
-                tracing::info!("took up what was published: {} rows", backend.facts().rows);
+                tracing::info!("switched to the published generation: {} rows", backend.facts().rows);
             }
             Ok(false) => {}
             Err(error) => {

@@ -32,12 +32,13 @@ pub(crate) fn problem_of(error: &Problem, is_alone: bool, log_failed: bool) -> P
     match error.status {
         StatusCode::INTERNAL_SERVER_ERROR if log_failed => Problem::unavailable(error.detail.clone()),
         StatusCode::INSUFFICIENT_STORAGE if !is_alone => {
-            Problem::crowded("other writes and merges take the memory that this one needs; write it again later", 1)
+            Problem::crowded("other writes and merges hold the memory for this write; write it again later", 1)
         }
         // The write timed out and changed nothing.
-        StatusCode::GATEWAY_TIMEOUT => {
-            Problem::unavailable("merges are behind, or others hold the memory for this write; write it again later")
-        }
+        StatusCode::GATEWAY_TIMEOUT => Problem::unavailable(
+            "merges cannot keep up, or other requests hold the memory for this write; write it again \
+                                  later",
+        ),
         StatusCode::SERVICE_UNAVAILABLE => Problem::draining(),
         _ => error.clone(),
     }
@@ -105,7 +106,10 @@ pub(crate) fn put(collection: &Collection, body: &[u8], cancel: &Cancel) -> std:
 fn wrong_ids(rows: usize, given: &Ids, expected: IdKind) -> String {
     let (name, one) = if expected == IdKind::Utf8 { ("texts", "a text") } else { ("integers", "an integer") };
     match (given.len(), given.kind()) {
-        (count, _) if count != rows => format!("{rows} vectors have {count} ids; give {one} for each in `ids`"),
+        (count, _) if count != rows => format!(
+            "there are {rows} vectors, but {count} ids; give {one} for each vector \
+                                                in `ids`"
+        ),
         _ => format!("the ids of this collection are {name}; give {one} for each vector in `ids`"),
     }
 }
@@ -129,7 +133,7 @@ pub(crate) fn delete(
             collection.write_until(&Write { delete: Some(&ids), ..Write::default() }, durability, cancel)?
         }
         (None, Some(condition)) => collection.delete_where_until(&Condition::parse(&condition)?, durability, cancel)?,
-        _ => return Err(Problem::bad_request("say which rows are to go: either `ids` or `where`")),
+        _ => return Err(Problem::bad_request("name the rows to delete: either `ids` or `where`")),
     })
 }
 
@@ -152,7 +156,7 @@ fn as_element(floats: Vec<u8>, element: Element) -> std::result::Result<Vec<u8>,
             Element::I8 if is_whole => stored.push((value as i8).cast_unsigned()),
             _ => {
                 return Err(Problem::bad_request(format!(
-                    "number {at} of vectors is {value}, which {element} does not hold"
+                    "number {at} of vectors is {value}, which {element} cannot represent"
                 )));
             }
         }

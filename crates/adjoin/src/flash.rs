@@ -126,9 +126,12 @@ impl Searches {
         if of_base.vectors != of_queries.vectors {
             let [rows, asked] = [of_base.vectors, of_queries.vectors];
             return Err(Error::input(message![
-                format!("vectors are of {} x {} and those of ", rows.dimensions, rows.element),
+                format!("vectors are {} x {}, but those of ", rows.dimensions, rows.element),
                 Argument::Queries,
-                format!(" of {} x {}; give queries of the same kind", asked.dimensions, asked.element)
+                format!(
+                    " are {} x {}; give queries of the same dimensions and element type",
+                    asked.dimensions, asked.element
+                )
             ]));
         }
         let space = Space::plain(of_base.vectors, Metric::L2);

@@ -40,7 +40,7 @@ fn summarize(Append { store, .. }: &Append, report: &AppendReport) {
     eprintln!("{}: {came} appended, {went} deleted; {} now", store.display(), format_number(rows));
     eprintln!("{read} read and {written} written in {:.1} s", report.seconds);
     if report.spill_bytes > 0 {
-        eprintln!("{} written to temporary files on the way", format_bytes(report.spill_bytes));
+        eprintln!("{} written to temporary files", format_bytes(report.spill_bytes));
     }
     if report.skipped_rows > 0 {
         eprintln!("{} without a usable vector skipped", format_count(report.skipped_rows, "row"));

@@ -15,7 +15,7 @@ fn print_seconds(report: &BuildReport) {
         seconds.survey, seconds.train, seconds.assign, seconds.assign_waited, seconds.write, seconds.write_waited,
     );
     if report.spill_bytes > 0 {
-        eprintln!("{} written to temporary files on the way", format_bytes(report.spill_bytes));
+        eprintln!("{} written to temporary files", format_bytes(report.spill_bytes));
     }
 }
 

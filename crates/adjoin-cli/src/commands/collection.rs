@@ -196,14 +196,14 @@ pub(super) fn verify(context: Context, folder: &Path, quiet: bool) -> Result<Out
     drop(context); // ends the progress bar
     if let Some(damaged) = report.index.as_ref().filter(|index| !index.is_sound()) {
         let count = print_damages(&damaged.damages, damaged.damage_count);
-        let said = format!("{} is damaged, {count} of its index; bring it back from a backup", folder.display());
+        let said = format!("{} is damaged in {count} of its index; restore it from a backup", folder.display());
         return Err(Error::corrupt(said));
     }
     if !quiet {
         let cut =
-            if report.facts.log_was_cut { "; it ends in a write that was cut off and never acknowledged" } else { "" };
+            if report.facts.log_was_cut { "; it ends in an incomplete write that was never acknowledged" } else { "" };
         let (rows, log) = (format_count(report.facts.rows, "row"), format_bytes(report.facts.log_bytes));
-        let left = "from a write or a merge that did not end; it does no harm";
+        let left = "from an interrupted write or merge; it is harmless";
         let others = unnamed("the collection", left, &report.leftovers, &report.strangers);
         print(&format!("sound: all checksums match, {rows}, {log} of log{cut}\n{others}"))?;
     }

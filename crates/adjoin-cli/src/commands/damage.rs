@@ -20,7 +20,7 @@ pub(super) fn print_damages(damages: &[impl Display], count: u64) -> String {
 }
 
 /// Origin of the leftovers of a build, with the remedy.
-pub(super) const BUILD_LEFT: &str = "from a build that did not end; unless a build is at work there, delete it";
+pub(super) const BUILD_LEFT: &str = "from an interrupted build; delete it unless a build is running there";
 
 /// Lists the names in a folder that do not belong to its `contents`. `origin` describes where the leftovers are from.
 pub(super) fn unnamed(contents: &str, origin: &str, leftovers: &[String], strangers: &[String]) -> String {

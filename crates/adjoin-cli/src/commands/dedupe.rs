@@ -44,7 +44,7 @@ pub(crate) fn dedupe(arguments: &args::Dedupe, stopped: &Stopped) -> Result<Outc
     let common = &done.statistics.common;
     match common.recall.as_ref().filter(|recall| !recall.kept) {
         Some(recall) => {
-            eprintln!("adjoin: the recall that was promised is not reached: {}", resolve::recall_in_words(recall));
+            eprintln!("adjoin: the recall target was missed: {}", resolve::recall_in_words(recall));
             Ok(Outcome::PromiseNotKept)
         }
         None => Ok(memory_verdict(&common.memory)),

@@ -57,7 +57,7 @@ fn explain_store(context: Context, folder: &Path, arguments: &Explain, aim: Join
         )));
     }
     if arguments.json {
-        return Err(Error::option("--json is for what is said of a source, not of a store; leave it out"));
+        return Err(Error::option("--json is for the estimate from a source, not the plan of a store; leave it out"));
     }
     let predicate = Predicate::of(arguments.threshold.eps, arguments.threshold.min_similarity)?;
     let cache_bytes = arguments.cache.bytes()?;
@@ -117,9 +117,9 @@ fn in_words(estimate: &Estimate, option: &str) -> String {
 
 fn threshold_in_words(at: &AtThreshold, option: &str, rows: u64) -> String {
     let AtThreshold { threshold, asked, neighbors, pairs, pairs_bytes, removed_rows, seconds } = *at;
-    let asked = if asked { ", asked for" } else { "" };
+    let asked = if asked { ", requested" } else { "" };
     format!(
-        "\n{option} {threshold}{asked}: {} neighbors a vector\n  pairs      {}; as Parquet {}\n  removed    {} rows of near-duplicates, {} of all\n  time       {}\n",
+        "\n{option} {threshold}{asked}: {} neighbors per vector\n  pairs      {}; as Parquet {}\n  removed    {} rows of near-duplicates, {} of all\n  time       {}\n",
         short(neighbors),
         between(pairs, |number| format_number(number.round() as u64)),
         between(pairs_bytes, |bytes| format_bytes(bytes as u64)),

@@ -37,7 +37,7 @@ fn check_room(context: &Context, what: &Generated, path: &Path) -> Result<()> {
         return Ok(());
     }
     Err(Error::device(format!(
-        "{} would take {}, and its disk has {} left; give fewer --rows, or another folder",
+        "{} needs {}, but its disk has {} free; give fewer --rows, or another folder",
         path.display(),
         format_bytes(needed),
         format_bytes(free)

@@ -17,7 +17,7 @@ pub(super) fn ids_of(file: &str, kind: IdKind) -> Result<Ids> {
         return Ok(text.lines().collect());
     }
     let integer = |(number, line): (usize, &str)| {
-        let why = |_| Error::input(format!("{file}: line {number} is {line:?}, which is no integer, as the ids are"));
+        let why = |_| Error::input(format!("{file}: line {number} is {line:?}, but the ids are integers; correct it"));
         line.trim().parse::<i64>().map_err(why)
     };
     (1..).zip(text.lines()).map(integer).collect::<Result<_>>().map(Ids::Int64)
@@ -27,6 +27,6 @@ pub(super) fn ids_of(file: &str, kind: IdKind) -> Result<Ids> {
 pub(super) fn say_missing(count: u64) {
     if count > 0 {
         let were = if count == 1 { "was" } else { "were" };
-        eprintln!("{} to delete {were} not there", format_count(count, "id"));
+        eprintln!("{} to delete {were} not found", format_count(count, "id"));
     }
 }

@@ -68,7 +68,7 @@ fn summarize_build(built: &BuiltIndex, output: &Path) {
     );
     eprintln!(
         "read in {load_seconds:.1} s, graph in {graph_seconds:.1} s, order of pages in {layout_seconds:.1} s, codes and \
-         pages in {write_seconds:.1} s, its recall learned in {calibrate_seconds:.1} s; {} of a vector's page are neighbors",
+         pages in {write_seconds:.1} s, calibrated in {calibrate_seconds:.1} s; {} of a vector's page are neighbors",
         percent(manifest.overlap_ratio)
     );
     eprintln!("{} read of the store, {} to temporary files", format_bytes(io.bytes_read), format_bytes(io.spill_bytes));
@@ -95,7 +95,7 @@ pub(super) fn verify(context: Context, folder: &Path, quiet: bool) -> Result<Out
         return Ok(Outcome::Done);
     }
     let count = print_damages(&report.damages, report.damage_count);
-    Err(Error::corrupt(format!("{} is damaged, {count} of it; build it again", folder.display())))
+    Err(Error::corrupt(format!("{} is damaged in {count}; build it again", folder.display())))
 }
 
 fn relayout(arguments: &IndexRelayout, stopped: &Stopped) -> Result<Outcome> {
@@ -120,7 +120,7 @@ fn summarize_relayout(relaid: &RelayoutReport, output: &Path) {
         percent(manifest.overlap_ratio)
     );
     eprintln!(
-        "order of pages in {layout_seconds:.1} s, codes and pages in {write_seconds:.1} s, its recall learned in \
+        "order of pages in {layout_seconds:.1} s, codes and pages in {write_seconds:.1} s, calibrated in \
          {calibrate_seconds:.1} s"
     );
 }

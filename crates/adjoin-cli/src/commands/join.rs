@@ -111,7 +111,7 @@ fn summarize(statistics: &JoinStatistics, output: &JoinOutput) {
     eprintln!("{found} found in {:.1} s", common.seconds.total);
     if let Some(resume) = resume.filter(|resume| resume.runs > 1) {
         let (runs, done, legs) = (resume.runs, resume.legs_done_before, resume.legs);
-        eprintln!("run {runs} of this join: {done} of {legs} legs were done before");
+        eprintln!("run {runs} of this join: {done} of {legs} checkpoints were complete before");
     }
     let to_keep = format!("{} to keep", format_count(written.kept_rows, "row"));
     let what = match output.result {
@@ -157,10 +157,10 @@ fn summarize_rows(JoinStatistics { common, join, .. }: &JoinStatistics) {
         (join.new_passing_rows, join.new_rows),
     ];
     for (passing, all) in sides.into_iter().filter_map(|(passing, all)| passing.zip(all)) {
-        eprintln!("{} of {} meet the condition", format_number(passing), format_count(all, "row"));
+        eprintln!("{} of {} match the filter", format_number(passing), format_count(all, "row"));
     }
     if let Some((buckets, bytes)) = join.skipped_buckets.zip(join.skipped_bytes).filter(|skipped| skipped.0 > 0) {
-        eprintln!("not read: {} without such a row, {}", format_count(buckets, "bucket"), format_bytes(bytes));
+        eprintln!("not read: {} without a matching row, {}", format_count(buckets, "bucket"), format_bytes(bytes));
     }
 }
 
@@ -170,7 +170,7 @@ pub(super) fn verdict(statistics: &JoinStatistics) -> Outcome {
     let broken = statistics.common.recall.as_ref().filter(|recall| !recall.kept);
     if let Some(recall) = broken {
         let measured = resolve::recall_in_words(recall);
-        eprintln!("adjoin: the recall that was promised is not reached: {measured}");
+        eprintln!("adjoin: the recall target was missed: {measured}");
         outcome = Outcome::PromiseNotKept;
     }
     outcome

@@ -50,7 +50,7 @@ fn read_statistics(context: &Context, path: &Path) -> Result<(serde_json::Value,
     let bytes = context.device.open(path)?.len();
     let memory = context.reserve(STATISTICS_GROWTH.saturating_mul(bytes), &format!("{at}: its statistics"))?;
     let text = std::fs::read_to_string(path).map_err(|error| Error::device(format!("cannot read {at}: {error}")))?;
-    let refused = || Error::input(format!("{at} is not what --stats of a join writes; name that file"));
+    let refused = || Error::input(format!("{at} is not a file of statistics; name one that --stats has written"));
     let statistics: serde_json::Value = serde_json::from_str(&text).map_err(|_| refused())?;
     // The page uses the values that are checked here.
     let is_known = ["join", "dedupe", "search"].iter().any(|command| statistics["command"] == *command);
@@ -60,7 +60,7 @@ fn read_statistics(context: &Context, path: &Path) -> Result<(serde_json::Value,
     }
     if statistics["version"] != CommonStatistics::VERSION {
         return Err(Error::input(format!(
-            "{at} has statistics of version {}, and a page is made of version {}; join again with \
+            "{at} has statistics of version {}, but a page needs version {}; join again with \
              --stats, or leave --stats out",
             statistics["version"],
             CommonStatistics::VERSION

@@ -98,7 +98,7 @@ fn print_found(SearchStatistics { common, search }: &SearchStatistics, output: &
     let place = if output == "-" { String::new() } else { format!(" written to {output}") };
     eprintln!("queries: {queries}; {found} found in {:.1} s{place}", common.seconds.total);
     if let Some(rows) = search.passing_rows {
-        eprintln!("{} of {} meet the condition", format_number(rows), format_count(common.rows, "row"));
+        eprintln!("{} of {} match the filter", format_number(rows), format_count(common.rows, "row"));
     }
 }
 
@@ -107,11 +107,11 @@ fn summarize(statistics: &SearchStatistics, arguments: &Search, kind: FolderKind
     print_found(statistics, &arguments.output);
     if let (Some(probes), Some(buckets)) = (search.probes_per_query, search.buckets) {
         let (buckets, read) = (format_number(buckets), format_bytes(search.bytes_per_query as u64));
-        eprintln!("a query looked into {probes:.1} of {buckets} buckets on average; {read} were read for it");
+        eprintln!("a query probed {probes:.1} of {buckets} buckets on average; {read} were read for it");
     } else {
         let (reads, distances) = (search.reads_per_query, search.distances_per_query);
         eprintln!(
-            "a query took {reads:.1} reads and {distances:.0} distances on average; {:.0} queries a second",
+            "a query took {reads:.1} reads and {distances:.0} distances on average; {:.0} queries per second",
             search.queries_per_second
         );
     }

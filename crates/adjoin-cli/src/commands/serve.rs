@@ -50,7 +50,7 @@ fn key_of(file: &Path) -> Result<String> {
     // Other characters may not pass through a header unchanged; for example, blanks at its ends are removed.
     if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(Error::option(format!(
-            "{at}: its first line is no key; write one of visible ASCII characters without blanks, such as that of \
+            "{at}: its first line is not a key; write visible ASCII characters without blanks, such as the output of \
              `openssl rand -hex 24`"
         )));
     }

@@ -32,13 +32,14 @@ pub(super) fn verify_of(arguments: &Verify, kind: FolderKind, stopped: &Stopped)
             let (bytes, buckets) = (format_bytes(report.bytes_read), format_count(report.buckets, "bucket"));
             text += &format!("sound: all checksums match, {bytes} in {buckets}\n");
         }
-        let unknown = report.unknown.iter().map(|(name, role)| {
-            format!("of a role that this version does not know: {name}, {role}; it belongs to the store")
-        });
+        let unknown = report
+            .unknown
+            .iter()
+            .map(|(name, role)| format!("of a role unknown to this version: {name}, {role}; it belongs to the store"));
         text += &listed(unknown);
         print(&(text + &unnamed("the store", BUILD_LEFT, &report.leftovers, &report.strangers)))?;
     }
     let Some(remedy) = report.remedy() else { return Ok(Outcome::Done) };
     let count = print_damages(&report.damages, report.damage_count);
-    Err(Error::corrupt(format!("{} is damaged, {count} of it; {remedy}", folder.display())))
+    Err(Error::corrupt(format!("{} is damaged in {count}; {remedy}", folder.display())))
 }

@@ -128,7 +128,7 @@ fn are_of_two_sets(file: &ResultFile, stats: Option<&serde_json::Value>, names_o
 }
 
 fn names_of_one_set(result: &Path) -> Error {
-    let before = format!("{} has rows of two sets, and the names are of one; give ", result.display());
+    let before = format!("{} has rows of two sets, but the names are of one; give ", result.display());
     refusal(before, " for the rows on the right: the same table again, if it has the ids of both")
 }
 

@@ -124,7 +124,7 @@ impl ResultFile {
         if kind != Kind::Clusters && value.is_none() {
             let at = path.display();
             return Err(Error::input(format!(
-                "{at} has no column distance or similarity; name a result as adjoin wrote it"
+                "{at} has no column distance or similarity; name an unchanged result of adjoin"
             )));
         }
         let [left, right] = kind.id_columns();
@@ -274,7 +274,7 @@ impl ResultFile {
             None if floats.len() == batch.num_rows() => Ok(floats),
             bad => {
                 let (at, row) = (self.path.display(), first + bad.unwrap_or(0) as u64);
-                Err(Error::input(format!("{at}: row {row} has no number as its {name}; write the result again")))
+                Err(Error::input(format!("{at}: row {row} has no number in column {name}; write the result again")))
             }
         }
     }
@@ -319,11 +319,11 @@ fn no_result(path: &Path, schema: &Schema) -> Error {
     let at = path.display();
     if schema.index_of("count").is_ok() {
         return Error::input(format!(
-            "{at} has counts of neighbors, which no page shows; name pairs or another result"
+            "{at} has counts of neighbors, which a page cannot show; name pairs or another result"
         ));
     }
     Error::input(format!(
-        "{at} is no result that a page shows; name pairs (left_id, right_id, distance or similarity), removed rows (id, \
+        "{at} is not a result that a page can show; name pairs (left_id, right_id, distance or similarity), removed rows (id, \
          kept_id), clusters (id, cluster) or hits (query, rank, id)"
     ))
 }

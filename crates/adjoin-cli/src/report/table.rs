@@ -246,6 +246,6 @@ fn columns_of(table: &TableFile, path: &Path, names: Names<'_>) -> Result<(Optio
         let data = schema.field(*k).data_type();
         Some(*k) != id && matches!(data, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
     };
-    let none = || Error::input(format!("{} has no column of texts; name one with --name-column", path.display()));
+    let none = || Error::input(format!("{} has no text column; name one with --name-column", path.display()));
     Ok((id, (0..schema.fields().len()).find(is_text).ok_or_else(none)?))
 }

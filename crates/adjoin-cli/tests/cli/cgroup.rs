@@ -76,7 +76,7 @@ fn joins_a_set_larger_than_the_cgroup_memory() {
     let given = ran(cgroup.run(&place, &["build", "set.fbin", "-o", "store", "--memory", "100MB"]));
     assert!(given.code == Some(0) && given.said.ends_with("; the budget is 100.0 MB\n"), "{}", given.said);
     let too_much = ran(cgroup.run(&place, &["build", "set.fbin", "-o", "fourth", "--memory", "310MB"]));
-    let words = format!("the budget of 310.0 MB is more than the {LIMIT_IN_WORDS}, which may kill the run");
+    let words = format!("the budget of 310.0 MB is more than the {LIMIT_IN_WORDS}, so the run may be killed");
     assert!(too_much.said.contains(&words), "{}", too_much.said);
     let too_little = ran(cgroup.run(&place, &["build", "set.fbin", "-o", "third", "--memory", "1%"]));
     assert!(too_little.said.contains("--memory 1% is not enough to start; give --memory "), "{}", too_little.said);

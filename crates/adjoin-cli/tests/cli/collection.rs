@@ -58,7 +58,7 @@ fn inserts_and_deletes_rows_by_id() {
     place.write("gone", b"0\n6\n77\n");
     let ran = place.done("collection write set.live --delete gone");
     assert!(ran.said.contains("0 rows written, 2 rows deleted or replaced; 7 rows now"), "{}", ran.said);
-    assert!(ran.said.contains("1 id to delete was not there"), "{}", ran.said);
+    assert!(ran.said.contains("1 id to delete was not found"), "{}", ran.said);
     place.write("new.csv", b"");
     place.write("new.jsonl", b"{\"id\": 3, \"v\": [9, 8]}\n{\"id\": 100, \"v\": [0, 0]}\n");
     place.done("collection write set.live --upsert new.jsonl --durability buffered --quiet");
@@ -82,9 +82,9 @@ fn collection_writes_are_atomic() {
     let before = place.done("info set.live").out;
     for (line, words) in [
         ("collection write set.live --delete gone --upsert none.fbin", "none.fbin"),
-        ("collection write set.live --delete gone --insert there.jsonl", "the id 3 of row 1 is there already"),
+        ("collection write set.live --delete gone --insert there.jsonl", "the id 3 of row 1 already exists"),
         ("collection write set.live --delete gone --insert twice.jsonl", "the id 50 of row 1 occurs twice"),
-        ("collection write set.live --upsert twice.jsonl --insert there.jsonl", "the id 3 of row 1 is there already"),
+        ("collection write set.live --upsert twice.jsonl --insert there.jsonl", "the id 3 of row 1 already exists"),
     ] {
         place.refused(line, &[words]);
         assert_eq!(place.done("info set.live").out, before, "{line}");
@@ -107,11 +107,11 @@ fn refuses_invalid_requests() {
     for (line, words) in [
         (
             "collection write set.live --insert set.fbin",
-            &["set.fbin: the id 0 of row 0 is there already", "set.live"][..],
+            &["set.fbin: the id 0 of row 0 already exists", "set.live"][..],
         ),
         ("collection write set.live --insert other.fbin", &["other.fbin has vectors of 3 x f32", "of 2 x f32"]),
         ("collection write set.live --upsert nan.fbin", &["nan.fbin", "NaN"]),
-        ("collection write set.live --delete gone", &["gone: line 2 is \"x\", which is no integer"]),
+        ("collection write set.live --delete gone", &["gone: line 2 is \"x\", but the ids are integers"]),
         ("collection write set.live --delete none", &["none: the ids cannot be read"]),
         ("collection write set.live", &["nothing to write", "--insert"]),
         (
@@ -132,17 +132,17 @@ fn refuses_invalid_requests() {
             &["--columns lang: give a name, a colon and a type"],
         ),
         ("collection create new.live --dimensions 2 --columns a:text,a:bool", &["--columns a is named twice"]),
-        ("collection create new.live --dimensions 2 --columns id:int64", &["--columns id: rows have one anyway"]),
+        ("collection create new.live --dimensions 2 --columns id:int64", &["--columns id: this name is reserved"]),
         ("search nothing --queries queries.fbin -k 1", &["nothing is not a store, an index or a collection"]),
-        ("collection create set.live --dimensions 2", &["set.live is a collection already"]),
+        ("collection create set.live --dimensions 2", &["set.live is already a collection"]),
         ("collection create new.live --dimensions 0", &["0 dimensions"]),
         ("collection create new.live --dimensions 2 --degree 0", &["--degree"]),
         ("search set.live --queries queries.fbin -k 1 --nprobe 2", &["--nprobe 2 is for stores", "--list"]),
-        ("join set.live set.fbin --eps 1", &["set.live is a collection, which is read alone"]),
-        ("join set.live --eps 1 --no-ids", &["set.live is a collection", "--no-ids has a meaning only for files"]),
+        ("join set.live set.fbin --eps 1", &["set.live is a collection, which cannot be combined with other sources"]),
+        ("join set.live --eps 1 --no-ids", &["set.live is a collection", "--no-ids applies only to files"]),
         ("build set.live --columns x -o new.store", &["--columns", "the source has none"]),
         ("join none.live --eps 1", &["none.live has no rows"]),
-        ("join set.live --eps 1 -o set.live/pairs.csv", &["set.live is a collection that is read, so -o cannot write"]),
+        ("join set.live --eps 1 -o set.live/pairs.csv", &["set.live is a collection and an input, so -o cannot write"]),
         ("dedupe set.live --eps 1 -o out", &["set.live is a collection", "adjoin collection snapshot"]),
     ] {
         place.refused(line, words);
@@ -217,7 +217,7 @@ fn filters_select_hits_and_deleted_rows() {
         ),
         (
             "collection write set.live --insert wrong.jsonl",
-            &["wrong.jsonl: column year of row 1 is \"2020.5\", which no int64 is"],
+            &["wrong.jsonl: column year of row 1 is \"2020.5\", which is not a valid int64"],
         ),
         (
             "collection write set.live --insert queries.fbin",

@@ -37,7 +37,7 @@ fn a_full_disk_refuses_writes_and_loses_nothing() {
     let before = content(&place, "disk/set.live");
     place.write("disk/filler", &[1; 900 << 10]);
     let lines = [
-        ("collection merge disk/set.live --quiet", &["a merge writes", "free some space on that disk"][..]),
+        ("collection merge disk/set.live --quiet", &["a merge needs at least", "free some space on that disk"][..]),
         ("collection write disk/set.live --upsert many.fbin --quiet", &["No space left"]),
         (
             "collection snapshot far.live -o disk/rows.parquet --quiet",
@@ -45,7 +45,7 @@ fn a_full_disk_refuses_writes_and_loses_nothing() {
         ),
         (
             "collection backup far.live disk/copy.live --quiet",
-            &["disk/copy.live would take", "choose a folder on another disk"],
+            &["disk/copy.live needs", "choose a folder on another disk"],
         ),
     ];
     for (line, words) in lines {
@@ -109,7 +109,7 @@ fn a_second_writer_is_refused_while_the_first_writes() {
             }
             second = place.run(line);
         }
-        refused(second, &["set.live is being written by", "wait until that is done"]);
+        refused(second, &["set.live is being written by", "wait until it is done"]);
     }
     assert_eq!(place.done("search set.live --queries queries.fbin -k 9 --quiet").out.lines().count(), 19);
     first.stdin.take().unwrap().write_all(b"0\n").unwrap();
@@ -140,7 +140,7 @@ fn refuses_collections_of_a_newer_version() {
     let sum = format!("{:016x}", checksum(blank.as_bytes()));
     place.write("set.live/manifest.json", [&blank[..at], &sum, &blank[at + 16..]].concat().as_bytes());
     for line in lines {
-        place.refused(line, &["set.live has format version 9", "use a newer adjoin"]);
+        place.refused(line, &["set.live has format version 9", "upgrade adjoin"]);
     }
     place.write("set.live/manifest.json", text.as_bytes());
     let log = "set.live/log-0000000000000001.bin";
@@ -151,7 +151,7 @@ fn refuses_collections_of_a_newer_version() {
     newer[56..64].copy_from_slice(&sum.to_le_bytes());
     place.write(log, &newer);
     for line in lines {
-        place.refused(line, &["log-0000000000000001.bin has version 2 of the log", "use a newer adjoin"]);
+        place.refused(line, &["log-0000000000000001.bin has version 2 of the log", "upgrade adjoin"]);
     }
     place.write(log, &bytes);
     place.done("verify set.live");

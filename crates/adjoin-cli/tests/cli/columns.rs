@@ -223,7 +223,7 @@ fn the_server_returns_columns_of_hits_and_rows_by_id() {
         let hit = &raw.json()["hits"][0][1];
         assert_eq!(hit["columns"], of_row(&hit["id"]), "{folder}");
         let unknown = serving.post("/v1/search", &json!({"queries": queries, "k": 1, "columns": ["url"]}));
-        assert!(unknown.problem(400).contains("keeps no such column; it keeps text, whole"), "{folder}");
+        assert!(unknown.problem(400).contains("has no such column; it has text, whole"), "{folder}");
         let rows = serving.post("/v1/rows", &json!({"ids": [1797, 0, 3, 0]}));
         assert_eq!(rows.status, 200, "{folder}: {rows:?}");
         let row = |id: u64| {
@@ -256,7 +256,7 @@ fn columns_that_are_not_kept_are_refused_before_any_search() {
     place.done("collection create bare.live --dimensions 3");
     for folder in ["set.store", "set.index", "set.live"] {
         let search = format!("search {folder} --queries queries.fbin -k 3 -o hits.csv --columns");
-        let keeps = format!("{folder} keeps no such column; it keeps text, whole");
+        let keeps = format!("{folder} has no such column; it has text, whole");
         place.refused(&format!("{search} text,url"), &["--columns url", &keeps]);
         place.refused(&format!("{search} text,text"), &["--columns text is named twice"]);
     }

@@ -43,7 +43,7 @@ fn cross_joins_count_and_remove_rows_of_the_first_set() {
     assert_eq!((&statistics["rows"], &statistics["join"]["with_rows"]), (&6.into(), &4.into()));
     assert!(["left", "right"].contains(&statistics["strategy"]["lead"].as_str().unwrap()), "{statistics}");
     let clusters = "join set.store --with others.store --eps 1 --result clusters -o -";
-    place.refused(clusters, &["clusters are of one set", "--with"]);
+    place.refused(clusters, &["clusters need a single set", "--with"]);
 }
 
 #[test]

@@ -117,15 +117,15 @@ fn contradictory_and_unknown_decisions_are_refused_with_file_and_line() {
     for (lines, words) in [
         (
             "{\"id\": \"r1\", \"decision\": \"keep\"}\n\n{\"id\": \"r1\", \"decision\": \"remove\"}\n",
-            "line 3 marks a row as remove that line 1 marks as keep",
+            "line 3 marks a row as remove, but line 1 marks it as keep",
         ),
         (
             "{\"id\": \"r1\", \"decision\": \"keep\"}\n{\"id\": \"r9\", \"decision\": \"keep\"}\n",
             "line 2: no row has the id r9",
         ),
-        ("{\"id\": \"r1\", \"decision\": \"maybe\"}\n", "line 1 is no decision"),
-        ("id,decision\n", "line 1 is no decision"),
-        ("{\"id\": null, \"decision\": \"keep\"}\n", "line 1 is no decision"),
+        ("{\"id\": \"r1\", \"decision\": \"maybe\"}\n", "line 1 is not a decision"),
+        ("id,decision\n", "line 1 is not a decision"),
+        ("{\"id\": null, \"decision\": \"keep\"}\n", "line 1 is not a decision"),
     ] {
         place.write("decisions.jsonl", lines.as_bytes());
         place.refused(dedupe, &["decisions.jsonl: ", words]);

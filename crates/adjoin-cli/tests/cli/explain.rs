@@ -173,6 +173,6 @@ fn explain_refuses_invalid_sources() {
     }
     place.done("build set.fbin -o store");
     place.refused("explain store --eps 1 --json", &["--json"]);
-    place.refused("explain store set.fbin --eps 1", &["joined alone"]);
-    place.refused("explain store --eps 1 --on-bad skip", &["--on-bad skip", "while one is built"]);
+    place.refused("explain store set.fbin --eps 1", &["cannot be combined with other inputs"]);
+    place.refused("explain store --eps 1 --on-bad skip", &["--on-bad skip", "applies only when a store is built"]);
 }

@@ -94,8 +94,8 @@ fn statistics_count_filtered_rows() {
     let place = place();
     let line = ["join", "set.store", "--with", "others.store", "--eps", "1.5", "--where", "lang = 'en'"];
     let ran = place.run_words(&[&line[..], &["--where-other", "year = 2020", "--stats", "stats.json"]].concat());
-    assert!(ran.said.contains("4 of 6 rows meet the condition"), "{}", ran.said);
-    assert!(ran.said.contains("2 of 3 rows meet the condition"), "{}", ran.said);
+    assert!(ran.said.contains("4 of 6 rows match the filter"), "{}", ran.said);
+    assert!(ran.said.contains("2 of 3 rows match the filter"), "{}", ran.said);
     let statistics: Value = serde_json::from_str(&place.text("stats.json")).unwrap();
     let join = &statistics["join"];
     assert_eq!((&join["passing_rows"], &join["with_passing_rows"]), (&4.into(), &2.into()));
@@ -118,7 +118,7 @@ fn refuses_invalid_join_filters_in_one_line() {
         ("--where-pair", "source <> right.source", &["write left.source or right.source"]),
         ("--where-pair", "left.source <> right.language", &["there is no column language; choose from lang"]),
         ("--where-pair", "left.source <> right.year", &["the left side is Utf8, the right one Int64"]),
-        ("--where-pair", "left.year - right.year < 1", &["one row alone"]),
+        ("--where-pair", "left.year - right.year < 1", &["only one row"]),
         ("--where-pair", "left.source <>", &["cannot read", "as a condition on pairs"]),
         ("--where-other", "lang = 'en'", &["--where-other", "--with"]),
     ] {

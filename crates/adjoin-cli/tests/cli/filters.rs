@@ -47,7 +47,7 @@ fn filtered_searches_return_matching_rows_nearest_first() {
     }
     let line = ["search", "set.store", "--queries", "queries.fbin", "-k", "2", "--where", "lang = 'en'", "--stats"];
     let said = place.run_words(&[&line[..], &["stats.json"]].concat()).said;
-    assert!(said.contains("4 of 6 rows meet the condition"), "{said}");
+    assert!(said.contains("4 of 6 rows match the filter"), "{said}");
     let statistics: Value = serde_json::from_str(&place.text("stats.json")).unwrap();
     assert_eq!((&statistics["search"]["passing_rows"], &statistics["search"]["hits"]), (&4.into(), &2.into()));
     assert_eq!(statistics["recall"]["kept"], true);
@@ -74,7 +74,7 @@ fn sort_by_stores_its_column_implicitly() {
     place.write("more.jsonl", LINES.replace("\"id\": \"", "\"id\": \"new ").as_bytes());
     place.refused(
         "append set.store --new more.jsonl",
-        &["is sorted by year", "build it again of all rows, with --force"],
+        &["is sorted by year", "build it again from all rows, with --force"],
     );
     for (column, words) in [("month", "no column month for values of --sort-by"), ("v", "column v is List")] {
         place.refused(&format!("build set.jsonl --sort-by {column} -o x.store"), &[words]);
@@ -112,7 +112,7 @@ fn refuses_invalid_columns_and_search_filters_in_one_line() {
     for (condition, words) in [
         ("language = 'en'", &["there is no column language; choose from lang, year, meta.score"][..]),
         ("year = 'x'", &["year = 'x'", "Int64"]),
-        ("year", &["neither true nor false"]),
+        ("year", &["not true or false"]),
         ("year >", &["cannot read", "as a condition"]),
         ("", &["--where"]),
     ] {

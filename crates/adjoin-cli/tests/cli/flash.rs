@@ -44,7 +44,7 @@ fn traces_of_every_command_replay_on_every_device() {
     assert!(seconds("--quiet --as-timed") > seconds("--quiet"), "reads come later where they came later");
     place.refused("flash run --as-timed set.u8bin", &["--trace"]);
     place.write("broken.trace", b"adjoin-trace 2\nfile 0 a\nread 0 0 4096 1 1 ok join 1 -\nread 0 0");
-    place.refused("flash run --trace broken.trace", &["broken.trace: line 4 of the trace: it breaks off"]);
+    place.refused("flash run --trace broken.trace", &["broken.trace: line 4 of the trace: it is incomplete"]);
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn flash_run_refuses_to_overwrite_inputs_and_accepts_large_numbers() {
         ("flash calibrate . --size 900TB -o disk.toml".into(), &["--size 900TB", "free"]),
         ("flash run --trace join.trace --comparisons 1000000000000".into(), &["--comparisons", "from 0 to 1000000"]),
         ("flash run --trace join.trace --depth 1152921504606846976".into(), &["--depth", "from 1 to 1048576"]),
-        ("flash sweep --trace join.trace --over depth=1,0".into(), &["0 is no value of depth", "from 1 to"]),
+        ("flash sweep --trace join.trace --over depth=1,0".into(), &["0 is not a value of depth", "from 1 to"]),
         ("flash run set.u8bin --queries queries.u8bin --list 1000000000000".into(), &["--list", "from 1 to"]),
     ] {
         place.refused(&line, words);
@@ -117,8 +117,8 @@ fn flash_sweep_prints_a_line_per_value() {
         lines[1..].iter().map(|line| line.split(',').nth(column).unwrap().parse().unwrap()).collect();
     assert!(seconds[0] < seconds[1] && seconds[1] < seconds[2], "{seconds:?}");
     place.done(&format!("{usual} --over platform=cpu,ndsearch"));
-    place.refused(&format!("{usual} --over batch=x"), &["--over batch=x: x is no value of batch"]);
-    place.refused(&format!("{usual} --over timing.reed=3"), &["timing.reed is no figure", "timing.read"]);
+    place.refused(&format!("{usual} --over batch=x"), &["--over batch=x: x is not a value of batch"]);
+    place.refused(&format!("{usual} --over timing.reed=3"), &["timing.reed is not a figure", "timing.read"]);
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn refuses_invalid_devices_in_one_line() {
     place.done("gen --rows 9 --dimensions 600 -o long.fbin --quiet");
     place.refused(
         "flash run long.fbin --queries long.fbin --set geometry.page=1024 --set controller.sector=512",
-        &["a vector takes 2400 bytes and a page of the device has 1024"],
+        &["a vector takes 2400 bytes, but a page of the device has 1024"],
     );
     place.refused("flash run set.u8bin --queries long.fbin", &["give queries of the same kind"]);
     place.refused("flash run", &["nothing to run; give vectors and --queries, or --trace"]);

@@ -75,7 +75,10 @@ fn rows_without_ids_are_named_by_their_numbers() {
         place.write("more.txt", b"4\n");
         place.refused(&format!("get {folder} --ids more.txt -o more.jsonl"), &["no row has the number 4;"]);
         place.write("word.txt", b"a\n");
-        place.refused(&format!("get {folder} --ids word.txt -o more.jsonl"), &["line 1 is \"a\", which is no integer"]);
+        place.refused(
+            &format!("get {folder} --ids word.txt -o more.jsonl"),
+            &["line 1 is \"a\", but the ids are integers"],
+        );
     }
 }
 

@@ -52,7 +52,7 @@ fn counts_have_every_row_and_clusters_at_least_two_rows() {
     assert_eq!(counts.len(), 24_000);
     let with = counts.iter().filter(|line| !line.ends_with(",0")).count();
     let said = place.done(&sample_join("--result clusters -o clusters.jsonl")).said;
-    assert!(said.contains("clusters of"), "{said}");
+    assert!(said.contains("clusters with"), "{said}");
     assert_eq!(place.text("clusters.jsonl").lines().count(), with);
     assert!(
         said.contains(&format!("{} rows in clusters written to clusters.jsonl", format_number(with as u64))),
@@ -66,7 +66,7 @@ fn joins_without_an_output_file_print_only_the_summary() {
     let before = place.listing();
     for (what, words) in [
         ("counts", "rows have neighbors"),
-        ("clusters", "clusters of"),
+        ("clusters", "clusters with"),
         ("removed", "to keep, "),
         ("kept", "to keep, "),
     ] {
@@ -91,7 +91,7 @@ fn cluster_rule_reports_rows_removed_beyond_the_threshold() {
     chain(&place, 400, 0);
     let join = "join chain.fbin --eps 1 --exact --result removed -o gone.csv --force --stats stats.json --keep-rule";
     let said = place.done(&format!("{join} cluster")).said;
-    let words = "of 400 rows 1 to keep, 399 to remove; 398 of these are not within the threshold";
+    let words = "1 of 400 rows to keep, 399 to remove; 398 of these are not within the threshold";
     assert!(said.contains(words) && said.contains("the largest cluster has 400 rows"), "{said}");
     assert!(said.contains("warning: one cluster has 400 of 400 rows"), "{said}");
     let statistics: serde_json::Value = serde_json::from_str(&place.text("stats.json")).unwrap();
@@ -99,7 +99,7 @@ fn cluster_rule_reports_rows_removed_beyond_the_threshold() {
     assert_eq!(statistics["join"]["largest_cluster"], 400);
     // Each removed row is within the threshold of a kept row.
     let said = place.done(&format!("{join} greedy")).said;
-    assert!(said.contains("of 400 rows 200 to keep, 200 to remove\n") && !said.contains("warning"), "{said}");
+    assert!(said.contains("200 of 400 rows to keep, 200 to remove\n") && !said.contains("warning"), "{said}");
     let statistics: serde_json::Value = serde_json::from_str(&place.text("stats.json")).unwrap();
     assert!(statistics["join"]["removed_beyond_threshold"].is_null(), "{statistics}");
     assert_eq!(statistics["join"]["largest_cluster"], 2);

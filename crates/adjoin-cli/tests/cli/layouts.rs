@@ -25,7 +25,10 @@ fn every_command_can_read_one_split() {
     write(&place, "set/data/train-00001-of-00002.parquet", 6..10);
     write(&place, "set/data/test-00000-of-00001.parquet", 10..14);
     let said = place.done("join set --eps 0.5 -o whole.csv").said;
-    assert!(said.contains("all splits are read as one set: test, train; the option split takes one of them"), "{said}");
+    assert!(
+        said.contains("all splits are read as one set: test, train; the option split selects one of them"),
+        "{said}"
+    );
     let said = place.done("join set --split train --eps 0.5 -o pairs.csv").said;
     assert!(said.starts_with("5 pairs found") && !said.contains("one set"), "{said}");
     assert!(place.done("build set --split test -o store").said.contains("4 vectors"));
@@ -33,10 +36,10 @@ fn every_command_can_read_one_split() {
     place.done("dedupe set --split train --eps 0.5 -o kept");
     assert!(place.path("kept/data/train-00001-of-00002.parquet").exists());
     assert!(!place.path("kept/data/test-00000-of-00001.parquet").exists());
-    let words = ["set: no split is called dev; there are test, train; give one of these to --split"];
+    let words = ["set: there is no split dev; the splits are test, train; give one of these to --split"];
     place.refused("join set --split dev --eps 1", &words);
     place.refused("dedupe set --split dev --eps 1 -o other", &words);
-    place.refused("join set/data/* --split train --eps 1", &["is no folder", "leave out --split"]);
+    place.refused("join set/data/* --split train --eps 1", &["is not a folder", "leave out --split"]);
 }
 
 #[test]
@@ -54,7 +57,7 @@ fn hive_partitions_are_read_as_plain_files_and_keep_their_paths() {
     assert_eq!(rows("kept/year=2023/part-0.parquet"), 3);
     assert_eq!(rows("kept/year=2024/part-0.parquet"), 2);
     assert_eq!(pairs("kept").lines().count() - 1, 4);
-    let words = ["no column year in the files: it stands in the names of folders alone, such as year=2023"];
+    let words = ["no column year in the files, only in names of folders such as year=2023"];
     place.refused("dedupe hive --eps 0.5 -o other --keep-by year", &words);
     place.refused("dedupe hive --eps 0.5 -o other --keep-by month", &["there is no column month; choose from id, v"]);
 }

@@ -109,7 +109,7 @@ fn a_refused_second_build_names_the_running_process() {
     for force in ["", " --force"] {
         let child = stopped(&place, &format!("build set.fbin -o store{force}"), || holds(&place, ".adjoin-build-"));
         let process = format!("store is being written by process {} on host ", child.id());
-        let words = [&process, " since 20", " UTC; wait until that is done, or choose another folder"];
+        let words = [&process, " since 20", " UTC; wait until it is done, or choose another folder"];
         place.refused(&format!("build small.fbin -o store{force}"), &words);
         assert_eq!(go_on(child), Some(0));
         assert!(place.done("info store").out.contains("60,000 of 32 x f32"));
@@ -121,7 +121,14 @@ fn temporary_files_are_written_to_the_given_folder() {
     let place = Place::new();
     place.done("gen --rows 2000 --dimensions 8 -o set.fbin --quiet");
     place.write("file", b"");
-    for (folder, words) in [("missing", "is missing; make that folder first"), ("file", "is not a folder; name one")] {
+    for (folder, words) in [
+        ("missing", "is missing; create that folder first"),
+        (
+            "file",
+            "is not a folder; name \
+    one",
+        ),
+    ] {
         for line in ["build set.fbin -o store", "join set.fbin --eps 0.1 -o pairs.csv"] {
             place.refused(&format!("{line} --temporary {folder}"), &[&format!("--temporary {folder} {words}")]);
         }

@@ -96,10 +96,10 @@ fn refuses_invalid_new_rows() {
         ("join old.store --new new.jsonl --eps 1", &["no ids", "texts as ids", "--no-ids"][..]),
         ("join named.store --new new.fbin --eps 1", &["texts as ids", "no ids"]),
         ("join old.store --new wide.fbin --eps 1", &["wide.fbin", "1 f32", "2 f32"]),
-        ("join old.store --new new.fbin --eps 1 --result clusters -o -", &["clusters are of one set", "--new"]),
+        ("join old.store --new new.fbin --eps 1 --result clusters -o -", &["clusters need a single set", "--new"]),
         (
             "join old.store --new new.fbin --eps 1 --result removed --keep-rule cluster -o -",
-            &["clusters are of one set", "--new"],
+            &["clusters need a single set", "--new"],
         ),
         ("join old.store --new new.fbin --with new.fbin --eps 1", &["--new", "--with"]),
         ("join old.store --new new.fbin --neighbors 2", &["--new", "--neighbors"]),
@@ -167,7 +167,7 @@ fn append_inserts_and_deletes_rows_of_a_store() {
     let said = place.done("append named.store --new new.jsonl --delete gone.txt").said;
     for words in [
         "named.store: 4 rows appended, 2 rows deleted; 7 now",
-        "1 id to delete was not there",
+        "1 id to delete was not found",
         "written in",
         "memory: ",
     ] {
@@ -208,7 +208,7 @@ fn refuses_invalid_appends() {
         ("append named.store --new odd.jsonl", &["column even", "Int64", "Boolean"]),
         ("append named.store --new bare.jsonl", &["no column even", "the columns of named.store"]),
         ("append named.store --new same.jsonl", &["the id r3 of row 0", "--on-duplicate-id keep", "--delete"]),
-        ("append old.store --new many.fbin", &["was built from 5 rows", "6 rows were appended", "--force"]),
+        ("append old.store --new many.fbin", &["was built from 5 rows", "6 rows appended", "--force"]),
         ("append old.store --delete gone.txt", &["gone.txt: line 1 is \"first\""]),
         ("append old.store --delete missing.txt", &["missing.txt"]),
         ("append old.store --new old.store", &["old.store"]),

@@ -50,23 +50,23 @@ fn failures_are_one_line_and_leave_nothing() {
         ("join s3://absent/set/*.fbin --eps 1 -o pairs.csv", "cannot list s3://absent/set: there is no such bucket"),
         (
             "build s3://bucket/set --metric l2 -o s3://bucket/store",
-            "-o writes files, not s3://bucket/store; name a file",
+            "-o cannot write to s3://bucket/store; name a local file",
         ),
         ("join s3://bucket/set --eps 1 -o s3://absent/p.csv", "s3://absent/p.csv: there is no such bucket"),
         ("join s3://bucket/set --eps 1 -o s3://bucket/set", "s3://bucket/set is a folder; name a file for the result"),
-        ("join s3://bucket/set --eps 1 -o s3://bucket", "is no name of an object in a bucket"),
+        ("join s3://bucket/set --eps 1 -o s3://bucket", "is not the name of an object in a bucket"),
         (
             "join s3://bucket/set --eps 1 -o s3://bucket/set/0.fbin",
             "set/0.fbin exists already; give --force to replace it",
         ),
         ("join s3://bucket/set --eps 1 -o s3://bucket/p.txt", "p.txt"),
-        ("join s3://bucket/set --eps 1 -o s3://bucket/p.csv --resume", "--resume saves its work next to the result"),
+        ("join s3://bucket/set --eps 1 -o s3://bucket/p.csv --resume", "--resume saves checkpoints next to the result"),
         ("join s3://bucket/set --eps 1 -o s3://bucket/p.csv --memory 30MB", "uploading a result needs at least"),
         (
             "dedupe s3://bucket/set --eps 1 -o s3://bucket/clean",
-            "-o writes files, not s3://bucket/clean; name a file or folder, and copy it",
+            "-o cannot write to s3://bucket/clean; name a local file or folder, and copy it",
         ),
-        ("info s3://absent/store", "cannot find out what lies at s3://absent/store: there is no such bucket"),
+        ("info s3://absent/store", "cannot look up s3://absent/store: there is no such bucket"),
         ("info s3://bucket/set/0.fbin", "s3://bucket/set/0.fbin"),
     ] {
         refused(&place, &server, line, expected);

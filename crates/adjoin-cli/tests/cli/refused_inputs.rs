@@ -52,7 +52,11 @@ fn reports_a_first_row_of_unusual_length() {
     let place = Place::new();
     let good: &[Option<f64>] = &[Some(1.0), Some(2.0)];
     write_columns(&place.path("set.parquet"), &[("v", lists(&[&[], &[Some(0.5)], good, good, good]))]);
-    let words = ["5 rows looked at, 3 have 2, 1 has 1", "row 1 of set.parquet seems to be the odd one; take it out"];
+    let words = [
+        "5 rows checked, 3 have 2, 1 has 1",
+        "row 1 of set.parquet seems to be the exception; remove that \
+                                                         row",
+    ];
     refused_by_all(&place, "set.parquet", "--eps 1", &words);
     place.refused("join set.parquet --eps 1 --on-bad skip", &words);
 }

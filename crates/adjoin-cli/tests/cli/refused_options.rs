@@ -40,7 +40,7 @@ fn thresholds() {
 fn recalls() {
     let place = with_set_and_store();
     for recall in ["0", "1.5", "-1", "nan", "inf"] {
-        place.refused(&format!("join store --eps 1 --recall {recall}"), &["recall is", "above 0, at most 1"]);
+        place.refused(&format!("join store --eps 1 --recall {recall}"), &["recall is", "above 0 and at most 1"]);
     }
     place.refused("join store --eps 1 --recall 0.9 --exact", &["--recall", "--exact", "cannot be used with"]);
 }
@@ -144,8 +144,8 @@ fn refuses_to_generate_invalid_sets() {
         ("gen --rows 5 --dimensions 4 -o a.u8bin", &["f32", ".fbin", ".npy"]),
         ("gen --rows 5 --dimensions 4 --element f16 -o a.fbin", &["f16", ".npy"]),
         ("gen --rows 5 --dimensions 4 --element f64 -o a.npy", &["f64", "f32"]),
-        ("gen --rows 5 --dimensions 4 -o nowhere/a.npy", &["nowhere is missing", "make that folder"]),
-        ("gen --rows 1000000000000 --dimensions 8000 -o a.npy", &["a.npy would take", "disk has", "fewer --rows"]),
+        ("gen --rows 5 --dimensions 4 -o nowhere/a.npy", &["nowhere does not exist", "create that folder"]),
+        ("gen --rows 1000000000000 --dimensions 8000 -o a.npy", &["a.npy needs", "disk has", "fewer --rows"]),
         ("gen --rows many --dimensions 8000 -o a.npy", &["many", "--rows"]),
     ] {
         place.refused(line, words);
@@ -165,7 +165,7 @@ fn refuses_non_stores_and_stores_of_another_metric() {
     for line in ["info nowhere", "info set.fbin"] {
         place.refused(line, &["is not a store", "adjoin build"]);
     }
-    place.refused("join store set.fbin --eps 1", &["store is a store, which is joined alone"]);
+    place.refused("join store set.fbin --eps 1", &["store is a store, which cannot be combined with other inputs"]);
 }
 
 #[test]
@@ -199,9 +199,9 @@ fn refuses_existing_and_invalid_output_names() {
             ("--stats folder.csv", &["folder.csv is a folder"]),
             ("-o pairs.txt", &["pairs.txt", ".parquet, .csv or .jsonl"]),
             ("-o pairs", &["pairs", ".parquet, .csv or .jsonl"]),
-            ("-o nowhere/pairs.csv", &["nowhere is missing"]),
+            ("-o nowhere/pairs.csv", &["nowhere does not exist"]),
             ("-o set.fbin/pairs.csv", &["set.fbin is not a folder"]),
-            ("--stats nowhere/stats.json", &["nowhere is missing"]),
+            ("--stats nowhere/stats.json", &["nowhere does not exist"]),
             ("-o one.csv --stats one.csv", &["one.csv", "two files"]),
             ("-o one.csv --stats ./one.csv", &["one.csv", "two files"]),
             ("--stats one.json --trace ./one.json", &["one.json", "--stats", "--trace", "two files"]),
@@ -217,8 +217,8 @@ fn refuses_existing_and_invalid_output_names() {
     place.refused("gen --rows 5 --dimensions 4 -o set.fbin", &["set.fbin exists already", "--force"]);
     place.refused("build set.fbin -o store", &["store is a store already", "--force"]);
     place.refused("build set.fbin -o pairs.csv", &["pairs.csv is a file"]);
-    place.refused("build set.fbin -o nowhere/store", &["nowhere is missing"]);
-    place.refused("build set.fbin -o .", &["set.fbin is read and lies in ."]);
+    place.refused("build set.fbin -o nowhere/store", &["nowhere does not exist"]);
+    place.refused("build set.fbin -o .", &["set.fbin is an input inside ."]);
     assert_eq!((place.text("pairs.csv"), place.text("stats.json")), ("mine".into(), "mine".into()));
 }
 
@@ -258,8 +258,8 @@ fn refuses_to_overwrite_inputs() {
     place.refused("build shards -o shards --force", &is_read);
     place.refused("build shards -o shards/store", &into_folder);
     std::fs::copy(place.path("set.fbin"), place.path("store/mine.fbin")).unwrap();
-    place.refused("build store/mine.fbin -o store --force", &["store/mine.fbin is read and lies in store"]);
-    place.refused("build store/*.fbin -o link --force", &["store/*.fbin is read and lies in link"]);
+    place.refused("build store/mine.fbin -o store --force", &["store/mine.fbin is an input inside store"]);
+    place.refused("build store/*.fbin -o link --force", &["store/*.fbin is an input inside link"]);
     for written in ["pairs.csv", "stats.json", "a.parquet"] {
         let report = "report pairs.csv --stats stats.json --names a.parquet --id-column key";
         place.refused(&format!("{report} -o {written} --force"), &is_read);
@@ -309,7 +309,7 @@ fn refuses_results_larger_than_the_free_disk_space() {
     place.done("gen --rows 1000000 --dimensions 2 --element u8 -o many.u8bin --quiet");
     // The join has half a trillion pairs, which would take ten terabytes.
     let join = "join many.u8bin --buckets 10 --eps 1000 --exact -o pairs.csv --quiet";
-    place.refused(join, &["pairs.csv would take about", "the disk has", "stricter threshold", "--yes"]);
+    place.refused(join, &["pairs.csv needs about", "the disk has", "stricter threshold", "--yes"]);
     place.done("gen --rows 2000 --dimensions 2 --element u8 -o few.u8bin --quiet");
     let said = place.done("join few.u8bin --buckets 3 --eps 1000 --exact -o pairs.csv").said;
     assert!(said.contains("about 1,999,000 pairs expected"), "{said}");

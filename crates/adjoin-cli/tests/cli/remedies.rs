@@ -66,10 +66,10 @@ fn place() -> Place {
 const REMEDIES: &[(&str, &str, &str)] = &[
     // About files and folders.
     ("join mixed --eps 2 -o -", "name those to read by a glob such as mixed/*.fbin", "join mixed/*.fbin --eps 2 -o -"),
-    ("join names/*/v.fbin --eps 0 -o -", "name the folder in place of the glob", "join names --eps 0 -o -"),
+    ("join names/*/v.fbin --eps 0 -o -", "name the folder instead of the glob", "join names --eps 0 -o -"),
     ("join splits --split dev --eps 2 -o -", "train", "join splits --split train --eps 2 -o -"),
     ("join set.fbin --split train --eps 2 -o -", "leave out --split", "join set.fbin --eps 2 -o -"),
-    ("join table/part-0.fbin --eps 2 -o -", "read the rows that are alive from Python", ""),
+    ("join table/part-0.fbin --eps 2 -o -", "read only the current rows in Python", ""),
     // About columns.
     (
         "join two.parquet --eps 0 -o -",
@@ -116,7 +116,7 @@ const REMEDIES: &[(&str, &str, &str)] = &[
     ),
     (
         "join columns.store --where lang=1 --eps 2 -o -",
-        "columns.store: cannot tell which rows have lang=1",
+        "columns.store: cannot filter rows by lang=1",
         "join columns.store --where lang='1' --eps 2 -o -",
     ),
     (

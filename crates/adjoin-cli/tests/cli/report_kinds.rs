@@ -16,8 +16,7 @@ fn place_of_groups(groups: usize) -> Place {
         let (x, y) = ((row / 3) as f64, (row % 3) as f64 / 10.0);
         let language = ["en", "de", "en"][row % 3];
         format!(
-            "{{\"id\": \"r{row}\", \"text\": \"the {row} th text </script>\", \"lang\": \"{language}\", \
-             \"path\": \"images/{row}.png\", \"v\": [{x}, {y}]}}\n"
+            "{{\"id\": \"r{row}\", \"text\": \"the {row} th text </script>\", \"lang\": \"{language}\", \"path\": \"images/{row}.png\", \"v\": [{x}, {y}]}}\n"
         )
     };
     place.write("set.jsonl", (0..3 * groups).map(line).collect::<String>().as_bytes());
@@ -123,7 +122,7 @@ fn rows_with_equal_texts_come_after_the_near_ones() {
     place.done("report gone.jsonl -o lines.html");
     assert_eq!(data(&place, "lines.html")["pairs"]["value"], json!([null]));
     place.write("pairs.csv", b"left_id,right_id,distance\n0,1,0.5\n0,2,\n");
-    place.refused("report pairs.csv -o pairs.html", &["pairs.csv: row 1 has no number as its distance"]);
+    place.refused("report pairs.csv -o pairs.html", &["pairs.csv: row 1 has no number in column distance"]);
 }
 
 #[test]

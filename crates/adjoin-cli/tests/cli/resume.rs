@@ -143,7 +143,7 @@ fn a_killed_join_with_new_rows_resumes() {
     let other = other.replace(" --force", "");
     let ran = place.run_words(&other.split(' ').collect::<Vec<_>>());
     assert_eq!(ran.code, Some(2), "{}", ran.said);
-    for words in ["what is joined", "a set and rows that come to it", "two sets"] {
+    for words in ["the joined sets", "one set and new rows", "two sets"] {
         assert!(ran.said.contains(words), "{words}: {}", ran.said);
     }
 }
@@ -192,7 +192,7 @@ fn an_interrupted_run_prints_how_to_resume() {
     let line = "join set.fbin --eps 0.6 --exact -o pairs.csv --resume --quiet";
     let said = ended_at(&place, line, ".resume/pairs-0", Signal::INT);
     let wanted =
-        "adjoin: interrupted; .adjoin-pairs.csv.resume keeps what was done; give the same command again to go on\n";
+        "adjoin: interrupted; the work so far is kept in .adjoin-pairs.csv.resume; repeat the command to continue\n";
     assert_eq!(said, wanted);
     place.done(line);
     assert!(!holds(&place, ".resume"));
@@ -204,15 +204,15 @@ fn a_changed_source_or_option_is_refused() {
     place.done("gen --rows 20000 --dimensions 64 -o set.fbin --quiet");
     let line = |eps: &str, more: &str| format!("join set.fbin --eps {eps} --exact -o pairs.csv --resume --quiet{more}");
     ended_at(&place, &line("0.6", ""), ".resume/pairs-0", Signal::KILL);
-    let begins = ".adjoin-pairs.csv.resume keeps what a run has done where ";
-    let ends = "; give the same again, or --force to start again";
-    let threshold = format!("{begins}the threshold was a distance of 0.6, and it is a distance of 0.7 now{ends}");
+    let begins = ".adjoin-pairs.csv.resume is the checkpoint of a run that differs in ";
+    let ends = "; continue with the same inputs and options, or give --force to start again";
+    let threshold = format!("{begins}the threshold (a distance of 0.6 then, a distance of 0.7 now){ends}");
     place.refused(&line("0.7", ""), &[&threshold]);
-    place.refused(&line("0.6", " --on-bad skip"), &[begins, "what is done with bad rows was Error", ends]);
+    place.refused(&line("0.6", " --on-bad skip"), &[begins, "the action on bad rows (Error then", ends]);
     let bytes = place.read("set.fbin");
     place.done("gen --rows 20000 --dimensions 64 --seed 9 -o other.fbin --quiet");
     std::fs::copy(place.path("other.fbin"), place.path("set.fbin")).unwrap();
-    place.refused(&line("0.6", ""), &[begins, "the file set.fbin was 5120008 bytes written at ", ends]);
+    place.refused(&line("0.6", ""), &[begins, "the file set.fbin (5120008 bytes written at ", ends]);
     place.done(&line("0.6", " --force"));
     let of_other = place.read("pairs.csv");
     place.write("set.fbin", &bytes);
@@ -221,11 +221,9 @@ fn a_changed_source_or_option_is_refused() {
     assert!(place.read("pairs.csv") != of_other);
 
     ended_at(&place, "build set.fbin -o store --resume --quiet", "store.resume/rows-3", Signal::KILL);
-    let begins = ".adjoin-store.resume keeps what a run has done where ";
-    place.refused(
-        "build set.fbin -o store --resume --seed 2",
-        &[begins, "the seed of the build was 1, and it is 2 now", ends],
-    );
+    let begins = ".adjoin-store.resume is the checkpoint of a run that differs in ";
+    place
+        .refused("build set.fbin -o store --resume --seed 2", &[begins, "the seed of the build (1 then, 2 now)", ends]);
     let ran = place.done("build set.fbin -o store --resume");
     assert!(ran.said.contains("run 2 of this build: "), "{}", ran.said);
 }
@@ -242,7 +240,7 @@ fn resume_detects_changes_that_preserve_size_and_modification_time() {
     bytes[9] ^= 1;
     place.write("set.fbin", &bytes);
     std::fs::File::options().write(true).open(place.path("set.fbin")).unwrap().set_modified(written).unwrap();
-    place.refused(line, &["the file set.fbin was 5120008 bytes written at ", "changed at ", "--force to start again"]);
+    place.refused(line, &["the file set.fbin (5120008 bytes written at ", "changed at ", "--force to start again"]);
 }
 
 #[test]
@@ -256,7 +254,10 @@ fn force_rebuilds_a_checkpoint_store_with_a_missing_file() {
     std::fs::remove_file(vectors).unwrap();
     let ran = place.run(line);
     assert_eq!(ran.code, Some(2), "{}", ran.said);
-    assert!(ran.said.contains("store-0, kept by an earlier run, is damaged") && ran.said.contains("give --force"));
+    assert!(
+        ran.said.contains("store-0, from the checkpoint of an earlier run, is damaged")
+            && ran.said.contains("give --force")
+    );
     place.done(&format!("{line} --force"));
 }
 

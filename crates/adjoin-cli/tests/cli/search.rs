@@ -87,7 +87,7 @@ fn refuses_invalid_searches_in_one_line() {
         ("search set.store --queries queries.fbin --radius -1", &["radius is -1"]),
         ("search set.store --queries queries.fbin --min-similarity 0.5", &["metric l2", "--radius"]),
         ("search set.store --queries nan.fbin -k 3", &["nan.fbin", "row 1"]),
-        ("search set.store --queries three.fbin -k 3", &["three.fbin: queries have 3 dimensions", "set.store 2"]),
+        ("search set.store --queries three.fbin -k 3", &["three.fbin: queries have 3 dimensions", "set.store have 2"]),
         ("search turned.store --queries queries.fbin -k 3 --exact", &["queries.fbin", "row 0", "zeros"]),
         ("search set.store --queries empty.npy -k 3", &["empty.npy"]),
         ("search set.store --queries nothing.npy -k 3", &["nothing.npy"]),
@@ -147,7 +147,10 @@ fn inner_products_are_searched_and_not_joined() {
     place.done("search set.index --queries queries.fbin -k 3 -o walked.csv --quiet");
     assert_eq!(place.text("walked.csv"), wanted);
     for what in ["join set.store --eps 1 -o pairs.csv", "explain set.store --min-similarity 0.9"] {
-        place.refused(what, &["set.store has the metric ip", "searched, not joined", "--metric l2 or --metric cosine"]);
+        place.refused(
+            what,
+            &["set.store has the metric ip", "a join needs a distance", "--metric l2 or --metric cosine"],
+        );
     }
     for threshold in ["--radius 1", "--min-similarity 0.5"] {
         place.refused(&format!("search set.store --queries queries.fbin {threshold}"), &["metric ip; give -k"]);

@@ -99,7 +99,7 @@ fn the_server_refuses_invalid_requests_with_a_message() {
         (json!({"queries": one, "k": 3, "deadline_ms": 0}), "deadline_ms is 0"),
         (json!({"queries": one, "k": 3, "element": "u8"}), "element is for raw bodies"),
         (json!({"queries": one, "k": 3, "top": 1}), "unknown field `top`"),
-        (json!({"queries": [[1, 2, 3]], "k": 3}), "queries have 3 dimensions, the vectors of set.store 2"),
+        (json!({"queries": [[1, 2, 3]], "k": 3}), "queries have 3 dimensions, but the vectors of set.store 2"),
         (json!({"queries": [[1, 2], [3]], "k": 3}), "vector 1 has 1 numbers"),
         (json!({"queries": [], "k": 3}), "queries is missing or empty"),
         (json!({"k": 3}), "queries is missing or empty"),
@@ -199,7 +199,7 @@ fn the_server_returns_ids_and_applies_filters() {
     let like = serving.post("/v1/search", &json!({"like": [name], "k": 2, "nprobe": 1000})).json();
     assert_eq!(&like["hits"][0][0]["id"], name);
     let unknown = serving.post("/v1/search", &json!({"like": [name, "no such\nname"], "k": 2})).problem(400);
-    assert!(unknown.contains("no row is called"), "{unknown}");
+    assert!(unknown.contains("no row has the id"), "{unknown}");
     assert!(serving.post("/v1/search", &json!({"like": [7], "k": 2})).problem(400).contains("give texts"));
     let is_named = |hit: &Value| hit["id"].as_str().unwrap().starts_with("lib") && hit["similarity"].is_number();
     assert!(some.iter().all(is_named) && !all.iter().all(is_named), "{all:?} {some:?}");
@@ -219,8 +219,8 @@ fn the_server_searches_by_row_id() {
         assert_eq!(like.json()["hits"], vectors["hits"], "{served}");
         assert_eq!(like.json()["hits"][0][0], json!({"id": 6, "distance": 0.0}), "{served}");
         for (body, words) in [
-            (json!({"like": [8], "k": 1}), "no row is called 8"),
-            (json!({"like": [-1], "k": 1}), "no row is called -1"),
+            (json!({"like": [8], "k": 1}), "no row has the id 8"),
+            (json!({"like": [-1], "k": 1}), "no row has the id -1"),
             (json!({"like": ["a"], "k": 1}), "give numbers"),
             (json!({"like": [], "k": 1}), "like is empty"),
             (json!({"like": [1, "a"], "k": 1}), "ids of one kind"),
@@ -395,7 +395,7 @@ fn bench_serve_measures_requests() {
     assert!(failed.said.contains(" requests failed, the first with status 404"), "{}", failed.said);
     assert_eq!(failed.code, Some(2));
     for (line, words) in [
-        ("bench-serve nowhere --queries set.fbin", &["nowhere is no address"][..]),
+        ("bench-serve nowhere --queries set.fbin", &["nowhere is not a valid address"][..]),
         ("bench-serve http://127.0.0.1:1/v1/search --queries set.fbin", &["127.0.0.1:1"]),
         ("bench-serve http://127.0.0.1:1/v1/search --queries set.fbin --rate 0", &["0 requests a second"]),
         ("bench-serve http://127.0.0.1:1/v1/search --queries set.fbin --members 7", &["--members 7", "an object"]),

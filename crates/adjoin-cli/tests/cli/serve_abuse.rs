@@ -176,7 +176,7 @@ fn a_terminating_server_answers_accepted_requests() {
     let statuses: Vec<u16> = streams.into_iter().map(|stream| response(stream).status).collect();
     assert_eq!(statuses, [200; 8]);
     let (code, said) = serving.wait();
-    assert!(code == Some(0) && said.contains("ending: what was taken in is answered"), "{code:?} {said}");
+    assert!(code == Some(0) && said.contains("shutting down: accepted requests are answered"), "{code:?} {said}");
 }
 
 /// Checks that the server reports damage of its store in a message, and opens a store that is published later.

@@ -68,7 +68,7 @@ fn out_of_range_numbers_are_refused_and_distances_are_never_null() {
     let post = |body: &str| sent(&serving, "/v1/search", JSON, body.as_bytes());
     for (body, words) in [
         (r#"{"queries": [[3e38, 3e38]], "k": 1}"#, "has length 4.243e38"),
-        (r#"{"queries": [[1e39, 0]], "k": 1}"#, "beyond what f32 holds"),
+        (r#"{"queries": [[1e39, 0]], "k": 1}"#, "beyond the range of f32"),
         (r#"{"queries": [[1e400, 0]], "k": 1}"#, "number out of range"),
         (r#"{"queries": [[NaN, 0]], "k": 1}"#, "expected value"),
         (r#"{"queries": [[1, 0]], "k": 1, "k": 2}"#, "duplicate field `k`"),
@@ -141,16 +141,16 @@ fn attributes_are_stored_exactly_or_refused() {
     }
     for depth in [10, 1_000, 6_500, 50_000] {
         let refused = put(3, &format!(r#"{{"t": {}{}}}"#, "[".repeat(depth), "]".repeat(depth)));
-        assert!(refused.problem(400).contains("which no text is; give a text, or null"));
+        assert!(refused.problem(400).contains("which is not a valid text; give a text, or null"));
         let refused = put(3, &format!(r#"{{"o": {}1{}}}"#, r#"{"a":"#.repeat(depth), "}".repeat(depth)));
         assert!(refused.problem(400).contains("there is no column `o`; choose from: t, n, x"));
     }
     for (attributes, words) in [
-        (r#"{"n": 1.5}"#, "`n` is 1.5, which no int64 is; give an integer of 64 bits, or null"),
+        (r#"{"n": 1.5}"#, "`n` is 1.5, which is not a valid int64; give an integer of 64 bits, or null"),
         (r#"{"n": -2.9}"#, "-2.9"),
         (r#"{"n": 1e400}"#, "1e400"),
         (r#"{"x": 1e400}"#, "1e400"),
-        (r#"{"x": 9007199254740993}"#, "which no float64 is"),
+        (r#"{"x": 9007199254740993}"#, "which is not a valid float64"),
         (r#"{"n": 1, "n": 2}"#, "`n` is given twice"),
         ("null", r#"null is not an object; give {"t":null}"#),
     ] {

@@ -24,7 +24,7 @@ fn an_index_is_served() {
         wanted.lines().skip(1).map(|line| line.split(',').nth(2).unwrap().parse::<u64>().unwrap().into()).collect();
     assert_eq!(ids_of(&found), wanted);
     let refused = serving.post("/v1/search", &json!({"queries": [vec![0.5; 8]], "k": 3, "nprobe": 1})).problem(400);
-    assert!(refused.contains("nprobe 1 is for stores, and this is a graph index; give recall or list"), "{refused}");
+    assert!(refused.contains("nprobe 1 is for stores, but this is a graph index; give recall or list"), "{refused}");
     // For a recall of 1, the server makes no estimate but compares every row.
     let exact = serving.post("/v1/search", &json!({"queries": [vec![0.5; 8]], "k": 3, "exact": true})).json();
     let all = serving.post("/v1/search", &json!({"queries": [vec![0.5; 8]], "k": 3, "recall": 1})).json();
@@ -59,7 +59,7 @@ fn collection_writes_survive_a_restart_of_the_server() {
         (vec![json!("a"), json!("b"), json!("c")], vec![json!("c")])
     );
     let again = put(json!({"ids": ["a"], "vectors": [[9, 9]], "columns": [{"lang": "fr"}], "put": "insert"}));
-    assert!(again.problem(400).contains("vectors: the id a of row 0 is there already"));
+    assert!(again.problem(400).contains("vectors: the id a of row 0 already exists"));
     assert_eq!(put(json!({"ids": ["a"], "vectors": [[9, 9]], "columns": [{}]})).json()["gone"], 1);
     let gone = serving.post("/v1/vectors/delete", &json!({"where": "lang = 'de'", "durability": "buffered"})).json();
     assert_eq!((&gone["gone"], &gone["sequence"]), (&json!(1), &json!(3)));
@@ -85,7 +85,7 @@ fn collection_writes_survive_a_restart_of_the_server() {
     assert_eq!(serving.metric("adjoin_rows"), 1.0);
     assert_eq!(ids_of(&serving.post("/v1/search", &json!({"queries": [[9, 9]], "k": 2})).json()), [json!("a")]);
     assert_eq!(ids_of(&serving.post("/v1/search", &json!({"like": ["a"], "k": 2})).json()), [json!("a")]);
-    assert!(serving.post("/v1/search", &json!({"like": ["b"], "k": 2})).problem(400).contains("no row is called b"));
+    assert!(serving.post("/v1/search", &json!({"like": ["b"], "k": 2})).problem(400).contains("no row has the id b"));
 }
 
 /// Checks that searches of an empty collection do not affect the predicted times of searches after it has grown.
@@ -138,7 +138,7 @@ fn the_server_survives_a_full_disk() {
     // The last block of the log has free space only for a few writes.
     let refused = (1..2_000).map(put).find(|answer| answer.status != 200).expect("the disk is full");
     let detail = refused.problem(503);
-    assert!(detail.contains("the write was not taken") && detail.contains("No space left"), "{detail}");
+    assert!(detail.contains("the write was refused") && detail.contains("No space left"), "{detail}");
     assert_eq!(serving.get("/livez").status, 200);
     let detail = serving.get("/readyz").problem(503);
     assert!(detail.contains("writes are refused"), "{detail}");

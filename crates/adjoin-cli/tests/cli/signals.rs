@@ -22,7 +22,7 @@ fn interrupt(line: &str, begun: impl Fn(&Place) -> bool) {
         let output = ended.unwrap_or_else(|| panic!("{line} always ends before it can be interrupted"));
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(code), "{line}: {said}");
-        assert_eq!(said.lines().last(), Some("adjoin: interrupted; what was temporary is removed"), "{line}");
+        assert_eq!(said.lines().last(), Some("adjoin: interrupted; temporary files are removed"), "{line}");
     }
 }
 

@@ -150,7 +150,7 @@ fn failed_writes_to_a_full_disk_leave_no_files() {
     ] {
         place.refused(line, &["No space left"]);
     }
-    place.refused("join store --eps 100 -o disk/pairs.csv", &["disk/pairs.csv would take about", "--yes"]);
-    place.refused("gen --rows 5000 --dimensions 4 -o disk/a.fbin", &["disk/a.fbin would take 80.0 kB", "left"]);
+    place.refused("join store --eps 100 -o disk/pairs.csv", &["disk/pairs.csv needs about", "--yes"]);
+    place.refused("gen --rows 5000 --dimensions 4 -o disk/a.fbin", &["disk/a.fbin needs 80.0 kB", "left"]);
     place.done("join store --eps 0.001 -o disk/pairs.parquet");
 }

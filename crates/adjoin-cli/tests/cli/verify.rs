@@ -22,7 +22,7 @@ fn refuses_a_store_of_a_newer_version() {
     manifest.format_version = 3;
     place.write("store/manifest.json", &manifest.encode());
     for line in ["verify store", "info store", "join store --eps 1 -o pairs.csv", "explain store --eps 1"] {
-        place.refused(line, &["store has format version 3", "reads up to 2", "use a newer adjoin"]);
+        place.refused(line, &["store has format version 3", "reads versions up to 2", "upgrade adjoin"]);
     }
 }
 
@@ -42,14 +42,14 @@ fn refuses_folders_of_other_kinds() {
     for (kind, words) in [
         ("index", ["store is a graph index, not a store", "adjoin build"]),
         ("live", ["store is a collection, not a store", "choose another folder"]),
-        ("tree\\u001b", ["store is of the kind tree\\u{1b}, which this adjoin does not know", "use a newer adjoin"]),
+        ("tree\\u001b", ["store is of the kind tree\\u{1b}, which this adjoin does not know", "upgrade adjoin"]),
     ] {
         let (place, _) = store();
         edit(&place, r#""format_version""#, &format!(r#""kind": "{kind}", "#));
         // These commands accept an index, and a collection as a source. But here the index has no pages, and the
         // collection no log.
         let no_pages = ["no file for the role pages", "build the index again"];
-        let no_log = ["missing field `salt`", "bring the folder back from a backup"];
+        let no_log = ["missing field `salt`", "restore the folder from a backup"];
         for line in ["join store --eps 1 -o pairs.csv", "explain store --eps 1"] {
             place.refused(line, if kind == "live" { &no_log } else { &words });
         }
@@ -82,13 +82,13 @@ fn files_of_a_later_version_are_neither_damage_nor_leftovers() {
     let said = place.done("verify store").out;
     let lines: Vec<&str> = said.lines().collect();
     assert!(lines[0].starts_with("sound: "), "{said}");
-    assert_eq!(lines[1], "of a role that this version does not know: codes.bin, codes; it belongs to the store");
+    assert_eq!(lines[1], "of a role unknown to this version: codes.bin, codes; it belongs to the store");
     assert_eq!(lines[2..], ["not part of the store: mine.txt"]);
     for bytes in [&b"coder"[..], b"cod"] {
         place.write("store/codes.bin", bytes);
         let said = damaged(&place, "verify store --quiet");
         assert!(said[0].starts_with("codes.bin") && said.len() == 2, "{said:?}");
-        assert!(said[1].contains("its joins still give the right result"), "{said:?}");
+        assert!(said[1].contains("joins still give correct results"), "{said:?}");
     }
     place.done("build set.fbin -o store --force --quiet");
     assert!(!place.path("store/codes.bin").exists() && place.path("store/mine.txt").exists());
@@ -181,7 +181,7 @@ fn verify_lists_twenty_damages_and_counts_the_rest() {
     place.write(&vectors, &zeros);
     let said = damaged(&place, "verify store");
     assert_eq!(said.len(), 22, "{said:?}");
-    assert!(said[0].contains("something follows what was written"), "{said:?}");
+    assert!(said[0].contains("extra bytes follow the end"), "{said:?}");
     assert!(said[20].starts_with("and ") && said[20].ends_with(" more"), "{said:?}");
 }
 

@@ -159,7 +159,7 @@ impl Trace {
 impl Names {
     /// Parses a line. If it names a file, stores the name and returns `None`. Otherwise returns the operation.
     fn take(&mut self, line: &[u8], tells_causes: bool) -> Result<Option<TracedOperation>, String> {
-        let line = line.strip_suffix(b"\n").ok_or("it breaks off")?;
+        let line = line.strip_suffix(b"\n").ok_or("it is incomplete")?;
         let line = str::from_utf8(line).map_err(|_| "it is not ASCII")?;
         let words: Vec<&str> = line.split(' ').collect();
         match words.as_slice() {
@@ -173,7 +173,7 @@ impl Names {
             }
             [operation, rest @ ..] => {
                 let operation =
-                    Operation::of_word(operation).ok_or_else(|| format!("no operation {operation:?} is known"))?;
+                    Operation::of_word(operation).ok_or_else(|| format!("unknown operation {operation:?}"))?;
                 self.operation(operation, rest, tells_causes).map(Some)
             }
             [] => unreachable!("a split has at least one part"),
@@ -198,14 +198,14 @@ impl Names {
         let ok = match outcome {
             "ok" => true,
             "failed" => false,
-            _ => return Err(format!("{outcome:?} is no outcome")),
+            _ => return Err(format!("{outcome:?} is not an outcome")),
         };
-        let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text:?} is no number"));
+        let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text:?} is not a number"));
         let [consumer, step, after] = cause;
         let step_number = |text| if text == "-" { Ok(None) } else { number(text).map(Some) };
         let (step, after) = (step_number(step)?, step_number(after)?);
         if after.is_some() && after >= step {
-            return Err("a step depends on one that does not come before it".into());
+            return Err("a step depends on one that is not before it".into());
         }
         Ok(TracedOperation {
             operation,
@@ -237,7 +237,7 @@ impl Names {
 
     fn file(&self, text: &str) -> Result<usize, String> {
         let number = text.parse().ok().filter(|number| *number < self.files.len());
-        number.ok_or_else(|| format!("no file {text:?} has been named"))
+        number.ok_or_else(|| format!("the file {text:?} was not named before"))
     }
 }
 
@@ -318,7 +318,7 @@ mod tests {
     fn a_line_without_end_is_refused_before_it_fills_memory() {
         let endless = std::io::Read::chain(&b"adjoin-trace 2\nfile 0 "[..], std::io::repeat(b'a'));
         let mut reader = TraceReader::begin(std::io::BufReader::new(endless)).unwrap();
-        assert_eq!(reader.next_operation().unwrap_err().to_string(), "line 2 of the trace: it breaks off");
+        assert_eq!(reader.next_operation().unwrap_err().to_string(), "line 2 of the trace: it is incomplete");
     }
 
     #[test]
@@ -327,20 +327,20 @@ mod tests {
             assert_eq!(fails(header), "line 1 of the trace: expected \"adjoin-trace 2\"");
         }
         let line = |line: &str| fails(&format!("adjoin-trace 2\nfile 0 a\n{line}"));
-        assert_eq!(line("read 0 0 1 0 0"), "line 3 of the trace: it breaks off");
+        assert_eq!(line("read 0 0 1 0 0"), "line 3 of the trace: it is incomplete");
         let fields = |count| format!("line 3 of the trace: {count} fields are too few or too many for a read");
         assert_eq!(line("read 0 0 1 0 0 ok\n"), fields(6));
         assert_eq!(line("read 0 0 1 0 0 ok - - - -\n"), fields(10));
         assert_eq!(fails("adjoin-trace 1\nfile 0 a\nread 0 0 1 0 0 ok - - -\n"), fields(9));
-        assert_eq!(line("read 1 0 1 0 0 ok - - -\n"), "line 3 of the trace: no file \"1\" has been named");
-        assert_eq!(line("read 0 -1 1 0 0 ok - - -\n"), "line 3 of the trace: \"-1\" is no number");
-        assert_eq!(line("read 0 0 1 0 0 perhaps - - -\n"), "line 3 of the trace: \"perhaps\" is no outcome");
-        assert_eq!(line("read 0 0 1 0 0 ok join x -\n"), "line 3 of the trace: \"x\" is no number");
-        let late = "line 3 of the trace: a step depends on one that does not come before it";
+        assert_eq!(line("read 1 0 1 0 0 ok - - -\n"), "line 3 of the trace: the file \"1\" was not named before");
+        assert_eq!(line("read 0 -1 1 0 0 ok - - -\n"), "line 3 of the trace: \"-1\" is not a number");
+        assert_eq!(line("read 0 0 1 0 0 perhaps - - -\n"), "line 3 of the trace: \"perhaps\" is not an outcome");
+        assert_eq!(line("read 0 0 1 0 0 ok join x -\n"), "line 3 of the trace: \"x\" is not a number");
+        let late = "line 3 of the trace: a step depends on one that is not before it";
         assert_eq!([line("read 0 0 1 0 0 ok join 4 4\n"), line("read 0 0 1 0 0 ok join - 0\n")], [late, late]);
         let consumers: String = (0..257).map(|k| format!("read 0 0 1 0 0 ok c{k} - -\n")).collect();
         assert_eq!(line(&consumers), "line 259 of the trace: there are more than 256 consumers");
-        assert_eq!(line("dance 0 0 1 0 0 ok - - -\n"), "line 3 of the trace: no operation \"dance\" is known");
+        assert_eq!(line("dance 0 0 1 0 0 ok - - -\n"), "line 3 of the trace: unknown operation \"dance\"");
         assert_eq!(line("file 2 a\n"), "line 3 of the trace: expected file 1");
         assert_eq!(line("file 1 %2\n"), "line 3 of the trace: % without two hexadecimal digits");
     }

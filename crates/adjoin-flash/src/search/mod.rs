@@ -198,7 +198,7 @@ fn check(device: &Device, layout: &LunCsr, queries: u32, options: &SearchOptions
     let refuse = |said: String| Err(FlashError::Input(said));
     let SearchOptions { list, k, batch, memory_share, dimensions, .. } = *options;
     if list == 0 || k == 0 || k > list {
-        return refuse(format!("a list of {list} and the {k} nearest; give a list of at least as many as are wanted"));
+        return refuse(format!("a list of {list} is shorter than the {k} nearest; give a list of at least {k}"));
     }
     if batch == 0 || queries == 0 || dimensions == 0 {
         return refuse(format!(
@@ -206,7 +206,7 @@ fn check(device: &Device, layout: &LunCsr, queries: u32, options: &SearchOptions
         ));
     }
     if !(0.0..=1.0).contains(&memory_share) {
-        return refuse(format!("a share of {memory_share} in memory; give 0 to 1"));
+        return refuse(format!("a fraction of {memory_share} in memory; give 0 to 1"));
     }
     if layout.geometry() != device.geometry() {
         return refuse("the graph was laid out for another device; lay it out for this one".into());

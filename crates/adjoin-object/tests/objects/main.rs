@@ -88,7 +88,7 @@ fn files_of_a_bucket_are_found_by_name_glob_and_prefix() {
         assert_eq!(scan(&*source).unwrap(), expected, "{name}");
     }
     let notes = open(&context, &["s3://bucket/set"]).unwrap().notes();
-    assert_eq!(notes, ["s3://bucket/set: left out as no files of vectors: .hidden, README.md, _SUCCESS"]);
+    assert_eq!(notes, ["s3://bucket/set: ignored files of other types: .hidden, README.md, _SUCCESS"]);
     let both = open(&context, &["s3://bucket/other.u8bin", "s3://bucket/set/b"]).unwrap();
     assert_eq!(scan(&*both).unwrap(), [4, 2]);
 }
@@ -105,7 +105,7 @@ fn what_is_not_there_is_refused() {
         ("s3://bucket/set/*.npy", "s3://bucket/set/*.npy: no file matches; check the path"),
         ("s3://absent/a.u8bin", "s3://absent/a.u8bin: there is no such bucket; check its name and the endpoint"),
         ("s3://absent/*.u8bin", "cannot list s3://absent: there is no such bucket"),
-        ("s3://", "the URL names no bucket; write s3://BUCKET/KEY"),
+        ("s3://", "the URL lacks a bucket; write s3://BUCKET/KEY"),
         ("s3://bucket/table", "s3://bucket/table: is a Delta table"),
         ("s3://bucket/table/*.u8bin", "s3://bucket/table: is a Delta table"),
         ("s3://bucket/table/part.u8bin", "s3://bucket/table: is a Delta table"),
@@ -212,14 +212,14 @@ fn a_store_that_keeps_failing_is_reported() {
     let impatient = Retries { times_max: 1, answer_max: Duration::from_millis(200), ..SHORT };
     let context = context_with(server.variables(), impatient);
     for (fault, expected) in [
-        (Fault::SlowDown, "the store answers 503 SlowDown, also when asked again; run again later"),
+        (Fault::SlowDown, "the store answers 503 SlowDown, even after retries; run again later"),
         (
             Fault::Deny,
             "access is denied (403 ExpiredToken); check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or set \
              AWS_SKIP_SIGNATURE=true for a public bucket",
         ),
-        (Fault::Stall, "the store is too slow, also when asked again; run again later"),
-        (Fault::Drop, "the connection breaks off, also when asked again; check the network"),
+        (Fault::Stall, "the store is too slow, even after retries; run again later"),
+        (Fault::Drop, "the connection is lost, even after retries; check the network"),
     ] {
         server.set_faults(move |request| request.range.is_some().then_some(fault));
         let said = error_of(&context, "s3://bucket/a.u8bin");
@@ -250,7 +250,7 @@ fn an_object_that_changes_is_noticed() {
             Err(error) => break error.to_string(),
         }
     };
-    let expected = "it has changed since it was opened; run again when nobody writes to it";
+    let expected = "it has changed since it was opened; run again when nothing writes to it";
     assert!(said.contains("s3://bucket/a.u8bin") && said.ends_with(expected), "{said}");
     let said = scan(&*source).unwrap_err().to_string();
     assert_eq!(said, format!("s3://bucket/a.u8bin: {expected}"));
@@ -289,8 +289,8 @@ fn files_are_not_written_to_a_store_as_to_a_disk() {
     let refused = device.create(Path::new("s3://bucket/out.parquet")).err().unwrap().to_string();
     assert_eq!(
         refused,
-        "cannot create s3://bucket/out.parquet: object stores take whole objects only; write to a folder of this \
-         machine, and copy it"
+        "cannot create s3://bucket/out.parquet: object stores take whole objects only; write to a local folder, and \
+         copy it"
     );
     assert!(server.take_requests().is_empty());
 }
@@ -367,5 +367,5 @@ fn writes_that_are_throttled_are_tried_again_and_objects_of_others_are_kept() {
     // Another writer replaces the object at once.
     server.set_faults(|request| (request.method == "PUT").then_some(Fault::ReplaceAfter));
     let said = write(&*device, "s3://bucket/a", b"other", 1 << 30, true).unwrap_err().to_string();
-    assert!(said.ends_with("it has changed since it was opened; run again when nobody writes to it"), "{said}");
+    assert!(said.ends_with("it has changed since it was opened; run again when nothing writes to it"), "{said}");
 }

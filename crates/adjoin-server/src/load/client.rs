@@ -30,7 +30,12 @@ impl Target {
     /// # Errors
     /// If the address has another form, or its host is unknown.
     pub(super) fn of(url: &str, key: Option<&str>) -> Result<Self> {
-        let wrong = || Error::option(format!("{url} is no address; write it like http://127.0.0.1:7700/v1/search"));
+        let wrong = || {
+            Error::option(format!(
+                "{url} is not a valid address; write it like \
+                                              http://127.0.0.1:7700/v1/search"
+            ))
+        };
         let rest = url.strip_prefix("http://").ok_or_else(wrong)?;
         let at = rest.find('/').ok_or_else(wrong)?;
         let (host, path) = rest.split_at(at);
@@ -43,7 +48,13 @@ impl Target {
         } else {
             format!("{host}:80")
         };
-        let unknown = |error: IoError| Error::device(format!("{url}: {host} is not known: {error}")).caused_by(error);
+        let unknown = |error: IoError| {
+            Error::device(format!(
+                "{url}: {host} cannot be resolved: \
+        {error}"
+            ))
+            .caused_by(error)
+        };
         let address = named.to_socket_addrs().map_err(unknown)?.next().ok_or_else(wrong)?;
         let key = key.map_or_else(String::new, |key| format!("authorization: Bearer {key}\r\n"));
         let head = format!("POST {path} HTTP/1.1\r\nhost: {host}\r\n{key}content-type: application/json\r\n");
@@ -134,7 +145,7 @@ fn answer(from: &mut impl BufRead) -> std::io::Result<(u16, bool)> {
     let length: u64 = length.ok_or_else(|| broken("the answer has no length"))?;
     // The body must be read to its end before the connection can be used for the next request.
     if copy(&mut from.take(length), &mut sink())? < length {
-        return Err(IoError::new(ErrorKind::UnexpectedEof, "the answer was cut off"));
+        return Err(IoError::new(ErrorKind::UnexpectedEof, "the answer is incomplete"));
     }
     Ok((status.unwrap_or_default(), stays))
 }

@@ -155,7 +155,7 @@ fn check(options: &LoadOptions, bodies: &[Vec<u8>]) -> Result<()> {
     }
     if !(rate > 0.0 && rate <= 1e6 && seconds > 0.0 && seconds <= 86_400.0 && rate * seconds <= 1e8) {
         return Err(Error::option(format!(
-            "{rate} requests a second for {seconds} s; give a rate up to 1000000, for up to a day, 100 million in all"
+            "{rate} requests per second for {seconds} s; give a rate up to 1000000, for up to a day, 100 million in all"
         )));
     }
     if !(1..=4_096).contains(&connections) {

@@ -93,20 +93,23 @@ impl<S: Serialize + DeserializeOwned + Default> Checkpoint<S> {
             Lock::Unsupported => None,
             Lock::Others(holder) => {
                 let at = result.display();
-                return Err(Error::input(format!("{at} is being made by {holder}; wait until that is done")));
+                return Err(Error::input(format!("{at} is being written by {holder}; wait until it is done")));
             }
         };
         let begun = Envelope { version: VERSION.into(), facts, runs: 0, is_damaged: false, state: S::default() };
         let (envelope, is_of_use) = match read_envelope(&*device, &folder) {
             Ok(None) => (begun, false),
-            Ok(Some(kept)) if kept.is_damaged && !force => return Err(damaged(&folder, "as that run has found")),
+            Ok(Some(kept)) if kept.is_damaged && !force => return Err(damaged(&folder, "found by that run")),
             Ok(Some(kept)) if kept.is_damaged => (begun, false),
             Ok(Some(kept)) => match kept.differing(&begun) {
                 None => (kept, true),
                 Some(_) if force => (begun, false),
                 Some(words) => {
-                    let words =
-                        format!("{} keeps what a run has done {words}; give the same again, or ", folder.display());
+                    let words = format!(
+                        "{} is the checkpoint of a run that differs in {words}; continue with the same inputs \
+                                 and options, or give ",
+                        folder.display()
+                    );
                     return Err(Error::input(message![words, Argument::Force, " to start again"]));
                 }
             },
@@ -155,7 +158,7 @@ impl<S: Serialize + DeserializeOwned + Default> Checkpoint<S> {
         match error.kind() {
             error::ErrorKind::Cancelled if self.is_of_use => {
                 let at = self.folder.display();
-                Error::stopped(format!("{at} keeps what was done; give the same command again to go on"))
+                Error::stopped(format!("the work so far is kept in {at}; repeat the command to continue"))
             }
             error::ErrorKind::Corrupt => {
                 // This is saved in the state, so that later runs fail without reading the damaged bytes again.
@@ -278,12 +281,12 @@ impl<S> Envelope<S> {
         Some(match (then, now) {
             (Some(then), Some(now)) if then.what == now.what => {
                 let [was, is] = [then, now].map(|fact| shortened(&fact.is));
-                format!("where {} was {was}, and it is {is} now", then.what)
+                format!("{} ({was} then, {is} now)", then.what)
             }
-            (Some(then), _) => format!("where {} was {}, which it is not now", then.what, shortened(&then.is)),
+            (Some(then), _) => format!("{} ({} then, none now)", then.what, shortened(&then.is)),
             (None, now) => {
                 let now = now.expect("the facts differ, so one list has this fact");
-                format!("without {}, which is {} now", now.what, shortened(&now.is))
+                format!("{} (none then, {} now)", now.what, shortened(&now.is))
             }
         })
     }
@@ -331,8 +334,8 @@ fn read_envelope<S: DeserializeOwned>(device: &dyn Device, folder: &Path) -> Res
 /// Returns the error for a damaged file of a checkpoint.
 pub(crate) fn damaged(path: &Path, why: &str) -> Error {
     let at = path.display();
-    let words = format!("{at}, kept by an earlier run, is damaged ({}); give ", shortened(why));
-    Error::corrupt(message![words, Argument::Force, " with the next run to start again"])
+    let words = format!("{at}, from the checkpoint of an earlier run, is damaged ({}); give ", shortened(why));
+    Error::corrupt(message![words, Argument::Force, " to start again"])
 }
 
 fn shortened(text: &str) -> String {

@@ -209,7 +209,7 @@ impl Context {
         match self.device.kind(folder)? {
             Some(FileKind::Folder) => {}
             Some(_) => return Err(Error::device(message![named(), " is not a folder; name one"])),
-            None => return Err(Error::device(message![named(), " is missing; make that folder first"])),
+            None => return Err(Error::device(message![named(), " does not exist; create that folder first"])),
         }
         // Tries to write to the folder, since permissions alone do not show whether the disk accepts files.
         if let Err(error) = OwnFolder::create(&self.device, folder, "trial") {
@@ -343,7 +343,7 @@ impl Context {
 
     /// Fails in a forked child. There, a lock of the budget might never be released.
     fn check_creator(&self) -> Result<()> {
-        check_opened_here(self.budget.creator(), "the memory budget of this work")
+        check_opened_here(self.budget.creator(), "the memory budget")
     }
 
     /// Grows a reservation to `bytes`, for `purpose`.
@@ -404,7 +404,7 @@ fn budget_of(
         (MemorySize::Share(share), Some(limit)) => (share_of(share, limit), Some((share, limit))),
         (MemorySize::Share(_), None) => {
             let named = Argument::Memory.with(text);
-            let why = " is a share of what is not known: the system does not say how much memory it has; give ";
+            let why = " is a fraction of the memory, but the system does not report how much there is; give ";
             return Err(Error::option(message![named, why, Argument::Memory, " as a size, such as 2GiB"]));
         }
     };
@@ -451,7 +451,7 @@ mod tests {
             ("5%", Some(CGROUP), "memory 5% is not enough to start; give memory 19MB or more"),
             ("18MB", Some(CGROUP), "memory 18MB is not enough to start; give memory 19MB or more"),
             ("80%", None, "give memory as a size, such as 2GiB"),
-            ("800%", Some(CGROUP), "800% is no share of the memory"),
+            ("800%", Some(CGROUP), "800% is not a fraction of the memory"),
         ] {
             let refused = of(text, limit).unwrap_err().to_string();
             assert!(refused.contains(words), "{refused}");

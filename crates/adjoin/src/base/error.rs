@@ -144,7 +144,7 @@ fn with_remedy(error: &DeviceError) -> String {
         io::ErrorKind::QuotaExceeded => "; ask for a larger quota, or name a folder on another disk",
         io::ErrorKind::FileTooLarge => "; raise the limit on the size of files (ulimit -f)",
         io::ErrorKind::ReadOnlyFilesystem => "; name a folder on a disk that can be written",
-        io::ErrorKind::PermissionDenied => "; run as a user who may do that, or name another place",
+        io::ErrorKind::PermissionDenied => "; run as a user with that permission, or name another path",
         _ => "",
     };
     format!("{error}{remedy}")

@@ -185,7 +185,7 @@ impl WriterLock {
             Lock::Others(holder) => {
                 let at = folder.display();
                 return Err(Error::input(format!(
-                    "{at} is being {participle} by {holder}; wait until that is done, or choose another folder"
+                    "{at} is being {participle} by {holder}; wait until it is done, or choose another folder"
                 )));
             }
         };

@@ -90,7 +90,7 @@ impl Metric {
         }
         Err(Error::option(message![
             format!(
-                "{vectors} has the metric ip: inner products are searched, not joined, as they are no distance; build with "
+                "{vectors} has the metric ip, but a join needs a distance, and an inner product is not one; build with "
             ),
             Argument::Metric.with(Self::L2),
             " or ",
@@ -164,7 +164,7 @@ pub(crate) enum MemorySize {
 pub(crate) fn parse_memory(text: &str) -> Result<MemorySize> {
     let Some(number) = text.strip_suffix('%') else { return parse_bytes(text).map(MemorySize::Bytes) };
     let wrong =
-        || Error::option(format!("{text} is no share of the memory; write it like 80%, above 0% and up to 100%"));
+        || Error::option(format!("{text} is not a fraction of the memory; write it like 80%, above 0% and up to 100%"));
     // `parse` also accepts texts that users would not write as a percentage, such as `inf` and numbers with exponents.
     let is_plain = |number: &&str| number.chars().all(|c| c.is_ascii_digit() || c == '.');
     let percent: Option<f64> = Some(number.trim_end()).filter(is_plain).and_then(|number| number.parse().ok());

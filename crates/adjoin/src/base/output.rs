@@ -137,7 +137,10 @@ impl Target {
     pub fn check_free(device: &dyn Device, path: &Path, force: bool) -> Result<()> {
         if let Location::Remote(name) = Location::of(path) {
             let url = name.public_url();
-            return Err(Error::option(format!("{url}: object stores are only read; write to a folder, and copy it")));
+            return Err(Error::option(format!(
+                "{url}: results cannot be written to object stores here; write to a \
+                                              folder, and copy it"
+            )));
         }
         let at = path.display();
         match device.kind(path)? {
@@ -164,9 +167,10 @@ pub(crate) fn check_parent(device: &dyn Device, path: &Path) -> Result<()> {
             "{at} is not a folder, so it cannot hold {}; choose another place",
             path.display()
         ))),
-        None => {
-            Err(Error::input(format!("{at} is missing, so it cannot hold {}; make that folder first", path.display())))
-        }
+        None => Err(Error::input(format!(
+            "{at} does not exist, so it cannot hold {}; create that folder first",
+            path.display()
+        ))),
     }
 }
 
@@ -235,7 +239,7 @@ impl OutputWriter {
             return done;
         }
         if let Sink::Standard { goes_on: Some(progress), .. } = &self.sink {
-            progress.note("standard output was closed; what else was asked for is still written");
+            progress.note("standard output was closed; the other results are still written");
             self.sink = Sink::Nobody;
             return Ok(());
         }

@@ -59,7 +59,7 @@ impl Predicate {
     pub fn cosine(min_similarity: f64) -> Result<Self> {
         if !(-1.0..=1.0).contains(&min_similarity) {
             return Err(Error::option(format!(
-                "the least similarity is {min_similarity}; a cosine lies between -1 and 1"
+                "the minimum similarity is {min_similarity}; give a cosine between -1 and 1"
             )));
         }
         Ok(Self::Cosine { min_similarity })

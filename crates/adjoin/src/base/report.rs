@@ -52,7 +52,7 @@ impl Cancel {
         }
         let deadline = *lock(&self.deadline);
         if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-            return Err(Error::late("the deadline passed before all was looked at; allow more"));
+            return Err(Error::late("the deadline passed before the work was complete; allow more time"));
         }
         Ok(())
     }
@@ -170,8 +170,8 @@ impl Written {
         (largest.saturating_mul(CLUSTER_SHARE_MANY) > rows).then(|| {
             let [largest, rows] = [largest, rows].map(format_number);
             format!(
-                "warning: one cluster has {largest} of {rows} rows; the threshold may be too loose, or these are empty or \
-                 default values"
+                "warning: one cluster has {largest} of {rows} rows; the threshold may be too loose, or its rows may \
+                 have empty or default values"
             )
         })
     }

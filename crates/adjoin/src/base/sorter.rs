@@ -503,7 +503,7 @@ mod tests {
         assert!(once == again);
         let spilled = sorted.spilled();
         drop(sorted);
-        assert_eq!(folder.path().read_dir().unwrap().count(), 0, "what was temporary is removed");
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0, "temporary files are removed");
         (once, spilled)
     }
 

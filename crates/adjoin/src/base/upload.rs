@@ -27,7 +27,10 @@ impl Target {
         let Location::Remote(name) = Location::of(url) else { return Ok(()) };
         let at = name.public_url();
         if name.is_web() || name.key.is_empty() || name.may_hold_secret() {
-            return Err(Error::option(format!("{at} is no name of an object in a bucket; name one for the result")));
+            return Err(Error::option(format!(
+                "{at} is not the name of an object in a bucket; name one for the \
+                                              result"
+            )));
         }
         match context.device.kind(url)? {
             Some(FileKind::Folder) => Err(Error::input(format!("{at} is a folder; name a file for the result"))),

@@ -45,9 +45,9 @@ impl NearestOptions {
         let given = Argument::Within.with(within);
         let predicate = match metric {
             Metric::L2 => Predicate::l2(within)
-                .map_err(|_| Error::option(message![given, " is no distance; give a finite one of at least 0"])),
+                .map_err(|_| Error::option(message![given, " is not a distance; give a finite number of at least 0"])),
             Metric::Cosine => Predicate::cosine(within)
-                .map_err(|_| Error::option(message![given, " is no cosine; give a similarity between -1 and 1"])),
+                .map_err(|_| Error::option(message![given, " is not a cosine; give a similarity between -1 and 1"])),
             Metric::Ip => Err(Error::option(message!["inner products have no threshold; leave out ", given])),
         };
         predicate.map(Some)

@@ -48,7 +48,7 @@ impl<'a> Arriving<'a> {
             if !may_become(field.data_type(), attribute.kind) {
                 let (file, Attribute { name, kind }) = (source.locate(0).0, attribute);
                 return Err(Error::input(message![
-                    format!("{}: column {name} is {}, and of ", file.display(), field.data_type()),
+                    format!("{}: column {name} is {}, but among ", file.display(), field.data_type()),
                     whose.clone(),
                     format!(" it is {kind}; give values of that type")
                 ]));
@@ -99,7 +99,7 @@ impl ArrivingRows<'_> {
             while self.taken == self.packed.len() {
                 let Some(table) = tables.next() else {
                     let at = self.of.source.locate(0).0;
-                    let said = "it has changed since it was opened; run again when nobody writes to it";
+                    let said = "it has changed since it was opened; run again when nothing writes to it";
                     return Err(Error::input(format!("{}: {said}", at.display())));
                 };
                 let (first, table) = table?;
@@ -131,7 +131,10 @@ impl Arriving<'_> {
             if bytes.len() > ROW_BYTES_MAX {
                 let (file, row) = self.source.locate(first + k as u64);
                 let (held, most) = (format_bytes(bytes.len() as u64), format_bytes(ROW_BYTES_MAX as u64));
-                let why = format!("the columns of row {row} take {held}, of {most} that they may; shorten its texts");
+                let why = format!(
+                    "the columns of row {row} take {held}, more than the {most} allowed; shorten its \
+                                   texts"
+                );
                 return Err(Error::input(format!("{}: {why}", file.display())));
             }
             packed.push(&bytes);
@@ -165,7 +168,7 @@ fn converted(column: &ArrayRef, kind: AttributeKind) -> std::result::Result<Arra
     let refused = |k: usize| {
         let shown = array_value_to_string(column, k).unwrap_or_default();
         let cut: String = shown.chars().take(SHOWN_MAX).collect();
-        (k, format!("{cut:?}, which no {kind} is; correct it, or leave it out"))
+        (k, format!("{cut:?}, which is not a valid {kind}; correct it, or leave it out"))
     };
     let cast = |column: &ArrayRef, to: &DataType| {
         // With `safe`, a value that cannot be cast becomes null, so its row can be reported. A strict cast fails
@@ -284,7 +287,7 @@ mod tests {
             let (found, column) = of(column, kind);
             assert!(may_become(column.data_type(), kind));
             let (k, why) = found.expect_err(&format!("{column:?} as {kind}"));
-            assert!(k == 1 && why.contains(&format!("which no {kind} is")), "{why}");
+            assert!(k == 1 && why.contains(&format!("which is not a valid {kind}")), "{why}");
         }
         let never: [(DataType, AttributeKind); 4] = [
             (DataType::Utf8, int),

@@ -93,10 +93,10 @@ pub(super) fn check(attributes: &[Attribute]) -> Result<()> {
     let mut seen = BTreeSet::new();
     for Attribute { name, .. } in attributes {
         if !(1..=NAME_BYTES_MAX).contains(&name.len()) || name.contains(char::is_control) {
-            return refused(name, format!(": a name has 1 to {NAME_BYTES_MAX} bytes, and none that steer a terminal"));
+            return refused(name, format!(": a name has 1 to {NAME_BYTES_MAX} bytes and no control characters"));
         }
         if RESERVED.contains(&name.as_str()) {
-            return refused(name, ": rows have one anyway; give the column another name".into());
+            return refused(name, ": this name is reserved; give the column another name".into());
         }
         if !seen.insert(name) {
             return refused(name, " is named twice; name it once".into());
@@ -143,7 +143,7 @@ mod tests {
         let long = "x".repeat(NAME_BYTES_MAX + 1);
         for (names, words) in [
             (&["a", "b", "a"][..], "columns a is named twice"),
-            (&["id"], "columns id: rows have one anyway"),
+            (&["id"], "columns id: this name is reserved"),
             (&[""], "1 to 128 bytes"),
             (&["a\n"], "1 to 128 bytes"),
             (&[&long], "1 to 128 bytes"),

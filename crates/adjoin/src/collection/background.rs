@@ -34,7 +34,7 @@ impl Drop for Merging<'_> {
         if !pacing.is_ended {
             (pacing.is_ended, pacing.begun) = (true, None);
             state.waits.is_broken = true;
-            state.waits.failure = Some("the thread that merges has ended; open the collection again".into());
+            state.waits.failure = Some("the merge thread has ended; open the collection again".into());
         }
         drop(state);
         self.0.changed.notify_all();
@@ -66,7 +66,9 @@ pub fn start_merger(collection: &Arc<Collection>, options: MergerOptions) -> Res
         let mut state = lock(&writer.pressure.state);
         if state.merger.is_some() {
             let at = collection.folder().display();
-            return Err(Error::option(format!("{at} is merged by itself already; one merger suffices")));
+            return Err(Error::option(format!(
+                "{at} is already merged in the background; leave out the second merger"
+            )));
         }
         let last_seconds = lock(&writer.merges).last_seconds();
         state.merger = Some(Pacing::new(options, last_seconds));
@@ -114,7 +116,7 @@ impl Collection {
             if let Err(error) = &merged
                 && !context.cancel.is_cancelled()
             {
-                context.progress.note(&format!("rows stay in memory, unmerged: {error}"));
+                context.progress.note(&format!("rows are kept in memory, unmerged: {error}"));
             }
             writer.pressure.merged(merged.map(|merged| merged.seconds));
         }

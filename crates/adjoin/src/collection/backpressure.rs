@@ -52,7 +52,7 @@ impl MergerOptions {
     pub(super) fn check(&self) -> Result<()> {
         if self.at_bytes < AT_BYTES_MIN {
             let (given, least) = (format_bytes(self.at_bytes), format_bytes(AT_BYTES_MIN));
-            return Err(Error::option(format!("merges at {given} of rows would never end; give {least} or more")));
+            return Err(Error::option(format!("merging at {given} of rows is too frequent; give {least} or more")));
         }
         Ok(())
     }

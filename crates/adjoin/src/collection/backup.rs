@@ -66,7 +66,7 @@ impl Collection {
         let (bytes, free) = (parts.bytes(), context.device.free_bytes(Target::parent_of(target))?);
         if bytes > free {
             return Err(Error::device(format!(
-                "{} would take {}, and its disk has {} left; choose a folder on another disk",
+                "{} needs {}, but its disk has {} free; choose a folder on another disk",
                 target.display(),
                 format_bytes(bytes),
                 format_bytes(free)
@@ -81,7 +81,7 @@ impl Collection {
         if !report.is_sound() {
             let at = source.display();
             return Err(Error::corrupt(format!(
-                "{at} is damaged, or its disk: the copy is not sound; look at it with: adjoin verify"
+                "the copy of {at} is damaged, so the collection or its disk may be too; check it with: adjoin verify"
             )));
         }
         replaced.publish(context, drafts, COPY, force)?;
@@ -94,12 +94,10 @@ fn check(context: &Context, source: &Path, target: &Path, force: bool) -> Result
     let at = target.display();
     if target.starts_with(source) {
         let source = source.display();
-        return Err(Error::option(format!(
-            "{at} lies in {source}, of which it is to be a copy; choose another folder"
-        )));
+        return Err(Error::option(format!("{at} is inside {source}, so it cannot be its copy; choose another folder")));
     }
     if target.file_name().is_none() {
-        return Err(Error::option(format!("{at} is no name of a folder; give the backup one")));
+        return Err(Error::option(format!("{at} is not the name of a folder; name one for the backup")));
     }
     check_target(context, target, FolderKind::Collection, force)
 }

@@ -20,7 +20,7 @@ use crate::sql::Condition;
 use crate::store::FilterBitmap;
 
 /// Purpose of the memory, for error messages.
-const PURPOSE: &str = "deleting rows by a condition";
+const PURPOSE: &str = "deleting rows by a filter";
 /// Attempts to find the rows while other threads write. After that, the search holds the write lock.
 const LOOKS_MAX: usize = 3;
 /// Number of ids that are found between two updates of the reservation.
@@ -32,7 +32,7 @@ pub(super) fn check_attributes(folder: &Path, manifest: &CollectionManifest, ask
         return Ok(());
     }
     let at = format!("{} is a collection whose rows have no columns, which ", folder.display());
-    let make = " asks for; create one with ";
+    let make = " needs; create one with ";
     Err(Error::option(message![at, asks, make, Argument::Columns]))
 }
 

@@ -504,7 +504,7 @@ impl State {
     fn check(&self, folder: &Path) -> Result<()> {
         let Some(failed) = &self.failed else { return Ok(()) };
         Err(Error::device(format!(
-            "{}: the log cannot be written: {failed}; nothing more is taken until the collection is opened again",
+            "{}: the log cannot be written: {failed}; open the collection again before the next write",
             folder.display()
         )))
     }
@@ -513,7 +513,7 @@ impl State {
 /// Returns the error of a write that failed, after which other writes may succeed.
 fn not_written(folder: &Path, why: &str) -> Error {
     let at = folder.display();
-    Error::device(format!("{at}: the write was not taken, as its log cannot be written now: {why}; write it again"))
+    Error::device(format!("{at}: the write was refused, since its log cannot be written now: {why}; write it again"))
 }
 
 /// Purpose of the memory, for error messages.

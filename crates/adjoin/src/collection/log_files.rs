@@ -74,7 +74,7 @@ impl Segments {
             if empty.iter().any(|(path, _)| *path == missing) {
                 return Err(no_header(&missing));
             }
-            return Err(Error::corrupt(format!("{} is missing; bring it back from a backup", missing.display())));
+            return Err(Error::corrupt(format!("{} is missing; restore it from a backup", missing.display())));
         }
         Ok(Self { whole, empty })
     }

@@ -55,11 +55,15 @@ impl LongTermIndex {
         let index = Index::open(context, &folder)?;
         // The id lookup and the delete list store entries as 32-bit numbers.
         if index.facts().rows > u64::from(u32::MAX) {
-            return Err(Error::corrupt(format!("{} has more rows than a collection has", folder.display())));
+            return Err(Error::corrupt(format!(
+                "{} has more rows than a collection can have; restore the folder from a \
+                                               backup",
+                folder.display()
+            )));
         }
         if index.attribute_schema()?.fields() != schema(attributes).fields() {
             let at = folder.display();
-            let why = "its rows have other columns than those of the collection; bring the folder back from a backup";
+            let why = "its columns differ from those of the collection; restore the folder from a backup";
             return Err(Error::corrupt(format!("{at}: {why}")));
         }
         let places = Places::open(context, &index, &collection.join(places_name(sequence)))?;

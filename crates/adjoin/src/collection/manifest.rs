@@ -92,11 +92,15 @@ impl CollectionOptions {
             return Err(Error::option(said));
         }
         if self.metric == Metric::Ip {
-            let why = ": the vectors to come may be longer than any so far; give l2 or cosine";
-            return Err(Error::option(message!["a collection takes no ", Argument::Metric.with(self.metric), why]));
+            let why = ", since later vectors may be longer than all earlier ones; give l2 or cosine";
+            return Err(Error::option(message![
+                "a collection does not support ",
+                Argument::Metric.with(self.metric),
+                why
+            ]));
         }
         if self.ids == IdKind::None {
-            return Err(Error::option("the vectors of a collection have ids: int64 or text"));
+            return Err(Error::option("the vectors of a collection need ids; give int64 or text"));
         }
         attributes::check(&self.attributes)?;
         self.index.check()
@@ -112,7 +116,7 @@ impl CollectionManifest {
         options.check()?;
         if let Ok(Some(FolderKind::Collection)) = FolderKind::of(context, folder) {
             let at = folder.display();
-            return Err(Error::input(format!("{at} is a collection already; write to it, or choose another folder")));
+            return Err(Error::input(format!("{at} is already a collection; write to it, or choose another folder")));
         }
         check_target(context, folder, FolderKind::Collection, false)?;
         let device = &context.device;
@@ -186,7 +190,7 @@ impl CollectionManifest {
     pub(super) fn read(context: &Context, folder: &Path) -> Result<Self> {
         if !has_manifest(context, folder)? {
             let at = folder.display();
-            return Err(Error::input(format!("{at} is not a collection; make one with: adjoin collection create")));
+            return Err(Error::input(format!("{at} is not a collection; create one with: adjoin collection create")));
         }
         Self::decode(folder, &read_manifest_bytes(context, folder)?)
     }
@@ -204,7 +208,7 @@ impl CollectionManifest {
             return Ok(manifest);
         }
         let at = folder.join(MANIFEST_FILE);
-        Err(Error::corrupt(format!("{}: it says what cannot be; bring it back from a backup", at.display())))
+        Err(Error::corrupt(format!("{}: it has impossible values; restore it from a backup", at.display())))
     }
 
     fn options(&self) -> CollectionOptions {

@@ -25,7 +25,7 @@ use crate::source::{IdKind, SourceInfo, VectorScan, VectorSource};
 use crate::store::{BuildInput, BuildOptions};
 
 /// Purposes of memory in error messages.
-const PURPOSE_WRITE: &str = "taking these rows, and merging them later,";
+const PURPOSE_WRITE: &str = "writing these rows, and merging them later,";
 const PURPOSE_START: &str = "merging the rows of this collection";
 /// Memory of one write of [`Collection::load`] in bytes, in addition to its source.
 const LOADING_BYTES: u64 = 16 << 20;

@@ -119,7 +119,8 @@ impl Collection {
         let [index, log, free] = [index, log, free].map(format_bytes);
         let at = self.folder().display();
         Err(Error::device(format!(
-            "{at}: a merge writes {index} or more and leaves {log} to the log, {free} are free; free some space on that disk"
+            "{at}: a merge needs at least {index} for the index and {log} for the log, but the disk has {free} free; \
+             free some space on that disk"
         )))
     }
 

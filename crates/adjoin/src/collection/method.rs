@@ -40,7 +40,7 @@ impl FromStr for MergeMethod {
     fn from_str(name: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|method| method.to_string() == name).ok_or_else(|| {
             let names = Self::ALL.map(|method| method.to_string()).join(", ");
-            Error::option(format!("{name} is no way to merge; give one of {names}"))
+            Error::option(format!("{name} is not a merge method; give one of {names}"))
         })
     }
 }

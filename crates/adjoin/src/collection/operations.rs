@@ -219,7 +219,7 @@ impl Collection {
             manifest = CollectionManifest::read(context, folder)?;
         };
         if found.is_torn {
-            let said = "the log ends in a write that was cut off and never acknowledged; it is left out";
+            let said = "the log ends in an incomplete write that was never acknowledged; it is ignored";
             context.progress.note(said);
         }
         let log = OpenedLog { files: found.files, bytes: found.bytes, was_cut: found.is_torn };
@@ -334,7 +334,7 @@ impl Collection {
         }
         taken.map(|()| all).map_err(|error| match all.rows {
             0 => error,
-            rows => error.after(&format!("{rows} rows before were written; ")),
+            rows => error.after(&format!("{rows} earlier rows were written; ")),
         })
     }
 
@@ -350,7 +350,7 @@ impl Collection {
     pub(super) fn merge_if_possible(&self) -> Result<bool> {
         match self.merge(&self.context) {
             Err(error) if error.kind() == ErrorKind::Budget => {
-                self.context.progress.note(&format!("rows stay in memory, unmerged: {error}"));
+                self.context.progress.note(&format!("rows are kept in memory, unmerged: {error}"));
                 Ok(false)
             }
             merged => merged.map(|_| true),
@@ -483,7 +483,7 @@ impl Collection {
         self.check_creator()?;
         self.writer.as_ref().ok_or_else(|| {
             let at = self.folder.display();
-            Error::input(format!("{at} was opened to be read only; open it to write"))
+            Error::input(format!("{at} was opened read-only; open it for writing"))
         })
     }
 

@@ -145,7 +145,7 @@ impl Places {
         let memory = context.reserve_between_runs(8 * blocks, PURPOSE)?;
         let mut places = Self { file, path: path.to_owned(), first: Vec::new(), _memory: memory };
         if places.file.len() != file_bytes(index.facts().rows) {
-            return Err(places.damaged("it has another length than its index asks for"));
+            return Err(places.damaged("its length does not match its index"));
         }
         let _piece = context.reserve_between_runs(PIECE_BLOCKS * BLOCK_BYTES as u64, PURPOSE)?;
         let mut piece = vec![0; PIECE_BLOCKS as usize * BLOCK_BYTES];
@@ -162,14 +162,14 @@ impl Places {
     }
 
     fn damaged(&self, why: &str) -> Error {
-        Error::corrupt(format!("{}: {why}; bring the folder back from a backup", self.path.display()))
+        Error::corrupt(format!("{}: {why}; restore the folder from a backup", self.path.display()))
     }
 
     /// Verifies the checksum of a block, and returns its records.
     fn checked<'b>(&self, number: u64, block: &'b [u8]) -> Result<impl Iterator<Item = Record> + 'b> {
         let checksum = xxh3_64_with_seed(&block[CHECKSUM_BYTES..], number);
         if block[..CHECKSUM_BYTES] != checksum.to_le_bytes() {
-            return Err(self.damaged(&format!("block {number} is not as it was written")));
+            return Err(self.damaged(&format!("block {number}: checksum mismatch")));
         }
         let (records, _) = block[CHECKSUM_BYTES..].as_chunks::<RECORD_BYTES>();
         Ok(records[..RECORDS].iter().map(|record| {
@@ -202,7 +202,7 @@ impl Places {
     /// Returns whether an entry with a matching key has id `k`.
     fn is_of(&self, index: &Index, entry: u32, ids: &Ids, k: usize) -> Result<bool> {
         if u64::from(entry) >= index.facts().rows {
-            return Err(self.damaged("it names a row that the index has not"));
+            return Err(self.damaged("it names a row that is not in the index"));
         }
         // An integer is its own key. Texts with equal hashes may differ.
         let Ids::Utf8(texts) = ids else { return Ok(true) };

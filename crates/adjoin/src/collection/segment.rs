@@ -148,7 +148,7 @@ impl Segment {
         // damaged.
         if is_sound && header.version > LOG_VERSION {
             return Err(Error::input(format!(
-                "{} has version {} of the log, this adjoin reads up to {LOG_VERSION}; use a newer adjoin",
+                "{} has log version {}, but this adjoin reads versions up to {LOG_VERSION}; upgrade adjoin",
                 path.display(),
                 header.version
             )));
@@ -205,7 +205,7 @@ impl Segment {
             // A next file exists, and it is created only once all records of this file are durable.
             Some(until) if end.point == until => end.durable = until.next - 1,
             Some(_) => {
-                let why = format!("the record at byte {} is not as it was written", end.bytes);
+                let why = format!("the record at byte {} is damaged", end.bytes);
                 return Err(damaged(&self.path, &why));
             }
             None => self.check_cut(&mut window, end)?,
@@ -264,9 +264,7 @@ impl Segment {
             let frame = window.get(at, head.frame_bytes())?;
             if frame.is_some_and(|frame| head.payload(self.salt, frame).is_some()) {
                 let (from, by) = (end.bytes, head.sequence);
-                let why = format!(
-                    "record {lost} at byte {from} is not as it was written: record {by} at byte {at} follows it"
-                );
+                let why = format!("record {lost} at byte {from} is damaged: record {by} at byte {at} follows it");
                 return Err(damaged(&self.path, &why));
             }
         }
@@ -289,12 +287,12 @@ fn is_zeros(file: &dyn ReadFile) -> Result<bool> {
 
 /// Returns the error of a log file whose header is damaged.
 pub(super) fn no_header(path: &Path) -> Error {
-    damaged(path, "its header is not as it was written")
+    damaged(path, "its header is damaged")
 }
 
 /// Returns the error of a damaged log file.
 fn damaged(path: &Path, why: &str) -> Error {
-    Error::corrupt(format!("{}: {why}; bring the folder back from a backup", path.display()))
+    Error::corrupt(format!("{}: {why}; restore the folder from a backup", path.display()))
 }
 
 /// Buffered reader of a file.

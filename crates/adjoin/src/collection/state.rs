@@ -99,7 +99,10 @@ impl State {
                 let change = Change::from_bytes(frame.payload, manifest.rows());
                 let change = change.ok_or_else(|| {
                     let at = folder.display();
-                    Error::corrupt(format!("{at}: record {number} of the log is none of this collection"))
+                    Error::corrupt(format!(
+                        "{at}: record {number} of the log is not from this collection; restore the \
+                                            folder from a backup"
+                    ))
                 })?;
                 let room = TemporaryIndex::room_for(context, state.temporary.bytes_of(&change))?;
                 state.temporary.apply(&change, room);

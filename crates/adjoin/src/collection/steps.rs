@@ -71,8 +71,8 @@ impl Collection {
         }
         let rows = format_count(rows_of(write), "row");
         self.context.progress.note(&format!(
-            "memory does not hold {rows} at once: they are checked, and then written in several steps; if that is stopped, \
-             the first of them are written"
+            "memory does not hold {rows} at once: they are checked, then written in several steps; if interrupted, \
+             only the first steps are written"
         ));
         self.check_rows(write, condition)?;
         self.write_in_steps(write, condition, durability)

@@ -183,7 +183,9 @@ impl<'a> Incoming<'a> {
     ) -> Result<Self> {
         let bytes = change.held_bytes() + change.ids.held_bytes() + change.deleted.held_bytes();
         if bytes > PAYLOAD_BYTES_MAX as u64 {
-            return Err(Error::input(format!("a write of {bytes} bytes; write at most {PAYLOAD_BYTES_MAX} at once")));
+            return Err(Error::input(format!(
+                "a write takes {bytes} bytes; write at most {PAYLOAD_BYTES_MAX} at once"
+            )));
         }
         let rows = (change.ids.len() + change.deleted.len()) as u64;
         // Memory holds the change, its serialized bytes, and a copy of these in the log. The copy is not counted if it
@@ -217,7 +219,7 @@ impl<'a> Incoming<'a> {
         let deleted_hashes: HashSet<_> = (0..deleted.len()).map(|k| hash_of(deleted, k)).collect();
         match (0..self.inserted).find(|&k| is_there(k) && !deleted_hashes.contains(&hash_of(ids, k))) {
             None => Ok(()),
-            Some(k) => Err(self.refusal(k, "is there already; upsert the row to replace it")),
+            Some(k) => Err(self.refusal(k, "already exists; upsert the row to replace it")),
         }
     }
 
@@ -264,7 +266,8 @@ pub(super) fn check(into: &Collection, source: &dyn VectorSource) -> Result<()> 
     if info.vectors != ours {
         let (theirs, file) = (info.vectors, file.display());
         return Err(Error::input(format!(
-            "{file} has vectors of {} x {}, {at} of {} x {}; give vectors of the same kind",
+            "{file} has vectors of {} x {}, but {at} stores {} x {}; give vectors of the same dimensions and element \
+             type",
             theirs.dimensions, theirs.element, ours.dimensions, ours.element
         )));
     }
@@ -274,7 +277,7 @@ pub(super) fn check(into: &Collection, source: &dyn VectorSource) -> Result<()> 
         (IdKind::None, _) => {
             let file = file.display();
             Err(Error::input(message![
-                format!("{file} has no ids, which the rows of {at} have; give "),
+                format!("{file} has no ids, but the rows of {at} have text ids; give "),
                 Argument::IdColumn
             ]))
         }
@@ -294,7 +297,7 @@ pub(super) fn check_kind(into: &Collection, theirs: IdKind) -> Result<()> {
     let named = |kind| if kind == IdKind::Utf8 { "texts" } else { "integers" };
     let at = into.folder().display();
     Err(Error::input(format!(
-        "the ids are {}, those of {at} are {}; give ids of that kind",
+        "the ids are {}, but those of {at} are {}; give ids of that kind",
         named(theirs),
         named(ours)
     )))

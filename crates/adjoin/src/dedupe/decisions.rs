@@ -117,7 +117,7 @@ impl Decisions {
         if let Some((id, Marked { line, .. })) = unknown {
             let (at, id) = (path.display(), shown(kind, id));
             return Err(Error::input(format!(
-                "{at}: line {line}: no row has the id {id}; remove the line, or name the data set that it is about"
+                "{at}: line {line}: no row has the id {id}; remove the line, or name the data set of these decisions"
             )));
         }
         Ok(Self { kept, removed: Arc::new(removed), _memory: memory })
@@ -133,7 +133,7 @@ fn parse(path: &Path, bytes: &[u8], kind: IdKind) -> Result<HashMap<Vec<u8>, Mar
             continue;
         }
         let Line { id, decision } = serde_json::from_slice(text)
-            .map_err(|_| at(line, "is no decision; write {\"id\": ..., \"decision\": \"keep\"} or \"remove\""))?;
+            .map_err(|_| at(line, "is not a decision; write {\"id\": ..., \"decision\": \"keep\"} or \"remove\""))?;
         let id =
             id_bytes(&id, kind).ok_or_else(|| at(line, "has a text as its id; the ids of the rows are integers"))?;
         let known = marked.get(&id).map(|known| (known.decision, known.line));
@@ -142,7 +142,10 @@ fn parse(path: &Path, bytes: &[u8], kind: IdKind) -> Result<HashMap<Vec<u8>, Mar
                 let (decision, other) = (decision.name(), other.name());
                 return Err(at(
                     line,
-                    &format!("marks a row as {decision} that line {before} marks as {other}; leave one"),
+                    &format!(
+                        "marks a row as {decision}, but line {before} marks it as {other}; remove one of these \
+                              lines"
+                    ),
                 ));
             }
             Some(_) => (),

@@ -100,7 +100,8 @@ impl Tables<'_> {
         }
         if let (1.., Some(path)) = (count, target.path()) {
             self.context.progress.note(&format!(
-                "{}: {} with an id that an earlier row has, so the ids do not identify the removed rows; give each row its own id",
+                "{}: {} with the id of an earlier row, so ids do not identify the removed rows; give each row its own \
+                 id",
                 path.display(),
                 format_count(count, "row")
             ));

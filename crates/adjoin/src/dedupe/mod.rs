@@ -198,9 +198,9 @@ impl Dedupe<'_> {
             if let Some(kind) = FolderKind::of(context, Path::new(input))? {
                 let remedy = match kind {
                     FolderKind::Collection => "write its vectors to a file with: adjoin collection snapshot",
-                    FolderKind::Store | FolderKind::Index => "name the data set that it was built of",
+                    FolderKind::Store | FolderKind::Index => "name the data set that it was built from",
                 };
-                return Err(Error::input(format!("{input} is {kind}, which holds vectors alone; {remedy}")));
+                return Err(Error::input(format!("{input} is {kind}, which is not a data set; {remedy}")));
             }
         }
         Ok(())

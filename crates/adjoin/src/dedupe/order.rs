@@ -75,7 +75,8 @@ fn check_folders(path: &Path, column: &str) -> Result<()> {
     match names.rev().skip(1).find(is_key) {
         None => Ok(()),
         Some(folder) => Err(Error::option(format!(
-            "there is no column {column} in the files: it stands in the names of folders alone, such as {folder}; write it into the files too, or name another column"
+            "there is no column {column} in the files, only in names of folders such as {folder}; add it to the \
+             files, or name another column"
         ))),
     }
 }
@@ -96,7 +97,8 @@ impl Tables<'_> {
                 *of_first = common(of_first, &kind).ok_or_else(|| {
                     let [a, b] = [&first.path, &file.path].map(|path| path.display());
                     Error::input(format!(
-                        "{a} and {b} differ in what is sorted by: {of_first} and {kind}; all files of a set must have the same"
+                        "{a} and {b} differ in the type of a sort key: {of_first} and {kind}; all files of a set must \
+                         agree"
                     ))
                 })?;
             }

@@ -41,7 +41,7 @@ impl<'a> OutputPlace<'a> {
             if ending(path) != ending(&files[0].path) {
                 let source = files[0].path.display();
                 return Err(Error::option(format!(
-                    "{source} is written again in its own format, and {at} ends otherwise; give the output the same ending"
+                    "the output has the format of {source}, but {at} has another extension; give it the same one"
                 )));
             }
             return Ok(Self::File { path, force });
@@ -72,7 +72,7 @@ impl<'a> OutputPlace<'a> {
             Some(FileKind::Folder) => {
                 Err(Error::input(format!("{at} exists already; remove that folder, or name another one")))
             }
-            Some(_) => Err(Error::input(format!("{at} is a file, and the source has several; name a folder"))),
+            Some(_) => Err(Error::input(format!("{at} is a file, but the source has several files; name a folder"))),
         }
     }
 

@@ -168,7 +168,7 @@ impl Tables<'_> {
             if kind(self.ids(options, file)?) != first {
                 let [a, b] = [known, file].map(|file| self.files[file].path.display());
                 return Err(Error::input(format!(
-                    "{a} and {b} differ in their ids; all files of a set must have the same"
+                    "{a} and {b} differ in the type of their ids; all files of a set must agree"
                 )));
             }
         }

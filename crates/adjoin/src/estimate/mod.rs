@@ -177,11 +177,11 @@ fn surveyed<R>(
 
 fn check(question: &EstimateQuestion<'_>, source: &dyn VectorSource) -> Result<()> {
     let metric = question.build.metric;
-    metric.check_joins("what is asked")?;
+    metric.check_joins("the estimate")?;
     if let Some(asked) = question.asked.filter(|asked| asked.metric() != metric) {
         let right = if metric == Metric::L2 { Argument::Eps } else { Argument::MinSimilarity };
         return Err(Error::option(message![
-            format!("the threshold is of the metric {}; give ", asked.metric()),
+            format!("the threshold is for the metric {}; give ", asked.metric()),
             right,
             ", or leave out ",
             Argument::Metric.with(metric)
@@ -189,7 +189,7 @@ fn check(question: &EstimateQuestion<'_>, source: &dyn VectorSource) -> Result<(
     }
     match source.info().rows {
         0 => Err(Error::input("the source has no rows; there is nothing to join")),
-        1 => Err(Error::input("the source has one row, which has no pairs; name more rows")),
+        1 => Err(Error::input("the source has only one row, so no pairs; give more rows")),
         _ => Ok(()),
     }
 }

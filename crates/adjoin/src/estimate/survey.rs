@@ -65,7 +65,7 @@ impl Scans<'_> {
         let scan_seconds = watch.seconds();
         match scanned.usable_rows {
             0 => return Err(Error::input("no row of the source has a usable vector")),
-            1 => return Err(Error::input("the source has one usable row, which has no pairs; name more rows")),
+            1 => return Err(Error::input("the source has only one usable row, so no pairs; give more rows")),
             _ if scanned.skipped_rows > 0 => {
                 // The sample was drawn for the number of all rows, but some rows are not usable. So the sample is
                 // drawn again for the number of usable rows.

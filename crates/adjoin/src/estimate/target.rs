@@ -61,7 +61,7 @@ impl Estimate {
     ) -> Result<Leaving> {
         if let Some(folder) = Store::sole_input(context, inputs, None)? {
             return Err(Error::option(format!(
-                "{} is a store, and a threshold for a number of rows is found from a source only; give the source of the store",
+                "{} is a store, but a threshold for a number of rows needs a source; give the source of the store",
                 folder.display()
             )));
         }
@@ -83,7 +83,7 @@ impl Estimator<'_> {
         if requested >= all {
             let rows = format_count(all, "usable row");
             return Err(Error::option(format!(
-                "{} rows are to be left, but there are {rows}; ask for fewer",
+                "{} rows cannot be kept of {rows}; ask for fewer",
                 format_number(requested)
             )));
         }

@@ -282,7 +282,7 @@ impl Folder {
             Ok(TableFormat::Csv) | Err(_) => {
                 let at = path.display();
                 Err(Error::option(format!(
-                    "{at}: rows with vectors are written as .parquet or .jsonl; give such a name"
+                    "{at}: rows with vectors are written as .parquet or .jsonl; give one of these extensions"
                 )))
             }
         }

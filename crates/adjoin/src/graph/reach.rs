@@ -122,7 +122,7 @@ impl Graph {
             .find(|&vertex| self.present.contains(vertex.into()) && !reached.contains(vertex))
         {
             Some(vertex) => {
-                Err(Error::corrupt(format!("vertex {vertex} of a graph is reached by no search; build it again")))
+                Err(Error::corrupt(format!("vertex {vertex} of a graph cannot be reached by a search; build it again")))
             }
             None => Ok(()),
         }
@@ -145,6 +145,6 @@ impl Graph {
         let is_wrong = |&&neighbor: &&u32| {
             neighbor == vertex || neighbor as usize >= self.vertices() || !self.present.contains(neighbor.into())
         };
-        neighbors.iter().find(is_wrong).map(|neighbor| format!("has the out-neighbor {neighbor}, which it must not"))
+        neighbors.iter().find(is_wrong).map(|neighbor| format!("has the invalid out-neighbor {neighbor}"))
     }
 }

@@ -41,7 +41,7 @@ impl Graph {
         options.check().map_err(|error| damaged(&error.to_string()))?;
         // This is checked before memory is reserved, since a damaged number may be huge.
         if vertices as usize > bytes.len() / NUMBER_BYTES || (vertices > 0 && entry >= vertices) {
-            return Err(damaged("it has fewer vertices than it says"));
+            return Err(damaged("it has fewer vertices than it states"));
         }
         let mut graph = Self::empty(context, vertices as usize, &options)?;
         let mut neighbors = Vec::new();
@@ -55,14 +55,14 @@ impl Graph {
                 neighbors.push(next()?);
             }
             if neighbors.iter().any(|&neighbor| neighbor >= vertices || neighbor == vertex) {
-                return Err(damaged("a vertex has neighbors that cannot be"));
+                return Err(damaged("a vertex has invalid neighbors"));
             }
             graph.set_neighbors(vertex, &neighbors);
             graph.present.insert(vertex.into());
         }
         graph.entry = (vertices > 0).then_some(entry);
         if numbers.next().is_some() || !rest.is_empty() {
-            return Err(damaged("something follows it"));
+            return Err(damaged("extra bytes follow it"));
         }
         // The slots have room for inserts, which this graph does not need.
         graph.narrow();

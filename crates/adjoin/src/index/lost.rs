@@ -26,7 +26,7 @@ use crate::store::format::checksum;
 use crate::store::{Drafts, FileFacts, Role};
 
 /// Purpose of the memory in error messages.
-const PURPOSE: &str = "finding rows that walks do not find";
+const PURPOSE: &str = "finding rows that walks miss";
 /// Number of hits of a walk that searches for a row.
 const HITS: usize = 16;
 /// Number of candidates that such a walk keeps.

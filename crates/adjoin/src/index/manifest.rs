@@ -133,7 +133,7 @@ impl IndexManifest {
         match manifest.contradiction() {
             None => Ok(manifest),
             Some(what) => Err(Error::corrupt(format!(
-                "{}: the manifest is impossible: {what}; build the index again",
+                "{}: the manifest has an invalid value: {what}; build the index again",
                 folder.display()
             ))),
         }

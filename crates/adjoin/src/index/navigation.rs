@@ -158,7 +158,7 @@ impl Navigation {
         let own: Vec<u32> = numbers.as_chunks::<NUMBER_BYTES>().0.iter().map(number).collect();
         let graph = Graph::from_bytes(context, graph)?;
         if own.iter().any(|&vertex| vertex >= vertices) || graph.vertices() != count || count == 0 {
-            return Err(Error::corrupt("the navigation graph has vertices that the index has not"));
+            return Err(Error::corrupt("the navigation graph has vertices that are not in the index"));
         }
         Ok(Self { vertices: own, stored: stored.to_vec(), graph })
     }

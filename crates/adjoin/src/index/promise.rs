@@ -42,7 +42,7 @@ const LONGEST: usize = 4_096;
 /// If K is large, the longest list tried by a search has this many candidates per hit.
 const LISTS_OF_HITS: u64 = 4;
 /// Purpose of the memory in error messages.
-const PURPOSE: &str = "learning the recall of the index";
+const PURPOSE: &str = "calibrating the index";
 
 /// Calibrates the recall of an index and publishes the index. `drafts` holds all of its files except the manifest and
 /// the calibration. Returns the manifest and the size of the index in bytes. The recall of `inserted`, the rows that a
@@ -63,7 +63,7 @@ pub(super) fn publish<T: Coordinate>(
     let role = Role::Calibration;
     let calibration = match context.budget().free() < publishing_bytes::<T>(context, &manifest) {
         true => {
-            context.progress.note("the memory does not hold the codes: searches of the index will learn its recall");
+            context.progress.note("memory does not hold the codes, so the first searches will calibrate the index");
             let drawn = sample::drawn_entries(&manifest).len();
             let is_merged = !inserted.entries.is_empty();
             is_merged.then(|| Calibration::unmeasured(WALKS, drawn, inserted.clone()).to_bytes())

@@ -156,7 +156,7 @@ impl Index {
     pub fn manifest(context: &Context, folder: &Path) -> Result<IndexManifest> {
         if !has_manifest(context, folder)? {
             let at = folder.display();
-            return Err(Error::input(format!("{at} is not a graph index; make one with: adjoin index build")));
+            return Err(Error::input(format!("{at} is not a graph index; create one with: adjoin index build")));
         }
         IndexManifest::read(context, folder)
     }
@@ -211,7 +211,7 @@ impl Index {
         let quantizer =
             Quantizer::from_bytes(&files.read(context, Role::Codebook)?).map_err(damaged(Role::Codebook))?;
         if quantizer.code_bytes() != manifest.code_bytes || quantizer.dimensions() != manifest.space().dimensions() {
-            return Err(files.damaged(Role::Codebook, "it is for other codes than the manifest says"));
+            return Err(files.damaged(Role::Codebook, "it does not match the codes of the manifest"));
         }
         let navigation = files.read(context, Role::Navigation)?;
         let navigation = Navigation::from_bytes(context, manifest.space(), vertices, &navigation);
@@ -223,7 +223,7 @@ impl Index {
             None => None,
             Some(_) => {
                 let read = Calibration::from_bytes(&files.read(context, Role::Calibration)?, manifest.rows);
-                Some(read.ok_or_else(|| files.damaged(Role::Calibration, "it says what cannot be"))?)
+                Some(read.ok_or_else(|| files.damaged(Role::Calibration, "it has impossible values"))?)
             }
         };
         let ids = files.open(context, Role::Ids)?;
@@ -398,7 +398,7 @@ impl Index {
         if fits && neighbors[start..].iter().all(|&neighbor| neighbor < self.manifest.vertices) {
             return Ok(());
         }
-        let why = format!("vertex {vertex} has neighbors that cannot be");
+        let why = format!("vertex {vertex} has invalid neighbors");
         Err(self.damaged_page(self.manifest.shape().page_of(vertex), &why))
     }
 
@@ -472,7 +472,7 @@ impl Index {
             Unreadable::Device(error) => error,
             Unreadable::Damaged(block) => self.files().damaged(Role::Ids, &format!("block {block}: checksum mismatch")),
             Unreadable::Impossible(entry) => {
-                self.files().damaged(Role::Ids, &format!("the id of entry {entry} lies where none can be"))
+                self.files().damaged(Role::Ids, &format!("the id of entry {entry} has an impossible position"))
             }
         }
     }

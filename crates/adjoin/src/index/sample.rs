@@ -29,7 +29,7 @@ use crate::source::VectorSource;
 use crate::store::Role;
 
 /// Purpose of the memory in error messages.
-const PURPOSE: &str = "learning the recall of the index";
+const PURPOSE: &str = "calibrating the index";
 /// Largest number of queries compared at once.
 const QUERIES_MAX: u64 = 4_096;
 
@@ -356,7 +356,7 @@ impl<'a> Sample<'a> {
             for (query, hits) in part.zip(found) {
                 let hits = self.without_own(query, hits);
                 if hits.len() < wanted {
-                    let why = "some vectors are not as near to anything as numbers can be";
+                    let why = "some vectors have no finite distances";
                     return Err(self.index.files().damaged(Role::Pages, why));
                 }
                 let entries = hits[..wanted].iter().map(|hit| hit.place.0).collect();

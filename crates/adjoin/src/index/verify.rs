@@ -170,11 +170,7 @@ impl<'a> Check<'a> {
         for number in 0..blocks.count() {
             block.clear();
             if blocks.read_block(number, &mut block).is_err() {
-                self.report.add(
-                    Some(name),
-                    None,
-                    format!("block {number}: it cannot be read, or not as it was written"),
-                );
+                self.report.add(Some(name), None, format!("block {number}: unreadable, or checksum mismatch"));
             }
             self.report.bytes_read += block.len() as u64;
         }
@@ -197,7 +193,7 @@ impl<'a> Check<'a> {
             report.pages += 1;
             for (slot, vertex) in shape.vertices(number, vertices).enumerate() {
                 let fault = match page.neighbors(slot) {
-                    None => Some("has more neighbors than there is room for"),
+                    None => Some("has too many neighbors"),
                     Some(all) => {
                         neighbors.clear();
                         neighbors.extend(all);
@@ -208,15 +204,22 @@ impl<'a> Check<'a> {
                     report.add(None, Some(number), format!("vertex {vertex} {fault}"));
                 }
                 match page.row(slot) {
-                    row if row >= facts.source_rows => report.add(None, Some(number), format!("there is no row {row}")),
-                    row if rows.contains(row) => report.add(None, Some(number), format!("row {row} is there twice")),
+                    row if row >= facts.source_rows => report.add(
+                        None,
+                        Some(number),
+                        format!(
+                            "row {row} does not \
+                    exist"
+                        ),
+                    ),
+                    row if rows.contains(row) => report.add(None, Some(number), format!("row {row} occurs twice")),
                     row => rows.insert(row),
                 }
             }
         })?;
         // A wrong number of rows is reported only if no other damage explains it.
         if rows.len() != facts.rows && self.report.is_sound() {
-            self.report.add(None, None, format!("{} rows are there instead of {}", rows.len(), facts.rows));
+            self.report.add(None, None, format!("{} rows instead of {}", rows.len(), facts.rows));
         }
         Ok(())
     }
@@ -276,5 +279,5 @@ fn impossible(neighbors: &mut [u32], vertex: u32, vertices: u32) -> Option<&'sta
     if neighbors.windows(2).any(|two| two[0] == two[1]) {
         return Some("has a neighbor twice");
     }
-    neighbors.last().is_some_and(|&last| last >= vertices).then_some("has a neighbor that is not there")
+    neighbors.last().is_some_and(|&last| last >= vertices).then_some("has a neighbor that does not exist")
 }

@@ -351,7 +351,7 @@ impl<T: Coordinate> Walk<T> {
     fn expand(&mut self, searched: &WalkedIndex<'_, T>, number: u32, page: Page<'_>, slot: usize) -> Result<()> {
         let WalkedIndex { index, .. } = *searched;
         let vertices = index.facts().vertices;
-        let impossible = || index.damaged_page(number, "a vertex has neighbors that cannot be");
+        let impossible = || index.damaged_page(number, "a vertex has invalid neighbors");
         for neighbor in page.neighbors(slot).ok_or_else(impossible)? {
             if neighbor >= vertices {
                 return Err(impossible());

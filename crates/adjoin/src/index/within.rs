@@ -32,7 +32,7 @@ pub(super) const LONGEST: usize = 512;
 /// near the hits.
 const MISSES_OF_REACH: f64 = 0.5;
 /// Purpose of the memory in error messages.
-const PURPOSE: &str = "learning the recall of the index";
+const PURPOSE: &str = "calibrating the index";
 
 /// Recall to reach for the rows within a threshold.
 #[derive(Clone, Copy)]

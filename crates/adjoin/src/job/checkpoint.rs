@@ -97,7 +97,7 @@ impl JoinCheckpoint {
     fn join(&mut self, context: &Context, job: &Job<'_>, sets: Sets<'_>) -> Result<JoinStatistics> {
         // A sink for results about rows reserves its memory first. The join is planned with the rest.
         let sink = job.output.sink_of_rows(context, sets, &job.join)?;
-        let memory = context.reserve(KEPT_BYTES, "what is kept of the join")?;
+        let memory = context.reserve(KEPT_BYTES, "the checkpoint of the join")?;
         let legs_before = self.0.state().legs_done;
         let (prepared, plan) = self.prepared(context, job, sets)?;
         let ids = job.output.ids_of_pairs(sets);
@@ -193,11 +193,11 @@ impl JoinCheckpoint {
         let [wanted, free] = [bytes, free].map(format_bytes);
         let at = path.display();
         Err(Error::device(message![
-            format!("what is kept for {at} would take about {wanted}, the disk has {free} free; leave out "),
+            format!("the checkpoint of {at} needs about {wanted}, but the disk has {free} free; leave out "),
             Argument::Resume,
             ", or give ",
             Argument::Yes,
-            " to try"
+            " to try anyway"
         ]))
     }
 }
@@ -293,9 +293,9 @@ impl Job<'_> {
         let joined = match (self.with, self.new) {
             ([], []) => "one set",
             (_, []) => "two sets",
-            _ => "a set and rows that come to it",
+            _ => "one set and new rows",
         };
-        let mut facts = vec![Fact::new("what is joined", joined)];
+        let mut facts = vec![Fact::new("the joined sets", joined)];
         for named in named {
             match named {
                 Named::Store(store) => {
@@ -304,7 +304,7 @@ impl Job<'_> {
                 }
                 Named::Source(source) => {
                     facts.extend(facts_of_files(&**source)?);
-                    facts.push(Fact::new("what is read of it", self.source.in_words()));
+                    facts.push(Fact::new("the source options", self.source.in_words()));
                     facts.extend(self.build.facts());
                 }
             }
@@ -315,21 +315,21 @@ impl Job<'_> {
             (None, similarity) => Fact::new("the threshold", format!("a similarity of {}", similarity.unwrap_or(0.0))),
         });
         facts.push(Fact::new(
-            "what is promised",
+            "the recall",
             match join.aim {
                 JoinEffort::Every => "every pair".to_owned(),
-                JoinEffort::Recall(recall) => format!("a recall of {recall}"),
-                JoinEffort::Unsaid => "what is usual".to_owned(),
+                JoinEffort::Recall(recall) => format!("{recall}"),
+                JoinEffort::Unsaid => "the default".to_owned(),
             },
         ));
         facts.push(Fact::new("the strategy", strategy_in_words(join)));
         facts.push(Fact::new("the seed", join.seed));
         let Conditions { rows, other_rows, pairs } = conditions;
         let text = |text: Option<&str>| text.unwrap_or("none").to_owned();
-        facts.push(Fact::new("the condition of rows", text(rows.as_ref().map(Condition::text))));
-        facts.push(Fact::new("the condition of the other rows", text(other_rows.as_ref().map(Condition::text))));
-        facts.push(Fact::new("the condition of pairs", text(pairs.as_ref().map(PairCondition::text))));
-        facts.push(Fact::new("what is wanted", output.name()));
+        facts.push(Fact::new("the filter on rows", text(rows.as_ref().map(Condition::text))));
+        facts.push(Fact::new("the filter on the other rows", text(other_rows.as_ref().map(Condition::text))));
+        facts.push(Fact::new("the filter on pairs", text(pairs.as_ref().map(PairCondition::text))));
+        facts.push(Fact::new("the result", output.name()));
         Ok(facts)
     }
 }

@@ -26,7 +26,7 @@ impl Job<'_> {
             return Err(Error::option(message![Argument::Columns, words]));
         }
         if self.resume {
-            let words = " cannot continue a run with columns; leave out one of both";
+            let words = " cannot continue a run with columns; leave out one of the two";
             return Err(Error::option(message![Argument::Resume, words]));
         }
         Ok(())

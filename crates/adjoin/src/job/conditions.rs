@@ -58,11 +58,11 @@ impl Conditions {
         match self.other_rows {
             Some(_) if !are_two_sets => Err(Error::option(message![
                 Argument::WhereOther,
-                " is for the rows of another set: give ",
+                " filters the rows of a second set: give ",
                 Argument::With,
                 ", or ",
                 Argument::Where,
-                " for those of the only one"
+                " to filter the only set"
             ])),
             _ => Ok(()),
         }

@@ -228,15 +228,18 @@ impl Output<'_> {
         if bytes > free && !yes {
             let (wanted, free) = (format_bytes(bytes), format_bytes(free));
             return Err(Error::device(message![
-                format!("{what} would take about {wanted}, the disk has {free} free; give a stricter threshold, "),
+                format!("{what} needs about {wanted}, but the disk has {free} free; give a stricter threshold, "),
                 "another folder, or ",
                 Argument::Yes,
-                " to try"
+                " to try anyway"
             ]));
         }
         if bytes > (RESULT_MUCH_LARGER * source).max(RESULT_SMALL_BYTES) {
             let (pairs, result, source) = (format_count(pairs, "pair"), format_bytes(bytes), format_bytes(source));
-            context.progress.note(&format!("about {pairs} expected, which take {result}; the vectors take {source}"));
+            context.progress.note(&format!(
+                "about {pairs} expected, which take {result}, while the vectors take \
+                                            {source}"
+            ));
         }
         Ok(())
     }

@@ -51,14 +51,14 @@ fn open_live(
 ) -> Result<Arc<dyn VectorSource>> {
     if names.len() > 1 {
         return Err(Error::option(format!(
-            "{name} is a collection, which is read alone; give it alone, or only files"
+            "{name} is a collection, which cannot be combined with other sources; give it alone, or only files"
         )));
     }
     if let Some(option) = only_for_files(options) {
         return Err(Error::option(message![
             format!("{name} is a collection, and "),
             option,
-            " has a meaning only for files; leave it out"
+            " applies only to files; leave it out"
         ]));
     }
     let rows = collection::open_rows(context, Path::new(name))?;

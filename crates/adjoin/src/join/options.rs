@@ -30,7 +30,7 @@ impl JoinEffort {
     pub fn recall(recall: f64) -> Result<Self> {
         // Negated, so that NaN is refused too.
         if !(recall > 0.0 && recall <= 1.0) {
-            return Err(Error::option(format!("the recall is {recall}; give a share above 0, at most 1")));
+            return Err(Error::option(format!("the recall is {recall}; give a fraction above 0 and at most 1")));
         }
         Ok(Self::Recall(recall))
     }

@@ -313,7 +313,7 @@ impl JoinPlan {
         // Counts are added later, and the sum must not overflow, even if the plan is damaged.
         let counts = [center_distances, sample_distances, reads.reads, reads.bytes_requested, reads.bytes_read];
         if counts.iter().any(|count| *count > COUNT_MAX) {
-            return refused("took more than it can have taken for");
+            return refused("has impossible counts for");
         }
         let sets_watched = self.watched.as_ref().map(Vec::len);
         if sets_watched.is_some_and(|watched| watched != buckets.promised().len()) {
@@ -322,7 +322,7 @@ impl JoinPlan {
         let Admission { rule, t } = self.decided.admission;
         // Exact rules have no threshold, and all other rules have one.
         if t.is_none() != rule.is_exact() || t.is_some_and(f64::is_nan) {
-            return refused("has a threshold that its rule cannot have for");
+            return refused("has an invalid threshold for");
         }
         Ok(())
     }

@@ -504,15 +504,15 @@ pub(crate) fn check_comparable(name: &str, vectors: VectorType, other_name: &str
     if vectors == other {
         return Ok(());
     }
-    let words = |of: VectorType| format!("{} {}", of.dimensions, of.element);
+    let words = |of: VectorType| format!("{} x {}", of.dimensions, of.element);
     // If the dimensions differ, the vectors are of different models. If they are equal, perhaps only the element types
     // differ.
     let remedy = match vectors.dimensions == other.dimensions {
         true => "convert one to the element type of the other",
-        false => "make both with one model",
+        false => "create both with one model",
     };
     Err(Error::input(format!(
-        "the vectors of {name} have {}, those of {other_name} {}: these cannot be joined; {remedy}",
+        "the vectors of {name} are {}, but those of {other_name} are {}, so they cannot be joined; {remedy}",
         words(vectors),
         words(other)
     )))

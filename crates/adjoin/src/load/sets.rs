@@ -27,7 +27,7 @@ impl RowFilter {
     pub fn new(context: &Context, store: &Store, condition: &Condition) -> Result<Self> {
         let passing = store.passing(context, condition)?;
         let bytes = (store.extents().len() + 1) * size_of::<u32>();
-        let memory = context.reserve(bytes as u64, "the rows that meet a condition")?;
+        let memory = context.reserve(bytes as u64, "the filtered rows")?;
         Ok(Self { passing, starts: starts(store.extents()), _memory: memory })
     }
 

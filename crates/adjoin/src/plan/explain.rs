@@ -71,7 +71,7 @@ impl fmt::Display for Explanation {
         let share = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
         match self.threshold {
             Some(threshold) => writeln!(out, "rule         {}, threshold {threshold:.3}", self.rule)?,
-            None => writeln!(out, "rule         {}, which misses nothing", self.rule)?,
+            None => writeln!(out, "rule         {}, which finds every pair", self.rule)?,
         }
         writeln!(out, "vectors      {} in {} buckets", self.rows, self.buckets)?;
         writeln!(
@@ -82,7 +82,7 @@ impl fmt::Display for Explanation {
         )?;
         writeln!(
             out,
-            "pairs        about {} admitted, {:.1} a vector ({:.2} % of all pairs)",
+            "pairs        about {} admitted, {:.1} per vector ({:.2} % of all pairs)",
             self.candidate_pairs,
             self.candidate_pairs as f64 / self.rows.max(1) as f64,
             share(self.candidate_pairs, self.all_pairs)

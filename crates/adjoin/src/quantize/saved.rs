@@ -35,7 +35,7 @@ impl<'a> Fields<'a> {
     fn take(&mut self, count: usize) -> Result<&'a [u8]> {
         let taken = self.bytes[self.at..].get(..count).ok_or_else(|| {
             let (all, end) = (self.bytes.len(), self.at.saturating_add(count));
-            Error::corrupt(format!("codebooks end after {all} bytes, where there should be {end} or more"))
+            Error::corrupt(format!("codebooks end after {all} bytes, but {end} or more are needed"))
         })?;
         self.at += count;
         Ok(taken)
@@ -53,7 +53,7 @@ impl<'a> Fields<'a> {
             return Ok(count);
         }
         let (least, most) = range.into_inner();
-        Err(Error::corrupt(format!("codebooks say {count} {what} at byte {at}, not {least} to {most}")))
+        Err(Error::corrupt(format!("codebooks state {count} {what} at byte {at}, not {least} to {most}")))
     }
 
     /// Reads a number of dimensions.
@@ -92,6 +92,6 @@ impl<'a> Fields<'a> {
         if at == all {
             return Ok(());
         }
-        Err(Error::corrupt(format!("codebooks end after {at} bytes, {all} are there")))
+        Err(Error::corrupt(format!("codebooks end after {at} bytes, but there are {all}")))
     }
 }

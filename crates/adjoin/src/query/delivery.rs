@@ -24,7 +24,7 @@ use crate::source::{IdKind, Ids, slice_bytes};
 use crate::store::ColumnNeeds;
 
 /// Purpose of the memory in error messages.
-const PURPOSE: &str = "handing over what was found";
+const PURPOSE: &str = "delivering the hits";
 /// Largest number of hits in a batch.
 const BATCH_HITS: usize = 4 << 10;
 /// Largest number of queries in a batch.
@@ -377,7 +377,7 @@ mod tests {
         let named = &mut |places: &[(u32, u32)], room: &mut IdRoom<'_>| name(places, room, 5 << 20);
         let queries = AnsweredQueries { rows: &[1], ids: &Ids::None, first_id: 0, hits: &place };
         let refused = deliver_hits(Metric::L2, queries, &memory, named, &|_| Ok(())).unwrap_err();
-        assert!(refused.to_string().contains("the ids of what was found needs at least"), "{refused}");
+        assert!(refused.to_string().contains("the ids of the hits needs at least"), "{refused}");
     }
 
     /// Returns the columns of the hits at some places, from tables of `rows_at_once` rows. Returns `None` if they do

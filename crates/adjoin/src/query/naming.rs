@@ -14,8 +14,8 @@ use crate::source::{IdKind, Ids};
 use crate::store::{ColumnNeeds, GATHERED_LINE_BYTES, GatheredColumns};
 
 /// Purposes of the memory in error messages.
-const PURPOSE: &str = "the ids of what was found";
-const PURPOSE_COLUMNS: &str = "the columns of what was found";
+const PURPOSE: &str = "the ids of the hits";
+const PURPOSE_COLUMNS: &str = "the columns of the hits";
 /// Bytes set aside for ids during a whole search, so that some hits can always be named.
 const SET_ASIDE_BYTES: u64 = 1 << 20;
 /// Number of copies of a row of columns while it is read: the row itself, and the piece of the file that has it.

@@ -56,7 +56,7 @@ impl QueryTarget {
             }
             (None, None, Some(similarity)) => Ok(Self::Within(Predicate::cosine(similarity)?)),
             _ => Err(Error::option(message![
-                "say what is wanted of a query: either ",
+                "give a target for the queries: either ",
                 Argument::K,
                 ", ",
                 Argument::Radius,
@@ -147,7 +147,7 @@ pub(crate) fn check_recall(recall: f64) -> Result<()> {
     if recall > 0.0 && recall <= 1.0 {
         return Ok(());
     }
-    Err(Error::option(format!("the recall is {recall}; give a share above 0, at most 1")))
+    Err(Error::option(format!("the recall is {recall}; give a fraction above 0 and at most 1")))
 }
 
 /// Effort of a search.
@@ -241,7 +241,7 @@ impl SearchEffort {
         };
         Err(Error::option(message![
             given,
-            format!(" is for {for_kinds}, and this is {kind}; give "),
+            format!(" is for {for_kinds}, but this is {kind}; give "),
             Argument::Recall,
             " or ",
             instead

@@ -120,7 +120,8 @@ impl SourceQueries<'_> {
         }
         let (file, folder) = (self.source.locate(0).0, folder.display());
         Err(Error::input(format!(
-            "{}: queries have {theirs} dimensions, the vectors of {folder} {ours}; give queries of the same model",
+            "{}: queries have {theirs} dimensions, but the vectors of {folder} have {ours}; give queries of the same \
+             model",
             file.display()
         )))
     }
@@ -227,7 +228,8 @@ impl UnfitElement {
     pub(crate) fn message(&self, query: &str) -> String {
         let Self { place, value, stored } = self;
         format!(
-            "element {place} of {query} is {value}; the vectors of the store are {stored}, so queries hold whole numbers of that type"
+            "element {place} of {query} is {value}; the vectors of the store are {stored}, so queries need whole \
+             numbers of that type"
         )
     }
 }

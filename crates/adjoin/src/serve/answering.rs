@@ -277,7 +277,7 @@ impl<'a, T: Coordinate> Answering<'a, T> {
         let (dimensions, vector) = (buckets.vectors().dimensions, query.floats());
         if vector.len() != dimensions {
             return Err(Error::input(format!(
-                "queries have {} dimensions, the vectors of {} {dimensions}; give queries of the same model",
+                "queries have {} dimensions, but the vectors of {} have {dimensions}; give queries of the same model",
                 vector.len(),
                 store.folder().display()
             )));

@@ -34,7 +34,7 @@ impl<'a> Batch<'a> {
     pub(super) fn refuse_late(&self, number: usize) {
         let is_late = self.queries[number].deadline.is_some_and(|deadline| deadline <= Instant::now());
         if is_late && self.is_open(number) {
-            self.answer(number, Err(Error::late("the deadline passed before the query was answered; allow more")));
+            self.answer(number, Err(Error::late("the deadline passed before the query was answered; allow more time")));
         }
     }
 

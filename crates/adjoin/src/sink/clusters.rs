@@ -43,7 +43,7 @@ impl<'a> Clusters<'a> {
         let sets = sets.into();
         if let Some(option) = sets.second_by() {
             return Err(Error::option(message![
-                "clusters are of one set; ask for something else, or leave out ",
+                "clusters need a single set; choose another result, or leave out ",
                 option
             ]));
         }
@@ -109,7 +109,7 @@ impl PairSink for Clusters<'_> {
         let Sizes { clusters, rows: clustered, largest } = sizes;
         let clusters = format_count(clusters, "cluster");
         let [clustered, largest] = [clustered, largest].map(|rows| format_count(rows, "row"));
-        rows.context.progress.note(&format!("{clusters} of {clustered}, the largest of {largest}"));
+        rows.context.progress.note(&format!("{clusters} with {clustered}, the largest with {largest}"));
         let written = table.map_or(Ok(Written::default()), TableWriter::finish)?;
         let written = Written { spill_bytes: members.spilled(), largest_cluster: Some(sizes.largest), ..written };
         written.cluster_warning(rows.covered_rows()).iter().for_each(|warning| rows.context.progress.note(warning));

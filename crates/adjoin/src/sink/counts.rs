@@ -84,7 +84,7 @@ impl PairSink for Counts<'_> {
             lines.as_mut().map_or(Ok(()), |lines| lines.push(first + row, &id, count))?;
         }
         let [with, all, most] = [with, rows.covered_rows(), most].map(format_number);
-        rows.context.progress.note(&format!("{with} of {all} rows have neighbors, one row at most {most}"));
+        rows.context.progress.note(&format!("{with} of {all} rows have neighbors, at most {most} per row"));
         let spill_bytes = counts.spilled() + named.spilled();
         let written = lines.map_or(Ok(Written::default()), Lines::finish)?;
         Ok(Written { spill_bytes, ..written })

@@ -91,7 +91,7 @@ impl<'a> Keep<'a> {
         let store = sets.left();
         refuse_duplicate_ids(sets.results_of().store())?;
         if let Some(option) = sets.second_by().filter(|_| rule == KeepRule::Cluster) {
-            return Err(Error::option(message!["clusters are of one set; leave out the rule cluster, or ", option]));
+            return Err(Error::option(message!["clusters need a single set; leave out the rule cluster, or ", option]));
         }
         let end = Rows::end(sets);
         let (bytes, sorters_during, sorters_after) = match rule {
@@ -180,12 +180,12 @@ impl PairSink for Keep<'_> {
 impl Removed {
     fn in_words(&self, all: u64) -> String {
         let [to_keep, of, to_remove] = [all - self.rows, all, self.rows].map(format_number);
-        let summary = format!("of {of} rows {to_keep} to keep, {to_remove} to remove");
+        let summary = format!("{to_keep} of {of} rows to keep, {to_remove} to remove");
         match self.beyond_threshold {
             Some(beyond) if beyond > 0 => {
                 let [beyond, largest] = [beyond, self.largest_cluster].map(format_number);
                 format!(
-                    "{summary}; {beyond} of these are not within the threshold of the row that is kept for them (the largest \
+                    "{summary}; {beyond} of these are not within the threshold of their kept row (the largest \
                      cluster has {largest} rows)"
                 )
             }
@@ -203,10 +203,11 @@ fn refuse_duplicate_ids(store: &Store) -> Result<()> {
             let count = format_count(count, "id");
             Err(Error::input(message![
                 format!(
-                    "{count} found more than once, so ids do not say which rows to keep; make ids unique, or build with "
+                    "{count} found more than once, so ids do not identify the rows to keep; make ids unique, or build \
+                     with "
                 ),
                 Argument::NoIds,
-                " to go by row numbers"
+                " to use row numbers"
             ]))
         }
     }

@@ -56,7 +56,7 @@ impl Target {
             context.cancel.check()?;
             if let Some((row, _)) = batch.faults.first() {
                 let (file, row) = source.locate(batch.first_row + *row as u64);
-                return Err(Error::input(format!("{}: row {row} has no vector; leave it out", file.display())));
+                return Err(Error::input(format!("{}: row {row} has no vector; remove the row", file.display())));
             }
             let VectorBatch { first_row, rows, bytes, ids, .. } = batch;
             let numbers: Vec<u64> = (first_row..first_row + rows as u64).collect();
@@ -112,7 +112,7 @@ impl<'a> OtherColumns<'a> {
         while self.rest.num_rows() == 0 {
             let Some(table) = tables.next().transpose()? else {
                 let at = source.locate(0).0;
-                return Err(Error::corrupt(format!("{}: it has columns of fewer rows", at.display())));
+                return Err(Error::corrupt(format!("{}: its columns have fewer rows than its vectors", at.display())));
             };
             // Twice, for the decoded table and for its encoded form.
             self.context.grow(&mut self.memory, 2 * table.get_array_memory_size() as u64, PURPOSE)?;

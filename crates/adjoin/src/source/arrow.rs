@@ -168,7 +168,8 @@ impl IpcFile {
             ipc.read_footer()?;
         } else if magic.starts_with(FEATHER_1_MAGIC) {
             return Err(Error::input(format!(
-                "{}: is of Feather version 1, which is not read; write it again with pyarrow.feather.write_feather",
+                "{}: is a Feather file of version 1, which is not supported; write it again with \
+                 pyarrow.feather.write_feather",
                 path.display()
             )));
         } else {
@@ -262,7 +263,7 @@ impl IpcFile {
     /// Reads the schema and the locations of all blocks from the footer of a file.
     fn read_footer(&mut self) -> Result<()> {
         let place = "its Arrow footer";
-        let lacking = || self.damaged(place, "it is not there, so the file is truncated");
+        let lacking = || self.damaged(place, "it is missing, so the file is truncated");
         // The length of the footer is at the end of the file, before the magic bytes.
         let trailer_start = self.file.len().checked_sub(TRAILER_BYTES).ok_or_else(lacking)?;
         let mut trailer = [0; TRAILER_BYTES as usize];
@@ -289,7 +290,7 @@ impl IpcFile {
         for place in dictionaries {
             let head = self.read_head(&place)?;
             let block = self.dictionary(place, &head)?;
-            self.dictionaries.push(block.ok_or_else(|| self.damaged(at(&place), "it is no dictionary"))?);
+            self.dictionaries.push(block.ok_or_else(|| self.damaged(at(&place), "it is not a dictionary"))?);
         }
         for place in places {
             let head = self.read_head(&place)?;
@@ -308,7 +309,7 @@ impl IpcFile {
             if offset == 0 {
                 ((self.schema, self.dictionary_of), self.version) = guarded(&self.path, at(&place), || {
                     let message = arrow_ipc::root_as_message(message_of(&head)).map_err(|error| error.to_string())?;
-                    let schema = message.header_as_schema().ok_or("it should be the schema of an Arrow stream")?;
+                    let schema = message.header_as_schema().ok_or("it is not the schema of an Arrow stream")?;
                     Ok::<_, String>((native_schema(schema)?, message.version()))
                 })?;
             } else if let Some(rows) = self.rows(&place, &head)? {
@@ -319,7 +320,7 @@ impl IpcFile {
             offset = end_of(&place);
         }
         if offset == 0 {
-            return Err(self.damaged("its first message", "it is empty, not even a schema"));
+            return Err(self.damaged("its first message", "the file is empty, without even a schema"));
         }
         Ok(())
     }
@@ -373,7 +374,7 @@ impl IpcFile {
             None => Err(self.damaged(
                 at(place),
                 &format!(
-                    "its {} and {} bytes do not lie within the file's {}, so it is truncated",
+                    "its {} and {} bytes exceed the file's {}, so the file is truncated",
                     place.metaDataLength(),
                     place.bodyLength(),
                     self.file.len()
@@ -456,7 +457,7 @@ impl IpcFile {
         guarded(&self.path, at(place), || {
             let message = arrow_ipc::root_as_message(message_of(head)).map_err(|error| error.to_string())?;
             let batch = message.header_as_dictionary_batch().and_then(|values| values.data());
-            let batch = batch.ok_or("it is no dictionary")?;
+            let batch = batch.ok_or("it is not a dictionary")?;
             let buffers = batch.buffers().into_iter().flatten().map(|buffer| body_range(place, None, buffer));
             Ok::<_, String>(ColumnBuffers {
                 buffers: buffers.collect::<std::result::Result<_, _>>()?,
@@ -500,7 +501,7 @@ impl IpcFile {
         // Memory was planned when the file was opened. So a larger message means that the file has changed.
         if taken > piece_bytes_max {
             let fault =
-                format!("it takes {taken} bytes, when the file was opened none took more than {piece_bytes_max}");
+                format!("it takes {taken} bytes, but when the file was opened, none took more than {piece_bytes_max}");
             return Err(self.damaged(at(place), &fault));
         }
         Ok(Buffer::from_vec(bytes))
@@ -642,11 +643,11 @@ mod tests {
         let file = write(&[columns(5)], true, options(None));
         let cases = [
             (stream[..stream.len() - 20].to_vec(), "so it is truncated"),
-            (file[..file.len() - 20].to_vec(), "cannot read its Arrow footer: it is not there"),
+            (file[..file.len() - 20].to_vec(), "cannot read its Arrow footer: it is missing"),
             (b"ARROW1".to_vec(), "cannot read its Arrow footer"),
-            (b"FEA1 and so on".to_vec(), "Feather version 1, which is not read; write it again"),
-            (Vec::new(), "it is empty, not even a schema"),
-            (b"not an Arrow file".to_vec(), "do not lie within the file"),
+            (b"FEA1 and so on".to_vec(), "a Feather file of version 1, which is not supported; write it again"),
+            (Vec::new(), "the file is empty, without even a schema"),
+            (b"not an Arrow file".to_vec(), "exceed the file"),
             (b"\xFF\xFF\xFF\xFF\x04\0\0\0abcd".to_vec(), "cannot read the message at byte 0"),
         ];
         for (bytes, words) in cases {

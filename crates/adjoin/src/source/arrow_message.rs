@@ -56,7 +56,7 @@ pub(super) fn wanted_buffers(
     for (column, field) in chosen.schema.fields().iter().enumerate() {
         let count = buffer_count(field, message.version(), &mut view_buffers);
         for _ in 0..count {
-            let buffer = listed.next().ok_or("it lacks a buffer")?;
+            let buffer = listed.next().ok_or("a buffer is missing")?;
             let mut range = body_range(place, Some(column), buffer)?;
             if chosen.read.contains(&column) {
                 range.may_be_view = is_view(field);
@@ -90,9 +90,9 @@ pub(super) fn body_range(
     buffer: &arrow_ipc::Buffer,
 ) -> std::result::Result<BodyRange, String> {
     let (start, bytes) = (u64::try_from(buffer.offset()), u64::try_from(buffer.length()));
-    let (Ok(start), Ok(bytes)) = (start, bytes) else { return Err("a buffer's place is negative".into()) };
+    let (Ok(start), Ok(bytes)) = (start, bytes) else { return Err("a buffer has a negative offset or length".into()) };
     if start.checked_add(bytes).is_none_or(|end| end > place.bodyLength() as u64) {
-        return Err("a buffer lies beyond its end".into());
+        return Err("a buffer extends beyond its end".into());
     }
     Ok(BodyRange { column, may_be_view: column.is_none(), start: start as usize, bytes: bytes as usize })
 }

@@ -68,7 +68,11 @@ impl<'a> Attributes<'a> {
         }
         let files = source.files();
         if files.is_empty() {
-            return Err(Error::option(message![purpose.clone(), " are columns, and the source has none"]));
+            return Err(Error::option(message![
+                purpose.clone(),
+                ": the source has no columns; give a source in \
+                                                                Parquet, Arrow or JSON lines"
+            ]));
         }
         Self::of_files(context, files, names, purpose)
     }
@@ -193,7 +197,7 @@ impl<'a> Attributes<'a> {
                 return Ok(());
             }
         }
-        Err(Error::input("the source has fewer rows than when it was opened; run again when nobody writes to it"))
+        Err(Error::input("the source has fewer rows than when it was opened; run again when nothing writes to it"))
     }
 
     /// Reads the rows in order, from row `row` or an earlier row of its file on.
@@ -353,9 +357,9 @@ fn kept_as(path: &Path, name: &str, kind: DataType, purpose: &Message) -> Result
         }
         kind => {
             return Err(Error::input(message![
-                format!("{}: column {name} is {kind}, and ", path.display()),
+                format!("{}: column {name} is {kind}, but ", path.display()),
                 purpose.clone(),
-                " are texts, numbers, dates, times, or true and false; name other columns"
+                " must be texts, numbers, dates, times or booleans; name other columns"
             ]));
         }
     })
@@ -368,7 +372,7 @@ fn shared(path: &Path, names: &[String], earlier: Vec<DataType>, new: Vec<DataTy
         let common = common(&earlier, &kind).map(|common| if common.is_string() { DataType::Utf8 } else { common });
         common.ok_or_else(|| {
             Error::input(format!(
-                "{}: column {name} is {kind}, and in an earlier file {earlier}; all files of a set must have the same",
+                "{}: column {name} is {kind}, but {earlier} in an earlier file; all files of a set must agree",
                 path.display()
             ))
         })

@@ -269,10 +269,7 @@ fn no_sole_choice(path: &Path, schema: &Schema) -> Error {
     let columns: Vec<String> = columns.collect();
     let (what, names) = match columns.is_empty() {
         false => ("several columns hold vectors", columns),
-        true => (
-            "no column holds vectors, but within a struct there are some",
-            fields_of_structs(schema.fields(), &is_vectors),
-        ),
+        true => ("no column holds vectors, except inside a struct", fields_of_structs(schema.fields(), &is_vectors)),
     };
     if names.is_empty() {
         return Error::input(format!(
@@ -291,11 +288,7 @@ fn no_sole_choice(path: &Path, schema: &Schema) -> Error {
 fn find<'a>(path: &Path, schema: &'a Schema, name: &str) -> Result<(ColumnPlace, &'a Field)> {
     let found = ColumnPlace::find(schema.fields(), name).map(|(place, field)| (place, field.as_ref()));
     found.ok_or_else(|| {
-        Error::input(format!(
-            "{}: no column is called {name}; its columns are {}",
-            path.display(),
-            list_columns(schema)
-        ))
+        Error::input(format!("{}: there is no column {name}; its columns are {}", path.display(), list_columns(schema)))
     })
 }
 
@@ -665,9 +658,9 @@ mod tests {
             None,
             "no column holds vectors, lists of f32, f16, f64, u8 or i8; its columns are key (Int32)",
         );
-        refused_with(&columns, Some("c"), None, "no column is called c; its columns are id (Float32), a (List(Float32");
+        refused_with(&columns, Some("c"), None, "there is no column c; its columns are id (Float32), a (List(Float32");
         refused_with(&columns, Some("key"), None, "column key is Int32, not a list of f32");
-        refused_with(&columns, Some("a"), Some("c"), "no column is called c");
+        refused_with(&columns, Some("a"), Some("c"), "there is no column c");
     }
 
     #[test]

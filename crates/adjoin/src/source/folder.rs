@@ -113,7 +113,7 @@ impl FolderFiles {
     /// Returns a note about files that are left out, if any.
     pub(super) fn note(&self, folder: &Path) -> Option<String> {
         let names = self.in_words(folder)?;
-        Some(format!("{}: left out as no files of vectors: {names}", folder.display()))
+        Some(format!("{}: ignored files of other types: {names}", folder.display()))
     }
 
     fn in_words(&self, folder: &Path) -> Option<String> {
@@ -135,7 +135,7 @@ impl FolderFiles {
         let place = folder.canonicalize().map_err(cannot_list)?;
         if way.contains(&place) {
             return Err(Error::input(format!(
-                "{}: it is a link to a folder that it lies in; remove it, or name the files to read by a glob",
+                "{}: it is a link to a folder that contains it; remove it, or name the files to read by a glob",
                 folder.display()
             )));
         }
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(read_all(folder.open(&[""]).unwrap().as_ref(), 100).bytes, [0, 0, 1, 0, 2, 0, 9, 0]);
         symlink(folder.path("data"), folder.path("data/en/up")).unwrap();
         let message = error_of(folder.open(&[""]));
-        assert!(message.contains("data/en/up: it is a link to a folder that it lies in"), "{message}");
+        assert!(message.contains("data/en/up: it is a link to a folder that contains it"), "{message}");
     }
 
     #[test]
@@ -240,6 +240,6 @@ mod tests {
         folder.write("a.u8bin", &u8bin(2, &[1, 0]));
         folder.write("b.u8bin.GZ", b"");
         let message = error_of(folder.open(&[""]));
-        assert!(message.contains("b.u8bin.GZ: the ending .gz is not one that can be read"), "{message}");
+        assert!(message.contains("b.u8bin.GZ: the extension .gz is not supported"), "{message}");
     }
 }

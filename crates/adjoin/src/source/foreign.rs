@@ -75,7 +75,7 @@ pub(super) fn damaged(path: &Path, place: impl Display, fault: &str) -> Error {
 
 /// Returns the error for a column that has another type in its rows than in the header.
 pub(super) fn other_type(path: &Path, column: &str) -> Error {
-    damaged(path, format!("column {column}"), "its type is not the one that the schema says")
+    damaged(path, format!("column {column}"), "its type differs from that in the schema")
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> String {
@@ -85,7 +85,7 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
 
 /// Returns the error for a file that has changed since it was opened.
 pub(super) fn changed(path: &Path) -> Error {
-    Error::input(format!("{}: it has changed since it was opened; run again when nobody writes to it", path.display()))
+    Error::input(format!("{}: it has changed since it was opened; run again when nothing writes to it", path.display()))
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub(super) fn unsupported(path: &Path) -> Error {
         return no_such_file(path);
     }
     Error::input(format!(
-        "{}: the ending {} is not one that can be read: {ENDINGS}; decompress or convert the file",
+        "{}: the extension {} is not supported, only {ENDINGS}; decompress or convert the file",
         path.display(),
         match ending(path).as_str() {
             "" => "(none)".to_owned(),
@@ -120,7 +120,7 @@ fn refuse_columns(format: DenseFormat, path: &Path, options: &SourceOptions) -> 
         _ => return Ok(()),
     };
     Err(Error::input(message![
-        format!("{}: has no columns, so none called {column}; leave out ", path.display()),
+        format!("{}: its format has no columns, so no column {column}; leave out ", path.display()),
         option,
         ", or give a file of Parquet, Arrow or JSON lines"
     ]))

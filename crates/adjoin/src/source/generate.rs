@@ -93,7 +93,11 @@ fn header(what: &Generated, ending: &str) -> Result<Vec<u8>> {
     }
     if ending != binary {
         let or_npy = if binary == "npy" { "" } else { " or .npy" };
-        return Err(Error::option(format!("{} vectors are written to a .{binary}{or_npy} file", what.vectors.element)));
+        return Err(Error::option(format!(
+            "{} vectors are written to a .{binary}{or_npy} file; give the file that \
+                                          extension",
+            what.vectors.element
+        )));
     }
     let rows = u32::try_from(what.rows);
     let rows = rows.map_err(|_| Error::option(format!("a .{binary} file holds at most 2^32 - 1 rows; write .npy")))?;

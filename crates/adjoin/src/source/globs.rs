@@ -17,14 +17,16 @@ pub(super) fn glob_files(pattern: &str) -> Result<Vec<PathBuf>> {
     let options = glob::MatchOptions { require_literal_leading_dot: true, ..glob::MatchOptions::new() };
     let matches = glob::glob_with(pattern, options).map_err(|error| {
         Error::input(format!(
-            "{pattern}: is not a glob: {error}; in a glob * and ? stand for any characters, and [ begins a choice"
+            "{pattern}: is not a glob: {error}; in a glob, * and ? match any characters, and [ starts a set of \
+             characters"
         ))
     })?;
     // The glob crate panics at a name that is not UTF-8, so the panic is caught.
     let all = || Ok::<_, Error>(matches.collect::<Vec<_>>());
     let all = guarded(Path::new(pattern), "", all).map_err(|_| {
         Error::input(format!(
-            "{pattern}: a name that the glob meets is not UTF-8; name the folder in place of the glob, or rename what it holds"
+            "{pattern}: a file name that the glob matches is not UTF-8; name the folder instead of the glob, or \
+             rename the file"
         ))
     })?;
     let mut paths = Vec::new();

@@ -42,11 +42,11 @@ impl IdColumn {
         let kind = kind(field).ok_or_else(|| {
             let (path, name, kind) = (path.display(), field.name(), field.data_type());
             Error::input(message![
-                format!("{path}: column {name} is {kind}, and ids are integers or text; pass "),
+                format!("{path}: column {name} is {kind}, but ids must be integers or text; pass "),
                 Argument::IdColumn,
                 " with another column, or ",
                 Argument::NoIds,
-                " to go by row numbers"
+                " to use row numbers"
             ])
         })?;
         Ok(Self { path: path.to_owned(), place, name: field.name().clone(), kind })
@@ -157,7 +157,7 @@ impl Rows<'_> {
             Argument::IdColumn,
             " with another column, or ",
             Argument::NoIds,
-            " to go by row numbers"
+            " to use row numbers"
         ])
     }
 
@@ -358,11 +358,11 @@ mod tests {
             (Arc::new(Decimal128Array::from(vec![1]).with_precision_and_scale(9, 2).unwrap()), "Decimal128(9, 2)"),
         ];
         for (ids, kind) in types {
-            let words = format!("is {kind}, and ids are integers or text; pass id-column with another column");
+            let words = format!("is {kind}, but ids must be integers or text; pass id-column with another column");
             for (name, choice) in [("id", IdChoice::IfThere), ("key", IdChoice::Column("key".into()))] {
                 for message in refusals(name, &ids, &choice) {
                     assert!(message.contains(&format!("column {name} {words}")), "{message}");
-                    assert!(message.contains("no-ids to go by row numbers"), "{message}");
+                    assert!(message.contains("no-ids to use row numbers"), "{message}");
                 }
             }
             let folder = Folder::new();

@@ -101,7 +101,7 @@ fn read_through(context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Resu
         // If objects are used as maps, with a key per row, the names would take memory without limit.
         if seen.is_cut() {
             return Err(Error::input(format!(
-                "{}: line {} and those before have too many different names to be columns; give the columns the same names in all lines",
+                "{}: the lines up to {} have too many different names for columns; use the same names in all lines",
                 path.display(),
                 line.number
             )));
@@ -129,8 +129,8 @@ fn not_an_object(path: &Path, line: u64, error: &serde_json::Error) -> Error {
     let words: String = error.to_string().chars().take(FAULT_CHARACTERS_MAX).collect();
     let words = words.split(" at line ").next().unwrap_or_default();
     Error::input(format!(
-        "{}: line {line} is not a JSON object: {words} at byte {}; write one object a line, in UTF-8, with null for what \
-         is no number",
+        "{}: line {line} is not a JSON object: {words} at byte {}; write one object per line, in UTF-8, with null for \
+         NaN and infinity",
         path.display(),
         error.column()
     ))
@@ -151,9 +151,9 @@ pub(super) fn conflict_of(path: &Path, facts: &LineFacts, options: &SourceOption
     };
     let Conflict { column, words } = facts.conflicts.iter().find(is_meant)?;
     let at = path.display();
-    let said = format!("{at}: column {column} is {words}; write values of one kind in all lines, or give ");
+    let said = format!("{at}: column {column} is {words}; write values of one type in all lines, or give ");
     Some(Error::input(match id == Some(column) {
-        true => message![said, Argument::IdColumn, " another column, or ", Argument::NoIds, " to go by row numbers"],
+        true => message![said, Argument::IdColumn, " another column, or ", Argument::NoIds, " to use row numbers"],
         false => message![said, Argument::VectorColumn, " another column"],
     }))
 }
@@ -194,7 +194,7 @@ impl Rows {
             && fields.iter().any(|field| holds_conflict(field))
         {
             return Err(Error::input(format!(
-                "{}: column {column} is {words}; write values of one kind in all lines",
+                "{}: column {column} is {words}; write values of one type in all lines",
                 path.display()
             )));
         }
@@ -327,7 +327,7 @@ mod tests {
         let faults = [(1, Fault::Null), (2, Fault::Null), (3, Fault::NullElement { at: 1 }), (4, Fault::Length(0))];
         assert_eq!(all.faults, faults);
         let message = error_of(folder.open(&["a.ndjson"]));
-        assert!(message.contains("within a struct there are some") && message.contains("s.v"), "{message}");
+        assert!(message.contains("except inside a struct") && message.contains("s.v"), "{message}");
         let with_ids = folder.open_with(&["a.ndjson"], &options(Some("s.v"), Some("s.n"))).unwrap();
         let message = error_of(try_read_all(with_ids.as_ref(), 1 << 20));
         assert!(message.contains("row 1 has a null id"), "{message}");

@@ -201,7 +201,7 @@ impl Seen {
             ));
         }
         if self.fields.is_cut {
-            return add("an object of too many different names".to_owned());
+            return add("an object with too many different names".to_owned());
         }
         if let Some(elements) = self.elements.as_ref().filter(|elements| elements.number.rounded().is_none()) {
             let mut within = Vec::new();

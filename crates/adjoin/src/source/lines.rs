@@ -169,8 +169,8 @@ impl Lines {
         let bytes = 2 * self.buffer.len();
         if bytes > LINE_BYTES_MAX {
             return Err(Error::input(format!(
-                "{path}: line {line} has more than {} bytes; write one row a line",
-                LINE_BYTES_MAX / 2
+                "{path}: line {line} has more than {} bytes; write one row per line",
+                LINE_BYTES_MAX
             )));
         }
         // Both buffers exist while one is copied to the other.

@@ -28,9 +28,9 @@ impl Named {
         let kind_of_names = if kind == IdKind::None { IdKind::Int64 } else { kind };
         if names.kind() != kind_of_names {
             return Err(Error::input(match kind {
-                IdKind::None => "rows have no ids here: their numbers name them; give numbers",
-                IdKind::Int64 => "ids are integers here; give integers",
-                IdKind::Utf8 => "ids are texts here; give texts",
+                IdKind::None => "the rows have no ids; give row numbers",
+                IdKind::Int64 => "the ids of the rows are integers; give integers",
+                IdKind::Utf8 => "the ids of the rows are texts; give texts",
             }));
         }
         let mut missing: HashMap<Vec<u8>, Vec<usize>> = HashMap::with_capacity(names.len());

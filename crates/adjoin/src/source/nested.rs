@@ -91,7 +91,7 @@ impl Flattening {
         if self.0.iter().all(|way| way.len() == 1) {
             return Ok(table);
         }
-        let other_type = || ArrowError::SchemaError("a struct is not of the type that the schema says".into());
+        let other_type = || ArrowError::SchemaError("the type of a struct differs from that in the schema".into());
         let column = |way: &Vec<usize>| {
             let mut column = table.columns().get(way[0]).ok_or_else(other_type)?;
             let mut above = None;
@@ -343,11 +343,11 @@ mod tests {
             write_tables(&folder, name, &[nested()]);
             let message = error_of(folder.open(&[name]));
             assert!(
-                message.contains("within a struct there are some; pass vector-column NAME (one of: s.v, s.deep.v)"),
+                message.contains("except inside a struct; pass vector-column NAME (one of: s.v, s.deep.v)"),
                 "{message}"
             );
             let message = error_of(folder.open_with(&[name], &options("s.w", None)));
-            assert!(message.contains("no column is called s.w"), "{message}");
+            assert!(message.contains("there is no column s.w"), "{message}");
             let message = error_of(folder.open_with(&[name], &options("s.deep", None)));
             assert!(message.contains("column s.deep is Struct"), "{message}");
         }

@@ -85,7 +85,7 @@ pub(super) fn header_range(start: &[u8], bytes: u64) -> std::result::Result<Rang
         (1, 0) => (10, u64::from(u16::from_le_bytes([head[8], head[9]]))),
         (2 | 3, 0) => (12, u64::from(u32::from_le_bytes([head[8], head[9], head[10], head[11]]))),
         (major, minor) => {
-            return Err(format!("is of NumPy format {major}.{minor}; versions 1.0, 2.0 and 3.0 can be read"));
+            return Err(format!("has NumPy format {major}.{minor}; versions 1.0, 2.0 and 3.0 can be read"));
         }
     };
     if length > HEADER_BYTES_MAX || start + length > bytes {
@@ -135,7 +135,7 @@ impl Header {
                 "descr" => descr = Some(literal.descr()?),
                 "fortran_order" => fortran_order = Some(literal.boolean()?),
                 "shape" => shape = Some(literal.integers()?),
-                _ => return Err(format!("there is no key {}", shorten(key))),
+                _ => return Err(format!("the key {} is missing", shorten(key))),
             }
             // NumPy also writes a comma after the last entry. Other programs may not.
             if !literal.take(',') {
@@ -179,11 +179,17 @@ impl Header {
         let dimensions = self.shape.len();
         match *self.shape.as_slice() {
             [_, _] if self.fortran_order => {
-                Err("lies in Fortran order, column after column; save np.ascontiguousarray(x)".into())
+                Err("is stored in Fortran order, column by column; save np.ascontiguousarray(x)".into())
             }
             [rows, columns] => Ok((rows, columns)),
-            [] | [_] => Err(format!("is a {dimensions}-d array; one vector a row is read: save x.reshape(-1, d)")),
-            _ => Err(format!("is a {dimensions}-d array; one vector a row is read: save x.reshape(len(x), -1)")),
+            [] | [_] => Err(format!(
+                "is a {dimensions}-d array, but vectors must be rows of a 2-d array; save \
+                                     x.reshape(-1, d)"
+            )),
+            _ => Err(format!(
+                "is a {dimensions}-d array, but vectors must be rows of a 2-d array; save \
+                              x.reshape(len(x), -1)"
+            )),
         }
     }
 }
@@ -358,10 +364,14 @@ mod tests {
         let fortran = header("<f4", "(2, 4)").replace("False", "True ");
         let structured = "{'descr': [('v', '<f4', (4,))], 'fortran_order': False, 'shape': (2,), }\n";
         let cases = [
-            (spelled("<f4", "(2, 2, 2)"), "is a 3-d array; one vector a row is read: save x.reshape(len(x), -1)"),
-            (spelled("<f4", "(8,)"), "is a 1-d array; one vector a row is read: save x.reshape(-1, d)"),
+            (
+                spelled("<f4", "(2, 2, 2)"),
+                "is a 3-d array, but vectors must be rows of a 2-d array; save \
+                                           x.reshape(len(x), -1)",
+            ),
+            (spelled("<f4", "(8,)"), "is a 1-d array, but vectors must be rows of a 2-d array; save x.reshape(-1, d)"),
             (spelled("<f4", "()"), "is a 0-d array"),
-            (npy(1, &fortran, &[0; 32]), "Fortran order, column after column; save np.ascontiguousarray(x)"),
+            (npy(1, &fortran, &[0; 32]), "Fortran order, column by column; save np.ascontiguousarray(x)"),
             (spelled("|O", "(2, 4)"), "holds Python objects (dtype |O); save np.stack(x).astype(np.float32)"),
             (spelled("<i8", "(2, 2)"), "has dtype <i8; float32, float16, float64, uint8 and int8 can be read"),
             (npy(1, structured, &[0; 32]), "a.npy: has a structured dtype; save the field"),
@@ -376,7 +386,7 @@ mod tests {
             (spelled("<f4", "(2, 0)"), "0 dimensions"),
             (npy(1, "{'descr': '<f4'", &[]), "cannot be parsed (} expected"),
             (npy(1, "{'descr': '<f4'}", &[]), "descr, fortran_order or shape is missing"),
-            (npy(9, "{}", &[]), "is of NumPy format 9.0"),
+            (npy(9, "{}", &[]), "has NumPy format 9.0"),
             ([MAGIC, &[2, 0, 0xFF, 0xFF, 0xFF, 0xFF][..]].concat(), "header should be 4294967295 bytes long"),
         ];
         for (bytes, words) in cases {

@@ -130,7 +130,10 @@ impl Rows {
                 return Err(refused(
                     path,
                     &array.name,
-                    &format!("has dtype {}, which is no column", array.header.descr),
+                    &format!(
+                        "has dtype {}, which is not supported for columns; name another array",
+                        array.header.descr
+                    ),
                 ));
             };
             if array.rows() != Some(rows) {
@@ -138,7 +141,7 @@ impl Rows {
                 return Err(refused(
                     path,
                     &array.name,
-                    &format!("has {has} rows, and there are {rows} vectors; save as many"),
+                    &format!("has {has} rows, but there are {rows} vectors; save one row per vector"),
                 ));
             }
             let mut values = Values::at_start(path, array, file.clone());
@@ -341,11 +344,11 @@ mod tests {
             (one("<f4", &[2, 3, 2], &values), "array v has dtype <f4 and shape [2, 3, 2]; vectors"),
             (one("<f4", &[12], &values), "no column holds vectors"),
             (with_id("|O", &[3], b"pickled"), "array id has dtype |O and shape [3]"),
-            (with_id("<i8", &[2], &[0; 16]), "array id has 2 rows, and there are 3 vectors"),
+            (with_id("<i8", &[2], &[0; 16]), "array id has 2 rows, but there are 3 vectors"),
             (with_id("<U1", &[3], &[0xFF; 12]), "array id has a text that is not UTF-8"),
-            (bomb, "array v has 176 bytes, and its header asks for"),
-            (one("<f4", &[3, 5], &values), "its header asks for 188 with dtype <f4 and shape [3, 5]"),
-            (damage(at_values), "its checksum is not the one that the zip has"),
+            (bomb, "array v has 176 bytes, but its header states"),
+            (one("<f4", &[3, 5], &values), "its header states 188 with dtype <f4 and shape [3, 5]"),
+            (damage(at_values), "checksum mismatch"),
             (damage(60), "array v"),
             (whole[..whole.len() / 2].to_vec(), "cannot read its directory"),
             (Vec::new(), "cannot read its directory"),

@@ -157,10 +157,10 @@ impl Arrays {
             // Checked before anything is allocated, since a small file may claim any size.
             let is_possible = if is_deflated { bytes / GROWTH_MAX <= stored } else { bytes == stored };
             if end > archive.get_ref().0.len() || !is_possible {
-                return Err(wrong("has not the bytes that the zip claims; it is damaged: save it again"));
+                return Err(wrong("does not have the size that the zip states; it is damaged: save it again"));
             }
             if arrays.len() == ARRAYS_MAX {
-                return Err(wrong("is one of too many arrays; 1,000 can be read"));
+                return Err(wrong("is beyond the 1,000 arrays that can be read; save fewer arrays"));
             }
             let member = Member { place: start..end, is_deflated, bytes, crc };
             // Headers are read now, because the directory does not state types and shapes.
@@ -242,7 +242,7 @@ impl Member {
         let is_usual = header.descr.len() <= DTYPE_BYTES_MAX && header.shape.len() <= DIMENSIONS_OF_ARRAYS_MAX;
         if !is_usual || stored.name.len() > NAME_BYTES_MAX {
             let name: String = stored.name.chars().take(DTYPE_BYTES_MAX).collect();
-            return Err(refused(path, &name, "has a name, a dtype or a shape that is longer than those of NumPy"));
+            return Err(refused(path, &name, "has a longer name, dtype or shape than NumPy writes; save it again"));
         }
         (stored.header, stored.header_bytes) = (header, range.end);
         let values =
@@ -253,7 +253,7 @@ impl Member {
                 path,
                 &stored.name,
                 &format!(
-                    "has {bytes} bytes, and its header asks for {} with dtype {} and shape {:?}; save it again",
+                    "has {bytes} bytes, but its header states {} with dtype {} and shape {:?}; save it again",
                     values.saturating_add(range.end),
                     stored.header.descr,
                     stored.header.shape
@@ -335,7 +335,7 @@ impl Values {
         self.left = self.left.saturating_sub(buffer.len() as u64);
         // The checksum covers the whole array, so values are returned before it can be verified.
         if self.left == 0 && self.crc.sum() != self.expected_crc {
-            let fault = "its checksum is not the one that the zip has";
+            let fault = "checksum mismatch";
             return Err(super::foreign::damaged(&self.path, format!("array {}", self.name), fault));
         }
         Ok(())

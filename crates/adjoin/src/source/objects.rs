@@ -36,11 +36,11 @@ pub(crate) fn check_remote(device: &dyn Device, name: RemoteName<'_>) -> Result<
     }
     if !device.reads_object_stores() {
         return Err(Error::input(format!(
-            "{url}: this build reads no {SCHEMES}; copy the files first, or install a build with object stores"
+            "{url}: this build does not read {SCHEMES}; copy the files first, or install a build with object stores"
         )));
     }
     if name.bucket.is_empty() {
-        return Err(Error::input(format!("{url}: the URL names no bucket; write {}://BUCKET/KEY", name.scheme)));
+        return Err(Error::input(format!("{url}: the URL lacks a bucket; write {}://BUCKET/KEY", name.scheme)));
     }
     Ok(())
 }
@@ -83,13 +83,14 @@ pub(super) fn find(device: &dyn Device, source: &str, name: RemoteName<'_>, spli
 fn glob(device: &dyn Device, source: &str, name: RemoteName<'_>) -> Result<Vec<PathBuf>> {
     if name.is_web() {
         return Err(Error::input(format!(
-            "{}: a web server does not list its files, so a glob matches none; name each file",
+            "{}: a web server does not list its files, so globs do not work; name each file",
             name.public_url()
         )));
     }
     let pattern = glob::Pattern::new(name.key).map_err(|error| {
         Error::input(format!(
-            "{source}: is not a glob: {error}; in a glob * and ? stand for any characters, and [ begins a choice"
+            "{source}: is not a glob: {error}; in a glob, * and ? match any characters, and [ starts a set of \
+             characters"
         ))
     })?;
     let bucket = format!("{}://{}", name.scheme, name.bucket);

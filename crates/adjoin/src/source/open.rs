@@ -161,7 +161,7 @@ fn name_within(source: &str, path: &Path) -> PathBuf {
 
 fn no_splits(source: &str) -> Error {
     Error::input(message![
-        format!("{source}: is no folder, and only a folder has splits; leave out "),
+        format!("{source}: is not a folder, and only folders have splits; leave out "),
         Argument::Split,
         ", or name the folder"
     ])
@@ -212,7 +212,7 @@ mod tests {
             std::fs::write(inner.join("v.u8bin"), u8bin(1, &[name[0]])).unwrap();
         }
         let message = error_of(folder.open(&["s/*/v.u8bin"]));
-        assert!(message.contains("is not UTF-8; name the folder in place of the glob"), "{message}");
+        assert!(message.contains("is not UTF-8; name the folder instead of the glob"), "{message}");
         assert_eq!(read_all(folder.open(&["s"]).unwrap().as_ref(), 1).bytes, [b'a', 0xff]);
     }
 
@@ -278,7 +278,9 @@ mod tests {
         let folder = Folder::new();
         folder.write("a.fbin", &fbin(2, &[1.0, 2.0]));
         let options = SourceOptions { ids: IdChoice::Column("key".into()), ..SourceOptions::default() };
-        assert!(error_of(folder.open_with(&["a.fbin"], &options)).contains("has no columns, so none called key"));
+        assert!(
+            error_of(folder.open_with(&["a.fbin"], &options)).contains("its format has no columns, so no column key")
+        );
     }
 
     #[test]

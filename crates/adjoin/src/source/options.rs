@@ -52,9 +52,9 @@ impl IdChoice {
         match (column, none) {
             (Some(_), true) => Err(Error::option(message![
                 Argument::IdColumn,
-                " names a column of ids and ",
+                " names a column of ids, but ",
                 Argument::NoIds,
-                " wants none; leave one of both out"
+                " ignores ids; leave out one of them"
             ])),
             (Some(column), false) => Ok(Self::Column(column.to_owned())),
             (None, true) => Ok(Self::RowNumbers),

@@ -448,8 +448,8 @@ fn conclude<T>(path: &Path, place: &str, failure: Option<Failure>, decoded: Resu
     match failure {
         Some(Failure::Device(failure)) => Err(failure.into()),
         Some(Failure::LargePage { bytes, expected }) => Err(Error::input(format!(
-            "{}: cannot read {place}: a page takes {bytes} bytes, and the others promise at most {expected}; write the \
-             file again with pages of about one size",
+            "{}: cannot read {place}: a page takes {bytes} bytes, but at most {expected} were expected from the other \
+             pages; write the file again with pages of about equal size",
             path.display()
         ))),
         Some(Failure::LargeBatch) | None => decoded,

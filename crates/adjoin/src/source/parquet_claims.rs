@@ -111,7 +111,7 @@ pub(super) fn check_schema(footer: &[u8]) -> Result<FooterCounts> {
     while let Some(kind) = footer.next_field(&mut field).ok_or_else(cut_off)? {
         let (SCHEMA | ROW_GROUPS, Kind::List) = (field, kind) else {
             if kind_of_field(field).is_some_and(|known| known != kind) {
-                return Err(fault("one of its fields has another type than Parquet gives it"));
+                return Err(fault("one of its fields has the wrong type"));
             }
             footer.skip(kind, SKIPPED_DEPTH_MAX).ok_or_else(cut_off)?;
             continue;
@@ -166,7 +166,7 @@ pub(super) fn fault(what: &str) -> ParquetError {
 }
 
 fn cut_off() -> ParquetError {
-    fault("its fields make no sense")
+    fault("its fields cannot be parsed")
 }
 
 /// Types of Thrift's compact protocol that Parquet uses.

@@ -30,19 +30,19 @@ const TRAILER_BYTES: usize = 8;
 /// Fails if the footer is missing or too long. If the device fails, `file` keeps its error.
 pub(super) fn footer_place(file: &WindowedFile) -> Result<Range<u64>> {
     let len = file.len();
-    let trailer_start = len.checked_sub(TRAILER_BYTES as u64).ok_or_else(|| fault("it is not there"))?;
+    let trailer_start = len.checked_sub(TRAILER_BYTES as u64).ok_or_else(|| fault("it is missing"))?;
     let trailer = file.get_bytes(trailer_start, TRAILER_BYTES)?;
     let (length, magic) = trailer.split_at(4);
     match magic {
         b"PAR1" => {}
-        b"PARE" => return Err(fault("it is encrypted, which is not read")),
-        _ => return Err(fault("it is not there, so the file is truncated or no Parquet file")),
+        b"PARE" => return Err(fault("it is encrypted, which is not supported")),
+        _ => return Err(fault("it is missing, so the file is truncated or not a Parquet file")),
     }
     let length = length.iter().rev().fold(0, |length, &byte| length << 8 | u64::from(byte));
     // The length is limited, so that a damaged length cannot make the reader allocate a buffer as large as the file.
     let longest = FOOTER_BYTES_USUAL.max(len / 4).min(FOOTER_BYTES_MAX);
     let start = trailer_start.checked_sub(length).filter(|_| length <= longest);
-    let start = start.ok_or_else(|| fault(&format!("it should be {length} bytes long, in a file of {len}")))?;
+    let start = start.ok_or_else(|| fault(&format!("it states a length of {length} bytes in a file of {len}")))?;
     Ok(start..trailer_start)
 }
 
@@ -159,7 +159,7 @@ mod tests {
         bytes[end - 4..].copy_from_slice(b"PAR1");
         for length in [u32::MAX, (end - 8) as u32, (17 << 20) as u32] {
             bytes[end - 8..end - 4].copy_from_slice(&length.to_le_bytes());
-            assert!(message(&bytes).contains(&format!("it should be {length} bytes long, in a file of {end}")));
+            assert!(message(&bytes).contains(&format!("it states a length of {length} bytes in a file of {end}")));
         }
         bytes[end - 4..].copy_from_slice(b"PARE");
         assert!(message(&bytes).contains("encrypted"));

@@ -30,7 +30,7 @@ pub(super) fn counted_file(path: &Path, file: &dyn ReadFile, element: Element) -
     // This cannot overflow: the number of rows has 32 bits, and the number of dimensions is bounded.
     let expected = HEADER_BYTES + rows * (dimensions * element.bytes()) as u64;
     if file.len() != expected {
-        let fault = if file.len() < expected { "it is truncated" } else { "something follows the rows" };
+        let fault = if file.len() < expected { "it is truncated" } else { "extra bytes follow the rows" };
         return Err(Error::input(format!(
             "{}: its header says {rows} rows of {dimensions} {element}, so {expected} bytes expected, found {}; {fault}: \
              write or copy it again",
@@ -120,7 +120,7 @@ mod tests {
         folder.write("flat.u8bin", &counts(5, 0));
         for (name, words) in [
             ("short.fbin", "2 rows of 2 f32, so 24 bytes expected, found 20; it is truncated"),
-            ("long.fbin", "24 bytes expected, found 25; something follows the rows"),
+            ("long.fbin", "24 bytes expected, found 25; extra bytes follow the rows"),
             ("none.fbin", "7 bytes long"),
             ("huge.fbin", "4294967295 dimensions; vectors of 1 to 8192"),
             ("many.u8bin", "4294967295 rows of 8192 u8, so 35184372080648 bytes expected, found 8"),

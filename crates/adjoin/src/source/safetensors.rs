@@ -99,8 +99,8 @@ pub(super) fn refuse_others(path: &Path, file: &dyn ReadFile) -> Result<()> {
         return Ok(());
     }
     Err(Error::input(format!(
-        "{}: has the tensors {}, and only a file with one tensor can be written without some rows; write the vectors to \
-         a file of their own",
+        "{}: has the tensors {}, but rows can be removed only from a file with one tensor; write the vectors to a \
+         file of their own",
         path.display(),
         names(tensors.keys())
     )))

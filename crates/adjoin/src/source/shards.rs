@@ -78,7 +78,7 @@ impl Shards {
             shard.format == Format::Dense(DenseFormat::Npy) && shard.facts.element == StoredElement::Bf16
         };
         if let Some(shard) = shards.iter().find(untyped) {
-            notes.push(format!("{}: dtype |V2 is read as bfloat16, which NumPy saves so", shard.path.display()));
+            notes.push(format!("{}: dtype |V2 is read as bfloat16, which NumPy saves as that", shard.path.display()));
         }
         let info = SourceInfo { rows, vectors, ids: telling(&shards)[0].facts.ids, rounded_from_f64 };
         Ok(Self { device: context.device.clone(), options: options.clone(), shards, info, notes })
@@ -196,7 +196,7 @@ fn kind_name(ids: IdKind) -> &'static str {
 
 fn mismatch(a: &Shard, a_has: impl std::fmt::Display, b: &Shard, b_has: impl std::fmt::Display, what: &str) -> Error {
     Error::input(format!(
-        "{} and {} differ in {what}: {a_has} and {b_has}; all files of a set must have the same",
+        "{} and {} differ in {what}: {a_has} and {b_has}; all files of a set must agree",
         a.path.display(),
         b.path.display()
     ))

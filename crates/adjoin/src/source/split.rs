@@ -26,15 +26,15 @@ pub(super) fn check<'a>(folder: &Path, split: &str, files: impl Iterator<Item = 
     }
     let names: BTreeSet<String> = files.filter_map(|file| Parts::of(file).likely()).collect();
     let there = match names.len() {
-        0 => "it has none".to_owned(),
+        0 => "there are none".to_owned(),
         count if count > NAMES_LISTED => {
             let first: Vec<String> = names.into_iter().take(NAMES_LISTED).collect();
-            format!("there are {} and {} more", first.join(", "), count - NAMES_LISTED)
+            format!("the splits are {} and {} more", first.join(", "), count - NAMES_LISTED)
         }
-        _ => format!("there are {}", names.into_iter().collect::<Vec<_>>().join(", ")),
+        _ => format!("the splits are {}", names.into_iter().collect::<Vec<_>>().join(", ")),
     };
     Err(Error::input(message![
-        format!("{}: no split is called {split}; {there}; give one of these to ", folder.display()),
+        format!("{}: there is no split {split}; {there}; give one of these to ", folder.display()),
         Argument::Split,
         ", or leave it out"
     ]))
@@ -54,7 +54,7 @@ pub(super) fn note<'a>(folder: &Path, files: impl Iterator<Item = &'a Path>) -> 
     // If there are more names, they are probably not splits.
     (1 < names.len() && names.len() <= NAMES_LISTED).then(|| {
         let names = names.into_iter().collect::<Vec<_>>().join(", ");
-        format!("{at}: all splits are read as one set: {names}; the option split takes one of them")
+        format!("{at}: all splits are read as one set: {names}; the option split selects one of them")
     })
 }
 
@@ -164,12 +164,12 @@ mod tests {
         let folder = folder_of(&["data/train-00000-of-00001.u8bin", "data/test-00000-of-00001.u8bin", "more/a.u8bin"]);
         let message = error_of(folder.open_with(&[""], &split("dev")));
         assert!(
-            message.contains("no split is called dev; there are more, test, train; give one of these to split"),
+            message.contains("there is no split dev; the splits are more, test, train; give one of these to split"),
             "{message}"
         );
         let message = error_of(folder.open_with(&["more/a.u8bin"], &split("train")));
         assert!(
-            message.contains("more/a.u8bin: is no folder, and only a folder has splits; leave out split"),
+            message.contains("more/a.u8bin: is not a folder, and only folders have splits; leave out split"),
             "{message}"
         );
     }

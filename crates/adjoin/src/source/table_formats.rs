@@ -112,9 +112,9 @@ pub(super) fn refuse_tables_of(folder: &Path, files: &[PathBuf]) -> Result<()> {
 
 fn refused(path: &Path, table: Option<&Path>, format: TableFormat) -> Error {
     let (name, rows) = format.in_words();
-    let place = table.map_or_else(|| format!("is {name}"), |table| format!("lies in {name}, {}", table.display()));
+    let place = table.map_or_else(|| format!("is {name}"), |table| format!("is inside {name}, {}", table.display()));
     Error::input(format!(
-        "{}: {place}, whose files also hold deleted and replaced rows; read the rows that are alive from Python: pass \
+        "{}: {place}, whose files also hold deleted and replaced rows; read only the current rows in Python: pass \
          {rows} to adjoin as the source",
         path.display()
     ))
@@ -152,7 +152,7 @@ pub(super) fn saved_files(folder: &Path) -> Result<Option<Vec<PathBuf>>> {
     match files.iter().find(|file| !file.is_file()) {
         None => Ok(Some(files)),
         Some(missing) => Err(Error::input(format!(
-            "{}: it names {}, which is not there; save the data set again, or name the files to read by a glob",
+            "{}: it names {}, which does not exist; save the data set again, or name the files to read by a glob",
             state.display(),
             missing.display()
         ))),
@@ -243,7 +243,7 @@ mod tests {
         }
         assert!(folder.open(&["d/train"]).unwrap().notes()[0].contains("cache-5f.u8bin"));
         fs::remove_file(folder.path("d/train/data-0.u8bin")).unwrap();
-        assert!(error_of(folder.open(&["d"])).contains("data-0.u8bin, which is not there; save the data set again"));
+        assert!(error_of(folder.open(&["d"])).contains("data-0.u8bin, which does not exist; save the data set again"));
         folder.write("d/train/state.json", b"{\"mine\": 1}");
         assert_eq!(read_all(folder.open(&["d/train"]).unwrap().as_ref(), 9).bytes, [2, 0]);
     }

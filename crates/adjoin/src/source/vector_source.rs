@@ -110,7 +110,7 @@ pub(crate) fn facts_of_files(source: &dyn VectorSource) -> Result<Vec<Fact>> {
     let files = source.files();
     if files.is_empty() {
         return Err(Error::option(message![
-            "vectors that lie in no files may change unseen between two runs; leave out ",
+            "the source has no files, so changes between two runs cannot be detected; leave out ",
             Argument::Resume,
             ", or give files"
         ]));

@@ -79,12 +79,12 @@ impl Condition {
         };
         found.as_boolean_opt().cloned().ok_or_else(|| {
             let kind = found.data_type();
-            self.failed(&format!("it gives {kind}, which is neither true nor false; compare it with something"))
+            self.failed(&format!("it yields {kind}, not true or false; compare it with a value"))
         })
     }
 
     fn failed(&self, why: &dyn std::fmt::Display) -> Error {
-        Error::option(format!("cannot tell which rows have {}: {why}", quoted(&self.text)))
+        Error::option(format!("cannot filter rows by {}: {why}", quoted(&self.text)))
     }
 }
 
@@ -180,13 +180,13 @@ mod tests {
             ("lang = 'en' order by year", "not expected"),
             ("lang = 'en'; drop table x", "not expected"),
             ("language = 'en'", "there is no column language; choose from lang, Year, score"),
-            ("year", "it gives Int32, which is neither true nor false"),
-            ("year + 1", "neither true nor false"),
-            ("year = 'x'", "cannot tell which rows have year = 'x'"),
-            ("lang and true", "AND, OR and NOT take what is true or false"),
+            ("year", "it yields Int32, not true or false"),
+            ("year + 1", "not true or false"),
+            ("year = 'x'", "cannot filter rows by year = 'x'"),
+            ("lang and true", "AND, OR and NOT take booleans"),
             ("year like '2%'", "LIKE compares texts, not Int32"),
-            ("lang like 'a' escape '!'", "cannot be carried out"),
-            ("exists (select 1)", "cannot be carried out"),
+            ("lang like 'a' escape '!'", "is not supported"),
+            ("exists (select 1)", "is not supported"),
             ("random() < 1", "no function random"),
             ("is_new = 3", "cannot be compared"),
         ] {

@@ -116,9 +116,7 @@ impl Expression {
         // A bare NULL has no boolean type, but is a valid operand of AND, OR and NOT.
         let array = if *array.data_type() == DataType::Null { cast(&array, &DataType::Boolean)? } else { array };
         let truth = array.as_boolean_opt().cloned();
-        truth.ok_or_else(|| {
-            Error::option(format!("AND, OR and NOT take what is true or false, not {}", array.data_type()))
-        })
+        truth.ok_or_else(|| Error::option(format!("AND, OR and NOT take booleans, not {}", array.data_type())))
     }
 
     /// Evaluates an expression that must be text or null.
@@ -173,7 +171,7 @@ impl Expression {
             (text, other) | (other, text) if text.is_string() => other.clone(),
             (left, right) if left.is_temporal() && right.is_temporal() => left.clone(),
             (left, right) => {
-                return Err(Error::option(format!("{left} and {right} cannot be compared or computed with")));
+                return Err(Error::option(format!("{left} and {right} cannot be compared or combined")));
             }
         };
         let cast = |values: Values| cast(&values.array, &common).map(|array| Values { array, ..values });

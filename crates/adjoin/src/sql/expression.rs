@@ -166,7 +166,7 @@ impl Expression {
         let equal = |other: &Expr| Ok(Self::Binary(Operator::Equal, Box::new([build(value)?, build(other)?])));
         let all = list.iter().map(equal).collect::<Result<Vec<_>>>()?;
         if all.is_empty() {
-            return Err(Error::option("IN () lists nothing; name some values"));
+            return Err(Error::option("IN () is empty; list some values"));
         }
         Ok(Self::joined(Operator::Or, all).negated(negated))
     }
@@ -209,7 +209,7 @@ impl Expression {
         let fits = if function == Function::Coalesce { !arguments.is_empty() } else { arguments.len() == 1 };
         match fits {
             true => Ok(Self::Call(function, arguments)),
-            false => Err(Error::option(format!("{name} takes one argument, {} are given", arguments.len()))),
+            false => Err(Error::option(format!("{name} takes one argument, not {}", arguments.len()))),
         }
     }
 
@@ -311,7 +311,7 @@ pub(super) fn place_of(name: &Name, schema: &Schema) -> Result<usize> {
 /// Returns the index of a field of a struct.
 pub(super) fn field_of(name: &Name, of: &DataType) -> Result<usize> {
     let DataType::Struct(fields) = of else {
-        return Err(Error::option(format!("{} is asked of {of}, which has no fields; name a column", name.text)));
+        return Err(Error::option(format!("{} names a field, but {of} has none; name a column", name.text)));
     };
     let found = name.find(fields.iter().map(AsRef::as_ref));
     found.ok_or_else(|| no_column(&name.text, fields.iter().map(|field| field.name().as_str())))
@@ -343,7 +343,7 @@ fn operator(parsed: &BinaryOperator) -> Option<Operator> {
 
 fn unsupported(parsed: &Expr) -> Error {
     Error::option(format!(
-        "{} cannot be carried out; use columns, numbers, 'texts', + - * / %, = <> < <= > >=, AND, OR, NOT, IN, \
+        "{} is not supported; use columns, numbers, 'texts', + - * / %, = <> < <= > >=, AND, OR, NOT, IN, \
          BETWEEN, LIKE, ILIKE, IS NULL, {}",
         quoted(&parsed.to_string()),
         functions()

@@ -30,7 +30,7 @@ impl OrderBy {
             let descending = match &key.options.sort {
                 None | Some(OrderBySort::Asc) => false,
                 Some(OrderBySort::Desc) => true,
-                Some(OrderBySort::Using(_)) => return Err(Error::option("USING is not known; write ASC or DESC")),
+                Some(OrderBySort::Using(_)) => return Err(Error::option("USING is not supported; write ASC or DESC")),
             };
             let nulls_first = key.options.nulls_first.unwrap_or(false);
             Ok((Expression::of(&key.expr)?, SortOptions { descending, nulls_first }))
@@ -215,9 +215,9 @@ mod tests {
             ("absent", "there is no column absent; choose from text, Year"),
             ("\"year\"", "there is no column year"),
             ("s.w", "there is no column w; choose from v"),
-            ("text.v", "has no fields"),
+            ("text.v", "has none; name a column"),
             ("length(text, year)", "takes one argument"),
-            ("(select 1)", "cannot be carried out"),
+            ("(select 1)", "is not supported"),
             ("text; drop table x", "not expected"),
             ("s.v / 0", "ivide"),
         ] {

@@ -100,7 +100,7 @@ impl PairCondition {
             let (left, right) = (of(0)?, of(1)?);
             let (left, right) = (left.data_type(), right.data_type());
             shared(left, right).ok_or_else(|| {
-                self.failed(&format!("the left side is {left}, the right one {right}, which cannot be compared"))
+                self.failed(&format!("the left side is {left} and the right side {right}, which cannot be compared"))
             })
         };
         let kinds = self.comparisons.iter().map(kind).collect::<Result<Vec<_>>>()?;
@@ -119,7 +119,7 @@ impl PairCondition {
             let kind = kinds.map(Ok).reduce(|one, other| {
                 let (one, other) = (one?, other?);
                 shared(&one, &other).ok_or_else(|| {
-                    self.failed(&format!("one set has {one}, the other {other}, which cannot be compared"))
+                    self.failed(&format!("one set has {one} and the other {other}, which cannot be compared"))
                 })
             });
             let kind = kind.expect("a join has rows")?;
@@ -135,7 +135,7 @@ impl PairCondition {
     }
 
     fn failed(&self, why: &dyn std::fmt::Display) -> Error {
-        Error::option(format!("cannot tell which pairs have {}: {why}", quoted(&self.text)))
+        Error::option(format!("cannot filter pairs by {}: {why}", quoted(&self.text)))
     }
 }
 
@@ -202,8 +202,8 @@ impl Tree {
         // Ranks are computed once per row. An expression of both rows would have to be computed for each pair.
         if !is_of_one_row(of_one) || !is_of_one_row(of_other) {
             return Err(Error::option(
-                "either side of a comparison says something of one row alone: write left.a < right.b + 1 for \
-                 left.a - right.b < 1",
+                "each side of a comparison may use only one row: write left.a < right.b + 1 instead of left.a - \
+                 right.b < 1",
             ));
         }
         // The expression of the left row is put first. A constant may be on either side.
@@ -249,8 +249,8 @@ fn sides_of(expression: &Expression) -> Result<[bool; 2]> {
     let mut sides = [false; 2];
     for name in names {
         let side = SIDES.iter().position(|side| name.text.eq_ignore_ascii_case(side));
-        let side =
-            side.ok_or_else(|| Error::option(format!("{} is of neither row; write left.{0} or right.{0}", name.text)))?;
+        let side = side
+            .ok_or_else(|| Error::option(format!("{} does not name a row; write left.{0} or right.{0}", name.text)))?;
         sides[side] = true;
     }
     Ok(sides)
@@ -344,8 +344,8 @@ mod tests {
             ("", "such as"),
             ("left.source <>", "such as"),
             ("left.source <> right.source; drop", "not expected"),
-            ("source <> right.source", "source is of neither row; write left.source or right.source"),
-            ("left.a - right.b < 1", "one row alone"),
+            ("source <> right.source", "source does not name a row; write left.source or right.source"),
+            ("left.a - right.b < 1", "only one row"),
             ("left.lang = right.source", "there is no column lang; choose from source, Year"),
             ("left.source = right.lang", "there is no column lang; choose from source, year"),
             ("left.source = right.year", "the left side is Utf8, the right one Int64, which cannot be compared"),

@@ -190,7 +190,7 @@ impl<'a> Reordering<'a> {
         for (k, row) in rows.iter().enumerate() {
             let Some(place) = place(k)? else { continue };
             let length = u32::try_from(row.data().len())
-                .map_err(|_| Error::input("the columns of a row take more than 4 GB; name other columns"))?;
+                .map_err(|_| Error::input("the columns of a row take more than 4 GB; keep fewer columns"))?;
             let partition = partition_of(place, self.sizes, self.rows);
             self.placed.push(partition, &[&packed(place), &length.to_le_bytes(), row.data()])?;
         }
@@ -253,8 +253,8 @@ fn each_in_order(
     if let Some(missing) = lengths.iter().position(|&length| length == 0) {
         let place = places.start + missing as u64;
         return Err(Error::input(format!(
-            "no attributes came for the row at place {place}: the source changed while it was read; build again when nobody \
-             writes to it"
+            "the row at position {place} has no columns: the source changed while it was read; build again when \
+             nothing writes to it"
         )));
     }
     let room = context.budget().free().saturating_sub(BATCHES_BYTES);

@@ -47,7 +47,7 @@ pub(crate) fn fault_of_vector(element: Element, metric: Metric, vector: &[u8]) -
         let (at, value) = values.into_iter().enumerate().find(|(_, value)| !value.is_finite())?;
         return Some(format!("has {value} at element {at}"));
     }
-    (metric == Metric::Cosine && zero).then(|| "is all zeros, which has no cosine".into())
+    (metric == Metric::Cosine && zero).then(|| "is all zeros, so its cosine is undefined".into())
 }
 
 /// Describes the fault of an f32 vector that is so long that distances or scores may exceed f32, the type of results.
@@ -64,7 +64,10 @@ fn fault_of_length(metric: Metric, largest: f32, vector: &[u8]) -> Option<String
     }
     let length = squared_norm(Element::F32, vector).sqrt();
     let fault = || {
-        format!("has length {length:.3e}, of which {what} may be beyond f32; scale all vectors to at most {most:.2e}")
+        format!(
+            "has length {length:.3e}, so its {what} may exceed f32; scale all vectors to a length of at most \
+                 {most:.2e}"
+        )
     };
     (length > most).then(fault)
 }
@@ -162,8 +165,8 @@ impl Lengths {
             named.push("others have other lengths".to_owned());
         }
         Some(format!(
-            "of the {} rows looked at, {}: the first list that is not empty decides how many elements are right, and \
-             that of row {row} of {} seems to be the odd one; take it out",
+            "of {} rows checked, {}: the first non-empty list sets the number of elements, but that of row {row} of \
+             {} seems to be the exception; remove that row",
             self.rows,
             named.join(", "),
             file.display()
@@ -186,7 +189,7 @@ mod tests {
             assert_eq!(fault(metric, &[longest, 0.0]), None);
             assert_eq!(fault(metric, &[0.7 * longest, -0.7 * longest]), None);
             let words = fault(metric, &[0.8 * longest, 0.8 * longest]).unwrap();
-            assert!(words.contains("may be beyond f32; scale all vectors to at most 1."), "{words}");
+            assert!(words.contains("may exceed f32; scale all vectors to a length of at most 1."), "{words}");
         }
         assert_eq!(fault(Metric::Cosine, &[f32::MAX, f32::MAX]), None);
         assert_eq!(fault(Metric::L2, &[f32::NAN, f32::MAX]).unwrap(), "has NaN at element 0");

@@ -78,7 +78,7 @@ impl BucketsCheck {
             }
             let (some, rest) = bytes.split_at(bytes.len().min((self.end - self.at) as usize));
             if some.is_empty() {
-                return Err("it is longer than it was written".to_owned());
+                return Err("it is longer than the manifest states".to_owned());
             }
             match self.section {
                 Section::Padding if some.iter().any(|&byte| byte != 0) => {

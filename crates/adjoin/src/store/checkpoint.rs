@@ -143,7 +143,7 @@ impl BuildCheckpoint {
         let Some(source_options) = &options.resume else { return Ok(None) };
         // A checkpoint is valid only for the same files, read in the same way, with the same options.
         let mut facts = facts_of_files(source)?;
-        facts.push(Fact::new("what is read of them", source_options.in_words()));
+        facts.push(Fact::new("the source options", source_options.in_words()));
         facts.extend(options.facts());
         let kept = Checkpoint::<BuildState>::open(context, store, facts, options.force)?;
         let info = source.info();
@@ -159,7 +159,7 @@ impl BuildCheckpoint {
     /// Fails if the memory is not free.
     pub(super) fn reserve(context: &Context, rows: u64, options: &BuildOptions) -> Result<Reservation> {
         let buckets = u64::from(options.buckets.unwrap_or(default_buckets(rows)));
-        context.reserve(KEPT_BYTES + buckets * size_of::<TallyCheckpoint>() as u64, "what is kept of the build")
+        context.reserve(KEPT_BYTES + buckets * size_of::<TallyCheckpoint>() as u64, "the checkpoint of the build")
     }
 
     /// Returns the results of the first scan and the training, if a checkpoint has them.
@@ -226,7 +226,7 @@ impl BuildCheckpoint {
         // Rows on disk are in the partitions of the first run, so a run with a smaller budget cannot use fewer
         // partitions.
         let Some(sizes) = sizes.of(rows.partitions) else {
-            return Err(context.too_small(PartitionSizes::least_for(rows.partitions as u64), "going on with the build"));
+            return Err(context.too_small(PartitionSizes::least_for(rows.partitions as u64), "continuing the build"));
         };
         let mut file = self.kept.read(&tallies_file(rows.files.len()), rows.tallies_bytes)?;
         let frame = file.next()?.filter(|frame| frame.len() == tallies.len() * size_of::<TallyCheckpoint>());

@@ -52,7 +52,7 @@ const FETCHED_COPIES: u64 = 8;
 /// Maximum gap between two requested rows across which reading continues. After a larger gap, reading starts again.
 const NEAR_ROWS: u64 = 8 << 10;
 /// Purpose of the memory, for messages.
-const PURPOSE: &str = "finding the rows that meet a condition";
+const PURPOSE: &str = "evaluating a filter";
 
 /// Rows that pass a filter. In a store, a row is identified by its *place*, its position in bucket order. In an index,
 /// it is identified by its *entry*.
@@ -419,13 +419,13 @@ pub(crate) fn required_columns<'a>(
     let at = folder.display();
     if rows > u64::from(u32::MAX) {
         let most = format!(" takes at most {}", u32::MAX);
-        return Err(Error::input(message![format!("{at} has {rows} rows, "), argument, most]));
+        return Err(Error::input(message![format!("{at} has {rows} rows, but "), argument, most]));
     }
     columns.ok_or_else(|| {
         Error::input(message![
             format!("{at} has no columns, which "),
             argument,
-            " asks for; build it again with ",
+            " needs; build it again with ",
             Argument::Columns,
             " and the names of columns"
         ])

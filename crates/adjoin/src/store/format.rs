@@ -344,7 +344,7 @@ pub(super) fn decode_members(
 ) -> Result<(Vec<u64>, Ids)> {
     let MemberBytes { members, rows, ids } = read;
     let rows = decode_rows(number, facts, rows)?;
-    let broken = || Error::corrupt(format!("bucket {number}: ids: they do not end where they should"));
+    let broken = || Error::corrupt(format!("bucket {number}: ids: wrong end positions"));
     let ids = match facts.ids {
         _ if ids.is_empty() => Ids::None,
         IdKind::Utf8 => {
@@ -382,7 +382,7 @@ pub fn decode_table(bytes: &[u8], facts: &BucketFacts, rows: u64, file_bytes: u6
                 && *end <= file_bytes
                 && extent.radius >= 0.0
         });
-        free_from = end.ok_or_else(|| Error::corrupt(format!("entry {number} of the bucket table is impossible")))?;
+        free_from = end.ok_or_else(|| Error::corrupt(format!("entry {number} of the bucket table is invalid")))?;
     }
     if free_from.checked_next_multiple_of(FILE_ALIGNMENT) != Some(file_bytes) {
         return Err(Error::corrupt("the bucket table and the manifest differ in the length of the file of buckets"));

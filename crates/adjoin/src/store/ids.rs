@@ -150,15 +150,15 @@ pub(crate) fn refusal(source: &dyn VectorSource, row: u64, count: u64, remedy: M
 pub(crate) fn check_same_kind(existing: IdKind, new: IdKind) -> Result<()> {
     let words = |kind| match kind {
         IdKind::None => "no ids",
-        IdKind::Int64 => "integers as ids",
-        IdKind::Utf8 => "texts as ids",
+        IdKind::Int64 => "integer ids",
+        IdKind::Utf8 => "text ids",
     };
     if existing == new {
         return Ok(());
     }
     let (existing, new) = (words(existing), words(new));
     Err(Error::option(message![
-        format!("the rows that are there have {existing}, the new ones {new}; give both ids of one kind with "),
+        format!("the existing rows have {existing}, but the new ones have {new}; give both the same kind of ids with "),
         Argument::IdColumn,
         " or ",
         Argument::NoIds

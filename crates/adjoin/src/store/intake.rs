@@ -115,7 +115,10 @@ impl Intake<'_> {
     fn scan_into(&self, take: &mut dyn FnMut(UsableRows) -> Result<()>) -> Result<Scanned> {
         let rows = self.source.info().rows;
         if rows > ROWS_MAX {
-            return Err(Error::input(format!("{rows} rows are more than the {ROWS_MAX} that a store can hold")));
+            return Err(Error::input(format!(
+                "{rows} rows are more than the {ROWS_MAX} that a store can hold; split \
+                                             the set"
+            )));
         }
         let mut scanned = Scanned::default();
         if rows * self.source.info().vectors.bytes() as u64 <= self.batch_bytes {

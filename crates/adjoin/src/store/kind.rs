@@ -65,7 +65,7 @@ pub(crate) fn refuse_remote(kind: FolderKind, folder: &Path) -> Result<()> {
     let Location::Remote(name) = Location::of(folder) else { return Ok(()) };
     let url = name.public_url();
     Err(Error::input(format!(
-        "{url} is {kind}, which is read in small pieces, each of which takes long in an object store; copy it to a disk \
-         with: adjoin copy {url} FOLDER"
+        "{url} is {kind}, whose many small reads are slow in an object store; copy it to a disk with: adjoin copy \
+         {url} FOLDER"
     )))
 }

@@ -138,7 +138,7 @@ impl FolderKind {
         match self {
             Self::Store => "build the store again",
             Self::Index => "build the index again",
-            Self::Collection => "bring the folder back from a backup",
+            Self::Collection => "restore the folder from a backup",
         }
     }
 
@@ -164,8 +164,8 @@ impl FolderKind {
     pub(crate) fn is_not(self, expected: Self, folder: &Path) -> Error {
         let (at, searched_with, made_with) = (folder.display(), self.searched_with(), expected.made_with());
         Error::input(format!(
-            "{at} is {self}, not {expected}; it is searched with: {searched_with}; make {expected} in another folder with: \
-             {made_with}"
+            "{at} is {self}, not {expected}; search it with: {searched_with}; or create {expected} in another folder \
+             with: {made_with}"
         ))
     }
 }
@@ -201,12 +201,12 @@ impl Unreadable {
             Self::Newer(version) => {
                 let known = expected.version_max();
                 Error::input(format!(
-                    "{at} has format version {version}, this adjoin reads up to {known}; use a newer adjoin"
+                    "{at} has format version {version}, but this adjoin reads versions up to {known}; upgrade adjoin"
                 ))
             }
             Self::Other(kind) => kind.is_not(expected, folder),
             Self::UnknownKind(kind) => {
-                Error::input(format!("{at} is of the kind {kind}, which this adjoin does not know; use a newer adjoin"))
+                Error::input(format!("{at} is of the kind {kind}, which this adjoin does not know; upgrade adjoin"))
             }
             Self::Damaged(why) => {
                 Error::corrupt(format!("{}: {why}; {}", folder.join(MANIFEST_FILE).display(), expected.remedy()))
@@ -238,7 +238,7 @@ impl Envelope {
         let kind = match value.get("kind") {
             None => FolderKind::Store,
             Some(kind) => {
-                let name = kind.as_str().ok_or_else(|| damaged("the manifest is of no kind"))?;
+                let name = kind.as_str().ok_or_else(|| damaged("the manifest does not state its kind"))?;
                 FolderKind::of_name(name).ok_or_else(|| Unreadable::UnknownKind(shortened(name)))?
             }
         };
@@ -268,7 +268,7 @@ fn understood<T: DeserializeOwned>(value: Value) -> std::result::Result<T, Unrea
 }
 
 fn not_understood(why: &str) -> Unreadable {
-    Unreadable::Damaged(format!("the manifest cannot be understood: {}", shortened(why)))
+    Unreadable::Damaged(format!("the manifest cannot be parsed: {}", shortened(why)))
 }
 
 /// Encodes a manifest as JSON with its own checksum, which replaces the last [`NO_CHECKSUM`] in `blank`.
@@ -304,7 +304,10 @@ pub(crate) fn read_manifest_bytes(context: &Context, folder: &Path) -> Result<Ve
     let file = context.device.open(&folder.join(MANIFEST_FILE))?;
     // Checked before the file is read: any file may have this name, and parsing takes a multiple of its length.
     if file.len() > StoreManifest::bytes_max() {
-        return Err(Error::corrupt(format!("{}: the manifest is too long to be one", folder.display())));
+        return Err(Error::corrupt(format!(
+            "{}: the manifest is longer than any that adjoin writes",
+            folder.display()
+        )));
     }
     read_whole(&*file)
 }
@@ -415,7 +418,7 @@ impl StoreManifest {
         let manifest: Self = unsealed(bytes, FolderKind::Store)?;
         match manifest.contradiction() {
             None => Ok(manifest),
-            Some(what) => Err(Unreadable::Damaged(format!("the manifest is impossible: {what}"))),
+            Some(what) => Err(Unreadable::Damaged(format!("the manifest has an invalid value: {what}"))),
         }
     }
 
@@ -436,11 +439,11 @@ impl StoreManifest {
             ("its number of skipped rows", source_rows.checked_sub(rows) == Some(self.skipped_rows)),
             ("its number of removed rows", self.removed_rows <= self.skipped_rows),
             ("its number of rows when it was built", self.built_rows.is_none_or(|built| built <= source_rows)),
-            ("its number of equal ids", self.duplicate_ids < rows),
+            ("its number of duplicate ids", self.duplicate_ids < rows),
             ("its number of buckets", (1..=rows).contains(&buckets)),
             ("the length of its table", table.bytes == buckets * ENTRY_BYTES as u64),
             ("the length of its centers", centers.bytes == buckets * center),
-            ("the column that its rows are sorted by", self.is_sorted_as_it_says()),
+            ("its sort column", self.is_sorted_as_it_says()),
             ("the length of its longest vector", is_longest(self.metric, self.longest)),
             // Each bucket also has a header and a row number for each vector. The bucket table accounts for these
             // bytes.
@@ -552,7 +555,7 @@ mod tests {
     fn newer_versions_and_other_kinds_are_refused() {
         let said = |by: &str| edited("\"format_version\": 1", by).unwrap_err().to_string();
         let newer = said("\"format_version\": 3");
-        assert!(newer.contains("format version 3, this adjoin reads up to 2; use a newer adjoin"), "{newer}");
+        assert!(newer.contains("format version 3, but this adjoin reads versions up to 2; upgrade adjoin"), "{newer}");
         for (kind, words) in [("index", "store is a graph index, not a store"), ("live", "store is a collection")] {
             let other = said(&format!("\"kind\": \"{kind}\", \"format_version\": 7"));
             assert!(other.starts_with(words), "{other}");
@@ -584,7 +587,7 @@ mod tests {
             ("\"bytes\": 49152", "\"bytes\": 49153"),
         ] {
             let said = edited(what, by).unwrap_err().to_string();
-            assert!(said.contains("the manifest is impossible: "), "{by}: {said}");
+            assert!(said.contains("the manifest has an invalid value: "), "{by}: {said}");
         }
     }
 }

@@ -88,11 +88,11 @@ impl BuildOptions {
             Fact::new("the metric", metric),
             Fact::new("the seed of the build", seed),
             Fact::new("the number of buckets", buckets.map_or("not given".into(), |buckets| buckets.to_string())),
-            Fact::new("how centers are chosen", self.centers().name()),
-            Fact::new("what is done with bad rows", format!("{on_bad:?}")),
-            Fact::new("what is done with equal ids", format!("{on_duplicate_id:?}")),
+            Fact::new("the choice of centers", self.centers().name()),
+            Fact::new("the action on bad rows", format!("{on_bad:?}")),
+            Fact::new("the action on duplicate ids", format!("{on_duplicate_id:?}")),
             Fact::new("the columns", attributes.join(", ")),
-            Fact::new("the column that rows are sorted by", sort_by.as_deref().unwrap_or("not given")),
+            Fact::new("the sort column", sort_by.as_deref().unwrap_or("not given")),
         ]
     }
 

@@ -107,7 +107,7 @@ impl Ordinals {
         }
         // If the counts differ, two rows could be assigned to the same position.
         if counts.iter().zip(tallies).any(|(&count, tally)| count != tally.rows) {
-            return Err(Error::input("the source changed while it was read; build again when nobody writes to it"));
+            return Err(Error::input("the source changed while it was read; build again when nothing writes to it"));
         }
         Ok(Self { of, spilled: sorted.spilled(), _memory: memory })
     }

@@ -45,7 +45,7 @@ pub(crate) fn check_target(context: &Context, store: &Path, kind: FolderKind, fo
             }
             Err(Error::input(format!("{at} holds files that are not {kind}; choose another folder")))
         }
-        Some(_) => Err(Error::input(format!("{at} is a file; {kind} is a folder: choose another name"))),
+        Some(_) => Err(Error::input(format!("{at} is a file, but {kind} is a folder; choose another name"))),
     }
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn check_replaceable(context: &Context, store: &Path, kind: FolderKin
         return Ok(());
     }
     let at = store.display();
-    Err(Error::input(message![format!("{at} is {kind} already; give "), Argument::Force, " to replace it"]))
+    Err(Error::input(message![format!("{at} is already {kind}; give "), Argument::Force, " to replace it"]))
 }
 
 /// Returns whether only a build creates files or folders with this name.

@@ -64,14 +64,14 @@ impl Store {
             }
             if inputs.len() > 1 {
                 return Err(Error::option(format!(
-                    "{input} is a store, which is joined alone; give one store, or only sources"
+                    "{input} is a store, which cannot be combined with other inputs; give one store, or only sources"
                 )));
             }
             if let Some(option) = only_for_builds {
                 return Err(Error::option(message![
                     format!("{input} is a store, and "),
                     option,
-                    " has a meaning only while one is built; leave it out, or build again with it"
+                    " applies only when a store is built; leave it out, or build the store again with it"
                 ]));
             }
             return Ok(Some(Path::new(input)));
@@ -87,7 +87,7 @@ impl Store {
     /// bucket table do not fit in the budget.
     pub fn open(context: &Context, folder: &Path) -> Result<Self> {
         if !has_manifest(context, folder)? {
-            return Err(Error::input(format!("{} is not a store; make one with: adjoin build", folder.display())));
+            return Err(Error::input(format!("{} is not a store; create one with: adjoin build", folder.display())));
         }
         Self::open_read(context, folder, read_manifest(context, folder)?)
     }
@@ -165,7 +165,10 @@ impl Store {
     ) -> Result<()> {
         let bytes = space.dimensions() * space.center_bytes() as usize;
         if self.centers.len() != (bytes * self.extents.len()) as u64 {
-            return Err(Error::input(format!("{}: its centers have other coordinates", self.folder.display())));
+            return Err(Error::input(format!(
+                "{}: its centers do not match its vectors; build the store again",
+                self.folder.display()
+            )));
         }
         let mut rows = first..;
         read_checked(&*self.centers, self.files(), Role::Centers, PIECE_BYTES.next_multiple_of(bytes), |piece| {

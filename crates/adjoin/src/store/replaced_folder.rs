@@ -70,7 +70,7 @@ impl ReplacedFolder<'_> {
             if device.kind(&aside)?.is_some() {
                 let (at, target, by) = (aside.display(), target.display(), self.by);
                 return Err(Error::input(format!(
-                    "{at} is there, and a {by} to {target} needs that name for the old folder; move it or remove it"
+                    "{at} exists, but a {by} to {target} needs that name for the old folder; move it or remove it"
                 )));
             }
             // Other processes must not open the old folder for writing while it is renamed.

@@ -64,7 +64,7 @@ pub(crate) fn places_of(folder: &Path, kept: &Schema, names: &[String]) -> Resul
     let place = |name: &String| {
         kept.fields().iter().position(|field| field.name() == name).ok_or_else(|| {
             let all: Vec<&str> = kept.fields().iter().map(|field| field.name().as_str()).collect();
-            let keeps = format!(": {} keeps no such column; it keeps {}", folder.display(), all.join(", "));
+            let keeps = format!(": {} has no such column; it has {}", folder.display(), all.join(", "));
             Error::option(message![Argument::Columns.with(name), keeps])
         })
     };

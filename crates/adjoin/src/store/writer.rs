@@ -330,7 +330,7 @@ impl Build<'_> {
         }
         let duplicates = check.map_or(Ok(ids::Duplicates::default()), |check| check.finish(0))?;
         if let (Some(first), OnDuplicateId::Error) = (duplicates.first, self.options.on_duplicate_id) {
-            let remedy = message![Argument::NoIds, " to go by row numbers"];
+            let remedy = message![Argument::NoIds, " to use row numbers"];
             return Err(ids::refusal(self.intake.source, first, duplicates.count, remedy)?);
         }
         if scanned.skipped_rows > 0 {
@@ -411,7 +411,7 @@ impl Build<'_> {
         let scanned = sorting.scan(&self.intake, levels, space, |_, _| Ok(()))?;
         // Tallies and sizes were planned for the rows of the first scan.
         if scanned.usable_rows != usable_rows {
-            return Err(Error::input("the source changed while it was read; build again when nobody writes to it"));
+            return Err(Error::input("the source changed while it was read; build again when nothing writes to it"));
         }
         // This is the last checkpoint of this phase. With it, a later run skips the scan of the source.
         sorting.keep(self.info.rows, true)?;

@@ -101,7 +101,7 @@ impl TruthFiles<'_> {
         let total: u64 = found.iter().map(|found| found.len() as u64).sum();
         if total > COUNT_MAX {
             return Err(Error::input(format!(
-                "{total} rows are within the threshold, and a file of this layout counts at most {COUNT_MAX}; give a \
+                "{total} rows are within the threshold, but a file of this format holds at most {COUNT_MAX}; give a \
                  stricter threshold or fewer queries"
             )));
         }
@@ -139,14 +139,15 @@ fn check_fit(
     let (base, queries) = (base.info(), queries.info());
     if base.vectors.dimensions != queries.vectors.dimensions {
         return Err(Error::input(format!(
-            "{queries_at}: queries have {} dimensions, the vectors of {base_at} have {}; give files of one kind",
+            "{queries_at}: queries have {} dimensions, but the vectors of {base_at} have {}; give files of the same \
+             dimensions",
             queries.vectors.dimensions, base.vectors.dimensions
         )));
     }
     for (at, rows) in [(&base_at, base.rows), (&queries_at, queries.rows)] {
         if rows > COUNT_MAX {
             return Err(Error::input(format!(
-                "{at}: {rows} rows are more than the {COUNT_MAX} that a file of truth has numbers for; split the set"
+                "{at}: {rows} rows are more than the {COUNT_MAX} that a ground truth file can number; split the set"
             )));
         }
     }
@@ -175,7 +176,8 @@ fn read_tags(context: &Context, path: &Path, base: &Path, rows: u64) -> Result<V
     let [tags, columns] = [counts[0], counts[1]].map(u32::from_le_bytes);
     if columns != 1 {
         return Err(Error::input(format!(
-            "{at}: its header says {columns} tags a row, and a row has 1; give a file of tags: u32 rows, u32 1, tags"
+            "{at}: its header states {columns} tags per row, but a row has 1; give a file of tags: u32 rows, u32 1, \
+             tags"
         )));
     }
     if u64::from(tags) != rows {

@@ -85,7 +85,7 @@ impl Whole {
             [buckets.centers::<u8>().map(drop), buckets.centers::<f32>().map(drop)]
                 .into_iter()
                 .filter_map(std::result::Result::err)
-                .for_each(|error| check_error(&error, "its centers have other coordinates"));
+                .for_each(|error| check_error(&error, "its centers do not match its vectors"));
             let memory = least_read_ahead(store.extents(), true);
             let loads = Load::each(buckets.count());
             let mut ahead = ReadAhead::new(&context, "fuzz", &buckets, true, memory, loads, &context.cancel)?;

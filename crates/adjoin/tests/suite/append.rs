@@ -135,7 +135,7 @@ fn appends_can_be_repeated_until_the_store_has_doubled() {
     let before = files_of(&built.path());
     let [_, more] = set.split_at(399);
     let error = error_of(grow(&setup, &built.path(), Some(&more), None)).to_string();
-    assert!(error.contains("was built from 160 rows") && error.contains("161 rows were appended"), "{error}");
+    assert!(error.contains("was built from 160 rows") && error.contains("161 rows appended"), "{error}");
     // Deletes without new rows are possible.
     assert!(files_of(&built.path()) == before);
     let report = grow(&setup, &built.path(), None, Some(&Ids::Int64(vec![5, 5, -1, 1 << 40]))).unwrap();
@@ -229,8 +229,8 @@ fn refused_appends_do_not_change_the_store() {
     };
     let of = |element, dimensions| make(Shape::Clustered, element, 10, dimensions, 1);
     let named = |first: i64| of(Element::F32, 5).with_ids(&(first..first + 10).collect::<Vec<_>>());
-    refused(&of(Element::F32, 6).with_ids(&[0; 10]), &["5 f32", "6 f32"]);
-    refused(&of(Element::F32, 5), &["integers as ids", "no ids"]);
+    refused(&of(Element::F32, 6).with_ids(&[0; 10]), &["5 x f32", "6 x f32"]);
+    refused(&of(Element::F32, 5), &["integer ids", "no ids"]);
     refused(&named(55), &["the id 55 of row 0 was used by an earlier row (5 such rows in all)", "delete"]);
     refused(&of(Element::F32, 5).with_ids(&[70, 71, 72, 73, 74, 75, 76, 77, 70, 79]), &["the id 70 of row 8"]);
     refused(&named(60).with_missing(&[4]), &["row 4"]);

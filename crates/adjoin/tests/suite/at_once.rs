@@ -112,7 +112,7 @@ fn a_concurrent_build_into_a_folder_is_refused() {
         let scanned = Meanwhile::new(&other, || panic!("it is refused before it reads anything twice"));
         let second = || {
             let error = error_of(into_store(&context, &scanned, force));
-            let said = "data/store is being written by process 1 on a simulated host; wait until that is done, or choose \
+            let said = "data/store is being written by process 1 on a simulated host; wait until it is done, or choose \
                         another folder";
             assert_eq!(error.to_string(), said);
             assert_eq!(scanned.scans.load(Ordering::Relaxed), 0);

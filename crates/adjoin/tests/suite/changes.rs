@@ -70,7 +70,7 @@ fn refuses_a_source_that_changes_during_a_build() {
             let said = error.to_string();
             assert!(error.kind() == ErrorKind::Input && said.contains("b.u8bin: it has changed"), "{said}");
             assert!(
-                said.contains("run again when nobody writes to it") && !store.exists(),
+                said.contains("run again when nothing writes to it") && !store.exists(),
                 "{phase} {clock:?}: {said}"
             );
         }

@@ -242,5 +242,5 @@ fn exact_joins_refuse_rules_that_may_miss_pairs() {
     let (set, predicate) = sampled_set();
     let built = Setup::default().build(&set).unwrap();
     let error = error_of(built.join(&Setup { rule: Rule::Union, ..Setup::default() }, predicate));
-    assert!(error.to_string().contains("union is not proved to find every pair"), "{error}");
+    assert!(error.to_string().contains("union is not proven to find every pair"), "{error}");
 }

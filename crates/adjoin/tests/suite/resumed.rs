@@ -157,7 +157,7 @@ fn damaged_checkpoints_are_detected_or_harmless() {
                 refused += 1;
                 if kept.kind(Path::new(KEPT)).unwrap().is_some() {
                     let again = work(&kept, false, true).unwrap_err().to_string();
-                    assert!(again.contains("give force with the next run to start again"), "{what}: {again}");
+                    assert!(again.contains("give force to start again"), "{what}: {again}");
                 }
             }
         }

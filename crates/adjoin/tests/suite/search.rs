@@ -290,7 +290,7 @@ fn refuses_invalid_requests_in_one_line() {
     let floats = |values: &[f64]| Set::of(Element::F32, 4, values);
     let four = QueryTarget::Nearest(4);
     for (built, queries, wanted, words) in [
-        (&on_l2, Set::of(Element::U8, 3, &[1.0; 3]), four, "queries have 3 dimensions, the vectors of"),
+        (&on_l2, Set::of(Element::U8, 3, &[1.0; 3]), four, "queries have 3 dimensions, but the vectors of"),
         (&on_l2, floats(&[1.0, 2.0, 0.5, 1.0]), four, "element 2 of row 0 is 0.5; the vectors of the store are u8"),
         (&on_l2, floats(&[1.0, 2.0, f64::NAN, 1.0]), four, "row 0"),
         (&on_cosine, floats(&[1.0, 2.0, 0.5, 1.0, 0.0, 0.0, 0.0, 0.0]), four, "row 1"),

@@ -271,7 +271,7 @@ fn invalid_queries_are_refused_and_others_answered() {
         let mut expected = vec!["have 11 dimensions", "has NaN at element 0"];
         if metric == Metric::L2 {
             all.push(of(&[0.5; 12]));
-            expected.push("queries hold whole numbers of that type");
+            expected.push("queries need whole numbers of that type");
         }
         if metric == Metric::Cosine {
             all.push(of(&[0.0; 12]));

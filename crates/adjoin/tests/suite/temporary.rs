@@ -121,7 +121,7 @@ fn refuses_unwritable_temporary_folders() {
         let context = Setup::default().context_on(Arc::new(device.clone()));
         error_of(context.with_temporary(Path::new(folder))).to_string()
     };
-    assert_eq!(refused("none"), "temporary none is missing; make that folder first");
+    assert_eq!(refused("none"), "temporary none does not exist; create that folder first");
     assert_eq!(refused("data/file"), "temporary data/file is not a folder; name one");
     let next = device.operations().len() as u64;
     device.set_plan(FaultPlan::Fail { at: next + 1, kind: std::io::ErrorKind::ReadOnlyFilesystem });

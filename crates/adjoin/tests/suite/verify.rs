@@ -382,7 +382,7 @@ fn newer_manifests_are_refused_and_wrong_ones_detected() {
     let built = &stores()[0];
     let files = Files::of(built);
     let error = error_of(files.with(Folder::MANIFEST_FILE, forged(&files, |manifest| manifest.format_version += 2)));
-    assert_eq!((error.kind(), error.to_string().contains("use a newer adjoin")), (ErrorKind::Input, true), "{error}");
+    assert_eq!((error.kind(), error.to_string().contains("upgrade adjoin")), (ErrorKind::Input, true), "{error}");
     let lies: [fn(&mut StoreManifest); 5] = [
         |manifest| manifest.buckets += 1,
         |manifest| manifest.rows += 1,

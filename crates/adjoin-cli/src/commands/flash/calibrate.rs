@@ -63,7 +63,7 @@ pub(super) fn calibrate(arguments: &FlashCalibrate, stopped: &Stopped) -> Result
     let free = context.device.free_bytes(folder)?;
     if file_bytes > free {
         let (folder, free) = (folder.display(), format_bytes(free));
-        return Err(Error::option(format!("--size {size} is more than {folder} has free, {free}; give less")));
+        return Err(Error::option(format!("--size {size} is more than the free space of {folder}, {free}; give less")));
     }
     // When `own` is dropped, the folder and the file in it are deleted, after an error too.
     let own = OwnFolder::create(&context.device, folder, "calibration")?;
@@ -119,7 +119,7 @@ fn measure(
     round: u64,
 ) -> Result<()> {
     if !file.is_direct() {
-        context.progress.note("reads pass through the page cache here: what is measured is memory");
+        context.progress.note("reads use the page cache here, so memory is measured, not the disk");
     }
     for of in measured {
         context.cancel.check()?;

@@ -106,8 +106,8 @@ fn write_results(context: &Context, arguments: &FlashRun, results: &Results) -> 
 /// Returns a run with the figure or option `name` set to `value`.
 fn changed(run: &FlashRun, usual: &Config, name: &str, value: &str) -> Result<(FlashRun, Config)> {
     let (mut run, mut config) = (run.clone(), usual.clone());
-    let wrong = || Error::option(format!("{value} is no value of {name}"));
-    let whole = || count(value).map_err(|error| Error::option(format!("{value} is no value of {name}; {error}")));
+    let wrong = || Error::option(format!("{value} is not a value of {name}"));
+    let whole = || count(value).map_err(|error| Error::option(format!("{value} is not a value of {name}; {error}")));
     match name {
         "batch" => run.searched.batch = whole()?,
         "list" => run.searched.list = whole()?,

@@ -35,7 +35,7 @@ pub(super) fn config(model: &ModelOptions) -> Result<Config> {
 fn read_config(path: &str) -> Result<Config> {
     let presets = || Config::presets().collect::<Vec<_>>().join(", ");
     if !Path::new(path).exists() {
-        let said = format!("--model {path} is neither a file nor a device that is known; there are {}", presets());
+        let said = format!("--model {path} is neither a file nor a known device; the devices are {}", presets());
         return Err(Error::option(said));
     }
     let text = std::fs::read_to_string(path).map_err(|error| Error::device(format!("cannot read {path}: {error}")))?;

@@ -82,7 +82,7 @@ impl PartsCheck {
 fn check_part(number: u64, part: &[u8]) -> Result<(), Fault> {
     let written = part.split_first_chunk::<CHECKSUM_BYTES>();
     let is_sound = written.is_some_and(|(sum, rest)| u64::from_le_bytes(*sum) == xxh3_64_with_seed(rest, number));
-    if is_sound { Ok(()) } else { Err(format!("part {number} is not as it was written")) }
+    if is_sound { Ok(()) } else { Err(format!("part {number}: checksum mismatch")) }
 }
 
 #[cfg(test)]
@@ -104,7 +104,7 @@ mod tests {
             for at in 0..48 {
                 let mut damaged = sound.clone();
                 damaged[at] ^= 1;
-                let fault = format!("part {} is not as it was written", at / 16);
+                let fault = format!("part {}: checksum mismatch", at / 16);
                 assert_eq!(check(&damaged, at_once), Err(fault), "{at} {at_once}");
             }
         }

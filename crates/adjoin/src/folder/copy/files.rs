@@ -200,7 +200,7 @@ impl Opening<'_> {
         }
         let (at, written) = (self.folder.join(&opened.name), facts.bytes);
         Err(Error::corrupt(format!(
-            "{} has {len} bytes instead of {written}, so no copy was made; look for other damage with: adjoin verify",
+            "{} has {len} bytes instead of {written}, so no copy was made; check for other damage with: adjoin verify",
             at.display()
         )))
     }

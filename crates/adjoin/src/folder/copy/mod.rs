@@ -52,7 +52,7 @@ impl Folder {
         if target.starts_with(source) {
             let (at, source) = (target.display(), source.display());
             return Err(Error::option(format!(
-                "{at} lies in {source}, of which it is to be a copy; choose another folder"
+                "{at} is inside {source}, so it cannot be its copy; choose another folder"
             )));
         }
         let mut files = CopiedFiles::open(context, source)?;
@@ -171,7 +171,8 @@ impl Copying<'_> {
             if !is_same {
                 let (at, source) = (path.display(), self.source.display());
                 return Err(Error::device(format!(
-                    "{at} is not as it was written from {source}; look for a fault of the disk, or for another writer"
+                    "{at} differs from what was copied from {source}; check the disk, and whether another program \
+                     writes there"
                 )));
             }
         }

@@ -90,14 +90,14 @@ impl<'a> CopyTarget<'a> {
             return self.check_objects();
         }
         if self.path.file_name().is_none() {
-            return Err(Error::option(format!("{at} is no name of a folder; give the copy one")));
+            return Err(Error::option(format!("{at} is not the name of a folder; name one for the copy")));
         }
         check_target(self.context, self.path, self.kind, self.force)?;
         let (bytes, free) = (files.bytes(), device.free_bytes(Target::parent_of(self.path))?);
         if bytes > free {
             let [bytes, free] = [bytes, free].map(format_bytes);
             return Err(Error::device(format!(
-                "{at} would take {bytes}, and its disk has {free} left; choose a folder on another disk"
+                "{at} needs {bytes}, but its disk has {free} free; choose a folder on another disk"
             )));
         }
         Ok(())
@@ -108,7 +108,7 @@ impl<'a> CopyTarget<'a> {
         let (at, kind) = (self.path.display(), self.kind);
         let Location::Remote(name) = Location::of(self.path) else { return Ok(()) };
         if name.is_web() || name.key.is_empty() {
-            return Err(Error::option(format!("{at} is no name of a folder in a bucket; give the copy one")));
+            return Err(Error::option(format!("{at} is not the name of a folder in a bucket; name one for the copy")));
         }
         match self.context.device.kind(self.path)? {
             None => Ok(()),
@@ -117,8 +117,8 @@ impl<'a> CopyTarget<'a> {
                 if kind == FolderKind::Collection {
                     // Both logs would be in one folder, and would be read as one log.
                     return Err(Error::input(format!(
-                        "{at} is a collection, and in an object store it cannot be replaced at once; remove it, or choose \
-                         another name"
+                        "{at} is a collection, which cannot be replaced atomically in an object store; remove it, or \
+                         choose another name"
                     )));
                 }
                 Ok(())
@@ -130,7 +130,7 @@ impl<'a> CopyTarget<'a> {
                 }
                 Err(Error::input(format!("{at} holds files that are not {kind}; choose another folder")))
             }
-            Some(_) => Err(Error::input(format!("{at} is a file; {kind} is a folder: choose another name"))),
+            Some(_) => Err(Error::input(format!("{at} is a file, but {kind} is a folder; choose another name"))),
         }
     }
 
@@ -213,7 +213,7 @@ impl<'a> CopyTarget<'a> {
         if self.is_remote && bytes > 0 {
             let (at, bytes) = (self.path.display(), format_bytes(bytes));
             self.context.progress.note(&format!(
-                "{at}: {bytes} are left without a manifest, so that nobody reads them; the next copy replaces them"
+                "{at}: {bytes} are left without a manifest, so they are never read; the next copy replaces them"
             ));
         }
     }
@@ -232,7 +232,7 @@ impl<'a> CopyTarget<'a> {
                     return Ok(());
                 }
                 let (at, kind) = (self.path.display(), self.kind);
-                Err(Error::input(message![format!("{at} is {kind} by now; give "), Argument::Force, " to replace it"]))
+                Err(Error::input(message![format!("{at} has become {kind}; give "), Argument::Force, " to replace it"]))
             }
             synced => Ok(synced?),
         }

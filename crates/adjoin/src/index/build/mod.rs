@@ -154,7 +154,10 @@ pub(super) fn check_rows(store: &Store) -> Result<()> {
     let rows = store.manifest().rows;
     if rows > VERTICES_MAX as u64 {
         let at = store.folder().display();
-        return Err(Error::input(format!("{at} has {rows} vectors, an index at most {VERTICES_MAX}; split the set")));
+        return Err(Error::input(format!(
+            "{at} has {rows} vectors, but an index holds at most {VERTICES_MAX}; split \
+                                         the set"
+        )));
     }
     Ok(())
 }

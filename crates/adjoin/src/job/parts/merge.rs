@@ -135,7 +135,10 @@ impl Merge<'_> {
         let Self { plan, context, sets, folder, .. } = *self;
         let rows = sets.stores().map(|store| store.manifest().source_rows).sum();
         let mut reader = plan.open_part(context, folder, number)?.ok_or_else(|| {
-            Error::input(format!("{} was removed in the meantime", plan.part_file(folder, number).display()))
+            Error::input(format!(
+                "{} was removed during the merge; run that part again",
+                plan.part_file(folder, number).display()
+            ))
         })?;
         let mut frames = 1; // the head
         // The last frame has the counts, so a frame is passed on only after the next one has been read.

@@ -134,8 +134,9 @@ impl PartPlan {
         let seal = reader.seal();
         let frame = reader.next()?.unwrap_or_default().to_vec();
         // The plan of the join has its own version, which is checked before the plan is used.
-        let head: PlanHead = serde_json::from_slice(&frame)
-            .map_err(|error| Error::input(format!("{at} is a plan of another adjoin ({error}); plan again")))?;
+        let head: PlanHead = serde_json::from_slice(&frame).map_err(|error| {
+            Error::input(format!("{at} is a plan of another version of adjoin ({error}); plan again"))
+        })?;
         head.plan.check_version()?;
         let mut ends = head.parts.iter().map(|part| part.end);
         let is_whole = head.parts.len() == head.facts.len()
@@ -180,7 +181,7 @@ impl PartPlan {
                 let at = self.path.display();
                 Err(Error::option(message![
                     Argument::Part.with(text),
-                    format!(" is no part of {at}; give 1/{parts} to {parts}/{parts}")
+                    format!(" is not a part of {at}; give 1/{parts} to {parts}/{parts}")
                 ]))
             }
         }
@@ -195,7 +196,7 @@ impl PartPlan {
             return Err(Error::input(format!("{} is missing", self.path.display())));
         };
         if reader.seal() != self.seal {
-            return Err(Error::input(format!("{} was replaced in the meantime; start again", self.path.display())));
+            return Err(Error::input(format!("{} was replaced during the run; start again", self.path.display())));
         }
         reader.next()?;
         let (mut tasks, mut at) = (Vec::with_capacity(end - begin), 0);

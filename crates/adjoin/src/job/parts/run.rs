@@ -77,7 +77,7 @@ impl PartPlan {
         };
         match read() {
             Err(error) if error.kind() == ErrorKind::Corrupt => {
-                context.progress.note(&format!("{error}: it is made again"));
+                context.progress.note(&format!("{error}: it is computed again"));
                 Ok(false)
             }
             read => read,

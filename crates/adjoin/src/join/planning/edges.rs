@@ -81,7 +81,7 @@ impl<'a, T: Coordinate> Passes<'a, T> {
             Some(Rule::MarginSum) => self.exact(),
             _ if is_empty => self.exact(), // there is nothing to sample
             Some(rule) if options.aim == JoinEffort::Every => Err(Error::option(format!(
-                "the rule {} is not proved to find every pair; leave it out, or ask for a recall below 1",
+                "the rule {} is not proven to find every pair; leave it out, or ask for a recall below 1",
                 rule.name()
             ))),
             Some(rule) => self.calibrated(target, u64::MAX)?.ok_or_else(|| {

@@ -256,7 +256,7 @@ impl<'a> Planner<'a> {
         let least_cache = needs.cache.start();
         match options.cache_bytes {
             Some(wanted) if wanted < *least_cache => Err(Error::option(format!(
-                "a cache of {wanted} bytes holds not even two buckets that must meet; give at least {least_cache}"
+                "a cache of {wanted} bytes cannot hold two buckets to compare; give at least {least_cache}"
             ))),
             _ => Ok(division),
         }

@@ -114,6 +114,6 @@ pub(super) fn write(
 fn cannot_write(error: impl std::error::Error + Send + Sync + 'static) -> Error {
     // The crates wrap the error of the device. Its message names the file.
     let under = error.source().map(ToString::to_string);
-    let words = under.unwrap_or_else(|| format!("cannot write the rows that stay: {error}"));
+    let words = under.unwrap_or_else(|| format!("cannot write the kept rows: {error}"));
     Error::device(words).caused_by(error)
 }

@@ -33,7 +33,7 @@ pub(super) fn held_bytes(path: &Path, arrays: &Arrays) -> Result<u64> {
             refused(
                 path,
                 &array.name,
-                "has a value for each row that cannot be told from the next (Python objects, \
+                "has a value for each row that cannot be separated from the next (Python objects, \
                 structured, or in Fortran order); save it as numbers or text, or leave it out of the .npz",
             )
         })?);

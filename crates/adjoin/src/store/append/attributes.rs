@@ -32,7 +32,7 @@ pub(super) fn coming<'a>(
         if common(kind, coming).as_ref() != Some(kind) {
             let name = there.name();
             return Err(Error::input(format!(
-                "column {name} of the new rows is {coming}, and of {at} {kind}; give it that type"
+                "column {name} of the new rows is {coming}, but that of {at} is {kind}; convert it to that type"
             )));
         }
     }

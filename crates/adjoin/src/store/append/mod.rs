@@ -103,7 +103,8 @@ impl Store {
             let at = folder.display();
             return Err(Error::input(message![
                 format!(
-                    "{at} is sorted by {column}, and rows cannot come to it or go; build it again of all rows, with "
+                    "{at} is sorted by {column}, so rows cannot be appended or deleted; build it again from all rows, \
+                     with "
                 ),
                 Argument::Force
             ]));
@@ -177,17 +178,21 @@ fn check(store: &Store, source: &dyn VectorSource) -> Result<()> {
     let (manifest, info) = (store.manifest(), source.info());
     let at = store.folder().display();
     if manifest.vectors != info.vectors {
-        let words = |of: VectorType| format!("{} {}", of.dimensions, of.element);
+        let words = |of: VectorType| format!("{} x {}", of.dimensions, of.element);
         let [there, coming] = [manifest.vectors, info.vectors].map(words);
         return Err(Error::input(format!(
-            "the vectors of {at} have {there}, the new ones {coming}; make both with one model, as one element type"
+            "the vectors of {at} are {there}, but the new ones are {coming}; create both with the same model and \
+             element type"
         )));
     }
     check_same_kind(manifest.ids, info.ids)?;
     let rows = manifest.source_rows + info.rows;
     // Row numbers are never reused, so removed rows count, too.
     if rows > ROWS_MAX {
-        return Err(Error::input(format!("{rows} rows are more than the {ROWS_MAX} that a store can hold")));
+        return Err(Error::input(format!(
+            "{rows} rows are more than the {ROWS_MAX} that a store can hold; split the \
+                                         set"
+        )));
     }
     let built = manifest.built_rows.unwrap_or(manifest.source_rows);
     // The limit depends on the data alone, so equal inputs always give equal results (decision 0025).
@@ -195,9 +200,10 @@ fn check(store: &Store, source: &dyn VectorSource) -> Result<()> {
         let (came, built) = (format_count(rows - built, "row"), format_count(built, "row"));
         return Err(Error::input(message![
             format!(
-                "{at} was built from {built}, and {came} were appended since, these included: its buckets no longer fit; build it "
+                "{at} was built from {built}, so its buckets do not suit the {came} appended since, including these; \
+                 build it "
             ),
-            "again of all rows, with ",
+            "again from all rows, with ",
             Argument::Force
         ]));
     }
@@ -255,7 +261,7 @@ impl Work<'_> {
         // their memory.
         drop(phase);
         if assigned.tallies.iter().all(|tally| tally.rows == 0) {
-            return Err(Error::input("no row would be left; a store has at least one"));
+            return Err(Error::input("no row would be left, but a store needs at least one; delete fewer rows"));
         }
         let mut places = self.row_places()?;
         let written = self.write_buckets(&assigned, &old, places.as_mut())?;
@@ -301,7 +307,7 @@ impl Work<'_> {
             return Ok(());
         }
         let at = folder.display();
-        Err(Error::input(format!("{at} was replaced meanwhile; append again to what is there now")))
+        Err(Error::input(format!("{at} was replaced during the append; append to the new store again")))
     }
 
     /// Returns the number of new rows, including bad ones.
@@ -377,10 +383,8 @@ impl Work<'_> {
         let (file, row) = source.locate(usable.rows[k]);
         let at = file.display();
         Err(Error::input(message![
-            format!(
-                "{at}: the vector of row {row} is longer than {longest}, the length of the longest that the store was built "
-            ),
-            "of, by which inner products are laid out; build it again of all rows, with ",
+            format!("{at}: the vector of row {row} is longer than {longest}, the longest when the store was built, "),
+            "which the layout for inner products depends on; build it again from all rows, with ",
             Argument::Force
         ]))
     }

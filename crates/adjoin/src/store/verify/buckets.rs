@@ -58,7 +58,7 @@ impl Buckets<'_, '_> {
         let mut last = None;
         while let Some((number, extent)) = self.next_found(at)? {
             if extent.offset > at {
-                self.damage(DamagedPart::Bucket, None, Some(at..extent.offset), "no bucket can be recognized there");
+                self.damage(DamagedPart::Bucket, None, Some(at..extent.offset), "these bytes are not a bucket");
             }
             self.bucket(number, &extent)?;
             let end = extent.offset + extent.bytes(true);
@@ -70,8 +70,7 @@ impl Buckets<'_, '_> {
             self.zeros(last, at..present.min(self.manifest.files[Role::Vectors].bytes))?;
         }
         if found != self.manifest.buckets {
-            let fault =
-                format!("{found} buckets can be recognized by their headers, instead of {}", self.manifest.buckets);
+            let fault = format!("{found} buckets were found by their headers, instead of {}", self.manifest.buckets);
             self.damage(DamagedPart::Vectors, None, None, fault);
         }
         Ok(())
@@ -164,7 +163,7 @@ impl Buckets<'_, '_> {
             range: body.end..end,
             checksum: header.id_checksum,
             numbers: ends.map(|ends| (body.end..body.end + 8 * rows, ends)),
-            impossible: "the ends of its ids do not ascend to the end of the texts",
+            impossible: "the end positions of its ids are invalid",
         };
         self.section(number, extent, ids_section)
     }

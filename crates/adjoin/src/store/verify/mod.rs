@@ -39,7 +39,7 @@ impl Store {
     pub fn verify(context: &Context, folder: &Path) -> Result<StoreVerifyReport> {
         if !has_manifest(context, folder)? {
             return Err(Error::input(format!(
-                "{} is not a store: it has no {MANIFEST_FILE}; name a store, or make one with: adjoin build",
+                "{} is not a store: it has no {MANIFEST_FILE}; name a store, or create one with: adjoin build",
                 folder.display()
             )));
         }
@@ -81,12 +81,12 @@ impl Check<'_> {
             bucket: None,
             bytes: None,
             rows: None,
-            fault: format!("{fault}; what it names was not checked"),
+            fault: format!("{fault}; the files that it names were not checked"),
         };
         let read = || -> std::result::Result<Vec<u8>, String> {
             let file = self.context.device.open(&self.folder.join(MANIFEST_FILE)).map_err(|error| error.to_string())?;
             if file.len() > StoreManifest::bytes_max() {
-                return Err("is too long to be a manifest".into());
+                return Err("is longer than any manifest that adjoin writes".into());
             }
             read_whole(&*file).map_err(|error| error.to_string())
         };
@@ -176,7 +176,7 @@ impl Check<'_> {
         let (has, written) = (file.len(), facts.bytes);
         if has != written {
             let range = has.min(written)..has.max(written);
-            let fault = if has < written { "it is cut off" } else { "something follows what was written" };
+            let fault = if has < written { "it is cut off" } else { "extra bytes follow the end" };
             self.damage(part, facts, Some(range), format!("has {has} bytes instead of {written}: {fault}"));
         }
         Ok(Some(file))
@@ -235,7 +235,7 @@ impl Check<'_> {
     fn blocks_belong(&mut self, manifest: &StoreManifest, blocks: Option<BlocksRead>) {
         let (Some(BlocksRead { sums, .. }), Some(facts)) = (blocks, manifest.files.get(Role::Blocks)) else { return };
         if !facts.has_checksum(sums.digest()) {
-            self.damage(DamagedPart::Blocks, facts, None, "its checksums are not those of the buckets");
+            self.damage(DamagedPart::Blocks, facts, None, "its checksums do not match the buckets");
         }
     }
 
@@ -256,7 +256,7 @@ impl Check<'_> {
             centers.visit(self.context, 0..manifest.files[Role::Centers].bytes, &mut |bytes| hash.update(bytes))?;
         table.iter().for_each(|extent| hash.update(extent.as_bytes()));
         if read.is_ok() && tag != hexadecimal(hash.digest()) {
-            let fault = "its buckets are whole, but not those of this store; put the file back that belongs here";
+            let fault = "its buckets are intact, but belong to another store; restore the file of this store";
             self.damage(DamagedPart::Vectors, facts, None, fault);
         }
         Ok(())

@@ -52,8 +52,8 @@ impl Damage {
     fn text(&self) -> String {
         let mut text = self.file.clone();
         if let Some(bucket) = self.bucket {
-            let behind = if self.part == DamagedPart::Padding { "behind " } else { "" };
-            text += &format!(", {behind}bucket {bucket}");
+            let after = if self.part == DamagedPart::Padding { "after " } else { "" };
+            text += &format!(", {after}bucket {bucket}");
         }
         if let Some(bytes) = &self.bytes {
             text += &format!(", bytes {} to {}", bytes.start, bytes.end.saturating_sub(1));
@@ -105,16 +105,16 @@ impl StoreVerifyReport {
         if self.is_sound() {
             None
         } else if !self.beyond_padding {
-            Some("only padding changed, so joins still give the right result; copy the store again or build it again")
+            Some("only padding changed, so joins still give correct results; copy the store again or build it again")
         } else if !self.beyond_unknown {
             Some(
-                "files of roles that this version does not know are damaged, so its joins still give the right result; \
+                "files of roles that this version does not know are damaged, so joins still give correct results; \
                  copy the store again, or build it again with the version that wrote it",
             )
         } else if !self.beyond_table {
             Some(
-                "nothing is lost: the bucket table could be made again from the headers of the buckets and the centers, which are \
-                 sound; this version cannot do that, so build the store again from its source",
+                "no vector is lost: the bucket table could be rebuilt from the headers of the buckets and the \
+                 centers, which are intact; this version cannot do that, so build the store again from its source",
             )
         } else {
             Some("this cannot be repaired; build the store again from its source")

@@ -301,11 +301,11 @@ fn refuses_rows_with_invalid_columns_and_writes_nothing() {
         (with(vec![("size", sizes()), ("name", sizes())]), "column name is Int64"),
         (
             with(vec![("size", Arc::new(Float64Array::from(vec![1.0, 2.5]))), ("name", names())]),
-            "set.in.memory: column size of row 1 is \"2.5\", which no int64 is",
+            "set.in.memory: column size of row 1 is \"2.5\", which is not a valid int64",
         ),
         (
             with(vec![("size", sizes()), ("name", Arc::new(StringArray::from(vec!["a", &long])))]),
-            "set.in.memory: the columns of row 1 take 1.0 MB, of 1.0 MB that they may",
+            "set.in.memory: the columns of row 1 take 1.0 MB, more than the 1.0 MB allowed",
         ),
     ] {
         for put in [Put::Insert, Put::Upsert] {
@@ -317,11 +317,17 @@ fn refuses_rows_with_invalid_columns_and_writes_nothing() {
         assert_eq!(content(context, &collection).unwrap(), there);
     }
     let refused = error_of(collection.load(&plain(), Put::Insert, Durability::Group)).to_string();
-    assert!(refused.contains("the columns of data/live are columns, and the source has none"), "{refused}");
+    assert!(
+        refused.contains(
+            "the columns of data/live: the source has no columns; give a source in Parquet, Arrow or \
+                              JSON lines"
+        ),
+        "{refused}"
+    );
     for (condition, words) in [
         ("colour = 'red'", "there is no column colour; choose from name, size"),
-        ("size", "neither true nor false"),
-        ("name > 3", "cannot tell which rows have name > 3"),
+        ("size", "not true or false"),
+        ("name > 3", "cannot filter rows by name > 3"),
     ] {
         let refused = error_of(collection.delete_where(&Condition::parse(condition).unwrap(), Durability::Group));
         assert!(refused.to_string().contains(words), "{refused}");

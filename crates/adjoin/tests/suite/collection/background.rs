@@ -57,7 +57,7 @@ fn merges_start_automatically_and_writes_wait_for_them() {
     let collection = open(&context, &live);
     let merger = start_merger(&collection, merges_at(AT_BYTES)).unwrap();
     let second = start_merger(&collection, MergerOptions::of(&context)).err().unwrap();
-    assert!(second.to_string().contains("is merged by itself already"), "{second}");
+    assert!(second.to_string().contains("is already merged in the background"), "{second}");
     let rows = make(Shape::Clustered, Element::U8, ROWS, 128, 6);
     for of_write in parts(&rows, 100) {
         let write = Write { insert: Some(&of_write), ..Write::default() };
@@ -128,7 +128,7 @@ fn a_failed_merge_is_reported_and_retried() {
     drop(merger);
     let read_only = Arc::new(Collection::open_read_only(&context, &live).unwrap());
     let refused = start_merger(&read_only, MergerOptions::of(&context)).err().unwrap();
-    assert!(refused.to_string().contains("was opened to be read only"), "{refused}");
+    assert!(refused.to_string().contains("was opened read-only"), "{refused}");
 }
 
 /// Checks that a write is accepted if no merge is due, even if it is larger than the limit at which writes wait.
@@ -167,7 +167,7 @@ fn writes_that_could_not_be_merged_are_refused() {
     });
     let refused = refused.expect("not all rows fit");
     assert_eq!(refused.kind(), ErrorKind::Budget);
-    assert!(refused.to_string().contains("taking these rows, and merging them later, needs at least"), "{refused}");
+    assert!(refused.to_string().contains("writing these rows, and merging them later, needs at least"), "{refused}");
     assert!(taken > 0 && collection.facts().rows == taken, "{taken}");
     // Deletes are accepted, and everything can be merged.
     let gone = Ids::Int64(vec![0]);
@@ -204,7 +204,7 @@ fn the_end_of_the_merge_thread_is_reported_and_writes_do_not_wait() {
         collection.write(&Write { insert: Some(&of_write), ..Write::default() }, Durability::Buffered).unwrap();
     }
     wait_until("the end of the thread", || collection.failure().is_some());
-    assert!(collection.failure().unwrap().contains("the thread that merges has ended"));
+    assert!(collection.failure().unwrap().contains("the merge thread has ended"));
     assert_eq!(collection.facts().rows, ROWS as u64);
     drop(merger);
 }

@@ -198,12 +198,12 @@ fn harmful_copies_are_refused_by(by: Copying) {
     let copy = |to: &str, force| error_of(by(context, Path::new(LIVE), Path::new(to), force)).to_string();
     let before = files_of(&device);
     for (to, force, words) in [
-        (COPY, false, "data/copy is a collection already; give force to replace it"),
-        (LIVE, true, "data/live lies in data/live, of which it is to be a copy"),
+        (COPY, false, "data/copy is already a collection; give force to replace it"),
+        (LIVE, true, "data/live is inside data/live, so it cannot be its copy"),
         ("data/live/copy", true, "lies in data/live"),
         ("data", true, "data holds files that are not a collection"),
-        ("data/unrelated", true, "data/unrelated is a file; a collection is a folder"),
-        ("none/copy", false, "none is missing, so it cannot hold none/copy"),
+        ("data/unrelated", true, "data/unrelated is a file, but a collection is a folder"),
+        ("none/copy", false, "none does not exist, so it cannot hold none/copy"),
     ] {
         assert!(copy(to, force).contains(words), "{to}: {}", copy(to, force));
     }
@@ -216,7 +216,7 @@ fn harmful_copies_are_refused_by(by: Copying) {
     assert!(copy(COPY, true).contains("data/copy is being written by"), "{}", copy(COPY, true));
     drop(writer);
     device.set_free_bytes(100);
-    assert!(copy("data/new", false).contains("data/new would take"), "{}", copy("data/new", false));
+    assert!(copy("data/new", false).contains("data/new needs"), "{}", copy("data/new", false));
     assert!(files_of(&device) == before);
     // Changes a byte of a page or of a record.
     let changed = before.iter().filter(|(path, _)| path.starts_with(LIVE) && !path.ends_with("manifest.json"));

@@ -143,7 +143,7 @@ impl Run {
             // An attempt to create the collection was interrupted. The next attempt completes it or is refused.
             let Err(error) = create(context) else { return Ok(()) };
             let said = error.to_string();
-            let is_said = ["is a collection already", "choose another folder"].iter().any(|words| said.contains(words));
+            let is_said = ["is already a collection", "choose another folder"].iter().any(|words| said.contains(words));
             return if is_said { Ok(()) } else { Err(said) };
         }
         let collection = Collection::open(context, Path::new(LIVE)).map_err(|error| error.to_string())?;
@@ -309,7 +309,7 @@ fn a_full_disk_refuses_a_whole_write_and_the_log_continues() {
             let replacing = Step { delete: vec![5], ..step(3..5, 200) };
             for refused in [&replacing, &step(20..30, 7)] {
                 let error = refused.write(&collection, durability).unwrap_err().to_string();
-                assert!(error.contains("the write was not taken") && error.ends_with("write it again"), "{error}");
+                assert!(error.contains("the write was refused") && error.ends_with("write it again"), "{error}");
                 assert!(collection.log_failure().is_some());
                 assert_eq!(content(context, &collection).unwrap(), model);
             }

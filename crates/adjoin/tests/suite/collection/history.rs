@@ -82,7 +82,7 @@ impl User {
                 self.history.writes.push((step, written));
             }
             Err(error) => {
-                let is_there = error.kind() == ErrorKind::Input && error.to_string().contains("is there already");
+                let is_there = error.kind() == ErrorKind::Input && error.to_string().contains("already exists");
                 assert!(is_there, "{error}");
                 self.history.looks.push(Look { least, most: collection.facts().sequence, seen: Seen::Refused(step) });
             }

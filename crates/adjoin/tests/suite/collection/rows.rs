@@ -75,7 +75,7 @@ fn readers_open_a_collection_while_one_writer_writes() {
     assert_eq!(content(context, &reader).unwrap(), of(1));
     assert_eq!(content(context, &writer).unwrap().len(), 2);
     let refused = error_of(reader.load(&set(&of(3)), Put::Insert, Durability::Group)).to_string();
-    assert!(refused.contains("opened to be read only"), "{refused}");
+    assert!(refused.contains("opened read-only"), "{refused}");
 }
 
 #[test]
@@ -93,11 +93,16 @@ fn invalid_writes_are_refused_and_write_nothing() {
     let named = Ids::empty(IdKind::Utf8);
     for (insert, delete, words) in [
         (&twice, None, "set.in.memory: the id 8 of row 1 occurs twice in one write; give it once (data/live)"),
-        (&other, None, "set.in.memory has vectors of 4 x u8, data/live of 3 x u8; give vectors of the same kind"),
+        (
+            &other,
+            None,
+            "set.in.memory has vectors of 4 x u8, data/live of 3 x u8; give vectors of the same dimensions \
+                        and element type",
+        ),
         (&floats, None, "vectors of 3 x f32"),
         (&texts, None, "the ids are texts, those of data/live are integers"),
         (&both, Some(&named), "the ids are texts"),
-        (&both, None, "the id 5 of row 1 is there already; upsert the row to replace it"),
+        (&both, None, "the id 5 of row 1 already exists; upsert the row to replace it"),
     ] {
         let write = Write { insert: Some(insert), delete, upsert: None };
         let refused = error_of(collection.write(&write, Durability::Group));
@@ -111,14 +116,14 @@ fn invalid_writes_are_refused_and_write_nothing() {
     assert_eq!((written.rows, written.gone, written.missing), (2, 1, 1));
     for (wrong, words) in [
         (options(VECTORS, Metric::Ip, IdKind::Int64), "takes no metric ip"),
-        (options(VECTORS, Metric::L2, IdKind::None), "have ids: int64 or text"),
+        (options(VECTORS, Metric::L2, IdKind::None), "need ids; give int64 or text"),
         (options(VectorType { dimensions: 0, ..VECTORS }, Metric::L2, IdKind::Int64), "0 dimensions"),
     ] {
         let refused = error_of(Collection::create(context, Path::new("data/new"), &wrong)).to_string();
         assert!(refused.contains(words), "{refused}");
     }
     let refused = error_of(create(context)).to_string();
-    assert!(refused.contains("data/live is a collection already"), "{refused}");
+    assert!(refused.contains("data/live is already a collection"), "{refused}");
 }
 
 /// Checks that rows are refused if they contain NaN, or if they are zero and the metric is cosine. The message has
@@ -132,7 +137,7 @@ fn refuses_nan_and_zero_vectors_with_their_row() {
     let options = options(vectors, Metric::Cosine, IdKind::Int64);
     Collection::create(&context, &live, &options).unwrap();
     let collection = Collection::open(&context, &live).unwrap();
-    for (bad, words) in [(f64::NAN, "has NaN at element 0"), (0.0, "is all zeros, which has no cosine")] {
+    for (bad, words) in [(f64::NAN, "has NaN at element 0"), (0.0, "is all zeros, so its cosine is undefined")] {
         let set = Set::of(Element::F32, 2, &[1.0, 1.0, bad, 0.0]);
         let refused = error_of(collection.load(&set, Put::Insert, Durability::Group)).to_string();
         assert!(refused.contains("set.in.memory: the vector of row 1") && refused.contains(words), "{refused}");
@@ -367,5 +372,5 @@ fn text_ids_name_rows() {
     // Both rows equal the query, so the row that was inserted first is first.
     assert_eq!((found.get(0), found.get(1)), (&b""[..], "ä".as_bytes()));
     let none = error_of(collection.load(&Set::of_stored(VECTORS, vec![1; 3]), Put::Insert, Durability::Group));
-    assert!(none.to_string().contains("set.in.memory has no ids, which the rows of"), "{none}");
+    assert!(none.to_string().contains("set.in.memory has no ids, but the rows of"), "{none}");
 }

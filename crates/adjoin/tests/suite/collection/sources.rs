@@ -66,9 +66,12 @@ fn a_collection_is_a_single_source_with_its_own_ids() {
     };
     let plain = SourceOptions::default();
     assert!(refused(&[LIVE], &plain).contains("data/live has no rows; write some"), "{}", refused(&[LIVE], &plain));
-    assert!(refused(&["a.npy", LIVE], &plain).contains("data/live is a collection, which is read alone"));
+    assert!(
+        refused(&["a.npy", LIVE], &plain)
+            .contains("data/live is a collection, which cannot be combined with other sources")
+    );
     let named = SourceOptions { ids: IdChoice::Column("id".into()), ..SourceOptions::default() };
-    assert!(refused(&[LIVE], &named).contains("data/live is a collection, and id-column has a meaning only for files"));
+    assert!(refused(&[LIVE], &named).contains("data/live is a collection, and id-column applies only to files"));
 }
 
 /// Returns vectors by the text of their ids.

@@ -66,7 +66,7 @@ fn an_insert_that_is_refused_writes_nothing() {
         let last = rows - 4;
         for (extra, words) in [
             (5, format!("the id 5 of row {last} occurs twice in one write; give it once")),
-            (3, format!("the id 3 of row {last} is there already; upsert the row to replace it")),
+            (3, format!("the id 3 of row {last} already exists; upsert the row to replace it")),
         ] {
             let set = numbered(&[&all[..], &[extra]].concat());
             // A refused row causes the whole write to be refused, including its deletes and upserts.
@@ -109,6 +109,6 @@ fn filtered_deletes_and_inserts_are_one_atomic_step() {
     let write = Write { insert: Some(&twice), ..Write::default() };
     let condition = Condition::parse("size < 60").unwrap();
     let refused = error_of(collection.write_all(&write, Some(&condition), Durability::Group)).to_string();
-    assert!(refused.contains("the id 30 of row 0 is there already"), "{refused}");
+    assert!(refused.contains("the id 30 of row 0 already exists"), "{refused}");
     assert_eq!(content(context, &collection).unwrap(), model);
 }

@@ -136,10 +136,10 @@ fn joins_and_thresholds_are_refused() {
     for predicate in [Predicate::l2(1.0).unwrap(), Predicate::cosine(0.9).unwrap()] {
         let refused = error_of(built.join(&setup(), predicate));
         assert_eq!(refused.kind(), ErrorKind::Option);
-        assert!(refused.to_string().contains("inner products are searched, not joined"), "{refused}");
+        assert!(refused.to_string().contains("a join needs a distance"), "{refused}");
         let found = find(&setup(), &built.store, &set, QueryTarget::Within(predicate), SearchEffort::Exact);
         assert!(error_of(found).to_string().ends_with("was built for the metric ip; give k"));
     }
     let curve = built.store.neighbor_curve(&setup().context(), 1);
-    assert!(error_of(curve).to_string().contains("inner products are searched, not joined"));
+    assert!(error_of(curve).to_string().contains("a join needs a distance"));
 }

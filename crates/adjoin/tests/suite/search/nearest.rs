@@ -108,9 +108,9 @@ fn a_single_row_has_no_neighbor_and_equal_rows_are_neighbors() {
 fn refuses_invalid_requests() {
     for (metric, options, words) in [
         (Metric::L2, exact(0, None), "asks for nothing"),
-        (Metric::L2, exact(1, Some(-1.0)), "within -1 is no distance"),
-        (Metric::L2, exact(1, Some(f64::NAN)), "within NaN is no distance"),
-        (Metric::Cosine, exact(1, Some(1.5)), "within 1.5 is no cosine"),
+        (Metric::L2, exact(1, Some(-1.0)), "within -1 is not a distance"),
+        (Metric::L2, exact(1, Some(f64::NAN)), "within NaN is not a distance"),
+        (Metric::Cosine, exact(1, Some(1.5)), "within 1.5 is not a cosine"),
         (Metric::Ip, exact(1, Some(1.0)), "leave out within 1"),
     ] {
         let setup = Setup::default().with_metric(metric);
