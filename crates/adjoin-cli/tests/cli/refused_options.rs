@@ -236,9 +236,9 @@ fn refuses_to_overwrite_inputs() {
     std::fs::hard_link(place.path("shards/b.parquet"), place.path("b.parquet")).unwrap();
     std::fs::hard_link(place.path("store/manifest.json"), place.path("manifest.json")).unwrap();
     std::fs::create_dir(place.path("store/deeper")).unwrap();
-    let is_read = ["is read, so", "another name"];
-    let into_store = ["is a store that is read, so", "into it; choose another folder"];
-    let into_folder = ["shards is a folder of sources that is read, so", "into it; choose another folder"];
+    let is_read = ["is an input, so", "another name"];
+    let into_store = ["is a store and an input, so", "into it; choose another folder"];
+    let into_folder = ["shards is a folder of sources and an input, so", "into it; choose another folder"];
     for output in ["--stats", "--trace", "-o", "--result removed --kept"] {
         place.refused(&format!("join store --eps 1 {output} store/manifest.json --force"), &is_read);
         place.refused(&format!("join store --eps 1 {output} link/manifest.json --force"), &is_read);

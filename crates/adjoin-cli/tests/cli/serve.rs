@@ -169,7 +169,7 @@ fn refuses_invalid_serve_options_in_one_line() {
         ("serve set.store --listen nowhere", &["nowhere"]),
         ("serve set.store --listen 192.0.2.1:9 --insecure", &["cannot listen on 192.0.2.1:9", "--listen"]),
         ("serve set.store --key-file nothing", &["nothing", "key"]),
-        ("serve set.store --key-file empty", &["empty: its first line is no key"]),
+        ("serve set.store --key-file empty", &["empty: its first line is not a key"]),
         ("serve set.store --key-file taken --insecure", &["--insecure"]),
         ("serve set.store --memory 20MB", &["--memory"]),
         ("serve set.fbin", &["set.fbin is not a store", "adjoin build"]),
@@ -397,7 +397,7 @@ fn bench_serve_measures_requests() {
     for (line, words) in [
         ("bench-serve nowhere --queries set.fbin", &["nowhere is not a valid address"][..]),
         ("bench-serve http://127.0.0.1:1/v1/search --queries set.fbin", &["127.0.0.1:1"]),
-        ("bench-serve http://127.0.0.1:1/v1/search --queries set.fbin --rate 0", &["0 requests a second"]),
+        ("bench-serve http://127.0.0.1:1/v1/search --queries set.fbin --rate 0", &["0 requests per second"]),
         ("bench-serve http://127.0.0.1:1/v1/search --queries set.fbin --members 7", &["--members 7", "an object"]),
     ] {
         place.refused(line, words);
