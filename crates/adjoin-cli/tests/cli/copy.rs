@@ -120,7 +120,7 @@ fn places_that_are_taken_are_refused_and_replaced_with_force() {
         ("copy s3://bucket/mixed here", "s3://bucket/mixed is not a store, an index or a collection"),
         ("copy s3://bucket/store small", "small is a store already; give --force to replace it"),
         ("copy set.fbin s3://bucket/set", "set.fbin is not a store, an index or a collection"),
-        ("copy store absent/store", "absent is missing"),
+        ("copy store absent/store", "absent does not exist"),
     ] {
         let before = server.objects();
         refused(&place, &server, line, expected);

@@ -515,7 +515,7 @@ fn refuses_unwritable_outputs_before_the_work() {
     place.write("a.fbin", &fbin(1, &[0.0, 10.0]));
     fs::create_dir(place.path("folder")).unwrap();
     for line in ["dedupe a.fbin -o out.fbin --eps 1 --stats", "join a.fbin --eps 1 -o out.csv --stats"] {
-        place.refused(&format!("{line} nowhere/s.json"), &["nowhere is missing"]);
+        place.refused(&format!("{line} nowhere/s.json"), &["nowhere does not exist"]);
         place.refused(&format!("{line} folder"), &["folder is a folder"]);
         place.refused(&format!("{line} a.fbin/s.json"), &["a.fbin is not a folder"]);
         // A folder in which no user can create files.
