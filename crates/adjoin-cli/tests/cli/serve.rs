@@ -221,7 +221,7 @@ fn the_server_searches_by_row_id() {
         for (body, words) in [
             (json!({"like": [8], "k": 1}), "no row has the id 8"),
             (json!({"like": [-1], "k": 1}), "no row has the id -1"),
-            (json!({"like": ["a"], "k": 1}), "give numbers"),
+            (json!({"like": ["a"], "k": 1}), "give row numbers"),
             (json!({"like": [], "k": 1}), "like is empty"),
             (json!({"like": [1, "a"], "k": 1}), "ids of one kind"),
             (json!({"like": [0], "queries": [[0, 0]], "k": 1}), "give one of them"),
