@@ -216,7 +216,10 @@ fn refuses_inconsistent_ground_truth_options() {
             &["base.data is read"],
         ),
         (plain(&format!("{l2} --K 1")).replace("--gt_file truth", "--gt_file old"), &["old exists already", "--force"]),
-        (plain(&format!("{l2} --K 1")).replace("--gt_file truth", "--gt_file nowhere/truth"), &["nowhere does not exist"]),
+        (
+            plain(&format!("{l2} --K 1")).replace("--gt_file truth", "--gt_file nowhere/truth"),
+            &["nowhere does not exist"],
+        ),
     ] {
         place.refused(&line, words);
     }
