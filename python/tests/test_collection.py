@@ -37,7 +37,7 @@ def test_written_rows_are_found_before_and_after_a_merge(vectors, tmp_path):
             assert merged["rows"] == len(there) and live.stats["unmerged"] == 0
     with adjoin.Collection(tmp_path / "live", read_only=True) as live:
         assert len(live) == len(there)
-        with pytest.raises(adjoin.InputError, match="read only"):
+        with pytest.raises(adjoin.InputError, match="read-only"):
             live.write(delete=[1])
 
 

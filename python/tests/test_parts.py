@@ -31,7 +31,7 @@ def test_parts_are_merged_to_the_result_of_one_machine(tmp_path, vectors):
 def test_missing_parts_and_wrong_numbers_are_refused(tmp_path, vectors):
     adjoin.build(vectors, tmp_path / "store")
     adjoin.plan(tmp_path / "store", tmp_path / "plan", parts=2, eps=0.3, result="counts")
-    with pytest.raises(adjoin.OptionError, match="is no part of"):
+    with pytest.raises(adjoin.OptionError, match="is not a part of"):
         adjoin.run_part(tmp_path / "plan", "3/2", tmp_path / "parts")
     adjoin.run_part(tmp_path / "plan", "2/2", tmp_path / "parts")
     with pytest.raises(adjoin.InputError, match="1 of 2 parts missing"):

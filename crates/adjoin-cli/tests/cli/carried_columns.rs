@@ -161,8 +161,8 @@ fn columns_that_a_result_cannot_carry_are_refused_before_any_work() {
     place.refused(&format!("join set.parquet {pairs} text,url"), &["url", "text", "whole", "moment"]);
     place.refused(&format!("join set.store {pairs} url"), &["set.store has no such column; it has text, whole"]);
     place.refused(&format!("join set.parquet {pairs} text,text"), &["--columns text is named twice"]);
-    place.refused(&format!("join bare.store {pairs} text"), &["bare.store has no columns, which --columns asks for"]);
-    place.refused(&format!("join set.parquet {pairs} v"), &["column v is", "are texts, numbers, dates"]);
+    place.refused(&format!("join bare.store {pairs} text"), &["bare.store has no columns, which --columns needs"]);
+    place.refused(&format!("join set.parquet {pairs} v"), &["column v is", "must be texts, numbers, dates"]);
     place
         .refused(&format!("join set.store {pairs} text --result counts"), &["--columns is for pairs and removed rows"]);
     place.refused(&format!("join set.store {pairs} text --resume"), &["--columns", "--resume"]);

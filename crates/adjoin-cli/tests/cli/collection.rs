@@ -123,9 +123,9 @@ fn refuses_invalid_requests() {
         ("search set.live --queries queries.fbin --min-similarity 0.5", &["give --radius"]),
         (
             "search set.live --queries queries.fbin -k 1 --where a=1",
-            &["set.live is a collection whose rows have no columns, which --where asks for", "--columns"],
+            &["set.live is a collection whose rows have no columns, which --where needs", "--columns"],
         ),
-        ("collection write set.live --delete-where a=1", &["no columns, which --delete-where asks for"]),
+        ("collection write set.live --delete-where a=1", &["no columns, which --delete-where needs"]),
         ("collection write set.live --delete-where a=", &["cannot read \"a=\" as a condition"]),
         (
             "collection create new.live --dimensions 2 --columns lang",
@@ -140,7 +140,7 @@ fn refuses_invalid_requests() {
         ("search set.live --queries queries.fbin -k 1 --nprobe 2", &["--nprobe 2 is for stores", "--list"]),
         ("join set.live set.fbin --eps 1", &["set.live is a collection, which cannot be combined with other sources"]),
         ("join set.live --eps 1 --no-ids", &["set.live is a collection", "--no-ids applies only to files"]),
-        ("build set.live --columns x -o new.store", &["--columns", "the source has none"]),
+        ("build set.live --columns x -o new.store", &["--columns", "the source has no columns"]),
         ("join none.live --eps 1", &["none.live has no rows"]),
         ("join set.live --eps 1 -o set.live/pairs.csv", &["set.live is a collection and an input, so -o cannot write"]),
         ("dedupe set.live --eps 1 -o out", &["set.live is a collection", "adjoin collection snapshot"]),

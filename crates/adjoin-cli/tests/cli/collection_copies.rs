@@ -39,17 +39,17 @@ fn snapshots_and_backups_have_the_current_rows() {
     assert_eq!(hits("empty"), wanted);
     for (line, words) in [
         ("collection backup set.live copy.live", &["copy.live is already a collection", "--force"][..]),
-        ("collection backup set.live set.live --force", &["set.live is read, so the backup cannot write set.live"]),
+        ("collection backup set.live set.live --force", &["set.live is an input, so the backup cannot write set.live"]),
         (
             "collection backup set.live set.live/copy",
-            &["set.live is a collection that is read", "choose another folder"],
+            &["set.live is a collection and an input", "choose another folder"],
         ),
         ("collection backup set.live gone", &["gone is a file, but a collection is a folder"]),
         ("collection backup none copy", &["none is not a collection", "adjoin collection create"]),
         ("collection snapshot set.live -o rows.parquet", &["rows.parquet exists already", "--force"]),
         ("collection snapshot set.live -o rows.csv", &["rows.csv: vectors are written as Parquet", ".parquet"]),
         ("collection snapshot set.live -o -", &["-o writes to a file"]),
-        ("collection snapshot set.live -o set.live/rows.parquet", &["set.live is a collection that is read"]),
+        ("collection snapshot set.live -o set.live/rows.parquet", &["set.live is a collection and an input"]),
     ] {
         place.refused(line, words);
     }

@@ -163,7 +163,10 @@ fn ids_of_another_kind_are_refused() {
     place.write("texts.jsonl", b"{\"id\": \"a\", \"v\": [0, 1]}\n");
     place.done("collection create named.live --dimensions 2 --ids text");
     for (line, words) in [
-        ("collection write set.live --upsert texts.jsonl", &["the ids are texts, those of set.live are integers"][..]),
+        (
+            "collection write set.live --upsert texts.jsonl",
+            &["the ids are texts, but those of set.live are integers"][..],
+        ),
         ("collection write named.live --insert set.fbin", &["set.fbin has no ids", "--id-column"]),
         ("collection write named.live --insert set.live", &["the ids are integers, those of named.live are texts"]),
     ] {

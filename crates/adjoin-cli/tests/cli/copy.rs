@@ -109,7 +109,7 @@ fn places_that_are_taken_are_refused_and_replaced_with_force() {
     done(&place, &server, "copy store s3://bucket/store --quiet");
     done(&place, &server, "copy live s3://bucket/live --quiet");
     for (line, expected) in [
-        ("copy small s3://bucket/store", "s3://bucket/store is a store already; give --force to replace it"),
+        ("copy small s3://bucket/store", "s3://bucket/store is already a store; give --force to replace it"),
         ("copy index s3://bucket/store --force", "s3://bucket/store is a store, not a graph index"),
         ("copy live s3://bucket/live", "s3://bucket/live is already a collection; give --force"),
         ("copy live s3://bucket/live --force", "cannot be replaced atomically in an object store; remove it"),
@@ -119,9 +119,9 @@ fn places_that_are_taken_are_refused_and_replaced_with_force() {
         ("copy store http://127.0.0.1:1/store", "is not the name of a folder in a bucket"),
         ("copy s3://bucket/store s3://bucket/store/in", "lies in s3://bucket/store"),
         ("copy s3://bucket/mixed here", "s3://bucket/mixed is not a store, an index or a collection"),
-        ("copy s3://bucket/store small", "small is a store already; give --force to replace it"),
+        ("copy s3://bucket/store small", "small is already a store; give --force to replace it"),
         ("copy set.fbin s3://bucket/set", "set.fbin is not a store, an index or a collection"),
-        ("copy store absent/store", "absent is missing"),
+        ("copy store absent/store", "absent does not exist"),
     ] {
         let before = server.objects();
         refused(&place, &server, line, expected);

@@ -69,7 +69,7 @@ fn sets_that_cannot_be_compared_are_refused() {
     place.write("wide.fbin", &fbin(2, &[0.0, 1.0, 2.0, 3.0]));
     place.done("build set.fbin --metric cosine --on-bad skip -o cosine.store --quiet");
     for (line, words) in [
-        ("join set.store --with wide.fbin --eps 1", &["1 f32", "2 f32", "wide.fbin"][..]),
+        ("join set.store --with wide.fbin --eps 1", &["1 x f32", "2 x f32", "wide.fbin"][..]),
         ("join set.store --with cosine.store --eps 1", &["cosine.store", "metric"]),
         ("join set.store --with missing.store --eps 1", &["missing.store"]),
         ("join set.store --with others.store --neighbors 2", &["--with", "--neighbors"]),

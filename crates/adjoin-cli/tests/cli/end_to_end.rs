@@ -91,7 +91,7 @@ fn reads_nested_folders_of_a_download() {
     std::os::unix::fs::symlink(place.path("blob"), place.path("set/data/train-00000-of-00002.fbin")).unwrap();
     let ran = place.done("join set --eps 1 -o -");
     assert_eq!(ran.out, "left_id,right_id,distance\n0,1,0.5\n");
-    assert!(ran.said.contains("left out as no files of vectors: .cache, README.md"), "{}", ran.said);
+    assert!(ran.said.contains("ignored files of other types: .cache, README.md"), "{}", ran.said);
 }
 
 #[test]

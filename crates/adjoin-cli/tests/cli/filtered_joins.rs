@@ -117,7 +117,7 @@ fn refuses_invalid_join_filters_in_one_line() {
         ("--where", "", &["--where"]),
         ("--where-pair", "source <> right.source", &["write left.source or right.source"]),
         ("--where-pair", "left.source <> right.language", &["there is no column language; choose from lang"]),
-        ("--where-pair", "left.source <> right.year", &["the left side is Utf8, the right one Int64"]),
+        ("--where-pair", "left.source <> right.year", &["the left side is Utf8 and the right side Int64"]),
         ("--where-pair", "left.year - right.year < 1", &["only one row"]),
         ("--where-pair", "left.source <>", &["cannot read", "as a condition on pairs"]),
         ("--where-other", "lang = 'en'", &["--where-other", "--with"]),
@@ -127,7 +127,7 @@ fn refuses_invalid_join_filters_in_one_line() {
     place.done("build set.jsonl -o plain.store --quiet");
     for option in ["--where", "--where-pair"] {
         let condition = if option == "--where" { "true" } else { "left.a = right.a" };
-        let words = [&*format!("plain.store has no columns, which {option} asks for"), "--columns"];
+        let words = [&*format!("plain.store has no columns, which {option} needs"), "--columns"];
         place.refused_words(&["join", "plain.store", "--eps", "1", option, condition], &words);
     }
     place.refused_words(

@@ -120,7 +120,7 @@ fn refuses_invalid_columns_and_search_filters_in_one_line() {
     }
     place.done("build set.jsonl -o plain.store --quiet");
     let line = "search plain.store --queries queries.fbin -k 1 --where true";
-    place.refused(line, &["plain.store has no columns, which --where asks for", "--columns"]);
+    place.refused(line, &["plain.store has no columns, which --where needs", "--columns"]);
     place.refused(
         "build queries.fbin --columns lang -o x.store",
         &["queries.fbin", "--columns", "Parquet, Arrow or JSON"],

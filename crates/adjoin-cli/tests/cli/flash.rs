@@ -73,8 +73,8 @@ fn flash_run_refuses_to_overwrite_inputs_and_accepts_large_numbers() {
     let trace = |at: &str| format!("adjoin-trace 2\nfile 0 a\nread 0 0 4096 {at} 1 ok - - -\n");
     place.write("join.trace", trace("0").as_bytes());
     for (line, words) in [
-        (format!("flash run {searched} -o set.u8bin"), &["set.u8bin is read, so -o cannot write"][..]),
-        (format!("flash run {searched} --perfetto queries.u8bin"), &["queries.u8bin is read, so --perfetto"]),
+        (format!("flash run {searched} -o set.u8bin"), &["set.u8bin is an input, so -o cannot write"][..]),
+        (format!("flash run {searched} --perfetto queries.u8bin"), &["queries.u8bin is an input, so --perfetto"]),
         (format!("flash run {searched} -o x.json --perfetto x.json"), &["x.json cannot be both -o and --perfetto"]),
         ("flash run --trace join.trace -o join.trace --force".into(), &["join.trace is read"]),
         ("flash calibrate . --replay join.trace -o join.trace --force".into(), &["join.trace is read"]),
@@ -142,10 +142,10 @@ fn refuses_invalid_devices_in_one_line() {
         "flash run long.fbin --queries long.fbin --set geometry.page=1024 --set controller.sector=512",
         &["a vector takes 2400 bytes, but a page of the device has 1024"],
     );
-    place.refused("flash run set.u8bin --queries long.fbin", &["give queries of the same kind"]);
+    place.refused("flash run set.u8bin --queries long.fbin", &["give queries of the same dimensions"]);
     place.refused("flash run", &["nothing to run; give vectors and --queries, or --trace"]);
     place.write("device.toml", b"like = \"ndsearch\"\n[timing]\nread = { value = 3, unit = \"us\" }\n");
     place.refused("flash run --trace none --model device.toml", &["device.toml: timing.read has no source"]);
-    place.refused("flash run --trace none --model nothing", &["neither a file nor a device", "z-nand"]);
+    place.refused("flash run --trace none --model nothing", &["neither a file nor a known device", "z-nand"]);
     place.refused("flash run --trace none", &["cannot read none"]);
 }

@@ -122,7 +122,7 @@ fn temporary_files_are_written_to_the_given_folder() {
     place.done("gen --rows 2000 --dimensions 8 -o set.fbin --quiet");
     place.write("file", b"");
     for (folder, words) in [
-        ("missing", "is missing; create that folder first"),
+        ("missing", "does not exist; create that folder first"),
         (
             "file",
             "is not a folder; name \

@@ -204,7 +204,7 @@ fn refuses_inconsistent_ground_truth_options() {
         (with("base.data", "zero.bin", "--data_type float --dist_fn cosine --K 1"), &["zero.bin", "all zeros"]),
         (with("gone.data", "queries.bin", &format!("{l2} --K 1")), &["gone.data"]),
         (plain(&format!("{l2} --K 1 --tags_file two.tags")), &["two.tags: has 2 tags, but base.data has 3 rows"]),
-        (plain(&format!("{l2} --K 1 --tags_file pairs.tags")), &["pairs.tags", "2 tags a row"]),
+        (plain(&format!("{l2} --K 1 --tags_file pairs.tags")), &["pairs.tags", "2 tags per row"]),
         (plain(&format!("{l2} --K 1 --tags_file short.tags")), &["short.tags", "20 bytes expected, found 16"]),
         (plain(&format!("{l2} --K 1 --tags_file stub.tags")), &["stub.tags: 3 bytes long"]),
         (plain(&format!("{l2} --K 1 --eps 1")), &["--eps", "cannot be used with"]),
@@ -216,7 +216,10 @@ fn refuses_inconsistent_ground_truth_options() {
             &["base.data is read"],
         ),
         (plain(&format!("{l2} --K 1")).replace("--gt_file truth", "--gt_file old"), &["old exists already", "--force"]),
-        (plain(&format!("{l2} --K 1")).replace("--gt_file truth", "--gt_file nowhere/truth"), &["nowhere is missing"]),
+        (
+            plain(&format!("{l2} --K 1")).replace("--gt_file truth", "--gt_file nowhere/truth"),
+            &["nowhere does not exist"],
+        ),
     ] {
         place.refused(&line, words);
     }

@@ -93,9 +93,9 @@ fn refuses_invalid_new_rows() {
     let place = place();
     place.write("wide.fbin", &fbin(2, &[0.0, 1.0]));
     for (line, words) in [
-        ("join old.store --new new.jsonl --eps 1", &["no ids", "texts as ids", "--no-ids"][..]),
-        ("join named.store --new new.fbin --eps 1", &["texts as ids", "no ids"]),
-        ("join old.store --new wide.fbin --eps 1", &["wide.fbin", "1 f32", "2 f32"]),
+        ("join old.store --new new.jsonl --eps 1", &["no ids", "text ids", "--no-ids"][..]),
+        ("join named.store --new new.fbin --eps 1", &["text ids", "no ids"]),
+        ("join old.store --new wide.fbin --eps 1", &["wide.fbin", "1 x f32", "2 x f32"]),
         ("join old.store --new new.fbin --eps 1 --result clusters -o -", &["clusters need a single set", "--new"]),
         (
             "join old.store --new new.fbin --eps 1 --result removed --keep-rule cluster -o -",
@@ -204,7 +204,7 @@ fn refuses_invalid_appends() {
         ("append named.store", &["--new"][..]),
         ("append missing --new new.fbin", &["missing"]),
         ("append old.fbin --new new.fbin", &["old.fbin", "adjoin build"]),
-        ("append named.store --new new.fbin", &["texts as ids", "no ids"]),
+        ("append named.store --new new.fbin", &["text ids", "no ids"]),
         ("append named.store --new odd.jsonl", &["column even", "Int64", "Boolean"]),
         ("append named.store --new bare.jsonl", &["no column even", "the columns of named.store"]),
         ("append named.store --new same.jsonl", &["the id r3 of row 0", "--on-duplicate-id keep", "--delete"]),

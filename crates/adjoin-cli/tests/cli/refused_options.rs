@@ -129,7 +129,7 @@ fn refuses_build_options_for_a_store() {
         "--on-duplicate-id keep",
     ] {
         let name = option.split(' ').next().unwrap();
-        place.refused(&format!("join store --eps 1 {option}"), &["store is a store", name, "build again"]);
+        place.refused(&format!("join store --eps 1 {option}"), &["store is a store", name, "build the store again"]);
     }
 }
 
@@ -215,7 +215,7 @@ fn refuses_existing_and_invalid_output_names() {
     place.refused_words(&["join", "store", "--eps", "1", "-o", ""], &["--output <FILE>", "value is required"]);
     place.refused("groundtruth set.fbin --eps 1 -o pairs.csv", &["pairs.csv exists already"]);
     place.refused("gen --rows 5 --dimensions 4 -o set.fbin", &["set.fbin exists already", "--force"]);
-    place.refused("build set.fbin -o store", &["store is a store already", "--force"]);
+    place.refused("build set.fbin -o store", &["store is already a store", "--force"]);
     place.refused("build set.fbin -o pairs.csv", &["pairs.csv is a file"]);
     place.refused("build set.fbin -o nowhere/store", &["nowhere does not exist"]);
     place.refused("build set.fbin -o .", &["set.fbin is an input inside ."]);
@@ -236,9 +236,9 @@ fn refuses_to_overwrite_inputs() {
     std::fs::hard_link(place.path("shards/b.parquet"), place.path("b.parquet")).unwrap();
     std::fs::hard_link(place.path("store/manifest.json"), place.path("manifest.json")).unwrap();
     std::fs::create_dir(place.path("store/deeper")).unwrap();
-    let is_read = ["is read, so", "another name"];
-    let into_store = ["is a store that is read, so", "into it; choose another folder"];
-    let into_folder = ["shards is a folder of sources that is read, so", "into it; choose another folder"];
+    let is_read = ["is an input, so", "another name"];
+    let into_store = ["is a store and an input, so", "into it; choose another folder"];
+    let into_folder = ["shards is a folder of sources and an input, so", "into it; choose another folder"];
     for output in ["--stats", "--trace", "-o", "--result removed --kept"] {
         place.refused(&format!("join store --eps 1 {output} store/manifest.json --force"), &is_read);
         place.refused(&format!("join store --eps 1 {output} link/manifest.json --force"), &is_read);

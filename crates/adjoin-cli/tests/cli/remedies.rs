@@ -133,7 +133,7 @@ const REMEDIES: &[(&str, &str, &str)] = &[
         "give a whole number, such as 10",
         "search l2.store --queries set.fbin -k 1 -o -",
     ),
-    ("serve l2.store --key-file empty.key", "empty.key: its first line is no key", ""),
+    ("serve l2.store --key-file empty.key", "empty.key: its first line is not a key", ""),
 ];
 
 #[test]

@@ -169,7 +169,7 @@ fn refuses_invalid_serve_options_in_one_line() {
         ("serve set.store --listen nowhere", &["nowhere"]),
         ("serve set.store --listen 192.0.2.1:9 --insecure", &["cannot listen on 192.0.2.1:9", "--listen"]),
         ("serve set.store --key-file nothing", &["nothing", "key"]),
-        ("serve set.store --key-file empty", &["empty: its first line is no key"]),
+        ("serve set.store --key-file empty", &["empty: its first line is not a key"]),
         ("serve set.store --key-file taken --insecure", &["--insecure"]),
         ("serve set.store --memory 20MB", &["--memory"]),
         ("serve set.fbin", &["set.fbin is not a store", "adjoin build"]),
@@ -221,7 +221,7 @@ fn the_server_searches_by_row_id() {
         for (body, words) in [
             (json!({"like": [8], "k": 1}), "no row has the id 8"),
             (json!({"like": [-1], "k": 1}), "no row has the id -1"),
-            (json!({"like": ["a"], "k": 1}), "give numbers"),
+            (json!({"like": ["a"], "k": 1}), "give row numbers"),
             (json!({"like": [], "k": 1}), "like is empty"),
             (json!({"like": [1, "a"], "k": 1}), "ids of one kind"),
             (json!({"like": [0], "queries": [[0, 0]], "k": 1}), "give one of them"),
@@ -397,7 +397,7 @@ fn bench_serve_measures_requests() {
     for (line, words) in [
         ("bench-serve nowhere --queries set.fbin", &["nowhere is not a valid address"][..]),
         ("bench-serve http://127.0.0.1:1/v1/search --queries set.fbin", &["127.0.0.1:1"]),
-        ("bench-serve http://127.0.0.1:1/v1/search --queries set.fbin --rate 0", &["0 requests a second"]),
+        ("bench-serve http://127.0.0.1:1/v1/search --queries set.fbin --rate 0", &["0 requests per second"]),
         ("bench-serve http://127.0.0.1:1/v1/search --queries set.fbin --members 7", &["--members 7", "an object"]),
     ] {
         place.refused(line, words);

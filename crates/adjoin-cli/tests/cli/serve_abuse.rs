@@ -240,7 +240,7 @@ fn hits_larger_than_memory_are_refused_and_late_ones_released() {
         let body = json!({"queries": queries, "radius": 1000, "exact": true, "deadline_ms": deadline_ms});
         serving.post("/v1/search", &body)
     };
-    assert!(all(100, 600_000).problem(507).contains("ask for fewer"));
+    assert!(all(100, 600_000).problem(507).contains("request fewer"));
     assert_eq!(all(4_000, 500).status / 100, 5);
     // Late requests are canceled.
     let near = serving.post("/v1/search", &json!({"queries": [[7, 7]], "k": 1, "nprobe": 1}));

@@ -75,7 +75,7 @@ fn refuses_invalid_target_rows() {
         ("join set.fbin --result removed --target-rows 0", &["--target-rows", "0"]),
         ("join set.fbin --result removed --target-rows 10 --eps 1", &["--target-rows", "--eps"]),
         ("join set.fbin --result removed --target-rows 10 --within 1", &["--target-rows", "--within"]),
-        ("join set.fbin --result removed --target-rows 1000", &["1,000 rows are to be left", "1,000 usable rows"]),
+        ("join set.fbin --result removed --target-rows 1000", &["1,000 rows cannot be kept", "1,000 usable rows"]),
         ("join set.fbin --result removed --target-rows 1", &["leaves about", "at least"]),
         ("join set.fbin --result removed --metric ip --target-rows 10", &["ip"]),
         ("join set.store --result removed --target-rows 10", &["set.store is a store", "source"]),

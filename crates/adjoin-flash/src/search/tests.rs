@@ -218,7 +218,7 @@ fn refuses_invalid_simulation_options() {
     let layout = laid(&device, &graph, Mapping::MultiPlane);
     let refused = |options| search(&device, &layout, &Points, 3, &options).unwrap_err().to_string();
     let usual = options(Platform::NdSearch);
-    assert!(refused(SearchOptions { k: 13, ..usual }).contains("a list of 12 and the 13 nearest"));
+    assert!(refused(SearchOptions { k: 13, ..usual }).contains("a list of 12 is shorter than the 13 nearest"));
     assert!(refused(SearchOptions { batch: 0, ..usual }).contains("in batches of 0"));
     assert!(refused(SearchOptions { memory_share: 1.5, ..usual }).contains("a fraction of 1.5 in memory"));
     let other = Device::new(&Config::preset("ndsearch").unwrap()).unwrap();

@@ -352,7 +352,7 @@ fn canary_faults_of_a_graph_are_named() {
     assert!(fault(&broken(3, &[10])).contains("has the invalid out-neighbor 10"));
     assert!(fault(&broken(3, &[4, 4])).contains("has the invalid out-neighbor 4 twice"));
     assert!(fault(&broken(3, &[4, 5, 6, 7, 8])).contains("has 5 out-neighbors, more than 4"));
-    assert!(fault(&broken(0, &[])).contains("is reached by no search"));
+    assert!(fault(&broken(0, &[])).contains("cannot be reached by a search"));
     let mut graph = broken(3, &[5]);
     graph.present.remove(5);
     assert!(fault(&graph).contains("5"));

@@ -642,7 +642,7 @@ mod tests {
         let stream = write(&[columns(5)], false, options(None));
         let file = write(&[columns(5)], true, options(None));
         let cases = [
-            (stream[..stream.len() - 20].to_vec(), "so it is truncated"),
+            (stream[..stream.len() - 20].to_vec(), "so the file is truncated"),
             (file[..file.len() - 20].to_vec(), "cannot read its Arrow footer: it is missing"),
             (b"ARROW1".to_vec(), "cannot read its Arrow footer"),
             (b"FEA1 and so on".to_vec(), "a Feather file of version 1, which is not supported; write it again"),

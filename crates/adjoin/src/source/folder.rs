@@ -209,10 +209,7 @@ mod tests {
         assert_eq!(read_all(source.as_ref(), 1 << 20).bytes, [0, 0, 1, 0, 2, 0]);
         let notes = source.notes();
         let names = ".cache, .gitattributes, README.md, data/.git, data/_SUCCESS and 2 more";
-        assert!(
-            notes.len() == 1 && notes[0].ends_with(&format!("left out as no files of vectors: {names}")),
-            "{notes:?}"
-        );
+        assert!(notes.len() == 1 && notes[0].ends_with(&format!("ignored files of other types: {names}")), "{notes:?}");
         assert_eq!(folder.open(&["data/en"]).unwrap().notes(), [""; 0]);
     }
 

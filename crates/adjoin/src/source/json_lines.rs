@@ -377,7 +377,7 @@ mod tests {
                 b"{\"id\":1,\"v\":[1,2]}\n{\"id\":\"x\",\"v\":[1,2]}",
                 "column id is a number in line 1 and a text in line 2",
             ),
-            (b"{\"id\":1.5,\"v\":[1,2]}", "column id is Float64, and ids are integers or text"),
+            (b"{\"id\":1.5,\"v\":[1,2]}", "column id is Float64, but ids must be integers or text"),
             (b"{\"w\":[1,2],\"v\":[1,2]}", "several columns hold vectors; pass vector-column NAME (one of: w, v)"),
             (b"{\"w\":1}", "no column holds vectors"),
             (b"\n\n", "no row has a vector"),

@@ -169,8 +169,7 @@ impl Lines {
         let bytes = 2 * self.buffer.len();
         if bytes > LINE_BYTES_MAX {
             return Err(Error::input(format!(
-                "{path}: line {line} has more than {} bytes; write one row per line",
-                LINE_BYTES_MAX
+                "{path}: line {line} has more than {LINE_BYTES_MAX} bytes; write one row per line"
             )));
         }
         // Both buffers exist while one is copied to the other.

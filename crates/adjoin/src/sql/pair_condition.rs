@@ -348,8 +348,8 @@ mod tests {
             ("left.a - right.b < 1", "only one row"),
             ("left.lang = right.source", "there is no column lang; choose from source, Year"),
             ("left.source = right.lang", "there is no column lang; choose from source, year"),
-            ("left.source = right.year", "the left side is Utf8, the right one Int64, which cannot be compared"),
-            ("left.year", "the left side is Int32, the right one Boolean"),
+            ("left.source = right.year", "the left side is Utf8 and the right side Int64, which cannot be compared"),
+            ("left.year", "the left side is Int32 and the right side Boolean"),
             ("left = right", "name a column of the row"),
         ] {
             let (left, right) = (left().schema(), right().schema());

@@ -215,7 +215,7 @@ fn the_second_of_two_builds_fails_without_force() {
         let (device, context) = machine_without_locks();
         let first_to_publish = || into_store(&context, &other, false);
         let error = error_of(into_store(&context, &Meanwhile::new(second, first_to_publish), false));
-        assert!(error.to_string().contains("data/store is a store already"), "{error}");
+        assert!(error.to_string().contains("data/store is already a store"), "{error}");
         assert!(whole(&device, &context) == alone(&other), "also where both have the same vectors");
     }
 }

@@ -246,11 +246,11 @@ fn sets_that_cannot_be_compared_are_refused() {
     let (bytes, l2) = (of(Element::U8, 6), Predicate::l2(1.0).unwrap());
     let dimensions = refused(&bytes, &of(Element::U8, 7), l2);
     assert!(
-        dimensions.contains("6 u8") && dimensions.contains("7 u8") && dimensions.contains("one model"),
+        dimensions.contains("6 x u8") && dimensions.contains("7 x u8") && dimensions.contains("one model"),
         "{dimensions}"
     );
     let elements = refused(&bytes, &of(Element::I8, 6), l2);
-    assert!(elements.contains("6 u8") && elements.contains("6 i8") && elements.contains("convert"), "{elements}");
+    assert!(elements.contains("6 x u8") && elements.contains("6 x i8") && elements.contains("convert"), "{elements}");
     let set = make(Shape::Clustered, Element::U8, 40, 6, 1);
     let cosine = Setup::default().with_metric(Metric::Cosine).build(&set).unwrap();
     assert!(refused(&bytes, &cosine, l2).contains("metric cosine"));

@@ -414,7 +414,7 @@ fn refuses_invalid_columns_and_filters() {
         assert!(refused.kind() == ErrorKind::Option && refused.to_string().contains(words), "{refused}");
     }
     let refused = asked(&plain, "year = 2020").to_string();
-    assert!(refused.contains("plain has no columns, which where asks for"), "{refused}");
+    assert!(refused.contains("plain has no columns, which where needs"), "{refused}");
     for (names, words) in [
         (&["language"][..], "there is no column language for columns; its columns are code"),
         (&["lang", "lang"], "columns lang is named twice"),

@@ -338,7 +338,7 @@ fn invalid_index_builds_and_searches_are_refused_with_a_remedy() {
         error_of(Index::build(context, &store, &indexed.folder.path().join(folder), options, false)).to_string()
     };
     for (folder, options, says) in [
-        ("index", options(), "is a graph index already; give force to replace it"),
+        ("index", options(), "is already a graph index; give force to replace it"),
         ("store", options(), "is a store, not a graph index; choose another folder"),
         ("new", IndexOptions { page_bytes: 5_000, ..options() }, "page is 5000 bytes; give 4KiB, 8KiB or 16KiB"),
         ("new", IndexOptions { code_bytes: 0, ..options() }, "code-bytes is 0; give 1 to 1024"),

@@ -376,7 +376,7 @@ fn refuses_invalid_sort_columns_and_appends_to_sorted_stores() {
     let setup = Setup::default();
     let with_lists = Data::new(values(60, DIMENSIONS, 7), 7);
     let refused = error_of(with_lists.store("refused", &sorted(&setup, "vector"), &["lang"])).to_string();
-    let words = ["column vector is FixedSizeList", "and values of sort-by are texts, numbers"];
+    let words = ["column vector is FixedSizeList", "but values of sort-by must be texts, numbers"];
     assert!(words.iter().all(|words| refused.contains(words)), "{refused}");
     let refused = error_of(sorted(&setup, "month").build(&data.set)).to_string();
     assert!(refused.contains("there is no column month for values of sort-by"), "{refused}");

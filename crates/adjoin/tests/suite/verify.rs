@@ -314,7 +314,7 @@ fn buckets_are_located_by_headers_if_the_table_is_damaged() {
         let report = files.verify().unwrap();
         assert_eq!((report.damage_count, report.damages[0].part), (1, DamagedPart::Table), "{report:?}");
         assert_eq!(report.buckets, built.store.extents().len() as u64);
-        assert!(report.remedy().unwrap().starts_with("nothing is lost"));
+        assert!(report.remedy().unwrap().starts_with("no vector is lost"));
         // A bucket with a damaged header is not found. The buckets before and after it are.
         let lost = built.store.extents()[1];
         files.flip(&vectors, lost.offset as usize + 9, 0);

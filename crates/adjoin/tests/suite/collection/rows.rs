@@ -100,7 +100,7 @@ fn invalid_writes_are_refused_and_write_nothing() {
                         and element type",
         ),
         (&floats, None, "vectors of 3 x f32"),
-        (&texts, None, "the ids are texts, those of data/live are integers"),
+        (&texts, None, "the ids are texts, but those of data/live are integers"),
         (&both, Some(&named), "the ids are texts"),
         (&both, None, "the id 5 of row 1 already exists; upsert the row to replace it"),
     ] {
