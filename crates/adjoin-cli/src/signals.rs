@@ -1,5 +1,5 @@
-//! Cancels the work on Ctrl-C, SIGTERM, and SIGHUP (the terminal was closed). The work then ends in order and removes
-//! its temporary files.
+//! Cancels the work on Ctrl-C, SIGTERM, and SIGHUP (the terminal was closed). The work then stops cleanly and
+//! removes its temporary files.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

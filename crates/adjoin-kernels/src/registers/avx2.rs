@@ -150,8 +150,8 @@ impl Integers {
     }
 }
 
-/// Adds the lanes of four distances in the order of the reference's tree. The additions are the same as there, except
-/// that operands may be swapped.
+/// Sums the lanes of each of four distances, by the same tree of additions as the reference implementation. Only the
+/// operands of an addition may be swapped.
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(crate) fn tree(sums: [Floats; 4]) -> [f32; 4] {

@@ -9,7 +9,7 @@ use crate::plan::Load;
 pub(crate) enum Visits {
     /// All queries probe the same buckets. Holds the queries, and a flag for each bucket.
     All(Vec<u32>, Vec<bool>),
-    /// The end of each bucket's queries in a list, and the list itself, which has the queries bucket by bucket. Small
+    /// The queries, grouped by bucket, in the second list. The first has the end of each bucket's group. Both are small
     /// if each query probes few buckets.
     Listed(Vec<usize>, Vec<u32>),
     /// One bit per bucket and query.

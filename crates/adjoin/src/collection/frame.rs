@@ -59,7 +59,7 @@ pub(super) fn push_frame(
     let mut head = Head { checksum: 0, bytes: payload.len() as u32, zero: 0, sequence, previous, durable };
     out.extend_from_slice(head.as_bytes());
     out.extend_from_slice(payload);
-    // The padding is under the checksum too, so no byte of the log is unchecked.
+    // The checksum also covers the padding, so that every byte of the log is checked.
     out.resize(start + frame_bytes(payload.len()), 0);
     head.checksum = xxh3_64_with_seed(&out[start + size_of::<u64>()..], salt);
     out[start..start + HEAD_BYTES].copy_from_slice(head.as_bytes());

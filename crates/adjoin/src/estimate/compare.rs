@@ -102,7 +102,8 @@ impl<'a, T: Coordinate> Compared<'a, T> {
         Ok(notes.into_iter().map(|notes| notes.into_inner().unwrap_or_else(PoisonError::into_inner)).collect())
     }
 
-    /// Returns, for each row, the first rung up to `last` within which the row has an earlier neighbor.
+    /// Returns, for each row, the number of the smallest threshold of `ladder`, up to number `last`, within which the row
+    /// has a neighbor with a smaller row number.
     pub(super) fn first_rungs(&self, ladder: &Ladder, last: usize) -> Result<Vec<u8>> {
         let predicate = ladder.predicate(last)?;
         let threshold = Threshold::new(predicate, self.space);

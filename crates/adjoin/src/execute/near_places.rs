@@ -23,9 +23,9 @@ pub(crate) struct NearPlaces {
     /// For each query, the sort key of the distance beyond which members are left out. It is read without a lock, so
     /// the value may be outdated. An outdated value is too large, which is safe.
     most: Vec<AtomicU32>,
-    /// For each query, its members. The upper half of an entry is the key of the distance, the lower half is the
-    /// place. A list holds up to 1.5 times the number of members to find, so that the farthest are removed many at a
-    /// time.
+    /// The nearest members so far, per query. The upper half of an entry is the key of the distance, the lower half is
+    /// the place. A list may grow to 1.5 times the number of members to find, so that the farthest members are removed
+    /// in batches.
     found: Vec<Mutex<Vec<u64>>>,
 }
 

@@ -201,7 +201,7 @@ impl AllNearest {
     }
 }
 
-/// Queries of one batch. They are consecutive in `members`, but results are numbered from 0 in the batch.
+/// Queries of one batch, which are consecutive in `members`. Results number them from 0.
 #[derive(Clone, Copy)]
 pub(crate) struct NumberedQueries<'a, T> {
     pub(crate) members: &'a Members<T>,

@@ -87,7 +87,7 @@ impl<T: Coordinate> GreedySearch<T> {
             if let Some(likely) = self.first_from(place + 1) {
                 prefetch(graph.slot(self.list[likely].vertex()));
             }
-            // All candidates before the first changed position are expanded.
+            // All candidates before the first changed position are expanded already, so the search goes on there.
             next = self.look_at(kernel, panel, x, graph.neighbors(vertex), list).min(place + 1);
         }
     }

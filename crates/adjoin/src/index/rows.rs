@@ -224,8 +224,8 @@ impl<'a> IdReader<'a> {
         if self.kind == IdKind::None {
             return Ok(ids);
         }
-        // Ids are read in ascending order of entries, so that each block is read once. Then they are put into the order
-        // of `entries`.
+        // Read the ids by ascending entry, so that each block is read once. Then restore the order in which the caller
+        // lists them.
         let mut order: Vec<u32> = (0..entries.len() as u32).collect();
         order.sort_unstable_by_key(|&hit| entries[hit as usize]);
         let mut found = Ids::empty(self.kind);

@@ -42,8 +42,8 @@ pub struct Keep<'a> {
     rows: Rows<'a>,
     pairs: Pairs,
     tables: Tables<'a>,
-    /// Predicate by which the cluster rule counts removed rows that are not within the threshold of the row kept for
-    /// them.
+    /// Predicate of the join. The cluster rule uses it to count removed rows that are not within the threshold of their
+    /// kept row.
     predicate: Option<Predicate>,
 }
 
@@ -58,8 +58,8 @@ impl<'a> Keep<'a> {
     /// Bytes on disk of a pair that is sorted for the greedy rule: two rows, the length of the value, and the value.
     pub const BYTES_OF_A_PAIR: u64 = (2 * ROW_BYTES + 1 + size_of::<f32>()) as u64;
 
-    /// Creates the sink for the tables `removed` and `kept`. Without targets, it only reports the summary. It
-    /// reserves its memory before the join is planned, and leaves at least `join_bytes` bytes for the join.
+    /// Creates the sink for the tables `removed` and `kept`. Without these tables, the sink only reports the summary.
+    /// Reserves its memory before the join is planned, and leaves at least `join_bytes` bytes for the join.
     ///
     /// # Errors
     /// If memory does not suffice, or a table cannot be created ([`super::PairWriter::create`]).
@@ -95,8 +95,8 @@ impl<'a> Keep<'a> {
         }
         let end = Rows::end(sets);
         let (bytes, sorters_during, sorters_after) = match rule {
-            // During the join, one sorter has the pairs. Afterward there are three: one for the rows, and two for
-            // removed rows, by kept row and by their own row, since one is read while the other is written.
+            // During the join, one sorter has the pairs. After the join, there are three at the same time: one has the
+            // rows, one the removed rows by their kept row, and one the removed rows by their own row.
             KeepRule::Greedy => (RowSet::memory_bytes(end) + WRITE_BUFFER_BYTES as u64, 1, 3),
             KeepRule::Cluster => (Components::memory_bytes(end), 0, 1),
         };

@@ -1,7 +1,7 @@
 //! The records of one part of a join, and the pairs of all parts in order.
 //!
 //! The records of a part do not depend on threads or memory. Pairs are sorted by their rows. A cluster is stored as
-//! the pairs of its first row with each other row. Counts are in the order of rows.
+//! pairs of its first row with every other row of the cluster. Counts are in the order of rows.
 
 use std::path::Path;
 

@@ -203,7 +203,7 @@ impl OpenTables {
 
 /// Returns the number of rows of a file, and an upper bound on the total length of the distinct values of some
 /// columns, as texts. The bound relies on the fact that each text is in the file at least once, in a page or in a
-/// dictionary. It does not hold for texts that are stored as changes to other texts.
+/// dictionary. It does not hold for delta-encoded texts.
 pub(super) fn size(path: &Path, file: Arc<dyn ReadFile>, columns: &[usize]) -> Result<(u64, u64)> {
     let footer = Footer::read(path, WindowedFile::new(file))?;
     let places: Vec<ColumnPlace> = columns.iter().copied().map(ColumnPlace::top).collect();

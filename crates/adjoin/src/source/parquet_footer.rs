@@ -56,7 +56,7 @@ pub(super) fn read_footer(file: &WindowedFile, place: Range<u64>) -> Result<Byte
     Ok(bytes)
 }
 
-/// Returns the size of the decoded footer, without statistics and in addition to its stored bytes.
+/// Returns the memory that the decoded footer takes, in bytes. Neither statistics nor the stored footer are included.
 ///
 /// # Errors
 /// Fails as [`read_footer`] does.

@@ -27,8 +27,8 @@ const SAMPLE_ROWS_MIN: u64 = 1 << 16;
 /// buckets would leave fewer pairs to compare but more edges, which cost more time (decision 0010).
 pub fn default_buckets(rows: u64) -> u32 {
     let wanted = u128::from(rows).pow(2);
-    // Searches in integers, since a cube root in floats could differ between platforms, and the store would differ,
-    // too.
+    // A binary search for the cube root, by integers. Floats could round differently on another platform, and then the
+    // store would differ, too.
     let (mut low, mut high) = (1u64, (rows / 50).max(1));
     while low < high {
         let middle = (low + high).div_ceil(2);

@@ -75,7 +75,7 @@ pub struct BucketFacts {
     pub is_sorted: bool,
 }
 
-/// Check that numbers of a bucket ascend up to a bound. The numbers are row numbers or the ends of text ids.
+/// State of a check that the numbers of a bucket ascend up to a bound. The numbers are row numbers or the ends of text ids.
 pub(super) struct Ascent {
     /// Least valid value of the next number.
     least: u64,

@@ -126,7 +126,7 @@ impl NeighborSample {
         let count = self.neighbors.len() as f64;
         let pairs: f64 = self.neighbors.iter().zip(weights).map(|(&(pairs, _), weight)| weight * pairs as f64).sum();
         let vectors: f64 = weights.iter().sum();
-        // The additional vector has the mean number of pairs.
+        // `missed` is the weight of a fictitious vector, of which nothing is found. It has the mean number of pairs.
         let wanted_pairs = target * (pairs + missed * self.pairs() as f64 / count);
         let wanted_vectors = target * (vectors + missed);
         // The tolerance allows for rounding errors in sums of many fractions.

@@ -12,7 +12,7 @@ use super::filling::Room;
 use crate::base::error::Result;
 use crate::base::report::Cancel;
 
-/// Divisor of the number of vertices. Rounds end if a round swaps fewer than this part of the vertices.
+/// Rounds end if a round swaps fewer than one vertex in this number of vertices.
 const SWAPS_SHARE: usize = 100;
 /// Number of pages between two checks for cancellation.
 const CANCEL_EVERY: usize = 4_096;

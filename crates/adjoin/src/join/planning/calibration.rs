@@ -110,7 +110,7 @@ const CALIBRATION_VECTORS: u64 = ROWS_MIN;
 
 /// Estimates the number of vectors that a calibration samples, given the approximate number of result pairs.
 pub(super) fn vectors_foreseen(rows: u64, pairs: u64, recall: f64) -> u64 {
-    // The number of pairs is a rough guess. In doubt, the estimate assumes that the first sample suffices.
+    // The number of pairs is a rough guess. If it is 0, assume that the first sample suffices.
     let neighbors = 4.0 * pairs as f64 / rows.max(1) as f64;
     if pairs == 0 { ROWS_MIN } else { rows_to_draw(rows, neighbors, recall) }
 }

@@ -27,7 +27,7 @@ pub(crate) fn check_new_ids(context: &Context, old: &Store, new: &Store, named: 
     }
     let (first_new, rows) = (old.manifest().source_rows, old.manifest().rows + new.manifest().rows);
     let largest = |store: &Store| store.extents().iter().map(OldRows::bytes_read).max().unwrap_or(0);
-    // Reserved first, because the memory of the check is a fraction of what is free afterwards.
+    // Reserve memory for the buckets first. The check then gets a fraction of the memory that is still free.
     let _buckets = context.reserve(largest(old).max(largest(new)), PURPOSE)?;
     let bytes = IdCheck::wanted_bytes(rows).min(ID_CHECK_BYTES_MAX).min(context.budget().free() / 4);
     let memory = context.reserve(bytes.max(IdCheck::least_bytes()), PURPOSE)?;
