@@ -1,8 +1,8 @@
-//! HTTP server that searches a store, an index or a collection.
+//! HTTP server that searches a store, an index or a collection, or other servers (`coordinator/`).
 //!
-//! A request passes these modules: `connections.rs` reads it from the wire within limits, `access.rs` checks access,
-//! `routes.rs` reads its body, and `request.rs` turns that (JSON through `json.rs`, a table, or raw bytes) into
-//! queries. The `queue.rs` of its lane admits it by its predicted cost (`costs.rs`) and adds it to the next batch.
+//! A request passes these modules: `connections.rs` reads it from the wire within limits, `layers.rs` and `access.rs` check
+//! access, `routes.rs` has the handlers, `queries.rs` reads its body (JSON through `json.rs`, a table, or raw bytes), and
+//! `request.rs` its options. `exchange.rs` has the types, deadlines and memory of bodies. The `queue.rs` of its lane admits it by its predicted cost (`costs.rs`) and adds it to the next batch.
 //! `backend.rs` chooses the memory and the method of its search, `answering.rs` searches, and `answer.rs` formats the hits. Failures become a `problem.rs` (RFC 9457)
 //! with the message of the engine. `metrics.rs` counts.
 //!
@@ -20,15 +20,20 @@ mod body;
 mod body_limits;
 mod columns;
 mod connections;
+mod coordinator;
 mod costs;
 mod encoding;
+mod exchange;
 mod heads;
+mod hosting;
 mod ids;
 mod json;
+mod layers;
 mod load;
 mod metrics;
 mod options;
 mod problem;
+mod queries;
 mod queue;
 mod request;
 mod routes;
@@ -38,5 +43,5 @@ mod server;
 mod writes;
 
 pub use load::{LoadLatency, LoadOptions, LoadReport, load};
-pub use options::{Level, LogFormat, ServerOptions};
+pub use options::{Level, LogFormat, ServedData, ServerOptions, ShardOptions};
 pub use server::serve;
