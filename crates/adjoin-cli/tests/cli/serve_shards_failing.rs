@@ -173,7 +173,7 @@ fn invalid_requests_fail_with_the_message_of_a_shard() {
         (json!({"queries": [[1, 2, 3]], "k": 3}), "queries have 3 dimensions, the vectors of the shards 4"),
         (json!({"queries": [], "k": 3}), "queries is missing or empty"),
         (json!({"like": [5], "k": 3}), "no row is called 5"),
-        (json!({"like": ["a"], "k": 3}), "give numbers"),
+        (json!({"like": ["a"], "k": 3}), "give integers"),
         (json!({"queries": one, "k": 3, "partial": 1}), "a boolean"),
     ] {
         let detail = coordinator.post("/v1/search", &body).problem(400);
@@ -199,7 +199,7 @@ fn shards_that_disagree_are_refused_in_one_line() {
         (with("element", json!("u8")), "elements of type u8, but URL has f32"),
         (with("ids", json!("utf8")), "ids of kind text, but URL has int64"),
         (with("ids", json!("none")), "its rows have no ids"),
-        (with("metric", json!("nearest")), "its /v1/info is not that of a server of adjoin"),
+        (with("metric", json!("nearest")), "it does not answer /v1/info as a server of adjoin"),
     ] {
         let line = format!("serve --shards {} --listen 127.0.0.1:0", urls(&[shard.address, other]));
         place.refused(&line, &[&format!("http://{other}: "), &words.replace("URL", &url)]);

@@ -16,7 +16,7 @@ use crate::body_limits::BodyBytes;
 
 /// Marker before the length of a message.
 const MARKER: [u8; 4] = [0xFF; 4];
-/// Columns of a table of hits before those that the request asks for: query, rank, id and value.
+/// Number of columns of a table of hits before the columns that the request names: query, rank, id and value.
 pub(super) const FIXED_COLUMNS: usize = 4;
 
 /// Properties of the hits that a request asks for.
@@ -65,7 +65,7 @@ impl ShardHits {
     }
 }
 
-/// Reads a table of any columns from an Arrow stream. Its memory is at most that of the stream.
+/// Reads a table of any columns from an Arrow stream. It takes at most the memory of the stream.
 ///
 /// # Errors
 /// If the bytes are not a stream, or one with dictionaries or compressed buffers.

@@ -183,6 +183,7 @@ async fn check_shards(shards: Vec<Shard>, clients: MemoryBudget, common: &OnceLo
         let refused = refused.join("; ");
         return Err(Error::input(format!("no shard answers: {refused}; start the servers of the shards first")));
     }
+    refused.iter().for_each(|line| tracing::warn!("{line}; its rows are missing until it answers"));
     Ok(Arc::into_inner(shards).expect("all probes have ended"))
 }
 

@@ -34,7 +34,7 @@ use crate::rows::{FetchedRows, RowsMembers};
 /// Memory of an id: its text in the request to shards, and its place among the rows.
 const ID_BYTES: u64 = 160;
 
-/// Rows that a shard has of those that a request names.
+/// Rows of a request that a shard has.
 struct ShardRows {
     /// Ids and vectors, then the columns.
     table: RecordBatch,
@@ -127,7 +127,7 @@ async fn find(
     let read = Arc::new(move |body| read_rows(&common, body));
     let Gathered { answers, failures } = scatter(coordinator, request, until, may_be_partial, read).await?;
     let held: u64 = answers.iter().map(|(_, rows)| rows.memory.bytes()).sum();
-    // Merged rows are as large as those of the shards, and vectors for a search are copied once more.
+    // Merged rows are as large as the answers of the shards, and vectors for a search are copied once more.
     let memory = reserve(clients, held, held)?;
     let (table, missing) = apart(held as usize, || merge(names, &answers))?;
     drop(asking);

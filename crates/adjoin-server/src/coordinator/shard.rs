@@ -57,7 +57,7 @@ impl CommonFacts {
     /// Checks the properties of another shard.
     ///
     /// # Errors
-    /// If its hits cannot be merged with those of the other shards: returns the reason, without the shard's address.
+    /// If its hits cannot be merged with the hits of other shards: returns the reason, without the shard's address.
     pub(crate) fn check(&self, facts: &ShardFacts) -> std::result::Result<(), String> {
         if facts.ids == IdKind::None {
             return Err("its rows have no ids, so hits of different shards could not be distinguished; build it with \
@@ -226,7 +226,7 @@ impl Shard {
                 failure => failure,
             });
         }
-        let unreadable = |_| Failure::unreadable("its /v1/info is not that of a server of adjoin");
+        let unreadable = |_| Failure::unreadable("it does not answer /v1/info as a server of adjoin");
         let facts: ShardFacts = serde_json::from_slice(&reply.body.bytes).map_err(unreadable)?;
         let checked = common.get().map_or(Ok(()), |common| common.check(&facts));
         checked.map(|()| facts).map_err(Failure::unreadable)
@@ -235,6 +235,8 @@ impl Shard {
     /// Records whether the shard is available, and logs a change.
     fn record(&self, found: std::result::Result<ShardFacts, Problem>) {
         let mut state = self.lock();
+        // The first outcome is reported by the start of the server, which it may end.
+        let is_first = state.facts.is_none() && state.down.is_none();
         match found {
             Ok(facts) => {
                 state.facts = Some(facts);
@@ -243,7 +245,7 @@ impl Shard {
                 }
             }
             Err(problem) => {
-                if state.down.as_ref().is_none_or(|before| before.detail != problem.detail) {
+                if !is_first && state.down.as_ref().is_none_or(|before| before.detail != problem.detail) {
                     tracing::warn!("{} is not available: {}", self.url(), problem.detail);
                 }
                 state.down = Some(problem);
