@@ -111,7 +111,7 @@ fn shards_may_be_of_different_kinds() {
     let rows: Vec<usize> = (2 * OF_SHARD..ROWS).collect();
     let vectors: Vec<[f32; 4]> = rows.iter().map(|&row| vector(row)).collect();
     let ids: Vec<usize> = rows.iter().map(|row| 1_000 + row).collect();
-    let put = json!({"ids": ids, "vectors": vectors});
+    let put = json!({"ids": ids, "vectors": vectors, "columns": vec![json!({}); rows.len()]});
     let refused = coordinator.post("/v1/vectors", &put).problem(400);
     assert!(refused.contains("a coordinator does not write; send the write to the server of the shard"), "{refused}");
     coordinator.post("/v1/vectors/delete", &json!({"ids": [1_000]})).problem(400);
