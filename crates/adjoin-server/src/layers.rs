@@ -1,4 +1,5 @@
-//! Steps that every request passes: counting, checks of its headers and of access; and the pages without access control.
+//! Steps that every request passes: counting, checks of its headers and of access; and the pages without access
+//! control.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,8 +24,8 @@ const PAGE: &str = include_str!("../assets/page.html");
 const PAGE_POLICY: &str = "default-src 'none'; connect-src 'self'; img-src data:; \
                            style-src 'unsafe-inline'; script-src 'unsafe-inline'; frame-ancestors 'none'";
 
-/// Adds access control to the routes of `guarded`, and the pages that need none. `open` has further routes without access
-/// control. All requests are counted.
+/// Adds access control to the routes of `guarded`, and the pages that need none. `open` has further routes without
+/// access control. All requests are counted.
 pub(crate) fn layered<S: Clone + Send + Sync + 'static>(
     guarded: Router<S>,
     open: Router<S>,

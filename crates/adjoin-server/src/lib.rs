@@ -1,10 +1,11 @@
 //! HTTP server that searches a store, an index or a collection, or other servers (`coordinator/`).
 //!
-//! A request passes these modules: `connections.rs` reads it from the wire within limits, `layers.rs` and `access.rs` check
-//! access, `routes.rs` has the handlers, `queries.rs` reads its body (JSON through `json.rs`, a table, or raw bytes), and
-//! `request.rs` its options. `exchange.rs` has the types, deadlines and memory of bodies. The `queue.rs` of its lane admits it by its predicted cost (`costs.rs`) and adds it to the next batch.
-//! `backend.rs` chooses the memory and the method of its search, `answering.rs` searches, and `answer.rs` formats the hits. Failures become a `problem.rs` (RFC 9457)
-//! with the message of the engine. `metrics.rs` counts.
+//! A request passes these modules: `connections.rs` reads it from the wire within limits, `layers.rs` and `access.rs`
+//! check access, `routes.rs` has the handlers, `queries.rs` reads its body (JSON through `json.rs`, a table, or raw
+//! bytes), and `request.rs` its options. `exchange.rs` has the types, deadlines and memory of bodies. The `queue.rs` of
+//! its lane admits it by its predicted cost (`costs.rs`) and adds it to the next batch. `backend.rs` chooses the memory
+//! and the method of its search, `answering.rs` searches, and `answer.rs` formats the hits. Failures become a
+//! `problem.rs` (RFC 9457) with the message of the engine. `metrics.rs` counts.
 //!
 //! All memory held for clients is reserved from a part of the budget that searches do not use, so that a burst of
 //! requests is refused and does not slow down running searches.

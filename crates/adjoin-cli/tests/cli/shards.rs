@@ -80,7 +80,8 @@ pub(crate) fn hits(response: &Response) -> Value {
 
 /// Returns the properties of a shard of the rows of this module.
 pub(crate) fn properties() -> Value {
-    json!({"kind": "store", "rows": 5, "element": "f32", "dimensions": 4, "metric": "l2", "ids": "int64", "columns": []})
+    json!({"kind": "store", "rows": 5, "element": "f32", "dimensions": 4, "metric": "l2", "ids": "int64",
+        "columns": []})
 }
 
 /// Starts a server that reports `properties` as `/v1/info`. It answers any other request with `answer` and closes the

@@ -96,8 +96,8 @@ impl Failures {
         all
     }
 
-    /// Returns the problem of a request to `total` shards that fails because of these. `may_be_partial` tells whether the
-    /// client accepts partial answers already.
+    /// Returns the problem of a request to `total` shards that fails because of these. `may_be_partial` tells whether
+    /// the client accepts partial answers already.
     pub(crate) fn problem(&self, total: usize, may_be_partial: bool) -> Problem {
         let status = PRECEDENCE.into_iter().find(|status| self.0.iter().any(|(_, problem)| problem.status == *status));
         let all: Vec<String> =

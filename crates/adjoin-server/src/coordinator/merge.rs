@@ -24,8 +24,8 @@ const QUERY_BYTES: u64 = 1 << 10;
 /// Place of a hit: its shard, and its row in the table of the shard.
 type Place = (usize, usize);
 
-/// Merges the hits of shards. Hits of equal values keep the order of the shards, so that shards with consecutive rows give
-/// the hits of one folder with all rows.
+/// Merges the hits of shards. Hits of equal values keep the order of the shards, so that shards with consecutive rows
+/// give the hits of one folder with all rows.
 ///
 /// # Errors
 /// If the columns of shards differ, or the memory for clients does not hold the hits.
@@ -124,8 +124,8 @@ fn interleaved(
 
 /// Returns the recall to ask of each of `shards` shards, so that the union of their hits has the recall `target`.
 ///
-/// A true hit that is missing in the union is missing in the hits of its shard. So the fractions that the shards miss add
-/// up at worst, namely if all that they miss are among the nearest rows of all.
+/// A true hit that is missing in the union is missing in the hits of its shard. So the fractions that the shards miss
+/// add up at worst, namely if all that they miss are among the nearest rows of all.
 pub(crate) fn recall_of_shard(target: f64, shards: usize) -> f64 {
     if shards == 1 { target } else { 1.0 - (1.0 - target) / shards as f64 }
 }

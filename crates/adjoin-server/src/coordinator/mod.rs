@@ -1,9 +1,9 @@
 //! Searches several servers, the shards, each of which serves some of the rows.
 //!
-//! A coordinator has no rows. It reads a request like other servers, sends it to all shards at once (`scatter.rs`, in the
-//! form of `shard_search.rs`), and merges their hits (`merge.rs`): `link.rs` is the HTTP client, `shard.rs` checks on each new
-//! connection that the server at its end fits the others, and `hits.rs` reads its answer without trusting it.
-//! `failure.rs` turns failed shards into the problem that the client gets, and `rows.rs` fetches rows by id.
+//! A coordinator has no rows. It reads a request like other servers, sends it to all shards at once (`scatter.rs`, in
+//! the form of `shard_search.rs`), and merges their hits (`merge.rs`): `link.rs` is the HTTP client, `shard.rs` checks
+//! on each new connection that the server at its end fits the others, and `hits.rs` reads its answer without trusting
+//! it. `failure.rs` turns failed shards into the problem that the client gets, and `rows.rs` fetches rows by id.
 //!
 //! Requests and answers are held in the memory for clients, as in other servers.
 

@@ -47,8 +47,9 @@ pub(crate) fn router(coordinator: &Arc<Coordinator>) -> Router {
     layered(guarded, open, &coordinator.access, &coordinator.metrics).with_state(coordinator.clone())
 }
 
-/// Answers 503 if no shard is available. If some are, requests that accept partial answers succeed, and the others are told
-/// which shard is missing; a load balancer that dropped all coordinators would turn one failed shard into an outage.
+/// Answers 503 if no shard is available. If some are, requests that accept partial answers succeed, and the others are
+/// told which shard is missing; a load balancer that dropped all coordinators would turn one failed shard into an
+/// outage.
 async fn ready(State(coordinator): State<Arc<Coordinator>>) -> Response {
     if coordinator.is_draining.load(Ordering::Relaxed) {
         return Problem::draining().into_response();

@@ -32,8 +32,8 @@ pub(crate) fn gather_until(deadline: Instant, now: Instant) -> Instant {
     now + left.saturating_sub((left / MERGE_PART).min(MERGE_TIME_MAX))
 }
 
-/// Sends a request to all shards, and gathers their answers until `until`. Unless the answer `may_be_partial`, the first
-/// failure ends the request; shards that still work on it notice that their connection is closed.
+/// Sends a request to all shards, and gathers their answers until `until`. Unless the answer `may_be_partial`, the
+/// first failure ends the request; shards that still work on it notice that their connection is closed.
 ///
 /// # Errors
 /// If the request is invalid, no shard answers, or one fails and the answer may not be partial.

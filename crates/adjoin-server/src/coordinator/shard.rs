@@ -162,8 +162,8 @@ impl Shard {
         probed
     }
 
-    /// Sends a request to the shard. New connections are used only if the server at their end agrees with `common`, since
-    /// another server may have been started at the address.
+    /// Sends a request to the shard. New connections are used only if the server at their end agrees with `common`,
+    /// since another server may have been started at the address.
     ///
     /// # Errors
     /// If the shard is not available, or answers with another status than 200.
