@@ -1,5 +1,6 @@
 //! Answers to requests, with hits and statistics of the search: as JSON, or as a table in an Arrow stream.
 
+use std::collections::HashMap;
 use std::io::Write;
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use arrow_array::{Float32Array, RecordBatch, UInt32Array};
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{ArrowError, DataType, Field, Schema};
 use arrow_select::concat::concat_batches;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::columns::{ColumnTexts, Columns};
 
@@ -21,6 +22,9 @@ const TEXT_BYTES_OF_BYTE: u64 = 6;
 /// Maximum bytes of an answer in addition to its hits, and maximum bytes per query.
 const TEXT_BYTES: u64 = 2_048;
 const TEXT_BYTES_OF_QUERY: u64 = 4;
+
+/// Key of the metadata of a table of hits whose value has the other members of the answer as JSON.
+pub(crate) const ANSWER_METADATA: &str = "adjoin";
 
 /// Hits of the queries of a request.
 pub(crate) struct RequestHits {
@@ -36,7 +40,7 @@ pub(crate) struct RequestHits {
 }
 
 /// Statistics of an answer: averages over the queries that were searched together.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct AnswerFacts {
     /// The promised recall and its lower bound; null if the request gave a number of probes instead of a recall.
     pub(crate) recall: Option<PromisedRecall>,
@@ -47,6 +51,34 @@ pub(crate) struct AnswerFacts {
     pub(crate) distances_per_query: f64,
     pub(crate) queue_ms: f64,
     pub(crate) search_ms: f64,
+    /// Shards that were searched; `None` if the server searches a folder.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub(crate) coverage: Option<Coverage>,
+}
+
+/// Shards that an answer covers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Coverage {
+    /// Whether the rows of some shards are missing.
+    pub(crate) partial: bool,
+    pub(crate) shards: ShardCoverage,
+}
+
+/// Numbers of shards, and the failed ones.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct ShardCoverage {
+    pub(crate) total: usize,
+    pub(crate) answered: usize,
+    pub(crate) failed: Vec<ShardFailure>,
+}
+
+/// Shard that did not answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ShardFailure {
+    /// Address of the shard.
+    pub(crate) shard: String,
+    pub(crate) status: u16,
+    pub(crate) detail: String,
 }
 
 impl AnswerFacts {
@@ -61,6 +93,7 @@ impl AnswerFacts {
             distances_per_query: search.distances_per_query,
             queue_ms: 0.0,
             search_ms: common.seconds.total * 1e3,
+            coverage: None,
         }
     }
 
@@ -78,7 +111,7 @@ impl AnswerFacts {
 }
 
 /// Recall promised for queries that are distributed like the rows of the folder.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PromisedRecall {
     /// The target.
     target: f64,
@@ -89,6 +122,17 @@ pub(crate) struct PromisedRecall {
 }
 
 impl PromisedRecall {
+    /// Creates the promise of a target for which `low` is a lower bound.
+    pub(crate) fn new(target: f64, low: f64) -> Self {
+        // The bound is a sum, which may be rounded down.
+        Self { target, low, kept: low + 1e-9 >= target }
+    }
+
+    /// Returns the lower bound.
+    pub(crate) fn low(self) -> f64 {
+        self.low
+    }
+
     /// Extracts the promise from a search's statistics.
     fn of(recall: &RecallStatistics) -> Option<Self> {
         recall.at_k.map(|at_k| Self { target: recall.target, low: at_k.low, kept: recall.kept })
@@ -108,7 +152,10 @@ impl Answer {
         let RequestHits { ends, rows, ids, columns, .. } = &self.found;
         let of_columns = columns.as_ref().map_or(0, Columns::text_bytes);
         let of_ids = if ids.kind() == IdKind::Utf8 { TEXT_BYTES_OF_BYTE * ids.bytes() } else { 0 };
+        let failed = self.facts.coverage.iter().flat_map(|coverage| &coverage.shards.failed);
+        let of_failed = failed.map(|failure| TEXT_BYTES + TEXT_BYTES_OF_BYTE * failure.detail.len() as u64);
         TEXT_BYTES
+            + of_failed.sum::<u64>()
             + TEXT_BYTES_OF_QUERY * ends.len() as u64
             + TEXT_BYTES_OF_HIT * rows.len() as u64
             + of_ids
@@ -154,7 +201,8 @@ impl Answer {
     }
 
     /// Writes the hits as a table with the columns `query` (its number in the request), `rank` (from 1), `id`, and
-    /// `distance`, `similarity` or `score`, then the columns of the hits, named as in files of hits.
+    /// `distance`, `similarity` or `score`, then the columns of the hits, named as in files of hits. The other
+    /// members of the answer are in the metadata of the table ([`ANSWER_METADATA`]).
     ///
     /// # Errors
     /// If Arrow returns an error, which it does not for columns of equal length.
@@ -180,7 +228,9 @@ impl Answer {
             fields.extend(named.fields().split_off(fields.len()));
             columns.extend(concat_batches(schema, parts)?.columns().iter().cloned());
         }
-        let schema = Arc::new(Schema::new(fields));
+        let facts = serde_json::to_string(&self.facts).unwrap_or_default(); // cannot fail for numbers and texts
+        let metadata = HashMap::from([(ANSWER_METADATA.to_owned(), facts)]);
+        let schema = Arc::new(Schema::new_with_metadata(fields, metadata));
         let mut stream = StreamWriter::try_new(Vec::new(), &schema)?;
         stream.write(&RecordBatch::try_new(schema, columns)?)?;
         stream.into_inner()
@@ -269,6 +319,7 @@ mod tests {
             distances_per_query: 5.0,
             queue_ms: 1.0,
             search_ms: 2.0,
+            coverage: None,
         };
         Answer { metric: Metric::L2, found, facts }
     }

@@ -43,7 +43,11 @@ async fn arrived(body: Body, limits: &Limits<'_>) -> Result<BodyBytes, Problem> 
     read.await.unwrap_or_else(|_| Err(slow()))
 }
 
-async fn read_all(mut body: Body, declared: u64, limits: &Limits<'_>) -> Result<BodyBytes, Problem> {
+/// Reads a body of `declared` or more bytes.
+///
+/// # Errors
+/// If it is too large or cut off, or no memory is free for it now.
+pub(crate) async fn read_all(mut body: Body, declared: u64, limits: &Limits<'_>) -> Result<BodyBytes, Problem> {
     let reserve = |bytes: u64| limits.clients.reserve(limits.times * bytes).map_err(crowded);
     let mut held = BodyBytes { bytes: Vec::new(), memory: reserve(0)? };
     let mut room = 0;

@@ -32,6 +32,9 @@ pub(crate) struct Members {
     #[serde(default)]
     pub(crate) columns: ColumnNames,
     pub(crate) deadline_ms: Option<u64>,
+    /// Whether an answer may lack the rows of shards that fail. Servers of a folder answer whole or not at all.
+    #[serde(default)]
+    pub(crate) partial: bool,
     /// Element type of a raw body.
     pub(crate) element: Option<String>,
 }

@@ -219,7 +219,13 @@ impl<const N: usize> Histogram<N> {
 }
 
 /// Writes one line for each set of labels of a metric.
-fn family(text: &mut String, name: &str, kind: &str, help: &str, values: impl IntoIterator<Item = (String, u64)>) {
+pub(crate) fn family(
+    text: &mut String,
+    name: &str,
+    kind: &str,
+    help: &str,
+    values: impl IntoIterator<Item = (String, u64)>,
+) {
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
     for (labels, value) in values {
         let _ = writeln!(text, "{name}{labels} {value}");

@@ -1,5 +1,6 @@
 //! Options of a server. The options of a search request are in `request.rs`.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -16,11 +17,35 @@ pub enum LogFormat {
     Json,
 }
 
-/// Options of a server: the folder, the address and access control.
+/// Data that a server searches.
+#[derive(Debug, Clone)]
+pub enum ServedData {
+    /// Folder of a store, an index or a collection.
+    Folder(PathBuf),
+    /// Other servers, each with rows of its own.
+    Shards(ShardOptions),
+}
+
+/// Servers that a coordinator searches.
+#[derive(Clone)]
+pub struct ShardOptions {
+    /// Their addresses, each as `http://HOST:PORT`.
+    pub urls: Vec<String>,
+    /// Key to send to them.
+    pub key: Option<String>,
+}
+
+impl fmt::Debug for ShardOptions {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("ShardOptions").field("urls", &self.urls).finish_non_exhaustive()
+    }
+}
+
+/// Options of a server: its data, the address and access control.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// Folder of the store, index or collection.
-    pub folder: PathBuf,
+    /// Folder or shards to search.
+    pub data: ServedData,
     /// Address and port to listen on; port 0 takes any free port.
     pub listen: SocketAddr,
     /// Key that clients must show; `None` if clients need no key.
@@ -39,7 +64,11 @@ impl ServerOptions {
     /// # Errors
     /// If other machines can reach the server without a key, or the key cannot be sent in a header.
     pub fn check(&self) -> Result<()> {
-        if let Some(key) = &self.key {
+        let of_shards = match &self.data {
+            ServedData::Folder(_) => None,
+            ServedData::Shards(shards) => shards.key.as_ref(),
+        };
+        for key in self.key.iter().chain(of_shards) {
             let may_be_sent = !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_graphic());
             if !may_be_sent {
                 return Err(Error::option("the key must be visible ASCII characters without blanks, at least one"));
@@ -64,7 +93,8 @@ mod tests {
         let of = |listen: &str, key: Option<&str>, insecure| {
             let (listen, key) = (listen.parse().unwrap(), key.map(str::to_owned));
             let (level, log_format) = (Level::INFO, LogFormat::Text);
-            ServerOptions { folder: "set.store".into(), listen, key, insecure, level, log_format }.check()
+            let data = ServedData::Folder("set.store".into());
+            ServerOptions { data, listen, key, insecure, level, log_format }.check()
         };
         for listen in ["127.0.0.1:0", "127.8.0.1:80", "[::1]:7700"] {
             of(listen, None, false).unwrap();

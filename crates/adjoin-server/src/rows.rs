@@ -65,6 +65,11 @@ impl FetchedRows {
         Ok(clients.reserve(bytes).map(|memory| Self { table, memory }).map_err(|_| bytes))
     }
 
+    /// Creates rows from a table of ids and vectors, followed by the columns.
+    pub(crate) fn new(table: RecordBatch, memory: Reservation) -> Self {
+        Self { table, memory }
+    }
+
     /// Returns the rows in two parts, each of which becomes an object in the answer: id and vector, and the columns.
     fn parts(&self) -> std::result::Result<[Columns; 2], ArrowError> {
         let places: Vec<usize> = (0..self.table.num_columns()).collect();

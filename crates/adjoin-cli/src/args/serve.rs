@@ -9,11 +9,18 @@ use clap::{Args, ValueEnum, ValueHint};
 use super::groups::{Replace, Resources, Seed, SourceColumns, StatisticsOutput};
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  adjoin serve docs.collection --memory 4GB --key-file key")]
+#[command(after_help = "Examples:\n  adjoin serve docs.collection --memory 4GB --key-file key\n  \
+                  adjoin serve --shards http://10.0.0.1:7700,http://10.0.0.2:7700")]
 pub(crate) struct Serve {
     /// A store, an index or a collection
-    #[arg(value_name = "FOLDER", value_hint = ValueHint::DirPath)]
-    pub(crate) folder: PathBuf,
+    #[arg(value_name = "FOLDER", value_hint = ValueHint::DirPath, required_unless_present = "shards")]
+    pub(crate) folder: Option<PathBuf>,
+    /// Search other servers instead, each with rows of its own, and merge their hits; addresses like http://HOST:PORT
+    #[arg(long, value_name = "URLS", value_delimiter = ',', conflicts_with = "folder")]
+    pub(crate) shards: Vec<String>,
+    /// File whose first line is the key to send to the shards; by default the variable ADJOIN_SHARD_KEY has the key
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "shards")]
+    pub(crate) shard_key_file: Option<PathBuf>,
     /// Address and port to listen on; port 0 for any free one, which is printed
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7700")]
     pub(crate) listen: SocketAddr,

@@ -1,7 +1,9 @@
 use std::path::Path;
 
 use adjoin::{Cancel, Error, Result, Target, VectorSource, format_number};
-use adjoin_server::{Level, LoadLatency, LoadOptions, LoadReport, LogFormat, ServerOptions, load};
+use adjoin_server::{
+    Level, LoadLatency, LoadOptions, LoadReport, LogFormat, ServedData, ServerOptions, ShardOptions, load,
+};
 use serde_json::{Map, Value, json};
 
 use super::memory::{memory_verdict, print_memory};
@@ -11,12 +13,14 @@ use crate::print::print;
 use crate::resolve;
 use crate::signals::Stopped;
 
+/// Environment variable with the key to send to shards.
+const SHARD_KEY: &str = "ADJOIN_SHARD_KEY";
 /// Maximum number of distinct queries. If more are sent, the queries repeat.
 const QUERIES_MAX: usize = 10_000;
 
 /// Serves until a signal arrives, then answers the accepted requests. This is the regular end of a server.
 pub(crate) fn serve(arguments: &Serve, stopped: &Stopped) -> Result<Outcome> {
-    let Serve { folder, listen, insecure, log, resources, .. } = arguments;
+    let Serve { listen, insecure, log, resources, .. } = arguments;
     let key = arguments.key_file.as_deref().map(key_of).transpose()?;
     let level = match log {
         LogLevel::Error => Level::ERROR,
@@ -28,8 +32,8 @@ pub(crate) fn serve(arguments: &Serve, stopped: &Stopped) -> Result<Outcome> {
         LogForm::Text => LogFormat::Text,
         LogForm::Json => LogFormat::Json,
     };
-    let (folder, listen, insecure) = (folder.clone(), *listen, *insecure);
-    let options = ServerOptions { folder, listen, key, insecure, level, log_format };
+    let (data, listen, insecure) = (data_of(arguments)?, *listen, *insecure);
+    let options = ServerOptions { data, listen, key, insecure, level, log_format };
     let mut context = resolve::context(resources, stopped)?;
     context.cancel = Cancel::default(); // a signal ends the server, not the running searches
     adjoin_server::serve(&context, &options, &stopped.cancel, |address| print(&format!("http://{address}\n")))?;
@@ -39,6 +43,19 @@ pub(crate) fn serve(arguments: &Serve, stopped: &Stopped) -> Result<Outcome> {
         print_memory(&memory);
     }
     Ok(memory_verdict(&memory))
+}
+
+/// Returns the folder or the shards to serve.
+fn data_of(arguments: &Serve) -> Result<ServedData> {
+    let Serve { folder, shards, shard_key_file, .. } = arguments;
+    if let Some(folder) = folder {
+        return Ok(ServedData::Folder(folder.clone()));
+    }
+    let key = match shard_key_file {
+        Some(file) => Some(key_of(file)?),
+        None => std::env::var(SHARD_KEY).ok().filter(|key| !key.is_empty()),
+    };
+    Ok(ServedData::Shards(ShardOptions { urls: shards.clone(), key }))
 }
 
 /// Returns the key on the first line of a file.

@@ -9,7 +9,7 @@ use crate::inputs::sample;
 use crate::place::{Place, skip};
 
 /// Ports in the how-to. They are replaced by free ports.
-const PORTS: [u16; 3] = [7700, 7701, 7702];
+const PORTS: [u16; 6] = [7700, 7701, 7702, 7703, 7704, 7705];
 
 #[test]
 fn the_how_to_about_the_server_runs() {

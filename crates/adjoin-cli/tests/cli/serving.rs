@@ -45,9 +45,16 @@ impl Response {
 impl Serving {
     /// Starts `adjoin serve` with these arguments on a free port, and waits until it listens.
     pub(crate) fn start(place: &Place, arguments: &str) -> Self {
-        let words = format!("serve --listen 127.0.0.1:0 {arguments}");
+        Self::start_at(place, "127.0.0.1:0", arguments, &[])
+    }
+
+    /// Starts `adjoin serve` with these arguments and environment variables at an address.
+    pub(crate) fn start_at(place: &Place, listen: &str, arguments: &str, variables: &[(&str, &str)]) -> Self {
+        let words = format!("serve --listen {listen} {arguments}");
         let words: Vec<&str> = words.split(' ').collect();
-        let mut child = place.command(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut command = place.command(&words);
+        command.envs(variables.iter().copied());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let Some(address) = line.trim().strip_prefix("http://") else {
