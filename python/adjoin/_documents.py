@@ -7,13 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
 from ._conditions import VALUES, Columns, fits
-from ._errors import InputError, OptionError
+from ._errors import InputError, OptionError, OptionTypeError
 from ._folders import Collection, ColumnType, OpenFolder
 from ._options import shown
 from ._results import Rows
 
 #: Elements that vectors of an embedding model can have.
 ELEMENTS = {"f32": "float32", "f16": "float16"}
+#: Options of a search that set its effort.
+EFFORT = ("recall", "exact", "list")
 #: Names that the engine gives to other values of a row.
 RESERVED = ("id", "vector")
 
@@ -26,6 +28,13 @@ class Row(NamedTuple):
     metadata: dict[str, Any]
     #: Similarity or distance to the query of a search, otherwise 0.
     value: float = 0.0
+
+
+def check_effort(name: str, options: Iterable[str]) -> None:
+    """Refuses options of a search that are not its effort: without an effect, they would hide a mistake."""
+    for option in options:
+        if option not in EFFORT:
+            raise OptionTypeError(f"there is no argument {option}; {name} take k, a filter, and recall, exact or list")
 
 
 def declared(columns: Optional[Mapping[str, ColumnType]], own: Sequence[str]) -> dict[str, ColumnType]:
@@ -43,9 +52,20 @@ class Documents:
     Without the column of JSON, the metadata of a document is the values of the other columns that are not null.
     """
 
-    def __init__(self, folder: OpenFolder, text_column: str, metadata_column: str, own: Sequence[str] = ()) -> None:
-        """Takes an open folder. The values of the columns ``own`` are set by the adapter, not by metadata."""
+    def __init__(
+        self,
+        folder: OpenFolder,
+        text_column: str,
+        metadata_column: str,
+        effort: Optional[Mapping[str, Any]] = None,
+        own: Sequence[str] = (),
+    ) -> None:
+        """Takes an open folder, and the ``effort`` of searches that name none.
+
+        The adapter sets the values of the columns ``own``, which are no metadata."""
         self.folder = folder
+        self._effort = dict(effort or {})
+        check_effort("effort", self._effort)
         info = folder.info
         names = folder._folder.columns()
         types = {column["name"]: column["type"] for column in info.get("columns", [])}
@@ -192,9 +212,13 @@ class Documents:
             wanted = [int(id) for id in wanted if id.removeprefix("-").isdecimal()]
         return self.folder.get(wanted, on_missing="skip", progress=False)
 
-    def nearest(self, vector: Sequence[float], k: int, where: Optional[str], **options: Any) -> list[Row]:
-        """Returns the ``k`` documents nearest to ``vector`` that pass the condition ``where``."""
-        query = self._vectors([vector])
+    def nearest(self, vector: Sequence[float], k: int, where: Optional[str], effort: Mapping[str, Any]) -> list[Row]:
+        """Returns the ``k`` documents nearest to ``vector`` that pass the condition ``where``.
+
+        An empty ``effort`` is the effort of the documents.
+        """
+        check_effort("searches", effort)
+        query, options = self._vectors([vector]), effort or self._effort
         with self.folder.search(query, k, where=where, columns=self._columns, progress=False, **options) as hits:
             return self._rows(hits.to_arrow(), id_at=2, value_at=3)
 
@@ -221,7 +245,7 @@ class Documents:
         if not count:
             return []
         # The nearest documents of any vector, as many as there are, are all of them.
-        return self.nearest([1.0, *[0.0] * (self._dimensions - 1)], count, where, exact=True)
+        return self.nearest([1.0, *[0.0] * (self._dimensions - 1)], count, where, {"exact": True})
 
     def similarity(self, value: float) -> float:
         """Returns a similarity from 0 to 1 for the distance, similarity or score of a hit."""

@@ -30,7 +30,7 @@ __all__ = ["AdjoinVectorStore"]
 Filter = Union[str, Mapping[str, Any], None]
 
 #: Arguments of both ``create`` and ``open``.
-OPENING = ("memory", "threads", "text_column", "metadata_column")
+OPENING = ("memory", "threads", "text_column", "metadata_column", "effort")
 
 #: Text that is embedded to find out the number of dimensions of a model.
 PROBE = "dimensions"
@@ -64,14 +64,18 @@ class AdjoinVectorStore(VectorStore):  # type: ignore[misc, unused-ignore]
         *,
         text_column: str = "text",
         metadata_column: str = "metadata",
+        effort: Optional[Mapping[str, Any]] = None,
     ) -> None:
         """Searches the documents of an open ``folder``: a collection, or a store or an index that is only searched.
 
         Args:
+            effort: Options of searches that name none of ``recall``, ``exact`` and ``list``, such as ``{"list": 128}``.
+                By default a search finds 95 % of the nearest documents on average. To promise that, the first search
+                after a merge measures the recall, which takes long for large embeddings that form no groups.
             text_column: Column of the texts.
             metadata_column: Column of the metadata as JSON. If the folder lacks it, metadata is the other columns.
         """
-        self._documents = Documents(folder, text_column, metadata_column)
+        self._documents = Documents(folder, text_column, metadata_column, effort)
         self._embedding = embedding
 
     @classmethod
@@ -85,6 +89,7 @@ class AdjoinVectorStore(VectorStore):  # type: ignore[misc, unused-ignore]
         dimensions: Optional[int] = None,
         text_column: str = "text",
         metadata_column: str = "metadata",
+        effort: Optional[Mapping[str, Any]] = None,
         **options: Any,
     ) -> AdjoinVectorStore:
         """Creates an empty collection in the folder ``path``, and opens it to write and search.
@@ -98,7 +103,7 @@ class AdjoinVectorStore(VectorStore):  # type: ignore[misc, unused-ignore]
             dimensions = len(embedding.embed_query(PROBE))
         all_columns = declared(columns, (text_column, metadata_column))
         folder = Collection.create(path, dimensions, metric=metric, ids="text", columns=all_columns, **options)
-        return cls(folder, embedding, text_column=text_column, metadata_column=metadata_column)
+        return cls(folder, embedding, text_column=text_column, metadata_column=metadata_column, effort=effort)
 
     @classmethod
     def open(
@@ -109,6 +114,7 @@ class AdjoinVectorStore(VectorStore):  # type: ignore[misc, unused-ignore]
         read_only: bool = False,
         text_column: str = "text",
         metadata_column: str = "metadata",
+        effort: Optional[Mapping[str, Any]] = None,
         memory: Union[str, int, None] = None,
         threads: Optional[int] = None,
     ) -> AdjoinVectorStore:
@@ -117,7 +123,7 @@ class AdjoinVectorStore(VectorStore):  # type: ignore[misc, unused-ignore]
         One process writes to a collection. Others open it with ``read_only``, and search the documents that exist then.
         """
         folder = open_folder(path, read_only=read_only, memory=memory, threads=threads)
-        return cls(folder, embedding, text_column=text_column, metadata_column=metadata_column)
+        return cls(folder, embedding, text_column=text_column, metadata_column=metadata_column, effort=effort)
 
     @classmethod
     def from_texts(
@@ -341,8 +347,7 @@ class AdjoinVectorStore(VectorStore):  # type: ignore[misc, unused-ignore]
         return [_document(nearest[place]) for place in chosen]
 
     def _nearest(self, embedding: Sequence[float], k: int, filter: Filter, options: dict[str, Any]) -> list[Row]:
-        _refuse(options.keys() - {"recall", "exact", "list"}, "searches take k, filter, recall, exact and list")
-        return self._documents.nearest(embedding, k, self._where(filter), **options)
+        return self._documents.nearest(embedding, k, self._where(filter), options)
 
     def _where(self, filter: Filter) -> Optional[str]:
         return self._documents.columns.condition(filter)

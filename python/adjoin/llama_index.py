@@ -77,11 +77,17 @@ class AdjoinVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
 
     _documents: Documents = PrivateAttr()
 
-    def __init__(self, folder: OpenFolder, **options: Any) -> None:
-        """Searches the nodes of an open ``folder`` that :meth:`create` created, or of a copy of it."""
+    def __init__(self, folder: OpenFolder, *, effort: Optional[Mapping[str, Any]] = None, **options: Any) -> None:
+        """Searches the nodes of an open ``folder`` that :meth:`create` created, or of a copy of it.
+
+        Args:
+            effort: Options of queries that name none of ``recall``, ``exact`` and ``list``, such as ``{"list": 128}``.
+                By default a query finds 95 % of the nearest nodes on average. To promise that, the first query after a
+                merge measures the recall, which takes long for large embeddings that form no groups.
+        """
         fields: dict[str, Any] = {"path": str(folder.path), **options}
         super().__init__(**fields)
-        self._documents = Documents(folder, TEXT, NODE, OWN)
+        self._documents = Documents(folder, TEXT, NODE, effort, OWN)
 
     @classmethod
     def create(
@@ -91,6 +97,7 @@ class AdjoinVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
         *,
         columns: Optional[Mapping[str, ColumnType]] = None,
         metric: Metric = "cosine",
+        effort: Optional[Mapping[str, Any]] = None,
         **options: Any,
     ) -> AdjoinVectorStore:
         """Creates an empty collection in the folder ``path``, and opens it to write and search.
@@ -101,7 +108,8 @@ class AdjoinVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
             options: Options of :meth:`adjoin.Collection.create`, such as ``memory``.
         """
         all_columns = declared(columns, (TEXT, NODE, *OWN))
-        return cls(Collection.create(path, dimensions, metric=metric, ids="text", columns=all_columns, **options))
+        folder = Collection.create(path, dimensions, metric=metric, ids="text", columns=all_columns, **options)
+        return cls(folder, effort=effort)
 
     @classmethod
     def open(
@@ -109,6 +117,7 @@ class AdjoinVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
         path: PathLike,
         *,
         read_only: bool = False,
+        effort: Optional[Mapping[str, Any]] = None,
         memory: Union[str, int, None] = None,
         threads: Optional[int] = None,
     ) -> AdjoinVectorStore:
@@ -116,7 +125,7 @@ class AdjoinVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
 
         One process writes to it. Others open it with ``read_only``, and search the nodes that exist then.
         """
-        return cls(open_folder(path, read_only=read_only, memory=memory, threads=threads))
+        return cls(open_folder(path, read_only=read_only, memory=memory, threads=threads), effort=effort)
 
     @classmethod
     def class_name(cls) -> str:
@@ -186,8 +195,6 @@ class AdjoinVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
 
     def query(self, query: VectorStoreQuery, **options: Any) -> VectorStoreQueryResult:
         """Returns the nodes nearest to an embedding that pass the filters and have the ids of the query."""
-        for name in options.keys() - {"recall", "exact", "list", "mmr_threshold"}:
-            raise OptionError(f"there is no argument {name}; queries take recall, exact and list, and mmr_threshold")
         if query.query_embedding is None:
             raise InputError("the query has no embedding; set query_embedding, or an embedding model of the index")
         if query.mode == VectorStoreQueryMode.MMR:
@@ -250,7 +257,7 @@ class AdjoinVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
         for in_nodes in self._in_ids(NODE_ID, query.node_ids or None):
             for in_documents in self._in_ids(DOC_ID, query.doc_ids or None):
                 condition = all_of([in_nodes, in_documents, where])
-                near += self._documents.nearest(query.query_embedding or [], k, condition, **options)
+                near += self._documents.nearest(query.query_embedding or [], k, condition, options)
         # Long lists of ids are searched part by part.
         return sorted(near, key=lambda row: -self._similarity(row))[:k]
 

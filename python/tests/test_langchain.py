@@ -268,6 +268,25 @@ class Broken(Embeddings):
         return self.embed_documents([text])[0]
 
 
+def test_the_effort_of_searches_has_a_default(store: AdjoinVectorStore) -> None:
+    store.folder.merge()  # type: ignore[attr-defined]
+    searched: list[dict[str, Any]] = []
+    folder_search = store.folder.search
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        searched.append({name: value for name, value in options.items() if name in ("recall", "exact", "list")})
+        return folder_search(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store.folder, "search", watched)
+        quick = AdjoinVectorStore(store.folder, EMBEDDING, effort={"list": 128})
+        for made, options in ((quick, {}), (quick, {"recall": 0.9}), (store, {}), (store, {"exact": True})):
+            assert len(made.similarity_search("query", 3, **options)) == 3
+    assert searched == [{"list": 128}, {"recall": 0.9}, {}, {"exact": True}]
+    with pytest.raises(adjoin.OptionError, match="there is no argument nprobe; effort"):
+        AdjoinVectorStore(store.folder, EMBEDDING, effort={"nprobe": 3})
+
+
 def test_mistakes_are_refused(store: AdjoinVectorStore, tmp_path: Path) -> None:
     searches: list[tuple[Any, str]] = [
         ({"source": "a"}, "there is no column 'source', only text, lang, year, score, open, day; filters use columns"),
