@@ -42,6 +42,9 @@ pub trait VectorSource: Send + Sync {
     /// Returns the most bytes that such a scan holds, without the batches that it delivers.
     fn scan_bytes(&self, batch_bytes: u64) -> u64;
 
+    /// Frees memory that only makes the next scan faster.
+    fn release(&self) {}
+
     /// Returns the mean bytes of an id of text where they are longest, if that is known before a scan.
     fn id_bytes(&self) -> Option<u64> {
         None
