@@ -161,6 +161,8 @@ const KEPT: Interval = Interval { estimate: 0.5, low: 0.45, high: 1.0 };
 pub(crate) struct ForeseenBuild {
     /// The least bytes with which the source can be built.
     pub(crate) least: u64,
+    /// Whether memory holds all rows from the first scan on.
+    pub(crate) holds_rows: bool,
     /// Bytes of all rows on their way to buckets, and the memory for these.
     records: u64,
     room: u64,
@@ -174,7 +176,7 @@ impl ForeseenBuild {
         let (records, room, of_sample) = (self.records as f64, self.room as f64, self.sample_spilled as f64);
         // Rows lie in blocks, most of which are not full when the first of them go to disk.
         let spilled = |taken: f64, kept: f64| {
-            of_sample + if taken * records > room { (records - kept * room).max(0.0) } else { 0.0 }
+            of_sample + if !self.holds_rows && taken * records > room { (records - kept * room).max(0.0) } else { 0.0 }
         };
         Interval {
             estimate: spilled(TAKEN.estimate, KEPT.estimate),
@@ -417,13 +419,13 @@ impl BuildMemory {
         let sample = sample_rows(info.rows) * info.vectors.bytes() as u64;
         let records = info.rows * (info.vectors.bytes() as u64 + RECORD_BYTES) + id_bytes;
         let holding = plan.holding_rows_within::<T>(threads, input, free.max(least));
-        let plan = holding.filter(|plan| plan.held_texts_max >= 2 * id_bytes).unwrap_or(plan);
+        let holding = holding.filter(|plan| plan.held_texts_max >= 2 * id_bytes);
         ForeseenBuild {
             least,
+            holds_rows: holding.is_some(),
             records,
-            // Held rows are never written to a temporary file.
-            room: if plan.held > 0 { u64::MAX } else { plan.records },
-            sample_spilled: sample.saturating_sub(plan.sample),
+            room: plan.records,
+            sample_spilled: sample.saturating_sub(holding.unwrap_or(plan).sample),
         }
     }
 
