@@ -1,7 +1,7 @@
 //! Rows of a source in memory, from the first scan until the buckets are written. A build that holds them reads the
 //! source once.
 
-use adjoin_device::{Reservation, prefer_large_pages};
+use adjoin_device::Reservation;
 
 use super::assign::{Nearest, TwoLevel};
 use super::intake::UsableRows;
@@ -82,10 +82,9 @@ impl HeldRows {
     /// Fails if the memory is not free.
     pub(super) fn new(context: &Context, info: &SourceInfo, fixed: u64, texts_max: u64) -> Result<Self> {
         let memory = context.reserve(fixed, PURPOSE)?;
-        let mut stored = vec![0; info.rows as usize * info.vectors.bytes()];
-        // Rows are copied from all over this memory when buckets are written.
-        prefer_large_pages(&mut stored);
-        stored.clear();
+        // Not in large pages: on virtual machines, which return large free blocks to the host, the first scan took longer
+        // by more than writing became faster.
+        let stored = Vec::with_capacity(info.rows as usize * info.vectors.bytes());
         let mut ids = Ids::empty(info.ids);
         ids.reserve(info.rows as usize);
         let rows = UsableRows { stored, rows: Vec::with_capacity(info.rows as usize), ids };
