@@ -47,6 +47,8 @@ const LARGEST_BUCKET: u64 = 4;
 /// Memory that a build needs for its rows, divided by the bytes of the rows. It is above 1, since rows are in blocks
 /// that are not full. For 9 sets of 0.1M to 10M rows, it was 1.5 to 2.1.
 const HELD: Interval = Interval { estimate: 1.8, low: 1.0, high: 2.2 };
+/// Memory of a build that scans its source once, relative to the bytes of its rows. On 4 sets it was 1.0 to 1.4.
+const HELD_AT_ONCE: Interval = Interval { estimate: 1.1, low: 1.0, high: 1.6 };
 /// The size of a bucket is rounded up to a multiple of this.
 const BLOCK_BYTES: u64 = 4_096;
 /// Bytes of a bucket's header, its entry in the table, and the padding to the next bucket.
@@ -200,6 +202,7 @@ impl Footprint {
         let all = run_with(LARGEST_BUCKET * mean)
             + Members::<T>::memory_bytes(rows, Space::plain(vectors, options.metric))
             + rows * size_of::<u64>() as u64;
+        let times = if foreseen.holds_rows { HELD_AT_ONCE } else { HELD };
         let held = |times: f64| all.max(build + (records as f64 * times) as u64).min(free) as f64;
         let least = |largest: u64| (build.max(run_with(largest)) + RUNTIME_BYTES) as f64;
         let stored = rows * row_bytes(vectors) + survey.id_bytes;
@@ -211,9 +214,9 @@ impl Footprint {
                 high: least(most),
             },
             memory_bytes: Interval {
-                estimate: outside as f64 + held(HELD.estimate),
-                low: held(HELD.low), // without `outside`, which is reserved but may remain unused
-                high: outside as f64 + held(HELD.high),
+                estimate: outside as f64 + held(times.estimate),
+                low: held(times.low), // memory outside the budget is reserved, but may remain unused
+                high: outside as f64 + held(times.high),
             },
             store_bytes: Interval {
                 estimate: store_of(BUCKET_BYTES),

@@ -1,9 +1,10 @@
 //! Reads files with rows of a fixed size: raw, NumPy and safetensors files.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin_device::ReadFile;
+use adjoin_device::{AlignedBuffer, ReadFile};
 
 use super::dense_layout::DenseLayout;
 use super::elements::StoredElement;
@@ -62,6 +63,8 @@ pub(super) struct DenseScan {
     dimensions: usize,
     rows_per_batch: usize,
     next_row: u64,
+    /// The last bytes that were read.
+    buffer: AlignedBuffer,
 }
 
 impl DenseScan {
@@ -69,7 +72,21 @@ impl DenseScan {
     pub(super) fn new(path: PathBuf, file: Arc<dyn ReadFile>, layout: DenseLayout, batch_bytes: usize) -> Self {
         let dimensions = layout.dimensions.unwrap_or(0); // unknown only if there are no rows
         let rows_per_batch = (batch_bytes / (dimensions * layout.element.element().bytes()).max(1)).max(1);
-        Self { path, file, layout, dimensions, rows_per_batch, next_row: 0 }
+        Self { path, file, layout, dimensions, rows_per_batch, next_row: 0, buffer: AlignedBuffer::zeroed(0) }
+    }
+
+    /// Reads the next rows into the buffer. Returns their place in it.
+    fn read(&mut self, rows: usize) -> Result<Range<usize>> {
+        let row_bytes = self.layout.row_bytes(self.dimensions) as u64;
+        let start = self.layout.start + self.next_row * row_bytes;
+        let end = start + rows as u64 * row_bytes;
+        // Direct reads of whole blocks into an aligned buffer need no copy.
+        let alignment = if self.file.is_direct() { self.file.alignment() as u64 } else { 1 };
+        let first = start / alignment * alignment;
+        let last = end.next_multiple_of(alignment).min(self.file.len().max(end));
+        self.buffer.resize((last - first) as usize);
+        self.file.read_at(first, &mut self.buffer)?;
+        Ok((start - first) as usize..(end - first) as usize)
     }
 
     /// Converts the rows in `stored` and appends their elements to `bytes`. Returns the rows that cannot be converted.
@@ -104,16 +121,15 @@ impl VectorScan for DenseScan {
         if rows == 0 {
             return Ok(None);
         }
-        let row_bytes = self.layout.row_bytes(self.dimensions);
-        let mut stored = vec![0; rows * row_bytes];
-        self.file.read_at(self.layout.start + self.next_row * row_bytes as u64, &mut stored)?;
-        // If rows have no counts, they already have the layout of a batch. So the buffer is passed on without a copy.
+        let stored = self.read(rows)?;
+        let stored = &self.buffer[stored];
+        // Rows without counts have the layout of a batch.
         let as_it_lies = !self.layout.counted_rows && matches!(self.layout.element, StoredElement::Same(_));
         let (bytes, faults) = if as_it_lies {
-            (stored, Vec::new())
+            (stored.to_vec(), Vec::new())
         } else {
             let mut bytes = Vec::with_capacity(rows * self.dimensions * self.layout.element.element().bytes());
-            let faults = self.unpack(&stored, &mut bytes)?;
+            let faults = self.unpack(stored, &mut bytes)?;
             (bytes, faults)
         };
         let batch = VectorBatch { first_row: self.next_row, rows, bytes, faults, ids: Ids::None };

@@ -42,6 +42,9 @@ pub trait VectorSource: Send + Sync {
     /// Returns the maximum number of bytes that such a scan holds, without the batches that it returns.
     fn scan_bytes(&self, batch_bytes: u64) -> u64;
 
+    /// Frees memory that only makes the next scan faster.
+    fn release(&self) {}
+
     /// Returns the mean length of text ids in the part of the source with the longest ids, if it is known without a
     /// scan.
     fn id_bytes(&self) -> Option<u64> {

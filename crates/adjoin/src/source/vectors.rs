@@ -170,6 +170,41 @@ impl Ids {
         }
     }
 
+    /// Returns the bytes of the id of row `k`, as records hold it; 0 if there are no ids.
+    pub(crate) fn len_of(&self, k: usize) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::Int64(_) => size_of::<i64>() as u64,
+            Self::Utf8(_) => self.bytes_of(k),
+        }
+    }
+
+    /// Makes room for `rows` more ids; of texts, for their ends alone.
+    pub(crate) fn reserve(&mut self, rows: usize) {
+        match self {
+            Self::None => {}
+            Self::Int64(ids) => ids.reserve_exact(rows),
+            Self::Utf8(texts) => texts.ends.reserve_exact(rows),
+        }
+    }
+
+    /// Appends all of `other`, which must be of the same kind.
+    ///
+    /// # Panics
+    /// Panics if the kinds differ.
+    pub(crate) fn append(&mut self, other: &Self) {
+        match (self, other) {
+            (Self::None, Self::None) => {}
+            (Self::Int64(to), Self::Int64(from)) => to.extend_from_slice(from),
+            (Self::Utf8(to), Self::Utf8(from)) => {
+                let before = to.bytes.len() as u64;
+                to.ends.extend(from.ends.iter().map(|end| before + end));
+                to.bytes.extend_from_slice(&from.bytes);
+            }
+            _ => unreachable!("ids of one set are of one kind"),
+        }
+    }
+
     /// Appends row `k` of `other`, which must be of the same kind.
     ///
     /// # Panics

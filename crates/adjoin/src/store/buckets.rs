@@ -15,6 +15,8 @@ use super::blocks::BlockWriter;
 use super::checkpoint::{BuildCheckpoint, LISTED_BYTES, WrittenExtents};
 use super::files::FileFacts;
 use super::format::{self, EXTENT_ALIGNMENT, Extent, HEADER_BYTES};
+use super::held::{AssignedRows, GroupedRows};
+use super::intake::UsableRows;
 use super::ordinals::Ordinals;
 use super::partitions::Records;
 use super::records::{Record, Tally, push_id};
@@ -35,6 +37,17 @@ const PART_ROWS_MIN: u64 = 16;
 const PART_TIMES_MEAN: u64 = 4;
 /// Bytes per row that record the order of arrival while rows and their ids are sorted by a column.
 pub(crate) const ARRIVAL_BYTES: u64 = 2 * size_of::<u32>() as u64;
+
+/// Bytes of an encoded row and extent in addition to those of an arranged one.
+pub(crate) const ENCODED_BYTES_A_ROW: u64 = size_of::<u64>() as u64;
+pub(crate) const ENCODED_BYTES_AN_EXTENT: u64 = HEADER_BYTES as u64 + 2 * EXTENT_ALIGNMENT;
+/// Threads that encode rows in memory, at most: more of them are faster than any disk.
+const ENCODERS_MAX: usize = 4;
+
+/// Returns the number of threads that encode rows in memory.
+pub(crate) fn encoders(threads: usize) -> usize {
+    threads.clamp(1, ENCODERS_MAX)
+}
 
 /// Returns the maximum number of rows of an extent. If a center has more rows, they are split over several extents.
 pub(crate) fn extent_rows_max(rows: u64, buckets: u64, vectors: VectorType) -> u64 {
@@ -69,10 +82,17 @@ struct BucketPart {
     bytes: u64,
 }
 
+impl BucketPart {
+    /// Returns a bound on the bytes of the extent in the file, and of its row numbers next to it.
+    fn encoded_bytes(&self) -> u64 {
+        self.bytes + ENCODED_BYTES_A_ROW * u64::from(self.rows) + ENCODED_BYTES_AN_EXTENT
+    }
+}
+
 /// Writer of the file of buckets.
 pub(crate) struct BucketWriter<'a> {
     pub(crate) context: &'a Context,
-    pub(crate) records: &'a Records,
+    pub(crate) rows: &'a AssignedRows,
     /// Rows that are written before the records, if any.
     pub(crate) before: Option<&'a dyn RowsBefore>,
     pub(crate) vectors: VectorType,
@@ -116,6 +136,21 @@ pub(crate) struct Written {
     pub(crate) blocks: Option<FileFacts>,
     /// Time spent waiting for records to be read and arranged, in seconds.
     pub(crate) waited: f64,
+}
+
+/// Extents as they are in the file, each with padding up to the alignment of extents.
+struct Encoded {
+    /// The row numbers of all of them.
+    rows: Vec<u64>,
+    bytes: Vec<u8>,
+    lengths: Vec<EncodedLength>,
+}
+
+/// Bytes of an extent without its padding.
+#[derive(Clone, Copy)]
+struct EncodedLength {
+    body: u64,
+    ids: u64,
 }
 
 /// Extents of one partition that are read and arranged together.
@@ -181,7 +216,12 @@ impl<'a> Places<'a> {
 impl BucketWriter<'_> {
     /// Returns the number of bytes that the largest extent takes in memory.
     pub(crate) fn largest_extent(&self) -> u64 {
-        self.parts().iter().map(|(_, part)| part.bytes).max().unwrap_or(0)
+        let parts = self.parts();
+        let bytes = parts.iter().map(|(_, part)| match self.rows {
+            AssignedRows::Records(_) => part.bytes,
+            AssignedRows::Grouped(_) => part.encoded_bytes(),
+        });
+        bytes.max().unwrap_or(0)
     }
 
     /// Writes all buckets to a new file. Passes the row numbers to `lies`, in the order on disk and in several calls.
@@ -191,16 +231,35 @@ impl BucketWriter<'_> {
     pub(crate) fn write(&self, path: &Path, lies: &mut dyn FnMut(&[u64]) -> Result<()>) -> Result<Written> {
         let (partitions, parts): (Vec<usize>, Vec<BucketPart>) = self.parts().into_iter().unzip();
         let mut writing = self.begin(path, &parts)?;
-        let first = writing.written.centers.len();
-        let loads = self.loads(&partitions, &parts).into_iter().filter_map(|load| load.from(first));
         self.context.progress.begin("write", "buckets", parts.len() as u64);
+        match self.rows {
+            AssignedRows::Records(records) => self.write_records(records, &partitions, &parts, &mut writing, lies)?,
+            AssignedRows::Grouped(rows) => self.write_grouped(rows, &parts, &mut writing, lies)?,
+        }
+        // Makes the last extents durable before a manifest names this file.
+        self.keep(&mut writing)?;
+        let Writing { written, headers, blocks, .. } = writing;
+        let blocks = blocks.map(BlockWriter::finish).transpose()?;
+        Ok(Written { digest: headers.digest(), blocks, ..written })
+    }
+
+    /// Writes the buckets that are not written yet, from records in partitions.
+    fn write_records(
+        &self,
+        records: &Records,
+        partitions: &[usize],
+        parts: &[BucketPart],
+        writing: &mut Writing,
+        lies: &mut dyn FnMut(&[u64]) -> Result<()>,
+    ) -> Result<()> {
+        let first = writing.written.centers.len();
+        let loads = self.loads(partitions, parts).into_iter().filter_map(|load| load.from(first));
         std::thread::scope(|scope| {
             // The channel holds no load. So two loads are in memory: one is written while the other is arranged.
             let (sender, arranged) = bounded(0);
-            let parts = &parts;
             spawn_scoped(scope, "adjoin arrange", move || {
                 for load in loads {
-                    let arranged = self.arrange(load, parts);
+                    let arranged = self.arrange(load, records, parts);
                     let failed = arranged.is_err();
                     // Sending fails if the writer has stopped with an error. If arranging failed, the writer does not
                     // need any further load.
@@ -216,14 +275,90 @@ impl BucketWriter<'_> {
                 writing.written.waited += watch.seconds();
                 let arranged = arranged?;
                 lies(&arranged.rows)?;
-                self.write_load(&arranged, parts, &mut writing, &mut out)?;
+                self.write_load(&arranged, parts, writing, &mut out)?;
             }
-            // Makes the last extents durable before a manifest names this file.
-            self.keep(&mut writing)
-        })?;
-        let Writing { written, headers, blocks, .. } = writing;
-        let blocks = blocks.map(BlockWriter::finish).transpose()?;
-        Ok(Written { digest: headers.digest(), blocks, ..written })
+            Ok(())
+        })
+    }
+
+    /// Writes all buckets from rows in memory. Several threads copy and encode rows; this one writes.
+    fn write_grouped(
+        &self,
+        rows: &GroupedRows,
+        parts: &[BucketPart],
+        writing: &mut Writing,
+        lies: &mut dyn FnMut(&[u64]) -> Result<()>,
+    ) -> Result<()> {
+        let loads = &self.grouped_loads(parts);
+        std::thread::scope(|scope| {
+            // Each thread encodes every n-th load, so that loads are received in order without a queue of their own.
+            let encoders = encoders(self.context.threads).min(loads.len());
+            let mut encoded = Vec::with_capacity(encoders);
+            for encoder in 0..encoders {
+                // One load waits and one is being encoded.
+                let (sender, receiver) = bounded(1);
+                encoded.push(receiver);
+                spawn_scoped(scope, "adjoin arrange", move || {
+                    for load in loads.iter().skip(encoder).step_by(encoders) {
+                        let load = self.encode(load.clone(), rows, parts);
+                        let failed = load.is_err();
+                        // Sending fails once the writer has stopped with an error.
+                        if sender.send(load).is_err() || failed {
+                            return;
+                        }
+                    }
+                })?;
+            }
+            for (load, receiver) in loads.iter().zip(encoded.iter().cycle()) {
+                let watch = Stopwatch::start();
+                // A thread that has ended early has panicked; the scope reports it.
+                let Ok(encoded) = receiver.recv() else { break };
+                writing.written.waited += watch.seconds();
+                let Encoded { rows, mut bytes, lengths } = encoded?;
+                lies(&rows)?;
+                let mut start = 0;
+                for (number, length) in load.clone().zip(lengths) {
+                    let end = start + (length.body + length.ids).next_multiple_of(EXTENT_ALIGNMENT) as usize;
+                    if number + 1 == parts.len() {
+                        // Its padding depends on its place in the file.
+                        pad(&mut bytes, start, writing.written.bytes, BLOCK_BYTES);
+                        self.append(parts, number, length, &bytes[start..], writing)?;
+                    } else {
+                        self.append(parts, number, length, &bytes[start..end], writing)?;
+                    }
+                    start = end;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Encodes the extents of a load.
+    fn encode(&self, load: Range<usize>, grouped: &GroupedRows, parts: &[BucketPart]) -> Result<Encoded> {
+        self.context.cancel.check()?;
+        let UsableRows { stored, rows, ids } = grouped.rows();
+        let vector_bytes = self.vectors.bytes();
+        let mut encoded = Encoded {
+            rows: Vec::with_capacity(parts[load.clone()].iter().map(|part| part.rows as usize).sum()),
+            bytes: Vec::with_capacity(parts[load.clone()].iter().map(BucketPart::encoded_bytes).sum::<u64>() as usize),
+            lengths: Vec::with_capacity(load.len()),
+        };
+        for number in load {
+            let BucketPart { center, first, rows: count, .. } = parts[number];
+            let positions = grouped.positions(center, first, count);
+            let first = encoded.rows.len();
+            encoded.rows.extend(positions.iter().map(|&position| rows[position as usize]));
+            let mut of_extent = Ids::empty(self.ids);
+            positions.iter().for_each(|&position| of_extent.push_from(ids, position as usize));
+            let vectors = positions.iter().map(|&at| &stored[at as usize * vector_bytes..][..vector_bytes]);
+            let rows = &encoded.rows[first..];
+            let bytes = &mut encoded.bytes;
+            let (body, ids) = format::encode_bucket(number as u32, self.vectors, rows, vectors, &of_extent, bytes);
+            // Each load starts at a multiple of this.
+            pad(bytes, 0, 0, EXTENT_ALIGNMENT as usize);
+            encoded.lengths.push(EncodedLength { body, ids });
+        }
+        Ok(encoded)
     }
 
     /// Creates the file. If there is a checkpoint, continues its file instead.
@@ -302,9 +437,26 @@ impl BucketWriter<'_> {
         loads
     }
 
+    /// Groups extents of rows in memory into loads that are encoded together, with at least one extent each.
+    fn grouped_loads(&self, parts: &[BucketPart]) -> Vec<Range<usize>> {
+        let mut loads: Vec<Range<usize>> = Vec::new();
+        let mut bytes = 0;
+        for (k, part) in parts.iter().enumerate() {
+            bytes += part.encoded_bytes();
+            match loads.last_mut() {
+                Some(load) if bytes <= self.load_bytes => load.end = k + 1,
+                _ => {
+                    loads.push(k..k + 1);
+                    bytes = part.encoded_bytes();
+                }
+            }
+        }
+        loads
+    }
+
     /// Reads the rows of a load and arranges them by extent. Within an extent, rows are in the order of the sort
     /// column if there is one, otherwise in the order of arrival.
-    fn arrange(&self, load: Load, parts: &[BucketPart]) -> Result<Arranged> {
+    fn arrange(&self, load: Load, records: &Records, parts: &[BucketPart]) -> Result<Arranged> {
         self.context.cancel.check()?;
         let parts = &parts[load.parts.clone()];
         let mut places = Places::of(parts, self.extent_rows_max);
@@ -330,7 +482,7 @@ impl BucketWriter<'_> {
             centers.dedup();
             centers.into_iter().try_for_each(|center| before.each(center, &mut take))?;
         }
-        self.records.read(load.partition, |records| {
+        records.read(load.partition, |records| {
             Record::each(records, self.vectors, &mut take);
             Ok(())
         })?;
@@ -355,23 +507,43 @@ impl BucketWriter<'_> {
             start = rows.end;
             let stored = &arranged.stored[rows.start * self.vectors.bytes()..rows.end * self.vectors.bytes()];
             out.clear();
-            let (body_bytes, id_bytes) =
-                format::encode_bucket(number as u32, self.vectors, &arranged.rows[rows], stored, &arranged.ids[k], out);
-            // The radius is rounded up. If it were rounded down, a search could exclude a bucket that has a hit.
-            let radius = (self.tallies[part.center as usize].radius as f32).next_up();
-            let offset = writing.written.bytes;
-            let extent = Extent { offset, rows: part.rows, radius, body_bytes, id_bytes };
+            let (rows, stored) = (&arranged.rows[rows], std::iter::once(stored));
+            let (body, ids) = format::encode_bucket(number as u32, self.vectors, rows, stored, &arranged.ids[k], out);
             // The file is padded to a whole block, since direct reads cannot end within a block.
             let alignment = if number + 1 == parts.len() { BLOCK_BYTES } else { EXTENT_ALIGNMENT as usize };
-            out.resize((offset as usize + out.len()).next_multiple_of(alignment) - offset as usize, 0);
-            writing.append(part, extent.as_bytes(), out)?;
-            if self.kept.is_some_and(|kept| writing.leg.rows >= lock(kept).rows_a_leg()) {
-                self.keep(writing)?;
-            }
-            self.context.progress.advance(number as u64 + 1);
+            pad(out, 0, writing.written.bytes, alignment);
+            self.append(parts, number, EncodedLength { body, ids }, out, writing)?;
         }
         Ok(())
     }
+
+    /// Appends an extent to the file, with the padding after it.
+    fn append(
+        &self,
+        parts: &[BucketPart],
+        number: usize,
+        length: EncodedLength,
+        bytes: &[u8],
+        writing: &mut Writing,
+    ) -> Result<()> {
+        let part = parts[number];
+        // The radius is rounded up. If it were rounded down, a search could exclude a bucket that has a hit.
+        let radius = (self.tallies[part.center as usize].radius as f32).next_up();
+        let EncodedLength { body: body_bytes, ids: id_bytes } = length;
+        let extent = Extent { offset: writing.written.bytes, rows: part.rows, radius, body_bytes, id_bytes };
+        writing.append(part, extent.as_bytes(), bytes, self.kept.is_some())?;
+        if self.kept.is_some_and(|kept| writing.leg.rows >= lock(kept).rows_a_leg()) {
+            self.keep(writing)?;
+        }
+        self.context.progress.advance(number as u64 + 1);
+        Ok(())
+    }
+}
+
+/// Pads the extent that starts at `start` in `bytes` and at `offset` in the file.
+fn pad(bytes: &mut Vec<u8>, start: usize, offset: u64, alignment: usize) {
+    let before = offset as usize;
+    bytes.resize(start + (before + bytes.len() - start).next_multiple_of(alignment) - before, 0);
 }
 
 /// The file of buckets while it is being written.
@@ -393,18 +565,21 @@ struct Leg {
 }
 
 impl Writing {
-    /// Appends an extent. `bytes` are its bytes including the header, `entry` is its entry in the bucket table.
-    fn append(&mut self, part: BucketPart, entry: &[u8], bytes: &[u8]) -> Result<()> {
+    /// Appends an extent, which includes its header, and its entry in the table. `is_kept` states whether there are
+    /// checkpoints.
+    fn append(&mut self, part: BucketPart, entry: &[u8], bytes: &[u8], is_kept: bool) -> Result<()> {
         let header = &bytes[..HEADER_BYTES];
         self.headers.update(header);
         self.written.centers.push(part.center);
         self.written.table.extend_from_slice(entry);
-        let mut listed = [0; LISTED_BYTES];
-        listed[..HEADER_BYTES].copy_from_slice(header);
-        listed[HEADER_BYTES..].copy_from_slice(entry);
-        self.leg.listed.push(listed);
-        self.leg.checksum.update(bytes);
-        self.leg.rows += u64::from(part.rows);
+        if is_kept {
+            let mut listed = [0; LISTED_BYTES];
+            listed[..HEADER_BYTES].copy_from_slice(header);
+            listed[HEADER_BYTES..].copy_from_slice(entry);
+            self.leg.listed.push(listed);
+            self.leg.checksum.update(bytes);
+            self.leg.rows += u64::from(part.rows);
+        }
         self.file.append(bytes)?;
         self.blocks.as_mut().map_or(Ok(()), |blocks| blocks.append(bytes))?;
         self.written.bytes += bytes.len() as u64;

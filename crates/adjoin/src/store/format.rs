@@ -238,18 +238,18 @@ pub struct Bucket {
 }
 
 /// Appends a bucket's extent to `out`, without the padding after it. Returns the bytes of its body and of its ids.
-pub(crate) fn encode_bucket(
+pub(crate) fn encode_bucket<'a>(
     number: u32,
     vectors: VectorType,
     rows: &[u64],
-    stored: &[u8],
+    stored: impl Iterator<Item = &'a [u8]>,
     ids: &Ids,
     out: &mut Vec<u8>,
 ) -> (u64, u64) {
     let start = out.len();
     // Leaves space for the header, which is written last because it has the checksums of the other parts.
     out.resize(start + HEADER_BYTES, 0);
-    out.extend_from_slice(stored);
+    stored.for_each(|piece| out.extend_from_slice(piece));
     out.resize(start + HEADER_BYTES + vector_section_bytes(rows.len() as u32, vectors) as usize, 0);
     out.extend(rows.iter().flat_map(|row| row.to_le_bytes()));
     let body_end = out.len();
@@ -444,7 +444,8 @@ mod tests {
 
     fn bucket_of(rows: &[u64; 2], ids: &Ids) -> (Extent, Vec<u8>) {
         let mut bytes = Vec::new();
-        let (body_bytes, id_bytes) = encode_bucket(7, VECTORS, rows, &[1, 2, 3, 4, 5, 6], ids, &mut bytes);
+        let (body_bytes, id_bytes) =
+            encode_bucket(7, VECTORS, rows, [&[1, 2, 3, 4, 5, 6][..]].into_iter(), ids, &mut bytes);
         (Extent { offset: 0, rows: 2, radius: 1.5, body_bytes, id_bytes }, bytes)
     }
 

@@ -5,15 +5,18 @@ use adjoin_device::WRITE_BUFFER_BYTES;
 use adjoin_kernels::Panel;
 
 use super::attributes::RowPlaces;
-use super::buckets::{ARRIVAL_BYTES, extent_rows_max, row_bytes};
+use super::buckets::{
+    ARRIVAL_BYTES, ENCODED_BYTES_A_ROW, ENCODED_BYTES_AN_EXTENT, encoders, extent_rows_max, row_bytes,
+};
 use super::centers::{coding_bytes, default_buckets, sample_rows, training_bytes};
 use super::format::ENTRY_BYTES;
+use super::held::HeldRows;
 use super::ordinals::Ordinals;
 use super::partitions::PartitionSizes;
 use super::records::{RECORD_BYTES, Tally};
 use super::{BuildOptions, assign, attributes, ids, intake};
 use crate::base::context::Context;
-use crate::base::error::Result;
+use crate::base::error::{ErrorKind, Result};
 use crate::base::geometry::{Coordinate, Space};
 use crate::base::message::Argument;
 use crate::base::options::VectorType;
@@ -23,6 +26,8 @@ use crate::source::{Attributes, IdKind, VectorSource};
 /// Bytes of each phase of a build.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BuildMemory {
+    /// Number of buckets.
+    buckets: usize,
     /// The vectors of a batch of the scan.
     pub(crate) batch: u64,
     /// All batches of a scan, and the memory that the source itself holds.
@@ -41,6 +46,13 @@ pub(crate) struct BuildMemory {
     comparing: u64,
     /// Records of rows between the second scan and the writing of buckets.
     records: u64,
+    /// All rows in memory, from the first scan until the buckets are written; 0 if the source is scanned twice.
+    pub(super) held: u64,
+    /// The most bytes of texts of ids that may be held in addition.
+    pub(super) held_texts_max: u64,
+    /// Loads in memory while buckets are written, and extents next to them.
+    loads: u64,
+    extents: u64,
     /// Rows that are arranged at a time. Two such loads are in memory.
     pub(crate) load: u64,
     /// Upper bound on the largest extent in memory. For a build, it does not include ids.
@@ -123,7 +135,6 @@ pub(super) struct Growing {
     pub(super) rows: u64,
     /// Upper bound on the bytes of a bucket while it is read and decoded.
     pub(super) largest_read: u64,
-    /// Upper bound on the bytes of the ids of a bucket.
     pub(super) largest_ids: u64,
     /// Number of columns of the store.
     pub(super) columns: usize,
@@ -138,19 +149,22 @@ const PLACES_BYTES_A_CENTER: usize = 16;
 /// Minimum number of extents in memory: one is read, one waits, and one is written.
 const EXTENTS: u64 = 3;
 
+/// Bytes of rows in memory that are encoded together, so that they stay in the cache of the processor.
+const HELD_LOAD_BYTES: u64 = 512 << 10;
+
 /// Memory that rows take before the first of them are written to disk, as a multiple of their size. Measured: 1 to
 /// 1.3, with memory for 0.4 to 1.3 times the rows of a set.
 const TAKEN: Interval = Interval { estimate: 1.1, low: 1.0, high: 1.5 };
-/// Fraction of their memory that rows still use at the end, if some were written to disk. Measured: 0.5 to 0.75.
 const KEPT: Interval = Interval { estimate: 0.5, low: 0.45, high: 1.0 };
 
 /// Facts about a build that are known before it starts.
 pub(crate) struct ForeseenBuild {
     /// Minimum memory for the build, in bytes.
     pub(crate) least: u64,
+    /// Whether memory holds all rows from the first scan on.
+    pub(crate) holds_rows: bool,
     /// Total size of the records of all rows.
     records: u64,
-    /// Memory for records, in bytes.
     room: u64,
     /// Bytes of the training sample that are written to a temporary file.
     sample_spilled: u64,
@@ -162,7 +176,7 @@ impl ForeseenBuild {
         let (records, room, of_sample) = (self.records as f64, self.room as f64, self.sample_spilled as f64);
         // Rows are in blocks, most of which are not full when the first blocks are written to disk.
         let spilled = |taken: f64, kept: f64| {
-            of_sample + if taken * records > room { (records - kept * room).max(0.0) } else { 0.0 }
+            of_sample + if !self.holds_rows && taken * records > room { (records - kept * room).max(0.0) } else { 0.0 }
         };
         Interval {
             estimate: spilled(TAKEN.estimate, KEPT.estimate),
@@ -178,7 +192,39 @@ impl BuildMemory {
     /// # Errors
     /// Fails if the budget is too small. The error states the minimum.
     pub(crate) fn plan<T: Coordinate>(context: &Context, input: BuildInput<'_>) -> Result<(Context, Self)> {
-        Self::fitting(context, "the build", |free, batch| Self::within::<T>(context.threads, input, free, batch))
+        let plan = || {
+            Self::fitting(context, "the build", |free, batch| Self::within::<T>(context.threads, input, free, batch))
+        };
+        match plan() {
+            Err(error) if error.kind() == ErrorKind::Budget => {
+                input.source.release();
+                plan()
+            }
+            planned => planned,
+        }
+    }
+
+    /// Returns the plan of a build that holds all rows from the first scan on, if the memory of `run`, which holds nothing
+    /// yet, suffices. Otherwise the build follows `self`, and scans the source twice.
+    pub(crate) fn holding_rows<T: Coordinate>(&self, run: &Context, input: BuildInput<'_>) -> Option<Self> {
+        self.holding_rows_within::<T>(run.threads, input, run.budget().free())
+    }
+
+    fn holding_rows_within<T: Coordinate>(&self, threads: usize, input: BuildInput<'_>, free: u64) -> Option<Self> {
+        let BuildInput { source, options, .. } = input;
+        // Another run can go on with rows only if they are on disk.
+        if options.resume.is_some() {
+            return None;
+        }
+        let held = HeldRows::bytes(source.info(), self.buckets, options.sort_by.is_some())?;
+        let within = Self::within::<T>(threads, input, free.checked_sub(held)?, self.batch);
+        let extent_rows = within.extent / row_bytes(source.info().vectors);
+        let extent = within.extent + ENCODED_BYTES_A_ROW * extent_rows + ENCODED_BYTES_AN_EXTENT;
+        // Each encoder has a load and one that waits; one more is being written.
+        let (loads, extents) = (2 * encoders(threads) as u64 + 1, encoders(threads) as u64);
+        let plan = Self { held, records: 0, load: HELD_LOAD_BYTES.max(extent), extent, loads, extents, ..within };
+        let held_texts_max = free.checked_sub(plan.largest_phase())?;
+        Some(Self { held_texts_max, ..plan })
     }
 
     /// Reserves and divides the memory for appending rows to a store, including the rows of the store that are kept.
@@ -276,6 +322,7 @@ impl BuildMemory {
         // The source holds no memory while buckets are written.
         let beside_load = centers + records + writing;
         Self {
+            buckets,
             batch,
             scan,
             picks,
@@ -285,6 +332,10 @@ impl BuildMemory {
             centers,
             comparing,
             records,
+            held: 0,
+            held_texts_max: 0,
+            loads: 2,
+            extents: 1,
             load: extent + free.saturating_sub(beside_load) / 3,
             extent,
             reading: 0,
@@ -333,6 +384,7 @@ impl BuildMemory {
         let load = extent + free.saturating_sub(centers + records + beside_load) / 3;
         let (picks, sample, training, reading) = (0, 0, 0, largest_read);
         Self {
+            buckets,
             batch,
             scan: scan.max(largest_read),
             picks,
@@ -342,6 +394,10 @@ impl BuildMemory {
             centers,
             comparing: comparing + id_check,
             records,
+            held: 0,
+            held_texts_max: 0,
+            loads: 2,
+            extents: 1,
             load,
             extent,
             reading,
@@ -365,11 +421,15 @@ impl BuildMemory {
         let plan = Self::within::<T>(threads, input, free.max(least), least_batch);
         let info = input.source.info();
         let sample = sample_rows(info.rows) * info.vectors.bytes() as u64;
+        let records = info.rows * (info.vectors.bytes() as u64 + RECORD_BYTES) + id_bytes;
+        let holding = plan.holding_rows_within::<T>(threads, input, free.max(least));
+        let holding = holding.filter(|plan| plan.held_texts_max >= 2 * id_bytes);
         ForeseenBuild {
             least,
-            records: info.rows * (info.vectors.bytes() as u64 + RECORD_BYTES) + id_bytes,
+            holds_rows: holding.is_some(),
+            records,
             room: plan.records,
-            sample_spilled: sample.saturating_sub(plan.sample),
+            sample_spilled: sample.saturating_sub(holding.unwrap_or(plan).sample),
         }
     }
 
@@ -384,8 +444,8 @@ impl BuildMemory {
         let OrderMemory { ordinals, finding, sorter, .. } = self.order;
         let sorting = self.beside_sorting() + ordinals + finding + sorter;
         let writing = self.records + ordinals + self.places + self.writing(self.extent);
-        let laying_out = self.assigning().max(sorting).max(writing).max(self.places + self.attributes);
-        laying_out.max(self.sample + beside_sample)
+        let with_rows = self.assigning().max(sorting).max(writing).max(self.sample + beside_sample);
+        (self.held + with_rows).max(self.places + self.attributes)
     }
 
     /// Returns the bytes of the first scan, without the sample.
@@ -407,7 +467,7 @@ impl BuildMemory {
     /// included.
     pub(crate) fn writing(&self, largest_extent: u64) -> u64 {
         let buffers = self.reading + WRITE_BUFFER_BYTES as u64 + self.order.blocks;
-        self.centers + 2 * self.load.max(largest_extent) + largest_extent + buffers
+        self.centers + self.loads * self.load.max(largest_extent) + self.extents * largest_extent + buffers
     }
 
     /// Returns the partition sizes of the sample.

@@ -19,6 +19,7 @@ mod filter_bitmap;
 mod folder;
 pub(crate) mod format;
 mod gathered_columns;
+mod held;
 mod ids;
 mod intake;
 mod kind;

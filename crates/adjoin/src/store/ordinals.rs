@@ -6,7 +6,7 @@ use adjoin_device::Reservation;
 use arrow_row::{RowConverter, SortField};
 use arrow_schema::SortOptions;
 
-use super::partitions::Records;
+use super::held::AssignedRows;
 use super::records::{Record, Tally};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
@@ -48,10 +48,9 @@ pub(super) fn sort_column<'a>(context: &Context, source: &'a dyn VectorSource, n
 pub(super) struct RowsToRank<'a> {
     pub(super) column: &'a Attributes<'a>,
     pub(super) source_rows: u64,
-    /// The rows to rank, in partitions.
-    pub(super) records: &'a Records,
+    /// The rows to rank, with the tallies of their centers.
+    pub(super) rows: &'a AssignedRows,
     pub(super) vectors: VectorType,
-    /// Tallies of the centers.
     pub(super) tallies: &'a [Tally],
 }
 
@@ -78,17 +77,22 @@ impl Ordinals {
     /// # Errors
     /// Fails if the source cannot be read or has changed, if a file cannot be written, or if memory does not suffice.
     pub(super) fn by(context: &Context, temporary: &Path, rows: &RowsToRank<'_>, sorter_bytes: u64) -> Result<Self> {
-        let &RowsToRank { column, source_rows, records, vectors, tallies } = rows;
+        let &RowsToRank { column, source_rows, vectors, tallies, .. } = rows;
         let memory = context.reserve(Self::memory_bytes(source_rows), PURPOSE)?;
         // One array has two uses: it first holds the center of each row, later its rank. So a row takes 5 bytes
         // instead of 10.
         let mut of = RowNumbers::new(source_rows, |_| NO_CENTER);
-        for partition in 0..records.count() {
-            context.cancel.check()?;
-            records.read(partition, |records| {
-                Record::each(records, vectors, |record| of.set(record.row, record.center.into()));
-                Ok(())
-            })?;
+        match rows.rows {
+            AssignedRows::Grouped(rows) => rows.each_center(|row, center| of.set(row, center.into())),
+            AssignedRows::Records(records) => {
+                for partition in 0..records.count() {
+                    context.cancel.check()?;
+                    records.read(partition, |records| {
+                        Record::each(records, vectors, |record| of.set(record.row, record.center.into()));
+                        Ok(())
+                    })?;
+                }
+            }
         }
         let mut counts = vec![0; tallies.len()];
         let _finding = context.reserve(size_of_val(&counts[..]) as u64 + sorter_bytes, PURPOSE)?;

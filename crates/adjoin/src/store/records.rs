@@ -3,6 +3,8 @@
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::assign::Nearest;
+use crate::base::geometry::{Coordinate, Space};
 use crate::base::options::VectorType;
 use crate::source::Ids;
 
@@ -58,6 +60,17 @@ pub(crate) struct Tally {
     pub(crate) id_bytes: u64,
     /// Upper bound on the distance of any of these rows from the center.
     pub(crate) radius: f64,
+}
+
+impl Tally {
+    /// Counts a row with an id of `id_bytes` bytes. The radius is in coordinates.
+    pub(super) fn count<T: Coordinate>(&mut self, nearest: Nearest<T::Distance>, id_bytes: u64, space: Space<'_>) {
+        self.rows += 1;
+        self.id_bytes += id_bytes;
+        // An upper bound: rounding of the distance up, plus the distance between the vector and its rounded form.
+        let away = T::at_most(nearest.squared, space.dimensions()).sqrt() + f64::from(nearest.residual);
+        self.radius = self.radius.max(away);
+    }
 }
 
 /// Writes id `k` to `buffer`, in the form that records contain.

@@ -93,13 +93,7 @@ impl Sorting<'_> {
         for (k, (nearest, vector)) in nearest.iter().zip(usable.stored.chunks_exact(space.vectors.bytes())).enumerate()
         {
             id_bytes(&usable.ids, k, &mut id);
-            let tally = &mut self.tallies[nearest.center as usize];
-            tally.rows += 1;
-            tally.id_bytes += id.len() as u64;
-            // This is an upper bound: the distance is rounded up, and the distance between vector and rounded vector
-            // is added.
-            let away = T::at_most(nearest.squared, space.dimensions()).sqrt() + f64::from(nearest.residual);
-            tally.radius = tally.radius.max(away);
+            self.tallies[nearest.center as usize].count::<T>(*nearest, id.len() as u64, space);
             let head = RecordHead::new(nearest.center, usable.rows[k], &id);
             self.records.push(self.partition_of_center[nearest.center as usize], &[head.as_bytes(), vector, &id])?;
         }

@@ -17,13 +17,14 @@ use super::checkpoint::{BuildCheckpoint, BuildRepeated, Learned};
 use super::draw::Draw;
 use super::files::{FileFacts, Files, Role};
 use super::format;
+use super::held::{AssignedRows, HeldRows};
 use super::ids::{self, IdCheck};
 use super::intake::{self, Intake, Scanned};
 use super::manifest::{Assignment, FolderKind, NO_CHECKSUM, StoreManifest};
 use super::memory::{BuildInput, BuildMemory};
 use super::options::{BuildOptions, OnDuplicateId};
 use super::ordinals::{Ordinals, RowsToRank, sort_column};
-use super::partitions::{Partitions, Records};
+use super::partitions::Partitions;
 use super::publish::{Drafts, check_target};
 use super::reader::Store;
 use super::records::{RECORD_BYTES, Tally};
@@ -134,8 +135,10 @@ impl Store {
         // vectors take less memory, so the plan is sufficient in both cases.
         let columns_bytes = attributes.as_ref().and_then(Attributes::reading_bytes);
         let input = BuildInput { source, options, columns_bytes };
-        let (context, memory) = with_coordinates!(plain, T => BuildMemory::plan::<T>(context, input)?);
+        let (context, scanning_again) = with_coordinates!(plain, T => BuildMemory::plan::<T>(context, input)?);
         let context = &context;
+        let holding_rows = with_coordinates!(plain, T => scanning_again.holding_rows::<T>(context, input));
+        let memory = holding_rows.unwrap_or(scanning_again);
         let kept = BuildCheckpoint::open(context, source, store, options)?.map(Mutex::new);
         let drafts = Drafts::begin(context, store, FolderKind::Store)?;
         intake::tell(context, source);
@@ -143,8 +146,19 @@ impl Store {
         let left_out = options.left_out.as_deref();
         let intake = Intake { context, source, metric, on_bad, left_out, remedy, batch_bytes: memory.batch };
         let (kept_build, watch) = (kept.as_ref(), Stopwatch::start());
-        let build =
-            Build { context, intake, info, drafts, options, attributes, sort_column, memory, kept: kept_build, watch };
+        let build = Build {
+            context,
+            intake,
+            info,
+            drafts,
+            options,
+            attributes,
+            sort_column,
+            memory,
+            scanning_again,
+            kept: kept_build,
+            watch,
+        };
         let done = build.run();
         let Some(mut kept) = kept.map(|kept| kept.into_inner().unwrap_or_else(PoisonError::into_inner)) else {
             return done;
@@ -164,6 +178,8 @@ struct Build<'a> {
     attributes: Option<Attributes<'a>>,
     sort_column: Option<Attributes<'a>>,
     memory: BuildMemory,
+    /// The memory if the rows turn out not to fit in memory.
+    scanning_again: BuildMemory,
     /// Checkpoints from which another run can continue, if requested.
     kept: Option<&'a Mutex<BuildCheckpoint>>,
     /// Measures the time since the start of the build.
@@ -179,11 +195,13 @@ struct Survey {
     /// Length of the longest vector; inner products only.
     longest: Option<f64>,
     sample: TrainingSample,
+    /// The rows, if memory holds them.
+    held: Option<HeldRows>,
 }
 
 /// Rows after their assignment to centers.
 struct Assigned {
-    records: Records,
+    rows: AssignedRows,
     /// Numbers of the centers, in tree order.
     order: Vec<u32>,
     /// Partition of each center. The centers are in tree order.
@@ -195,7 +213,7 @@ struct Assigned {
 }
 
 impl Build<'_> {
-    fn run(self) -> Result<BuildReport> {
+    fn run(mut self) -> Result<BuildReport> {
         let plain = Space::plain(self.info.vectors, self.options.metric);
         if let Some(learned) = self.kept.and_then(|kept| lock(kept).learned()) {
             let plain = plain.up_to_length(learned.longest);
@@ -205,12 +223,16 @@ impl Build<'_> {
             return with_coordinates!(space, T => {
                 let kept = self.kept.expect("the checkpoint has the centers");
                 let centers = lock(kept).centers::<T>(&learned, space.dimensions())?;
-                self.lay_out::<T>(space, &centers, &learned, BuildSeconds::default())
+                self.lay_out::<T>(space, &centers, &learned, None, BuildSeconds::default())
             });
         }
         let sample_memory = self.context.reserve(self.memory.sample, "the build")?;
-        let survey = self.survey()?;
+        let mut survey = self.survey()?;
         let mut seconds = BuildSeconds { survey: self.watch.seconds(), ..BuildSeconds::default() };
+        let held = survey.held.take();
+        if held.is_none() {
+            self.memory = self.scanning_again;
+        }
         let plain = plain.up_to_length(survey.longest);
         let memory = self.context.reserve(self.memory.training, "the build")?;
         let coding = survey.sample.coding(self.context.kernel, plain, self.options.seed)?;
@@ -222,7 +244,7 @@ impl Build<'_> {
             let (centers, learned) = self.learn::<T>(space, survey, coding.clone())?;
             drop(sample_memory); // the next phase reserves it again
             seconds.train = phase.seconds();
-            self.lay_out::<T>(space, &centers, &learned, seconds)
+            self.lay_out::<T>(space, &centers, &learned, held, seconds)
         })
     }
 
@@ -234,7 +256,7 @@ impl Build<'_> {
         coding: Option<Coding>,
     ) -> Result<(Panel<T>, Learned)> {
         let Training { centers, distances } = self.train::<T>(&survey.sample, space)?;
-        let Survey { scanned, duplicate_ids, id_bytes, longest, sample } = survey;
+        let Survey { scanned, duplicate_ids, id_bytes, longest, sample, .. } = survey;
         let learned = Learned {
             usable_rows: scanned.usable_rows,
             skipped_rows: scanned.skipped_rows,
@@ -259,21 +281,28 @@ impl Build<'_> {
         space: Space<'_>,
         centers: &Panel<T>,
         learned: &Learned,
+        held: Option<HeldRows>,
         mut seconds: BuildSeconds,
     ) -> Result<BuildReport> {
         let mut phase = Stopwatch::start();
         let order = tree_order(self.context.kernel, centers);
         seconds.train += phase.lap();
-        let assigned = self.assign(space, centers, order, learned)?;
+        let mut assigned = match held {
+            Some(held) => self.group(space, centers, order, held)?,
+            None => self.assign(space, centers, order, learned)?,
+        };
         seconds.assign = phase.lap();
         let rows_max = extent_rows_max(learned.usable_rows, centers.rows() as u64, self.info.vectors);
         let ordinals = self.ordinals(&assigned)?;
+        if let (AssignedRows::Grouped(rows), Some(ordinals)) = (&mut assigned.rows, &ordinals) {
+            rows.sort(|row| ordinals.of(row));
+        }
         let mut places = self.row_places()?;
         let written = self.write_buckets(&assigned, ordinals.as_ref(), rows_max, places.as_mut())?;
-        let Assigned { records, distances, waited, .. } = assigned;
-        let spilled = learned.spilled + records.spilled() + ordinals.as_ref().map_or(0, |ordinals| ordinals.spilled);
-        // The rows are now on disk in their final order, so the memory of the records is free for writing columns.
-        drop((records, ordinals));
+        let Assigned { rows, distances, waited, .. } = assigned;
+        let spilled = learned.spilled + rows.spilled() + ordinals.as_ref().map_or(0, |ordinals| ordinals.spilled);
+        // Columns are written in the memory of the rows, which are on disk in their final order by now.
+        drop((rows, ordinals));
         let attributes = self.write_attributes(places)?;
         seconds.write = phase.lap();
         (seconds.assign_waited, seconds.write_waited) = (waited, written.waited);
@@ -311,6 +340,9 @@ impl Build<'_> {
             let sizes = self.memory.sample_sizes();
             Draw::new(picked, Partitions::new(self.context, &self.drafts.temporary(), "sample", sizes))
         };
+        let BuildMemory { held, held_texts_max, .. } = self.memory;
+        let holds = held > 0;
+        let mut held = holds.then(|| HeldRows::new(self.context, self.info, held, held_texts_max)).transpose()?;
         // Assumes that all rows are usable. In this common case no other scan is needed for the sample.
         let mut draw = draw_of(rows);
         self.context.progress.begin("check", "rows", rows);
@@ -323,7 +355,11 @@ impl Build<'_> {
                 check.add(&usable)?;
                 id_bytes_seen += usable.ids.bytes();
             }
-            draw.take(&usable)
+            draw.take(&usable)?;
+            if held.as_mut().is_some_and(|held| !held.push(self.context, &usable)) {
+                held = None;
+            }
+            Ok(())
         })?;
         if scanned.usable_rows == 0 {
             return Err(Error::input("no row of the source has a usable vector").caused_by(NoUsableRow));
@@ -338,10 +374,13 @@ impl Build<'_> {
             // known.
             drop(draw);
             draw = draw_of(scanned.usable_rows);
-            self.intake.scan(|usable| draw.take(&usable))?;
+            match &held {
+                Some(held) => draw.take(held.rows())?,
+                None => drop(self.intake.scan(|usable| draw.take(&usable))?),
+            }
         }
         let sample = draw.finish()?;
-        Ok(Survey { scanned, duplicate_ids: duplicates.count, id_bytes: id_bytes_seen, longest, sample })
+        Ok(Survey { scanned, duplicate_ids: duplicates.count, id_bytes: id_bytes_seen, longest, sample, held })
     }
 
     fn train<T: Coordinate>(&self, sample: &TrainingSample, space: Space<'_>) -> Result<Training<T>> {
@@ -355,6 +394,24 @@ impl Build<'_> {
                 Ok(Training { centers, distances: 0 })
             }
         }
+    }
+
+    /// Assigns the rows in memory to their centers.
+    fn group<T: Coordinate>(
+        &self,
+        space: Space<'_>,
+        centers: &Panel<T>,
+        order: Vec<u32>,
+        held: HeldRows,
+    ) -> Result<Assigned> {
+        let _memory = self.context.reserve(self.memory.assigning(), "the build")?;
+        let levels = TwoLevel::new(self.context.kernel, centers);
+        let mut tallies = vec![Tally::default(); centers.rows()];
+        let distances = held.rows().rows.len() as u64 * levels.distances_a_vector() as u64;
+        self.context.progress.begin("assign", "rows", self.info.rows);
+        let rows = AssignedRows::Grouped(held.group(self.context, &levels, space, &mut tallies)?);
+        let partition_of = vec![0; order.len()];
+        Ok(Assigned { rows, order, partition_of, tallies, distances, waited: 0.0 })
     }
 
     /// Scans the source again and puts each row into the partition of its center.
@@ -388,10 +445,10 @@ impl Build<'_> {
         let (mut sorting, waited) = self.sort(space, &levels, sorting, learned.usable_rows)?;
         sorting.measure(space);
         let Sorting { records, tallies, .. } = sorting;
-        let records = records.finish()?;
+        let rows = AssignedRows::Records(records.finish()?);
         let partition_of = (0..order.len()).map(|place| partition_of(place) as u32).collect();
         let distances = learned.usable_rows * distances_a_row;
-        Ok(Assigned { records, order, partition_of, tallies, distances, waited })
+        Ok(Assigned { rows, order, partition_of, tallies, distances, waited })
     }
 
     /// Puts all rows that no checkpoint covers into partitions. `usable_rows` is the number of rows that the first
@@ -426,7 +483,7 @@ impl Build<'_> {
         let rows = RowsToRank {
             column,
             source_rows: info.rows,
-            records: &assigned.records,
+            rows: &assigned.rows,
             vectors: info.vectors,
             tallies: &assigned.tallies,
         };
@@ -459,7 +516,7 @@ impl Build<'_> {
         let blocks_path = self.drafts.path(Role::Blocks.file());
         let writer = BucketWriter {
             context: self.context,
-            records: &assigned.records,
+            rows: &assigned.rows,
             before: None,
             vectors: self.info.vectors,
             ids: self.info.ids,

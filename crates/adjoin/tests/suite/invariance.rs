@@ -1,9 +1,13 @@
 //! Settings that may affect only the speed of a join. Pairs, counts and the store must stay equal.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use adjoin::{
-    Element, ErrorKind, JoinEffort, JoinStatistics, Metric, Predicate, Random,
+    Element, ErrorKind, JoinEffort, JoinStatistics, Metric, OnDuplicateId, Predicate, Random, Result, SourceAttributes,
+    SourceInfo, VectorScan, VectorSource,
     kernels::Kernel,
     lab::{plan::Rule, report::JoinCounts},
 };
@@ -150,6 +154,80 @@ fn store_bytes_do_not_depend_on_the_build_environment() {
             other_seed.build.seed = 2;
             assert!(given.is_some() || files(&other_seed, &set) != wanted, "canary: the comparison sees another seed");
         }
+    }
+}
+
+/// A set that counts its scans.
+struct Counted {
+    set: Set,
+    scans: AtomicU64,
+}
+
+impl VectorSource for Counted {
+    fn info(&self) -> &SourceInfo {
+        self.set.info()
+    }
+
+    fn scan(&self, batch_bytes: usize) -> Result<Box<dyn VectorScan + '_>> {
+        self.scans.fetch_add(1, Ordering::Relaxed);
+        self.set.scan(batch_bytes)
+    }
+
+    fn scan_bytes(&self, batch_bytes: u64) -> u64 {
+        self.set.scan_bytes(batch_bytes)
+    }
+
+    fn locate(&self, row: u64) -> (PathBuf, u64) {
+        self.set.locate(row)
+    }
+
+    fn attributes(&self) -> Option<&dyn SourceAttributes> {
+        self.set.attributes()
+    }
+}
+
+/// Sets of every element type, with every kind of ids, with and without bad rows.
+fn sets_to_hold() -> Vec<(Set, Metric)> {
+    const ROWS: usize = 9_000;
+    let texts =
+        |longest: usize| (0..ROWS).map(|row| format!("{row:>width$}", width = row % longest)).collect::<Vec<_>>();
+    let numbers: Vec<i64> = (0..ROWS as i64).map(|row| 5 - 3 * row).collect();
+    let set = |shape, element, dimensions, seed| make(shape, element, ROWS, dimensions, seed).in_batches_of(1_000);
+    vec![
+        (set(Shape::Clustered, Element::F32, 33, 1), Metric::L2),
+        (set(Shape::Clustered, Element::F32, 33, 2).with_ids(&numbers).with_missing(&[0, 17, 8_999]), Metric::Cosine),
+        (set(Shape::Clustered, Element::F32, 20, 3).with_text_ids(&texts(9)), Metric::Ip),
+        (set(Shape::Uniform, Element::F16, 40, 4).with_text_ids(&texts(1_000)), Metric::L2),
+        (set(Shape::Repeated, Element::U8, 64, 5).with_ids(&numbers), Metric::L2),
+        (set(Shape::Clustered, Element::I8, 70, 6).with_missing(&(3_000..5_500).collect::<Vec<_>>()), Metric::L2),
+    ]
+}
+
+#[test]
+fn held_rows_give_the_store_of_two_scans() {
+    for (set, metric) in sets_to_hold() {
+        let mut setup = Setup::default().with_metric(metric).with_buckets(90).skipping_bad_rows();
+        setup.build.on_duplicate_id = OnDuplicateId::Keep;
+        let built = |setup: &Setup| {
+            let source = Counted { set: set.clone(), scans: AtomicU64::new(0) };
+            let built = setup.build(&source).map(|built| files_of(&built.path()));
+            (built, source.scans.into_inner())
+        };
+        let (wanted, scans) = built(&setup);
+        assert_eq!(scans, 1, "{:?}", set.vectors());
+        let wanted = wanted.unwrap();
+        let refused = error_of(built(&Setup { memory: 1 << 20, ..setup.clone() }).0).to_string();
+        let least: u64 = refused.split_once("give memory ").unwrap().1.split_once("MB").unwrap().0.parse().unwrap();
+        let mut seen = BTreeSet::new();
+        for step in 0..12 {
+            let memory = least * 1_000_000 + step * step * 150_000;
+            let threads = 1 + step as usize % 4;
+            let (again, scans) = built(&Setup { memory, threads, ..setup.clone() });
+            assert!(again.unwrap() == wanted, "{:?}: {memory} bytes, {threads} threads", set.vectors());
+            seen.insert(scans);
+        }
+        let (fewest, most) = (seen.first().copied(), seen.last().copied());
+        assert!(fewest == Some(1) && most >= Some(2), "{:?}: {seen:?} scans", set.vectors());
     }
 }
 

@@ -19,13 +19,14 @@ use super::buckets::{BucketWriter, Written, extent_rows_max, row_bytes};
 use super::files::{FileFacts, Role};
 use super::filter_bitmap::StoredColumns;
 use super::folder::FolderFiles;
+use super::held::AssignedRows;
 use super::ids::{self, IdCheck, check_same_kind};
 use super::intake::{self, Intake, Scanned, UsableRows};
 use super::kind::has_manifest;
 use super::manifest::{FolderKind, StoreManifest, read_manifest};
 use super::memory::{BuildMemory, Growing};
 use super::options::{OnBad, OnDuplicateId};
-use super::partitions::{Partitions, Records};
+use super::partitions::Partitions;
 use super::publish::Drafts;
 use super::reader::Store;
 use super::records::{RECORD_BYTES, Tally};
@@ -238,7 +239,7 @@ struct Work<'a> {
 
 /// New rows, assigned to buckets.
 struct Assigned {
-    records: Records,
+    records: AssignedRows,
     partition_of: Vec<u32>,
     /// Tallies by bucket, including the old rows that are kept.
     tallies: Vec<Tally>,
@@ -355,7 +356,8 @@ impl Work<'_> {
         }
         let duplicate_ids = check.map_or(Ok(0), |check| self.duplicates(check))?;
         let Sorting { records, tallies, .. } = sorting;
-        Ok(Assigned { records: records.finish()?, partition_of, tallies, scanned, duplicate_ids, distances })
+        let records = AssignedRows::Records(records.finish()?);
+        Ok(Assigned { records, partition_of, tallies, scanned, duplicate_ids, distances })
     }
 
     fn intake<'s>(&'s self, source: &'s dyn VectorSource) -> Intake<'s> {
@@ -422,7 +424,7 @@ impl Work<'_> {
         let order: Vec<u32> = (0..tallies.len() as u32).collect();
         let writer = BucketWriter {
             context: self.context,
-            records,
+            rows: records,
             before: Some(old),
             kept: None,
             vectors: manifest.vectors,
