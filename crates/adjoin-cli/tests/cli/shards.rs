@@ -86,6 +86,7 @@ pub(crate) fn properties() -> Value {
 
 /// Starts a server that reports `properties` as `/v1/info`. It answers any other request with `answer` and closes the
 /// connection, or keeps it open without an answer. It runs until the process ends.
+#[expect(clippy::disallowed_methods, reason = "the server outlives the call")]
 pub(crate) fn pretend(properties: &Value, answer: Option<&[u8]>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

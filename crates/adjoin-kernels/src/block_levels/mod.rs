@@ -21,6 +21,9 @@ use crate::panel::Panel;
 use crate::tile::{Block, Group, HitMask, LeastOfColumn, LeastRows, NearestColumns, Tiles};
 
 /// Functions on blocks of distances, which each level implements.
+///
+/// # Safety
+/// A value of the type must prove that the processor has AVX2 or NEON.
 pub(crate) unsafe trait Blocks<T: Number>: Sized {
     /// Values that are computed once for the rows of a group.
     type Prepared;
