@@ -278,8 +278,7 @@ impl BuildMemory {
         let BuildInput { source, options, .. } = input;
         let info = source.info();
         let (vectors, rows) = (info.vectors, info.rows);
-        let dimensions = Space::plain(vectors, options.metric).dimensions();
-        let sample_rows = sample_rows(rows);
+        let (dimensions, sample_rows) = (Space::plain(vectors, options.metric).dimensions(), sample_rows(rows));
         let buckets = u64::from(options.buckets.unwrap_or(default_buckets(rows))).min(sample_rows) as usize;
         let scan = intake::scan_bytes(source, batch);
         let panel = Panel::<T>::bytes_for(buckets, dimensions);
