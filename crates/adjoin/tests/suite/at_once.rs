@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use adjoin::{
     BuildOptions, Context, Element, Error, IdKind, Metric, OwnFolder, PairBatch, PairSchema, PairSink, PairWriter,
-    Result, SourceInfo, Store, Target, VectorScan, VectorSource,
+    Result, SourceInfo, Store, Target, VectorBatch, VectorScan, VectorSource,
     device::{Device, FaultPlan, Keep, SimulatedDevice},
 };
 
@@ -19,7 +19,7 @@ use crate::harness::{Set, Setup, error_of};
 
 const STORE: &str = "data/store";
 
-/// A set that runs an action during its second scan.
+/// A set that runs an action at the end of its first scan.
 struct Meanwhile<'a> {
     set: &'a Set,
     scans: AtomicU64,
@@ -38,10 +38,8 @@ impl VectorSource for Meanwhile<'_> {
     }
 
     fn scan(&self, batch_bytes: usize) -> Result<Box<dyn VectorScan + '_>> {
-        if self.scans.fetch_add(1, Ordering::Relaxed) == 1 {
-            (self.act.lock().unwrap())()?;
-        }
-        self.set.scan(batch_bytes)
+        let is_first = self.scans.fetch_add(1, Ordering::Relaxed) == 0;
+        Ok(Box::new(MeanwhileScan { source: self, scan: self.set.scan(batch_bytes)?, is_first }))
     }
 
     fn scan_bytes(&self, batch_bytes: u64) -> u64 {
@@ -50,6 +48,22 @@ impl VectorSource for Meanwhile<'_> {
 
     fn locate(&self, row: u64) -> (PathBuf, u64) {
         self.set.locate(row)
+    }
+}
+
+struct MeanwhileScan<'s, 'a> {
+    source: &'s Meanwhile<'a>,
+    scan: Box<dyn VectorScan + 's>,
+    is_first: bool,
+}
+
+impl VectorScan for MeanwhileScan<'_, '_> {
+    fn next_batch(&mut self) -> Result<Option<VectorBatch>> {
+        let batch = self.scan.next_batch()?;
+        if batch.is_none() && std::mem::take(&mut self.is_first) {
+            (self.source.act.lock().unwrap())()?;
+        }
+        Ok(batch)
     }
 }
 

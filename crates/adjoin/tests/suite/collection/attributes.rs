@@ -296,7 +296,7 @@ fn refuses_rows_with_invalid_columns_and_writes_nothing() {
         (with(vec![("size", sizes())]), "there is no column name for the columns of data/live"),
         (
             with(vec![("size", names()), ("name", names())]),
-            "set.in.memory: column size is Utf8, and of the columns of data/live it is int64",
+            "set.in.memory: column size is Utf8, but among the columns of data/live it is int64",
         ),
         (with(vec![("size", sizes()), ("name", sizes())]), "column name is Int64"),
         (

@@ -200,7 +200,7 @@ fn harmful_copies_are_refused_by(by: Copying) {
     for (to, force, words) in [
         (COPY, false, "data/copy is already a collection; give force to replace it"),
         (LIVE, true, "data/live is inside data/live, so it cannot be its copy"),
-        ("data/live/copy", true, "lies in data/live"),
+        ("data/live/copy", true, "is inside data/live"),
         ("data", true, "data holds files that are not a collection"),
         ("data/unrelated", true, "data/unrelated is a file, but a collection is a folder"),
         ("none/copy", false, "none does not exist, so it cannot hold none/copy"),
@@ -209,7 +209,7 @@ fn harmful_copies_are_refused_by(by: Copying) {
     }
     // A folder has the name that a backup would use, but no backup has created it.
     by(context, Path::new(LIVE), Path::new("data/copy.replaced"), false).unwrap();
-    assert!(copy(COPY, true).contains("data/copy.replaced is there"), "{}", copy(COPY, true));
+    assert!(copy(COPY, true).contains("data/copy.replaced exists"), "{}", copy(COPY, true));
     assert!(found(&device, "data/copy.replaced").is_ok());
     device.remove_folder(Path::new("data/copy.replaced")).unwrap();
     let writer = Collection::open(context, Path::new(COPY)).unwrap();
