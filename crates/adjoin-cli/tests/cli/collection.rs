@@ -109,7 +109,7 @@ fn refuses_invalid_requests() {
             "collection write set.live --insert set.fbin",
             &["set.fbin: the id 0 of row 0 already exists", "set.live"][..],
         ),
-        ("collection write set.live --insert other.fbin", &["other.fbin has vectors of 3 x f32", "of 2 x f32"]),
+        ("collection write set.live --insert other.fbin", &["other.fbin has vectors of 3 x f32", "stores 2 x f32"]),
         ("collection write set.live --upsert nan.fbin", &["nan.fbin", "NaN"]),
         ("collection write set.live --delete gone", &["gone: line 2 is \"x\", but the ids are integers"]),
         ("collection write set.live --delete none", &["none: the ids cannot be read"]),

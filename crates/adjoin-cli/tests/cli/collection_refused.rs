@@ -151,7 +151,7 @@ fn refuses_collections_of_a_newer_version() {
     newer[56..64].copy_from_slice(&sum.to_le_bytes());
     place.write(log, &newer);
     for line in lines {
-        place.refused(line, &["log-0000000000000001.bin has version 2 of the log", "upgrade adjoin"]);
+        place.refused(line, &["log-0000000000000001.bin has log version 2", "upgrade adjoin"]);
     }
     place.write(log, &bytes);
     place.done("verify set.live");
@@ -168,7 +168,7 @@ fn ids_of_another_kind_are_refused() {
             &["the ids are texts, but those of set.live are integers"][..],
         ),
         ("collection write named.live --insert set.fbin", &["set.fbin has no ids", "--id-column"]),
-        ("collection write named.live --insert set.live", &["the ids are integers, those of named.live are texts"]),
+        ("collection write named.live --insert set.live", &["the ids are integers, but those of named.live are texts"]),
     ] {
         place.refused(line, words);
     }

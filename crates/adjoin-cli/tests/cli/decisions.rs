@@ -133,7 +133,7 @@ fn contradictory_and_unknown_decisions_are_refused_with_file_and_line() {
     place.refused(&dedupe.replace("decisions.jsonl", "missing.jsonl"), &["missing.jsonl"]);
     place.refused(
         "dedupe set.jsonl --eps 1 -o decisions.jsonl --decisions decisions.jsonl --force",
-        &["decisions.jsonl is read"],
+        &["decisions.jsonl is an input"],
     );
     place.write("set.jsonl", b"{\"id\": 7, \"v\": [0]}\n{\"id\": 7, \"v\": [5]}\n");
     place.write("decisions.jsonl", b"{\"id\": 7, \"decision\": \"keep\"}\n");

@@ -284,7 +284,7 @@ fn dedupe_preserves_the_format_of_files() {
     place.refused("dedupe a.fbin -o out.npy --eps 1", &["the output has the format of a.fbin", "same one"]);
     place.refused("dedupe a.fbin -o out-a.fbin --eps 1", &["out-a.fbin exists already", "--force"]);
     place.refused("dedupe a.fbin a.fbin -o out --eps 1", &["would both be called a.fbin"]);
-    place.refused("dedupe a.fbin -o a.fbin --eps 1 --force", &["a.fbin is read"]);
+    place.refused("dedupe a.fbin -o a.fbin --eps 1 --force", &["a.fbin is an input"]);
     place.refused("dedupe a.fbin -o - --eps 1", &["-o writes to a file"]);
     place.done("build a.fbin -o store --quiet");
     place.refused("dedupe store -o out --eps 1", &["store is a store", "name the data set"]);

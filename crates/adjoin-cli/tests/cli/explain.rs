@@ -29,7 +29,7 @@ fn explain_describes_a_source_and_writes_nothing() {
         "would use about ",
         "disk         about ",
         "as Parquet about ",
-        "--eps 2, asked for:",
+        "--eps 2, requested:",
         "pairs ",
         "removed ",
         " % of all\n",
@@ -40,7 +40,7 @@ fn explain_describes_a_source_and_writes_nothing() {
     assert!(said.matches("--eps").count() >= 4, "several thresholds: {said}");
     assert_eq!(place.listing(), before);
     let cosine = place.done("explain set.fbin --metric cosine --exact").out;
-    assert!(cosine.contains("--min-similarity 0.") && !cosine.contains("asked"), "{cosine}");
+    assert!(cosine.contains("--min-similarity 0.") && !cosine.contains("requested"), "{cosine}");
 }
 
 #[test]

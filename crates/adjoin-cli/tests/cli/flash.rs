@@ -76,8 +76,8 @@ fn flash_run_refuses_to_overwrite_inputs_and_accepts_large_numbers() {
         (format!("flash run {searched} -o set.u8bin"), &["set.u8bin is an input, so -o cannot write"][..]),
         (format!("flash run {searched} --perfetto queries.u8bin"), &["queries.u8bin is an input, so --perfetto"]),
         (format!("flash run {searched} -o x.json --perfetto x.json"), &["x.json cannot be both -o and --perfetto"]),
-        ("flash run --trace join.trace -o join.trace --force".into(), &["join.trace is read"]),
-        ("flash calibrate . --replay join.trace -o join.trace --force".into(), &["join.trace is read"]),
+        ("flash run --trace join.trace -o join.trace --force".into(), &["join.trace is an input"]),
+        ("flash calibrate . --replay join.trace -o join.trace --force".into(), &["join.trace is an input"]),
         ("flash calibrate . --size 900TB -o disk.toml".into(), &["--size 900TB", "free"]),
         ("flash run --trace join.trace --comparisons 1000000000000".into(), &["--comparisons", "from 0 to 1000000"]),
         ("flash run --trace join.trace --depth 1152921504606846976".into(), &["--depth", "from 1 to 1048576"]),
@@ -129,7 +129,7 @@ fn refuses_invalid_devices_in_one_line() {
         &with("geometry.planes_per_lun=0"),
         &["geometry.planes_per_lun is 0 count; give a whole number from 1"],
     );
-    place.refused(&with("timing.reed=1"), &["--set timing.reed=1", "there are timing.read"]);
+    place.refused(&with("timing.reed=1"), &["--set timing.reed=1", "the figures are timing.read"]);
     place.refused(&with("timing.read"), &["--set timing.read: give FIGURE=VALUE"]);
     place.refused(
         "flash run set.u8bin --queries queries.u8bin --set geometry.channels=1 --set geometry.chips_per_channel=1 --set \

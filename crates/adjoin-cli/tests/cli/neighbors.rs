@@ -213,7 +213,7 @@ fn refuses_inconsistent_ground_truth_options() {
         ("groundtruth set.fbin --eps 1 -o pairs.csv --K 3".into(), &["--base_file"]),
         (
             plain(&format!("{l2} --K 1")).replace("--gt_file truth", "--force --gt_file base.data"),
-            &["base.data is read"],
+            &["base.data is an input"],
         ),
         (plain(&format!("{l2} --K 1")).replace("--gt_file truth", "--gt_file old"), &["old exists already", "--force"]),
         (

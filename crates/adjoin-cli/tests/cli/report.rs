@@ -315,7 +315,7 @@ fn report_refuses_names_of_one_set_for_pairs_of_two_sets() {
     place.refused("report pairs.csv --with-names second.csv -o other.html", &["--names"]);
     place.refused(
         "report pairs.csv --names first.csv --with-names pairs.csv -o pairs.csv --force",
-        &["pairs.csv is read"],
+        &["pairs.csv is an input"],
     );
 }
 

@@ -245,7 +245,7 @@ fn answers_beyond_the_memory_are_refused() {
     });
     assert!(statuses.iter().all(|status| [429, 507].contains(status)), "{statuses:?}");
     let refused = coordinator.post("/v1/search", &large).problem(507);
-    assert!(refused.contains("ask for fewer at once"), "{refused}");
+    assert!(refused.contains("request fewer at once"), "{refused}");
     let too_long = json!({"queries": [vector(1)], "k": 1, "where": "a".repeat(memory / 16)});
     coordinator.post("/v1/search", &too_long).problem(413);
     hits(&coordinator.post("/v1/search", &json!({"queries": [vector(1)], "k": 300, "exact": true})));

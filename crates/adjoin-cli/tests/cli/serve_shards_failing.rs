@@ -171,14 +171,14 @@ fn invalid_requests_fail_with_the_message_of_a_shard() {
         (json!({"queries": one, "k": 3, "deadline_ms": 0}), "deadline_ms is 0"),
         (json!({"queries": [[1, 2, 3]], "k": 3}), "queries have 3 dimensions, the vectors of the shards 4"),
         (json!({"queries": [], "k": 3}), "queries is missing or empty"),
-        (json!({"like": [5], "k": 3}), "no row is called 5"),
+        (json!({"like": [5], "k": 3}), "no row has the id 5"),
         (json!({"like": ["a"], "k": 3}), "give integers"),
         (json!({"queries": one, "k": 3, "partial": 1}), "a boolean"),
     ] {
         let detail = coordinator.post("/v1/search", &body).problem(400);
         assert!(detail.contains(words), "{body}: {detail}");
     }
-    assert!(coordinator.post("/v1/rows", &json!({"ids": [5]})).problem(400).contains("no row is called 5"));
+    assert!(coordinator.post("/v1/rows", &json!({"ids": [5]})).problem(400).contains("no row has the id 5"));
     assert_eq!(coordinator.get("/readyz").body, b"ready\n");
 }
 

@@ -269,7 +269,7 @@ mod tests {
         for name in ["a.npy.gz", "a.parquet.zst", "a.csv", "a"] {
             folder.write(name, b"");
             let message = error_of(folder.open(&[name]));
-            assert!(message.contains("can be read: .parquet, .arrow"), "{message}");
+            assert!(message.contains("supported, only .parquet, .arrow"), "{message}");
         }
     }
 

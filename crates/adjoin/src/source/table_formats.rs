@@ -204,7 +204,7 @@ mod tests {
             ] {
                 let message = error_of(folder.open(&[source]));
                 assert!(message.contains(name) && message.contains(rows_of), "{source}: {message}");
-                assert_eq!(message.contains("lies in"), is_within, "{source}: {message}");
+                assert_eq!(message.contains("is inside"), is_within, "{source}: {message}");
             }
             std::os::unix::fs::symlink(folder.path("t/a.u8bin"), folder.path("link.u8bin")).unwrap();
             assert!(error_of(folder.open(&["link.u8bin"])).contains(name));

@@ -96,7 +96,7 @@ fn invalid_writes_are_refused_and_write_nothing() {
         (
             &other,
             None,
-            "set.in.memory has vectors of 4 x u8, data/live of 3 x u8; give vectors of the same dimensions \
+            "set.in.memory has vectors of 4 x u8, but data/live stores 3 x u8; give vectors of the same dimensions \
                         and element type",
         ),
         (&floats, None, "vectors of 3 x f32"),
