@@ -300,7 +300,7 @@ mod tests {
         let odd = figure("timing", "read = { value = 5, unit = \"us\", source = \"s\", note = 1 }");
         assert_eq!(odd, "timing.read has \"note\"; a figure has value, unit and source");
         assert!(refused("name = \"x\"").starts_with("geometry.channels is missing; give it in count"));
-        assert!(refused("like = \"nothing\"").contains("there are ndsearch, mqsim"));
+        assert!(refused("like = \"nothing\"").contains("the devices are ndsearch, mqsim"));
         assert!(refused("a = [").starts_with("line 1 of the configuration"));
     }
 

@@ -334,7 +334,7 @@ mod tests {
     fn invalid_columns_are_refused_with_their_vector_and_a_remedy() {
         let deep = format!(r#"[{{"t": {}{}}}]"#, "[".repeat(50_000), "]".repeat(50_000));
         for (objects, rows, words) in [
-            ("[{}]", 2, "2 vectors have 1 objects in `columns`; give an object for each vector"),
+            ("[{}]", 2, "there are 2 vectors, but 1 objects in `columns`; give an object for each vector"),
             (r#"[{"other": 1}]"#, 1, "vector 0: there is no column `other`; choose from: t, i, f, b, d, s"),
             (
                 r#"[{}, {"i": "x"}]"#,

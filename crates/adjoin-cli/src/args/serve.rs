@@ -19,7 +19,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "URLS", value_delimiter = ',', conflicts_with = "folder")]
     pub(crate) shards: Vec<String>,
     /// File whose first line is the key to send to the shards; by default the variable ADJOIN_SHARD_KEY has the key
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "shards")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) shard_key_file: Option<PathBuf>,
     /// Address and port to listen on; port 0 for any free one, which is printed
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7700")]

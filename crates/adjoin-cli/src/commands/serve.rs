@@ -49,6 +49,10 @@ pub(crate) fn serve(arguments: &Serve, stopped: &Stopped) -> Result<Outcome> {
 fn data_of(arguments: &Serve) -> Result<ServedData> {
     let Serve { folder, shards, shard_key_file, .. } = arguments;
     if let Some(folder) = folder {
+        // The parser does not check this, since FOLDER and --shards exclude each other.
+        if shard_key_file.is_some() {
+            return Err(Error::option("--shard-key-file is for shards; give --shards, or leave it out"));
+        }
         return Ok(ServedData::Folder(folder.clone()));
     }
     let key = match shard_key_file {

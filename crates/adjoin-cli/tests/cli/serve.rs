@@ -99,7 +99,7 @@ fn the_server_refuses_invalid_requests_with_a_message() {
         (json!({"queries": one, "k": 3, "deadline_ms": 0}), "deadline_ms is 0"),
         (json!({"queries": one, "k": 3, "element": "u8"}), "element is for raw bodies"),
         (json!({"queries": one, "k": 3, "top": 1}), "unknown field `top`"),
-        (json!({"queries": [[1, 2, 3]], "k": 3}), "queries have 3 dimensions, but the vectors of set.store 2"),
+        (json!({"queries": [[1, 2, 3]], "k": 3}), "queries have 3 dimensions, but the vectors of set.store have 2"),
         (json!({"queries": [[1, 2], [3]], "k": 3}), "vector 1 has 1 numbers"),
         (json!({"queries": [], "k": 3}), "queries is missing or empty"),
         (json!({"k": 3}), "queries is missing or empty"),

@@ -67,7 +67,7 @@ fn collection_writes_survive_a_restart_of_the_server() {
     assert_eq!(find("lang is null or lang is not null"), [json!("a")]);
     for (body, words) in [
         (json!({"ids": [1], "vectors": [[1, 2]]}), "give a text for each"),
-        (json!({"ids": ["x"], "vectors": [[1, 2], [3, 4]]}), "2 vectors have 1 ids"),
+        (json!({"ids": ["x"], "vectors": [[1, 2], [3, 4]]}), "there are 2 vectors, but 1 ids"),
         (json!({"vectors": [[1, 2]]}), "give a text for each"),
         (json!({"ids": ["x"], "vectors": [[1, 2]]}), "columns"),
         (json!({"ids": ["x"], "vectors": [[1, 2]], "columns": [{"year": 1}]}), "year"),

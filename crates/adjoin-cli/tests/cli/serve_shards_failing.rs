@@ -137,7 +137,7 @@ fn answers_that_are_not_hits_are_refused() {
         (ok(stream, &hits_of_others), 502, "5 columns, 4 are expected"),
         (ok(stream, &hits_of_others[..hits_of_others.len() / 2]), 502, "cut off"),
         (b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\nshort".to_vec(), 503, "closed before the end"),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n".to_vec(), 507, "ask for fewer"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n".to_vec(), 507, "request fewer"),
         (b"HTTP/1.1 500 Oh\r\ncontent-length: 2\r\n\r\n{}".to_vec(), 502, "status 500"),
         (b"HTTP/1.1 302 Found\r\nlocation: /\r\ncontent-length: 0\r\n\r\n".to_vec(), 502, "status 302"),
         (Vec::new(), 503, "the connection was"),

@@ -220,7 +220,7 @@ fn held_rows_give_the_store_of_two_scans() {
         let least: u64 = refused.split_once("give memory ").unwrap().1.split_once("MB").unwrap().0.parse().unwrap();
         let mut seen = BTreeSet::new();
         for step in 0..12 {
-            let memory = least * 1_000_000 + step * step * 150_000;
+            let memory = least * 1_000_000 + step * step * 1_000_000;
             let threads = 1 + step as usize % 4;
             let (again, scans) = built(&Setup { memory, threads, ..setup.clone() });
             assert!(again.unwrap() == wanted, "{:?}: {memory} bytes, {threads} threads", set.vectors());
