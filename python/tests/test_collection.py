@@ -290,7 +290,7 @@ def test_refuses_invalid_columns(vectors, tmp_path):
         ({**one, "year": [-2.9]}, "column year of row 0 is \"-2.9\", which is not a valid int64"),
         ({**one, "year": [float("inf")]}, "column year of row 0 is"),
         ({**one, "year": [2**63]}, "which does not fit in a 64-bit integer; give a float or a text"),
-        ({**one, "lang": [3]}, "column lang is Int64, and of the columns of .* it is text"),
+        ({**one, "lang": [3]}, "column lang is Int64, but among the columns of .* it is text"),
         ({**one, "year": ["x", 3]}, "column year of the source has values of several types"),
         (
             {"id": [1, 2], "vector": vectors[:2], "lang": ["en", "de"], "year": [2**53 + 1, 0.5]},

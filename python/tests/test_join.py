@@ -221,10 +221,10 @@ def test_memory_is_a_fraction_of_the_machine_or_cgroup(vectors: numpy.ndarray) -
 
 def test_warns_if_the_budget_is_exceeded(vectors: numpy.ndarray, tmp_path: Path) -> None:
     table = pyarrow.table({"vector": as_fixed_lists(vectors)})
-    with pytest.warns(adjoin.PromiseWarning, match="memory is 64000000") as told:
+    with pytest.warns(adjoin.PromiseWarning, match="the budget is 64000000") as told:
         adjoin.join(Wasteful(table), eps=EPS, memory="64MB").close()
     assert told[0].filename == __file__
-    with pytest.warns(adjoin.PromiseWarning, match="memory is 64000000") as told:
+    with pytest.warns(adjoin.PromiseWarning, match="the budget is 64000000") as told:
         adjoin.build(Wasteful(table), tmp_path / "store", memory="64MB")
     assert told[0].filename == __file__ and issubclass(adjoin.PromiseWarning, RuntimeWarning)
     with warnings.catch_warnings():

@@ -219,7 +219,7 @@ def test_documents_stay_after_close_and_merge(store: AdjoinVectorStore, document
         assert len(again) == len(documents) + 1 and "121 documents" in repr(again)
     with AdjoinVectorStore.open(path, EMBEDDING, read_only=True) as reader:
         assert len(reader.similarity_search("query", 200)) == 121
-        with pytest.raises(adjoin.InputError, match="read only"):
+        with pytest.raises(adjoin.InputError, match="read-only"):
             reader.add_texts(["a"])
     for wrong in ({"columns": {"lang": "int64"}}, {"columns": {"other": "text"}}, {"metric": "l2"}):
         with pytest.raises(adjoin.OptionError, match="exists, with the"):

@@ -246,7 +246,7 @@ def test_an_index_of_documents_persists(tmp_path: Path) -> None:
             assert [node.node.ref_doc_id for node in found] == ["birne"] * 2
         best = index.as_retriever(similarity_top_k=1).retrieve("apple")[0]
         assert best.node.ref_doc_id == "apple" and best.score is not None and best.score > 0.9
-        with pytest.raises(adjoin.InputError, match="read only"):
+        with pytest.raises(adjoin.InputError, match="read-only"):
             store.clear()
 
 

@@ -167,6 +167,6 @@ def test_folders_are_copied(folders, kind, tmp_path):
     size = sum(path.stat().st_size for path in files)
     assert done == {"kind": kind, "files": len(files), "bytes": size}
     assert len(adjoin.open(target, read_only=True)) == 1_000
-    with pytest.raises(adjoin.InputError, match="already; give force=True to replace it"):
+    with pytest.raises(adjoin.InputError, match="is already a .*; give force=True to replace it"):
         adjoin.copy(folders / kind, target)
     assert adjoin.copy(folders / kind, target, force=True) == done

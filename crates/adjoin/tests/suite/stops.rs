@@ -92,7 +92,7 @@ fn a_canceled_build_leaves_no_files() {
             }
         }
     }
-    assert!(cancelled > 20, "{cancelled} builds were cancelled");
+    assert!(cancelled > 10, "{cancelled} builds were cancelled");
     assert_eq!(files_of(&path).len(), 4);
 }
 
@@ -103,7 +103,7 @@ fn a_canceled_rebuild_keeps_the_old_store() {
     let new = make(Shape::Uniform, Element::U8, 300, 5, 2);
     let built = Setup::default().build(&old).unwrap();
     let before = files_of(&built.path());
-    for after in [1, 2, 3, 5, 8, 13, 18] {
+    for after in [1, 2, 3, 5, 8] {
         let mut forcing = Setup::default().with_buckets(15);
         forcing.build.force = true;
         let (_, setup) = CancelAfter::setup(after, &forcing);
