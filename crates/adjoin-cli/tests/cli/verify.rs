@@ -169,7 +169,7 @@ fn verify_reports_the_bucket_of_a_flipped_byte() {
         for word in [vectors.trim_start_matches("store/"), "bucket 0, bytes 64 to ", "of the source", "checksum"] {
             assert!(said[0].contains(word), "{said:?}");
         }
-        assert!(said[1].starts_with("adjoin: store is damaged, 1 part of it; "), "{said:?}");
+        assert!(said[1].starts_with("adjoin: store is damaged in 1 part; "), "{said:?}");
         assert!(said[1].contains("build the store again from its source"), "{said:?}");
     }
 }
