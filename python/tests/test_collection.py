@@ -314,5 +314,5 @@ def test_refuses_invalid_columns(vectors, tmp_path):
     assert len(live) == 0
     with adjoin.Collection.create(tmp_path / "plain", 16) as plain:
         for call in (lambda: plain.delete_where("a = 1"), lambda: plain.search(vectors, 1, where="a = 1")):
-            with pytest.raises(adjoin.OptionError, match="rows have no columns, which (delete_)?where asks for"):
+            with pytest.raises(adjoin.OptionError, match="rows have no columns, which (delete_)?where needs"):
                 call()
