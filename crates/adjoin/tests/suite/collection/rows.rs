@@ -115,7 +115,7 @@ fn invalid_writes_are_refused_and_write_nothing() {
     let written = collection.write(&write, Durability::Group).unwrap();
     assert_eq!((written.rows, written.gone, written.missing), (2, 1, 1));
     for (wrong, words) in [
-        (options(VECTORS, Metric::Ip, IdKind::Int64), "takes no metric ip"),
+        (options(VECTORS, Metric::Ip, IdKind::Int64), "does not support metric ip"),
         (options(VECTORS, Metric::L2, IdKind::None), "need ids; give int64 or text"),
         (options(VectorType { dimensions: 0, ..VECTORS }, Metric::L2, IdKind::Int64), "0 dimensions"),
     ] {
