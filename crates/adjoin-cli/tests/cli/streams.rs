@@ -151,6 +151,6 @@ fn failed_writes_to_a_full_disk_leave_no_files() {
         place.refused(line, &["No space left"]);
     }
     place.refused("join store --eps 100 -o disk/pairs.csv", &["disk/pairs.csv needs about", "--yes"]);
-    place.refused("gen --rows 5000 --dimensions 4 -o disk/a.fbin", &["disk/a.fbin needs 80.0 kB", "left"]);
+    place.refused("gen --rows 5000 --dimensions 4 -o disk/a.fbin", &["disk/a.fbin needs 80.0 kB", "free"]);
     place.done("join store --eps 0.001 -o disk/pairs.parquet");
 }
