@@ -20,7 +20,7 @@ use crate::base::report::SharedSeconds;
 use crate::base::workers::spawn_scoped;
 use crate::execute::Hit;
 use crate::sink::{HitBatch, HitSink};
-use crate::source::{IdKind, Ids, slice_bytes};
+use crate::source::{Ids, slice_bytes};
 use crate::store::ColumnNeeds;
 
 /// Purpose of the memory in error messages.
@@ -171,25 +171,12 @@ pub(crate) fn deliver_hits(
     name: &mut NameHits<'_>,
     give: &DeliverHits<'_>,
 ) -> Result<()> {
-    let batch = empty_batch(queries.ids.kind(), memory.kind());
+    let batch = HitBatch::empty(queries.ids.kind(), memory.kind());
     let (query, hit, begun, bytes) = Default::default();
     let schema = memory.columns().map(|columns| &columns.needs.schema);
     let mut filling = Filling { metric, queries, give, schema, query, hit, begun, batch, bytes };
     memory.each(queries.hits, name, &mut |named, count| filling.add(named, count))?;
     filling.finish()
-}
-
-fn empty_batch(query_ids: IdKind, ids: IdKind) -> HitBatch {
-    HitBatch {
-        query_rows: Vec::new(),
-        hits_before: 0,
-        query_ids: Ids::empty(query_ids),
-        ends: Vec::new(),
-        rows: Vec::new(),
-        ids: Ids::empty(ids),
-        values: Vec::new(),
-        columns: None,
-    }
 }
 
 /// A batch under construction, and the position in the hits up to which it has been filled.
@@ -301,7 +288,7 @@ impl Filling<'_> {
         if let Some(schema) = self.schema.filter(|_| self.batch.columns.is_none()) {
             self.batch.columns = Some(RecordBatch::new_empty(schema.clone()));
         }
-        let empty = empty_batch(self.batch.query_ids.kind(), self.batch.ids.kind());
+        let empty = HitBatch::empty(self.batch.query_ids.kind(), self.batch.ids.kind());
         (self.begun, self.bytes) = (false, 0);
         (self.give)(std::mem::replace(&mut self.batch, empty))
     }

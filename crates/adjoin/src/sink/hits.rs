@@ -54,6 +54,22 @@ pub struct HitSchema {
     pub columns: SchemaRef,
 }
 
+impl HitBatch {
+    /// Creates an empty batch with these kinds of ids of queries and hits.
+    pub(crate) fn empty(query_ids: IdKind, ids: IdKind) -> Self {
+        Self {
+            query_rows: Vec::new(),
+            hits_before: 0,
+            query_ids: Ids::empty(query_ids),
+            ends: Vec::new(),
+            rows: Vec::new(),
+            ids: Ids::empty(ids),
+            values: Vec::new(),
+            columns: None,
+        }
+    }
+}
+
 impl HitSchema {
     /// Returns the fields of a table of hits: `query`, `rank`, `id`, and `distance`, `similarity` or `score`, then
     /// the columns. A column whose name is taken by an earlier field, such as `rank`, is called `columns.rank`.

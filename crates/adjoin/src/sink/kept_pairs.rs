@@ -39,14 +39,7 @@ pub(super) fn encoded(batch: &PairBatch) -> Vec<u8> {
     }
     batch.values.iter().for_each(|value| frame.extend_from_slice(&value.to_le_bytes()));
     for ids in [&batch.left_ids, &batch.right_ids] {
-        for k in 0..ids.len() {
-            // The length is written after the id has been appended, when it is known.
-            let at = frame.len();
-            frame.extend_from_slice(&[0; LENGTH_BYTES]);
-            ids.append_bytes_of(k, &mut frame);
-            let bytes = (frame.len() - at - LENGTH_BYTES) as u32;
-            frame[at..][..LENGTH_BYTES].copy_from_slice(&bytes.to_le_bytes());
-        }
+        (0..ids.len()).for_each(|k| ids.append_sized(k, &mut frame));
     }
     frame
 }

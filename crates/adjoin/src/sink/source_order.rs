@@ -74,11 +74,11 @@ impl HitSink for SourceOrder<'_> {
         for (query, (&row, &end)) in batch.query_rows.iter().zip(&batch.ends).enumerate() {
             let before = if query == 0 { batch.hits_before } else { 0 };
             self.record.clear();
-            append_id(&batch.query_ids, query, &mut self.record);
+            batch.query_ids.append_sized(query, &mut self.record);
             for hit in start..end {
                 self.record.extend_from_slice(&batch.rows[hit].to_le_bytes());
                 self.record.extend_from_slice(&batch.values[hit].to_le_bytes());
-                append_id(&batch.ids, hit, &mut self.record);
+                batch.ids.append_sized(hit, &mut self.record);
             }
             self.sorter.push((row, before), &self.record)?;
             start = end;
@@ -100,20 +100,7 @@ impl HitSink for SourceOrder<'_> {
     }
 }
 
-/// Appends the id of row `k` and its length to `out`. Appends nothing if rows have no ids.
-fn append_id(ids: &Ids, k: usize, out: &mut Vec<u8>) {
-    if *ids == Ids::None {
-        return;
-    }
-    // Room for the length, which is known once the id is appended.
-    let start = out.len();
-    out.extend_from_slice(&[0; size_of::<u32>()]);
-    ids.append_bytes_of(k, out);
-    let bytes = (out.len() - start - size_of::<u32>()) as u32;
-    out[start..][..size_of::<u32>()].copy_from_slice(&bytes.to_le_bytes());
-}
-
-/// Reads an id that [`append_id`] has written into `ids`. Returns the bytes after it.
+/// Reads an id that [`Ids::append_sized`] has written into `ids`. Returns the bytes after it.
 fn take_id<'a>(ids: &mut Ids, bytes: &'a [u8]) -> &'a [u8] {
     if *ids == Ids::None {
         return bytes;
@@ -127,17 +114,7 @@ fn take_id<'a>(ids: &mut Ids, bytes: &'a [u8]) -> &'a [u8] {
 /// Returns the hits of the next queries, with ids of the `kinds` of queries and hits. Returns `None` after the last
 /// query.
 fn next_batch(sorted: &mut Sorted, kinds: [IdKind; 2], record: &mut Vec<u8>) -> Result<Option<HitBatch>> {
-    let [query_ids, ids] = kinds.map(Ids::empty);
-    let mut batch = HitBatch {
-        query_rows: Vec::new(),
-        hits_before: 0,
-        query_ids,
-        ends: Vec::new(),
-        rows: Vec::new(),
-        ids,
-        values: Vec::new(),
-        columns: None,
-    };
+    let mut batch = HitBatch::empty(kinds[0], kinds[1]);
     while batch.rows.len().max(batch.ends.len()) < BATCH_HITS && id_bytes(&batch) < BATCH_ID_BYTES {
         let Some((row, before)) = sorted.next(record)? else { break };
         add_record(&mut batch, row, before, record);

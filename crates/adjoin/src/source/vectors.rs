@@ -227,6 +227,19 @@ impl Ids {
         }
     }
 
+    /// Appends the length of the id of row `k` as a little-endian u32, then its bytes. Appends nothing if rows have no ids.
+    pub(crate) fn append_sized(&self, k: usize, out: &mut Vec<u8>) {
+        if *self == Self::None {
+            return;
+        }
+        // The length is written after the id has been appended, when it is known.
+        let start = out.len();
+        out.extend_from_slice(&[0; size_of::<u32>()]);
+        self.append_bytes_of(k, out);
+        let bytes = (out.len() - start - size_of::<u32>()) as u32;
+        out[start..][..size_of::<u32>()].copy_from_slice(&bytes.to_le_bytes());
+    }
+
     /// Appends an id that has the form of [`Ids::append_bytes_of`].
     pub(crate) fn push_bytes(&mut self, bytes: &[u8]) {
         match self {
