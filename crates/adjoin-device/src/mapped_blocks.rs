@@ -2,8 +2,8 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::null_mut;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 #[cfg(target_os = "linux")]
@@ -18,9 +18,7 @@ const PAGE_BYTES_MIN: usize = 4096;
 const SMALL_BLOCK_BYTES: u64 = 16;
 /// Limits on freed blocks that are kept for reuse: default limit on their bytes, and limit on their number.
 const SPARE_BYTES: usize = 1 << 20;
-const SPARE_BLOCKS: usize = 256;
-/// Number of attempts to lock the kept blocks. A thread holds the lock for less than a microsecond.
-const ATTEMPTS: usize = 100;
+const SPARE_BLOCKS: usize = 64;
 
 /// Global allocator for a program or extension that has a memory budget. A large block is a mapping of its own. It is
 /// returned to the system when it is freed. (In Python, the first join held 71 MB with the allocator of the C
@@ -70,19 +68,9 @@ impl Block {
     const NONE: Self = Self { address: 0, bytes: 0 };
 }
 
-/// This lock is only taken by `lock_spare`, which does not wait for long. In a forked process, the thread that holds it may
-/// not exist.
+/// This lock is only taken with `try_lock`. In a forked process, the thread that holds it may not exist, so waiting
+/// could last forever.
 static SPARE: Mutex<Spare> = Mutex::new(Spare { blocks: [Block::NONE; SPARE_BLOCKS], bytes: 0 });
-
-/// Locks the kept blocks. Returns `None` if another thread still holds the lock after some attempts.
-fn lock_spare() -> Option<MutexGuard<'static, Spare>> {
-    (0..ATTEMPTS).find_map(|_| {
-        SPARE.try_lock().ok().or_else(|| {
-            std::hint::spin_loop();
-            None
-        })
-    })
-}
 
 impl Spare {
     /// Removes and returns the block with the size nearest to `bytes`. Returns `None` if no size is near enough.
@@ -118,7 +106,7 @@ impl Spare {
 
 /// Returns a mapping of `bytes` bytes, which must be whole pages, and whether all of its bytes are zero.
 fn map(bytes: usize) -> (*mut u8, bool) {
-    let spare = lock_spare().and_then(|mut spare| spare.take(bytes));
+    let spare = SPARE.try_lock().ok().and_then(|mut spare| spare.take(bytes));
     if let Some(block) = spare {
         // A reused block has old contents, so it is never reported as zero.
         match resized(block, bytes) {
@@ -153,8 +141,8 @@ fn resized(_block: Block, _bytes: usize) -> *mut u8 {
 /// Returns a mapping to the system, or keeps it for reuse.
 fn unmap(block: *mut u8, bytes: usize) {
     let block = Block { address: block.expose_provenance(), bytes };
-    match lock_spare() {
-        Some(mut spare) if cfg!(target_os = "linux") => spare.keep(block, &mut free),
+    match SPARE.try_lock() {
+        Ok(mut spare) if cfg!(target_os = "linux") => spare.keep(block, &mut free),
         _ => free(block),
     }
 }
