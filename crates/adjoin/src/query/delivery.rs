@@ -308,6 +308,7 @@ mod tests {
     use super::*;
     use crate::base::context::RUNTIME_BYTES;
     use crate::sink::Collect;
+    use crate::source::IdKind;
     use crate::source::TextIds;
     use crate::store::{ColumnGathering, GatheredColumns};
 
