@@ -1,4 +1,4 @@
-"""The notebooks of the documentation run, and print what they show.
+"""The notebooks of the documentation run, and print the outputs that they have.
 
 Run the tests with ``ADJOIN_TEST=overwrite`` to accept a change of their outputs.
 """
@@ -32,7 +32,7 @@ def run(notebook: Any, folder: Path) -> None:
 
 
 def words(cell: Any) -> list[str]:
-    """Returns the words and numbers of a cell's outputs, whichever style a version of Polars gives to its tables."""
+    """Returns the words and numbers of a cell's outputs, in any style of tables that a version of Polars has."""
     shown = [output.get("data", {}) for output in cell.outputs]
     texts = [output.get("text") or data.get("text/html") or data["text/plain"] for output, data in zip(cell.outputs, shown)]
     plain = re.sub(r"<style.*?</style>|<[^>]*>", " ", "\n".join(texts), flags=re.DOTALL)
