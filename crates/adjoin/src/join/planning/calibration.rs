@@ -6,9 +6,11 @@ use std::ops::Range;
 
 use adjoin_device::Reservation;
 
-use super::drawn_groups::DrawnGroups;
-use super::nearness::{self, Horizon, NearGraph, near_graph};
-use super::neighbors::{Comparison, Neighbor, NeighborSearch, Neighbors, Room, neighbors, neighbors_bytes};
+use super::groups::Groups;
+use super::nearness::{self, CENTERS_MAX, Horizon, NearGraph, near_graph};
+use super::neighbors::{
+    Comparison, GROUP_VECTORS, Neighbor, NeighborSearch, Neighbors, Room, neighbors, neighbors_bytes,
+};
 use crate::base::error::Result;
 use crate::base::geometry::Coordinate;
 use crate::base::random::Random;
@@ -25,8 +27,8 @@ const SHARE_MAX: f64 = 1.0 / 3.0;
 /// Number of neighbors per vector that the smallest budget assumes. If there are fewer neighbors, a larger sample is
 /// needed. Its memory is reserved once its size is known.
 const NEIGHBORS_FORESEEN: f64 = 4.0;
-/// Numbers of nearest centers to examine for each center, in successive attempts.
-const CENTERS: [usize; 3] = [128, 512, usize::MAX];
+/// Numbers of nearest centers to examine for each center, in successive attempts. The last attempt examines all.
+const CENTERS: [usize; 3] = [128, CENTERS_MAX, usize::MAX];
 /// Edges are searched up to the largest threshold of a sampled pair plus this fraction of it, unless a smaller
 /// threshold suffices.
 const BEYOND_LARGEST: f64 = 0.3;
@@ -542,7 +544,7 @@ fn least_for_finding<T: Coordinate>(buckets: &Buckets<'_>, threads: usize, count
         + least_for_neighbors(buckets, count)
         + BucketPass::<T>::bytes(threads, buckets)
         + threads as u64 * a_worker
-        + DrawnGroups::<T>::least_bytes(dimensions)
+        + Groups::<T>::least_bytes(dimensions)
         + CHUNK_VECTORS_MIN.min(count) * bytes_of_drawn::<T>(buckets, threads)
 }
 
@@ -554,7 +556,7 @@ fn least_for_neighbors(buckets: &Buckets<'_>, count: u64) -> u64 {
 /// Returns the memory in bytes per sampled vector while neighbors are searched.
 fn bytes_of_drawn<T: Coordinate>(buckets: &Buckets<'_>, threads: usize) -> u64 {
     DrawnVectors::<T>::memory_bytes(buckets, 1)
-        + DrawnGroups::<T>::bytes_a_vector(buckets.space().dimensions())
+        + Groups::<T>::bytes_a_row(buckets.space().dimensions(), GROUP_VECTORS)
         + threads as u64 * Comparison::<T>::BYTES_A_VECTOR
 }
 

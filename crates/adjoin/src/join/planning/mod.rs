@@ -3,11 +3,11 @@
 mod calibration;
 mod curve;
 mod division;
-mod drawn_groups;
 mod edge_sides;
 mod edges;
 mod estimate;
 mod foresee;
+mod groups;
 mod margins;
 mod nearness;
 mod neighbors;

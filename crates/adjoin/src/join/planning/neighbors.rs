@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use adjoin_kernels::{Kernel, PackedColumns, Panel};
 
-use super::drawn_groups::{DrawnGroup, DrawnGroups, GROUP_VECTORS};
+use super::groups::{Group, Groups};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::geometry::{Coordinate, Threshold};
@@ -26,6 +26,9 @@ const NOTED: u64 = 300_000;
 const NOTED_OF_ONE: std::ops::RangeInclusive<u64> = 64..=4096;
 /// Memory of a vector in two samples of a certification, in bytes.
 const CERTIFIED_VECTOR_BYTES: usize = 48;
+/// Number of sampled vectors per group. Smaller groups have tighter bounds, but there are more pivots for which
+/// distances to members are computed and sorted.
+pub(super) const GROUP_VECTORS: usize = 128;
 /// Number of neighbors that a worker holds before they are recorded.
 const FOUND_AT_ONCE: usize = 4096;
 /// Number of pivots to which the distances of a bucket's members are computed at once.
@@ -100,8 +103,9 @@ pub(super) struct NeighborSearch<'a, T: Coordinate> {
 ///
 /// Two bounds exclude pairs of a sampled vector x and a member y of bucket j, whose center is `c_j`. First, if the
 /// distance of x and y is at most `eps`, then `d(x, c_j) <= d(y, c_j) + eps` by the triangle inequality. This excludes
-/// all x that are far from the whole bucket. Second, the exact rule excludes single pairs. Its bound holds for any two
-/// centers; the ones used here are `c_j` and the pivot of a group of sampled vectors.
+/// all x that are far from the whole bucket, first by groups, then one by one. Second, the exact rule excludes single
+/// pairs. Its bound holds for any two centers; the ones used here are `c_j` and the pivot of a group of sampled
+/// vectors.
 pub(super) fn neighbors<T: Coordinate>(
     search: &NeighborSearch<'_, T>,
     drawn: &DrawnVectors<T>,
@@ -110,7 +114,7 @@ pub(super) fn neighbors<T: Coordinate>(
     let NeighborSearch { context, buckets, centers, read_ahead, .. } = *search;
     let most = noted_max(buckets.rows());
     let found = Mutex::new((vec![Neighbors::default(); drawn.len()], room));
-    let groups = DrawnGroups::new(context.kernel, drawn);
+    let groups = Groups::new(context.kernel, &drawn.members.panel, GROUP_VECTORS);
     let state = || Comparison::new(search, drawn, &groups);
     let pass = BucketPass { context, buckets, centers, phase: "calibrate", read_ahead };
     let distances = pass.run(state, |comparison, number, bucket| {
@@ -165,10 +169,7 @@ type Found = Vec<(u32, Neighbor)>;
 pub(super) struct Comparison<'a, T: Coordinate> {
     search: &'a NeighborSearch<'a, T>,
     drawn: &'a DrawnVectors<T>,
-    groups: &'a DrawnGroups<T>,
-    /// Distances of all sampled vectors to the center of the current bucket, and their sort keys.
-    distances: Vec<T::Distance>,
-    keys: Vec<u32>,
+    groups: &'a Groups<T>,
     near: NearGroups<T>,
     selected: Selected<T>,
     tiles: Tiles<'a, T>,
@@ -178,6 +179,11 @@ pub(super) struct Comparison<'a, T: Coordinate> {
 /// Sampled vectors that may have a neighbor in the current bucket, by the triangle inequality.
 struct NearGroups<T: Coordinate> {
     vectors: Vec<u32>,
+    /// Distances of these vectors to the center of the bucket.
+    to_center: Vec<T::Distance>,
+    /// Vectors of a group that is searched for near ones, and their distances to the center.
+    searched: Vec<u32>,
+    searched_to_center: Vec<T::Distance>,
     /// For each group with such vectors: its pivot, and the end of its vectors in `vectors`.
     pivots: Vec<u32>,
     ends: Vec<usize>,
@@ -200,17 +206,16 @@ struct Selected<T: Coordinate> {
 }
 
 impl<'a, T: Coordinate> Comparison<'a, T> {
-    fn new(search: &'a NeighborSearch<'a, T>, drawn: &'a DrawnVectors<T>, groups: &'a DrawnGroups<T>) -> Self {
+    fn new(search: &'a NeighborSearch<'a, T>, drawn: &'a DrawnVectors<T>, groups: &'a Groups<T>) -> Self {
         let NeighborSearch { context, predicate, threshold, .. } = *search;
         let tiles = Tiles::new(context.kernel, predicate, threshold);
-        let distances = vec![T::Distance::default(); drawn.len()];
         let (near, selected) = (NearGroups::new(search, drawn.len()), Selected::new());
         let found = Vec::with_capacity(FOUND_AT_ONCE);
-        Self { search, drawn, groups, distances, keys: Vec::new(), near, selected, tiles, found }
+        Self { search, drawn, groups, near, selected, tiles, found }
     }
 
     /// Memory of a worker in bytes per sampled vector.
-    pub(super) const BYTES_A_VECTOR: u64 = (size_of::<T::Distance>() + 4 + 4 + 1) as u64;
+    pub(super) const BYTES_A_VECTOR: u64 = (size_of::<T::Distance>() + 4 + 1) as u64;
 
     /// Returns the memory in bytes of a worker for buckets of at most `rows` members, without the memory per sampled
     /// vector.
@@ -230,19 +235,17 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
         bucket: &LoadedBucket<T>,
         take: &dyn Fn(&mut Found) -> Result<()>,
     ) -> Result<u64> {
-        let NeighborSearch { context, buckets, centers, threshold, .. } = *self.search;
-        let (drawn, center) = (self.drawn, centers.row(number as usize));
-        context.kernel.one_to_many(center, &drawn.members.panel, &mut self.distances);
-        T::measure_keys(&self.distances, None, threshold.dimensions, &mut self.keys);
-        let (kernel, farthest) = (context.kernel, self.farthest(bucket));
-        let groups = self.groups;
-        let partners = groups.of(drawn.of_buckets(buckets.partners(number)));
-        self.near.find(partners, &self.keys, farthest);
+        let NeighborSearch { context, buckets, centers, .. } = *self.search;
+        let (kernel, center) = (context.kernel, centers.row(number as usize));
+        let partners = self.drawn.of_buckets(buckets.partners(number));
+        let farthest = self.farthest(bucket);
+        let groups = self.groups.near(kernel, center, partners, |_| farthest);
+        let mut computed = self.groups.count() as u64;
+        computed += self.near.find(kernel, center, &self.drawn.members.panel, &groups, farthest);
         if self.near.pivots.is_empty() {
-            return Ok(drawn.len() as u64);
+            return Ok(computed);
         }
         self.near.pack(kernel, &bucket.members.panel);
-        let mut computed = drawn.len() as u64;
         for first in (0..self.near.pivots.len()).step_by(PIVOTS_AT_ONCE) {
             let groups = first..self.near.pivots.len().min(first + PIVOTS_AT_ONCE);
             computed += self.near.measure(kernel, &self.groups.pivots, groups.clone());
@@ -255,11 +258,10 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
         Ok(computed)
     }
 
-    /// Returns the largest distance to the bucket's center that a vector with a neighbor in the bucket can have, as a
-    /// sort key.
-    fn farthest(&self, bucket: &LoadedBucket<T>) -> u32 {
+    /// Returns the largest distance to the bucket's center that a vector with a neighbor in the bucket can have.
+    fn farthest(&self, bucket: &LoadedBucket<T>) -> f64 {
         let farthest = (0..bucket.len() as u32).map(|member| bucket.own_at_most(member)).fold(0.0, f64::max).sqrt();
-        T::key_up_to(((farthest + self.widened(bucket).distance) * (1.0 + SLACK)).powi(2))
+        (farthest + self.widened(bucket).distance) * (1.0 + SLACK)
     }
 
     /// Returns the threshold, widened by the rounding errors of the coordinates.
@@ -273,19 +275,20 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
         let (kernel, pivots) = (self.search.context.kernel, &self.groups.pivots);
         let (pivot, dimensions) = (pivots.row(self.near.pivots[group] as usize), pivots.dimensions());
         let limit = T::margin_limit(&self.widened(bucket), T::at_most(kernel.distance(pivot, center), dimensions));
-        let near = self.near.vectors_of(group);
+        let near = self.near.of_group(group);
+        let vectors_of_group = &self.near.vectors[near.clone()];
         let Selected { vectors, own, members, rows, reach } = &mut self.selected;
         vectors.distances.clear();
-        vectors.distances.extend(near.iter().map(|&vector| self.distances[vector as usize]));
+        vectors.distances.extend_from_slice(&self.near.to_center[near]);
         own.clear();
-        own.extend(near.iter().map(|&vector| self.groups.own(vector as usize)));
+        own.extend(vectors_of_group.iter().map(|&vector| self.groups.own(vector as usize)));
         members.distances.clear();
         members.distances.extend_from_slice(&self.near.distances[at * bucket.len()..][..bucket.len()]);
         vectors.measure(Measure::Margin, own, dimensions);
         members.measure(Measure::Margin, &bucket.own, dimensions);
         select(kernel, limit, vectors, members, reach);
         rows.clear();
-        rows.extend(vectors.order.iter().map(|&at| near[at as usize]));
+        rows.extend(vectors.order.iter().map(|&at| vectors_of_group[at as usize]));
     }
 
     /// Compares the selected pairs. Returns the number of distances computed.
@@ -301,8 +304,7 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
         }
         let drawn = Ordered { members: &self.drawn.members, order: rows };
         let columns = Ordered { members: &bucket.members, order: &members.order };
-        let (sides, found) =
-            (Sides { search: self.search, drawn: self.drawn, distances: &self.distances }, &mut self.found);
+        let (sides, found) = (Sides { search: self.search, drawn: self.drawn }, &mut self.found);
         // If many vectors are equal, all of them are neighbors of each other, so the neighbors of a whole bucket must
         // not be held at once.
         let note = |vector, member| {
@@ -319,6 +321,9 @@ impl<T: Coordinate> NearGroups<T> {
         let NeighborSearch { context, buckets, threshold, .. } = *search;
         Self {
             vectors: Vec::with_capacity(drawn),
+            to_center: Vec::with_capacity(drawn),
+            searched: Vec::with_capacity(GROUP_VECTORS),
+            searched_to_center: Vec::with_capacity(GROUP_VECTORS),
             pivots: Vec::new(),
             ends: Vec::new(),
             order: Vec::new(),
@@ -331,24 +336,37 @@ impl<T: Coordinate> NearGroups<T> {
     fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
         let of_members = rows * (size_of::<u32>() + PIVOTS_AT_ONCE * size_of::<T::Distance>());
         // The last group may be smaller than the others.
-        let of_group = size_of::<u32>() + size_of::<usize>();
+        let of_group = size_of::<u32>() + size_of::<usize>() + GROUP_VECTORS * (4 + size_of::<T::Distance>());
         PackedColumns::<T>::bytes_for(rows, dimensions) + (of_members + of_group) as u64
     }
 
-    /// Finds the vectors of `groups` whose distances to the bucket's center have sort keys of at most `farthest`.
-    fn find(&mut self, groups: impl Iterator<Item = DrawnGroup>, keys: &[u32], farthest: u32) {
+    /// Finds the vectors of `groups` that are within the distance `farthest` of the bucket's center. Returns the number
+    /// of distances computed.
+    fn find(&mut self, kernel: Kernel, center: &[T], drawn: &Panel<T>, groups: &[Group], farthest: f64) -> u64 {
         self.vectors.clear();
+        self.to_center.clear();
         self.pivots.clear();
         self.ends.clear();
-        for DrawnGroup { pivot, vectors } in groups {
+        let (farthest, mut computed) = (farthest.powi(2), 0);
+        for Group { pivot, rows } in groups {
             let before = self.vectors.len();
-            let near = vectors.filter(|&vector| keys[vector] <= farthest);
-            self.vectors.extend(near.map(|vector| vector as u32));
+            self.searched.clear();
+            self.searched.extend(rows.start as u32..rows.end as u32);
+            self.searched_to_center.resize(rows.len(), T::Distance::default());
+            kernel.one_to_some(center, drawn, &self.searched, &mut self.searched_to_center);
+            computed += rows.len() as u64;
+            for (&vector, &squared) in self.searched.iter().zip(&self.searched_to_center) {
+                if T::at_least(squared, drawn.dimensions()) <= farthest {
+                    self.vectors.push(vector);
+                    self.to_center.push(squared);
+                }
+            }
             if self.vectors.len() > before {
-                self.pivots.push(pivot);
+                self.pivots.push(*pivot);
                 self.ends.push(self.vectors.len());
             }
         }
+        computed
     }
 
     /// Packs the members of the bucket.
@@ -365,10 +383,9 @@ impl<T: Coordinate> NearGroups<T> {
         self.distances.len() as u64
     }
 
-    /// Returns the near vectors of a group.
-    fn vectors_of(&self, group: usize) -> &[u32] {
-        let start = group.checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.vectors[start..self.ends[group]]
+    /// Returns the range of the near vectors of a group.
+    fn of_group(&self, group: usize) -> Range<usize> {
+        group.checked_sub(1).map_or(0, |before| self.ends[before])..self.ends[group]
     }
 }
 
@@ -385,12 +402,10 @@ impl<T: Coordinate> Selected<T> {
     }
 }
 
-/// Sampled vectors, and the distances between them and the center of a bucket.
+/// Pairs of a sampled vector and a member of a bucket that are within the threshold.
 struct Sides<'a, T: Coordinate> {
     search: &'a NeighborSearch<'a, T>,
     drawn: &'a DrawnVectors<T>,
-    /// Distance of each sampled vector to the center of the bucket.
-    distances: &'a [T::Distance],
 }
 
 impl<T: Coordinate> Sides<'_, T> {
@@ -422,11 +437,11 @@ impl<T: Coordinate> Sides<'_, T> {
         } else {
             let dimensions = centers.dimensions();
             let squared = |a: &[T], b: &[T]| context.kernel.distance(a, b);
-            let center = centers.row(at.0 as usize);
-            let gap = Gap { squared: T::at_most(squared(center, centers.row(number as usize)), dimensions) };
+            let [center, of_bucket] = [at.0, number].map(|number| centers.row(number as usize));
+            let gap = Gap { squared: T::at_most(squared(center, of_bucket), dimensions) };
             let x = Place {
                 own: drawn.own[vector as usize],
-                other: T::at_least(self.distances[vector as usize], dimensions),
+                other: T::at_least(squared(of_bucket, drawn.members.panel.row(vector as usize)), dimensions),
             };
             let y = Place {
                 own: bucket.own_at_most(member),
