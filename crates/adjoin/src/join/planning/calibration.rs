@@ -6,11 +6,10 @@ use std::ops::Range;
 
 use adjoin_device::Reservation;
 
-use super::groups::Groups;
+use super::comparison::Comparison;
+use super::drawn_groups::DrawnGroups;
 use super::nearness::{self, CENTERS_MAX, Horizon, NearGraph, near_graph};
-use super::neighbors::{
-    Comparison, GROUP_VECTORS, Neighbor, NeighborSearch, Neighbors, Room, neighbors, neighbors_bytes,
-};
+use super::neighbors::{Neighbor, NeighborSearch, Neighbors, Room, neighbors, neighbors_bytes};
 use crate::base::error::Result;
 use crate::base::geometry::Coordinate;
 use crate::base::random::Random;
@@ -544,7 +543,7 @@ fn least_for_finding<T: Coordinate>(buckets: &Buckets<'_>, threads: usize, count
         + least_for_neighbors(buckets, count)
         + BucketPass::<T>::bytes(threads, buckets)
         + threads as u64 * a_worker
-        + Groups::<T>::least_bytes(dimensions)
+        + DrawnGroups::<T>::least_bytes(dimensions)
         + CHUNK_VECTORS_MIN.min(count) * bytes_of_drawn::<T>(buckets, threads)
 }
 
@@ -556,7 +555,7 @@ fn least_for_neighbors(buckets: &Buckets<'_>, count: u64) -> u64 {
 /// Returns the memory in bytes per sampled vector while neighbors are searched.
 fn bytes_of_drawn<T: Coordinate>(buckets: &Buckets<'_>, threads: usize) -> u64 {
     DrawnVectors::<T>::memory_bytes(buckets, 1)
-        + Groups::<T>::bytes_a_row(buckets.space().dimensions(), GROUP_VECTORS)
+        + DrawnGroups::<T>::bytes_a_vector(buckets.space().dimensions())
         + threads as u64 * Comparison::<T>::BYTES_A_VECTOR
 }
 

@@ -1,14 +1,16 @@
 //! Plans a join, given stores and a threshold. First runs the passes that collect the inputs, then computes the plan.
 
 mod calibration;
+mod comparison;
 mod curve;
 mod division;
+mod drawn_groups;
 mod edge_sides;
 mod edges;
 mod estimate;
 mod foresee;
-mod groups;
 mod margins;
+mod near_rows;
 mod nearness;
 mod neighbors;
 

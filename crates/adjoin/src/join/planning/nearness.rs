@@ -8,8 +8,8 @@ use adjoin_kernels::{LEAST_RANKS, LeastOfColumn, PackedColumns};
 
 use super::PLAN_PURPOSE;
 use super::edge_sides::{EdgeSides, Gathered, room_for_edges};
-use super::groups::Groups;
 use super::margins::CHUNK_CENTERS;
+use super::near_rows::{NearRows, larger};
 use super::neighbors::NeighborSearch;
 use crate::base::error::Result;
 use crate::base::geometry::Coordinate;
@@ -164,11 +164,7 @@ pub(super) fn near_graph<T: Coordinate>(
     let on_their_way = (context.budget().free().saturating_sub(of_pass) / 4).max(EDGES_BYTES_MIN);
     let mut memory = context.reserve(of_pass + on_their_way, PLAN_PURPOSE)?;
     let sides = EdgeSides::new(context, buckets.count(), on_their_way);
-    let groups = Groups::new(context.kernel, centers, GROUP_CENTERS);
-    let reach = candidate_reach(search, horizon.centers)?;
-    let largest = |group| reach[groups.rows_of(group)].iter().copied().fold(0.0, f64::max);
-    let reach_of_groups = (0..groups.count()).map(largest).collect();
-    let pass = NearnessPass { search, horizon, groups, reach, reach_of_groups, sides: &sides };
+    let pass = NearnessPass { search, horizon, reach: candidate_reach(search, horizon.centers)?, sides: &sides };
     let count = centers.rows();
     let distances = pass.run()?;
     let computed = distances.iter().sum::<u64>() + (count * count) as u64;
@@ -192,21 +188,19 @@ fn gap_of<T: Coordinate>(search: &NeighborSearch<'_, T>, i: u32, j: u32) -> Gap 
 pub(super) const CENTERS_MAX: usize = 512;
 /// Number of centers that are compared with all others at once.
 const BLOCK_CENTERS: usize = 32;
-/// Number of centers per group. Smaller groups have tighter bounds, but there are more of them to compare with.
-const GROUP_CENTERS: usize = 64;
 
 /// Returns for each center the squared distance within which other centers are examined. It is the squared distance of
 /// the `count`-th nearest center, but at least eps squared. Buckets without members have a reach of 0.
-fn candidate_reach<T: Coordinate>(search: &NeighborSearch<'_, T>, count: usize) -> Result<Vec<f64>> {
+fn candidate_reach<T: Coordinate>(search: &NeighborSearch<'_, T>, count: usize) -> Result<Vec<T::Distance>> {
     let NeighborSearch { context, buckets, centers, threshold, .. } = *search;
-    let mut reach = vec![0.0; centers.rows()];
+    let mut reach = vec![T::Distance::default(); centers.rows()];
     for part in buckets.parts() {
         let with_members = |numbers: Range<u32>| numbers.filter(|&number| buckets.members(number) > 0);
         let partners: Vec<u32> = with_members(buckets.partners(part.start)).collect();
         let numbers: Vec<u32> = with_members(part).collect();
         // If there are fewer centers than `count`, all of them are examined.
         if count >= partners.len() {
-            numbers.iter().for_each(|&number| reach[number as usize] = f64::INFINITY);
+            numbers.iter().for_each(|&number| reach[number as usize] = T::FARTHEST);
             continue;
         }
         let blocks: Vec<&[u32]> = numbers.chunks(BLOCK_CENTERS).collect();
@@ -216,9 +210,9 @@ fn candidate_reach<T: Coordinate>(search: &NeighborSearch<'_, T>, count: usize) 
             let first = partners.partition_point(|&partner| partner < blocks[block][0]);
             Ok(nearest.farthest(blocks[block], [&partners[first..], &partners[..first]]))
         })?;
-        let least = threshold.distance.powi(2);
+        let least = T::tile_limit(threshold);
         for (&number, squared) in numbers.iter().zip(squared.into_iter().flatten()) {
-            reach[number as usize] = squared.max(least);
+            reach[number as usize] = larger(squared, least);
         }
     }
     Ok(reach)
@@ -254,9 +248,9 @@ impl<'a, T: Coordinate> NearestCenters<'a, T> {
         2 * last + 2
     }
 
-    /// Returns for each center of `block` an upper bound on the squared distance of the last one of its nearest
-    /// centers among `others`. There must be enough others.
-    fn farthest(&mut self, block: &[u32], others: [&[u32]; 2]) -> Vec<f64> {
+    /// Returns for each center of `block` the squared distance of the last one of its nearest centers among `others`.
+    /// There must be enough others.
+    fn farthest(&mut self, block: &[u32], others: [&[u32]; 2]) -> Vec<T::Distance> {
         let NeighborSearch { context, centers, .. } = *self.search;
         context.kernel.pack_into(centers, block, &mut self.block);
         self.nearest.iter_mut().for_each(Vec::clear);
@@ -272,8 +266,7 @@ impl<'a, T: Coordinate> NearestCenters<'a, T> {
                 }
             }
         }
-        let nearest = self.nearest[..block.len()].iter_mut();
-        nearest.map(|nearest| T::at_most(nth_least::<T>(nearest, self.last), centers.dimensions())).collect()
+        self.nearest[..block.len()].iter_mut().map(|nearest| nth_least::<T>(nearest, self.last)).collect()
     }
 }
 
@@ -307,12 +300,17 @@ fn nth_least<T: Coordinate>(distances: &mut [T::Distance], nth: usize) -> T::Dis
 struct NearnessPass<'a, T: Coordinate> {
     search: &'a NeighborSearch<'a, T>,
     horizon: Horizon,
-    /// The centers in groups, the squared distance within which each center examines others, and the largest one of
-    /// each group.
-    groups: Groups<T>,
-    reach: Vec<f64>,
-    reach_of_groups: Vec<f64>,
+    /// For each center, the squared distance within which it examines others.
+    reach: Vec<T::Distance>,
     sides: &'a EdgeSides<'a, Nearness>,
+}
+
+/// State of a worker of a pass.
+struct Around<T: Coordinate> {
+    near_rows: NearRows<T>,
+    numbers: Vec<u32>,
+    squared: Vec<T::Distance>,
+    least: Vec<LeastOfColumn<T>>,
 }
 
 /// Another bucket to examine.
@@ -328,12 +326,14 @@ impl<T: Coordinate> NearnessPass<'_, T> {
     fn run(&self) -> Result<Vec<u64>> {
         let NeighborSearch { context, buckets, centers, read_ahead, .. } = *self.search;
         let pass = load::BucketPass { context, buckets, centers, phase: "plan", read_ahead };
-        pass.run(Vec::new, |least, number, bucket| self.look_around(number, bucket, least))
+        let near_rows = || NearRows::new(context.kernel, centers.dimensions());
+        let state = || Around { near_rows: near_rows(), numbers: Vec::new(), squared: Vec::new(), least: Vec::new() };
+        pass.run(state, |around, number, bucket| self.look_around(number, bucket, around))
     }
 
     /// Records the least measures of a bucket's members towards all candidates. Returns the number of distances
     /// computed.
-    fn look_around(&self, number: u32, bucket: &LoadedBucket<T>, least: &mut Vec<LeastOfColumn<T>>) -> Result<u64> {
+    fn look_around(&self, number: u32, bucket: &LoadedBucket<T>, around: &mut Around<T>) -> Result<u64> {
         let NeighborSearch { context, buckets, centers, threshold, .. } = *self.search;
         let own_radius = buckets.radius(number);
         let candidate = |(other, squared): (u32, f64)| {
@@ -347,7 +347,8 @@ impl<T: Coordinate> NearnessPass<'_, T> {
             let near = parts.iter().flatten().any(reached);
             near.then_some(Candidate { bucket: other, parts, dimensions: centers.dimensions() })
         };
-        let all: Vec<Candidate> = self.around(number).into_iter().filter_map(candidate).collect();
+        let all: Vec<Candidate> = self.around(number, around).into_iter().filter_map(candidate).collect();
+        let least = &mut around.least;
         let members: Vec<u32> = (0..bucket.len() as u32).collect();
         for candidates in all.chunks(CHUNK_CENTERS) {
             let others: Vec<u32> = candidates.iter().map(|candidate| candidate.bucket).collect();
@@ -362,24 +363,18 @@ impl<T: Coordinate> NearnessPass<'_, T> {
     }
 
     /// Returns the candidates of a bucket in ascending order, with the squared distances between the centers.
-    fn around(&self, number: u32) -> Vec<(u32, f64)> {
+    fn around(&self, number: u32, around: &mut Around<T>) -> Vec<(u32, f64)> {
         let NeighborSearch { context, buckets, centers, .. } = *self.search;
-        let (center, partners) = (centers.row(number as usize), buckets.partners(number));
-        let reach = self.reach[number as usize];
-        let of_group = |group: usize| reach.max(self.reach_of_groups[group]).sqrt();
-        let partners = partners.start as usize..partners.end as usize;
-        let (mut numbers, mut squared, mut around) = (Vec::new(), Vec::new(), Vec::new());
-        for group in self.groups.near(context.kernel, center, partners, of_group) {
-            numbers.clear();
-            numbers.extend(group.rows.start as u32..group.rows.end as u32);
-            squared.resize(numbers.len(), T::Distance::default());
-            context.kernel.one_to_some(center, centers, &numbers, &mut squared);
-            let at_most = squared.iter().map(|&squared| T::at_most(squared, centers.dimensions()));
-            let near = numbers.iter().copied().zip(at_most);
-            let near = near.filter(|&(other, at)| at <= reach.max(self.reach[other as usize]));
-            around.extend(near.filter(|&(other, _)| buckets.may_meet(number, other)));
-        }
-        around
+        let Around { near_rows, numbers, squared, .. } = around;
+        let (kernel, reach) = (context.kernel, |center: u32| self.reach[center as usize]);
+        numbers.clear();
+        let near = near_rows.find(kernel, (centers, number), centers, reach, |row| self.reach[row]);
+        numbers.extend(near.filter(|&other| buckets.may_meet(number, other)));
+        squared.resize(numbers.len(), T::Distance::default());
+        kernel.one_to_some(centers.row(number as usize), centers, numbers, squared);
+        let near = numbers.iter().zip(&*squared);
+        let near = near.filter(|&(&other, &squared)| squared <= larger(reach(number), reach(other)));
+        near.map(|(&other, &squared)| (other, T::at_most(squared, centers.dimensions()))).collect()
     }
 }
 
@@ -418,12 +413,10 @@ fn pass_bytes<T: Coordinate>(buckets: &Buckets<'_>, threads: usize) -> u64 {
     let (centers, dimensions) = (buckets.extents().len(), buckets.vectors().dimensions);
     let columns = adjoin_kernels::PackedColumns::<T>::bytes_for(CHUNK_CENTERS.min(centers), dimensions);
     let chunk = CHUNK_CENTERS.min(centers) * (size_of::<LeastOfColumn<T>>() + 4) + 4 * buckets.rows_max();
-    let a_center = 32 + size_of::<Candidate>();
-    let a_worker = columns + (chunk + centers * a_center) as u64;
-    let of_groups = centers as u64 * (8 + Groups::<T>::bytes_a_row(dimensions, GROUP_CENTERS))
-        + Groups::<T>::least_bytes(dimensions)
-        + 8 * centers.div_ceil(GROUP_CENTERS) as u64;
-    // The numbers of all buckets with members, twice, exist only while the reach is computed.
-    let of_reach = (centers * 8) as u64 + threads as u64 * NearestCenters::<T>::memory_bytes(centers, dimensions);
-    of_groups + of_reach.max(load::BucketPass::<T>::bytes(threads, buckets) + threads as u64 * a_worker)
+    let a_center = size_of::<T::Distance>() + 32 + size_of::<Candidate>() + NearRows::<T>::BYTES_A_ROW as usize;
+    let a_worker = columns + NearRows::<T>::memory_bytes(dimensions) + (chunk + centers * a_center) as u64;
+    let in_pass = load::BucketPass::<T>::bytes(threads, buckets) + threads as u64 * a_worker;
+    // The numbers of the buckets with members exist only while the reach is computed, twice.
+    let in_reach = (centers * 8) as u64 + threads as u64 * NearestCenters::<T>::memory_bytes(centers, dimensions);
+    (centers * size_of::<T::Distance>()) as u64 + in_pass.max(in_reach)
 }
