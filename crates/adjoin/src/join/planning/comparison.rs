@@ -30,8 +30,9 @@ const PIVOTS_AT_ONCE: usize = 16;
 /// pivot. Selecting a member by its distance to the pivot takes longer than computing the distance.
 const PAIRS_PER_PIVOT_DISTANCE: usize = 3;
 /// Assumed radius of a bucket, and assumed residual of its members if floats were rounded, as multiples of those that
-/// are known before the bucket is read. A bucket that exceeds the assumption is compared with all sampled vectors.
-const EXPECTED: f64 = 1.25;
+/// are known before the bucket is read. A bucket that exceeds the assumptions is compared with all sampled vectors.
+const RADIUS_EXPECTED: f64 = 1.001;
+const RESIDUAL_EXPECTED: f64 = 1.25;
 /// Relative error bound for the few operations of a bound, which are rounded to f32.
 const SLACK: f64 = 1e-6;
 
@@ -55,6 +56,9 @@ pub(super) struct Comparison<'a, T: Coordinate> {
 
 /// Sampled vectors that may have a neighbor in the current bucket, by the triangle inequality.
 struct NearVectors<T: Coordinate> {
+    /// Vectors whose distances to the center of the bucket are computed.
+    searched: Vec<u32>,
+    distances: Vec<T::Distance>,
     vectors: Vec<u32>,
     /// Squared distances of these vectors to the center of the bucket.
     to_center: Vec<T::Distance>,
@@ -111,7 +115,13 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
             drawn,
             groups,
             near_rows: NearRows::new(kernel, threshold.dimensions),
-            near: NearVectors { vectors: Vec::new(), to_center: Vec::new(), reach: Vec::new() },
+            near: NearVectors {
+                searched: Vec::new(),
+                distances: Vec::new(),
+                vectors: Vec::new(),
+                to_center: Vec::new(),
+                reach: Vec::new(),
+            },
             members: MembersByOwn { order: Vec::new(), own: Vec::new() },
             direct: Direct { chosen: Vec::new(), vectors: Vec::new(), reach: Vec::new() },
             pivots: PivotDistances::new(search),
@@ -123,7 +133,7 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
 
     /// Memory of a worker in bytes per sampled vector. Vectors double as they grow.
     pub(super) const BYTES_A_VECTOR: u64 =
-        NearRows::<T>::BYTES_A_ROW + 2 * (size_of::<T::Distance>() + 4 + 4 + (8 + 4 + 4) + 1) as u64;
+        NearRows::<T>::BYTES_A_ROW + 2 * (2 * (size_of::<T::Distance>() + 4) + 4 + (8 + 4 + 4) + 1) as u64;
 
     /// Returns the memory in bytes of a worker for buckets of at most `rows` members, without the memory per sampled
     /// vector.
@@ -147,7 +157,7 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
     ) -> Result<u64> {
         self.members.sort(bucket);
         self.find_near(number, bucket);
-        let mut computed = (self.drawn.len() + self.near.vectors.len()) as u64;
+        let mut computed = (self.drawn.len() + self.near.searched.len()) as u64;
         self.divide(bucket.len());
         computed += self.compare_direct(number, bucket, take)?;
         if !self.pivots.pivots.is_empty() {
@@ -161,27 +171,37 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
     fn find_near(&mut self, number: u32, bucket: &LoadedBucket<T>) {
         let NeighborSearch { context, buckets, centers, threshold, .. } = *self.search;
         let (kernel, drawn, dimensions) = (context.kernel, self.drawn, threshold.dimensions);
-        let NearVectors { vectors, to_center, reach } = &mut self.near;
+        let (near, panel) = (&mut self.near, &drawn.members.panel);
         let widened = threshold.widened(bucket.members.residual + drawn.members.residual);
         let farthest = self.members.own.first().map_or(0.0, |&own| own.into());
         let limit = T::tile_limit(&widened.widened(farthest));
-        let residual = EXPECTED * buckets.space().residual_seen() + drawn.members.residual;
-        let expected = |number| T::tile_limit(&threshold.widened(EXPECTED * buckets.radius(number) + residual));
+        // Radii are distances between unrounded vectors, so both a member and the center may be farther by a residual.
+        let residuals = 2.0 * RESIDUAL_EXPECTED * buckets.space().residual_seen() + drawn.members.residual;
+        let expected = |number| T::tile_limit(&threshold.widened(buckets.radius(number) * RADIUS_EXPECTED + residuals));
         let partners = drawn.of_buckets(buckets.partners(number));
         let partners = partners.start as u32..partners.end as u32;
-        vectors.clear();
+        near.searched.clear();
         if limit <= expected(number) {
             let none = |_| T::Distance::default();
-            let near = self.near_rows.find(kernel, (centers, number), &drawn.members.panel, expected, none);
-            vectors.extend(near.filter(|vector| partners.contains(vector)));
+            self.near_rows.find(kernel, (centers, number), panel, expected, none, |vector| near.searched.push(vector));
+            near.searched.retain(|vector| partners.contains(vector));
         } else {
-            vectors.extend(partners);
+            near.searched.extend(partners);
         }
-        to_center.resize(vectors.len(), T::Distance::default());
-        kernel.one_to_some(centers.row(number as usize), &drawn.members.panel, vectors, to_center);
-        let at_least = |&squared: &T::Distance| T::at_least(squared, dimensions).sqrt() * (1.0 - SLACK);
-        reach.clear();
-        reach.extend(to_center.iter().map(|squared| self.members.from(at_least(squared) - widened.distance)));
+        near.distances.resize(near.searched.len(), T::Distance::default());
+        kernel.one_to_some(centers.row(number as usize), panel, &near.searched, &mut near.distances);
+        near.vectors.clear();
+        near.to_center.clear();
+        near.reach.clear();
+        for (&vector, &squared) in near.searched.iter().zip(&near.distances) {
+            let is_far = squared > limit;
+            if !is_far {
+                let distance = T::at_least(squared, dimensions).sqrt() * (1.0 - SLACK);
+                near.vectors.push(vector);
+                near.to_center.push(squared);
+                near.reach.push(self.members.from(distance - widened.distance));
+            }
+        }
     }
 
     /// Decides which near vectors are compared by the pivots of their groups, and which are compared directly.

@@ -8,6 +8,8 @@ use crate::base::geometry::Coordinate;
 
 /// Number of consecutive centers whose rows are searched at once. A row has one bit for each of them.
 const BLOCK_CENTERS: u32 = u32::BITS;
+/// Number of masks that are tested at once.
+const MASKS_AT_ONCE: usize = 16;
 /// Number of rows that are compared with a block at once.
 const ROWS_AT_ONCE: usize = 4096;
 
@@ -39,9 +41,9 @@ impl<T: Coordinate> NearRows<T> {
         PackedColumns::<T>::bytes_for(BLOCK_CENTERS as usize, dimensions) + (ROWS_AT_ONCE * of_row) as u64
     }
 
-    /// Returns the rows whose computed squared distance to the center `number` is at most the limit of the center or
-    /// that of the row, and some others, in ascending order. `of_center` and `of_row` return these limits. Calls with
-    /// one `self` must have the same centers, rows and limits.
+    /// Calls `take` with the rows whose computed squared distance to the center `number` is at most the limit of the
+    /// center or that of the row, and with some others, in ascending order. `of_center` and `of_row` return these
+    /// limits. All calls must have the same centers, rows and limits.
     pub(super) fn find(
         &mut self,
         kernel: Kernel,
@@ -49,7 +51,8 @@ impl<T: Coordinate> NearRows<T> {
         rows: &Panel<T>,
         of_center: impl Fn(u32) -> T::Distance,
         of_row: impl Fn(usize) -> T::Distance,
-    ) -> impl Iterator<Item = u32> {
+        mut take: impl FnMut(u32),
+    ) {
         if !self.centers.contains(&number) {
             let start = number / BLOCK_CENTERS * BLOCK_CENTERS;
             self.centers = start..(start + BLOCK_CENTERS).min(centers.rows() as u32);
@@ -57,7 +60,13 @@ impl<T: Coordinate> NearRows<T> {
             self.search(kernel, centers, rows, |row| larger(least, of_row(row)));
         }
         let bit = 1 << (number - self.centers.start);
-        (0..).zip(&self.masks).filter(move |(_, mask)| *mask & bit != 0).map(|(row, _)| row)
+        for (masks, start) in self.masks.chunks(MASKS_AT_ONCE).zip((0..).step_by(MASKS_AT_ONCE)) {
+            // Few rows are near. The compiler vectorizes this test, so that most masks are skipped quickly.
+            if masks.iter().fold(0, |any, mask| any | mask) & bit != 0 {
+                let near = (start..).zip(masks).filter(|(_, mask)| **mask & bit != 0);
+                near.for_each(|(row, _)| take(row));
+            }
+        }
     }
 
     fn search(&mut self, kernel: Kernel, centers: &Panel<T>, rows: &Panel<T>, limit: impl Fn(usize) -> T::Distance) {

@@ -368,8 +368,18 @@ impl<T: Coordinate> NearnessPass<'_, T> {
         let Around { near_rows, numbers, squared, .. } = around;
         let (kernel, reach) = (context.kernel, |center: u32| self.reach[center as usize]);
         numbers.clear();
-        let near = near_rows.find(kernel, (centers, number), centers, reach, |row| self.reach[row]);
-        numbers.extend(near.filter(|&other| buckets.may_meet(number, other)));
+        near_rows.find(
+            kernel,
+            (centers, number),
+            centers,
+            reach,
+            |row| self.reach[row],
+            |other| {
+                if buckets.may_meet(number, other) {
+                    numbers.push(other);
+                }
+            },
+        );
         squared.resize(numbers.len(), T::Distance::default());
         kernel.one_to_some(centers.row(number as usize), centers, numbers, squared);
         let near = numbers.iter().zip(&*squared);
