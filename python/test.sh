@@ -17,7 +17,7 @@ skip() {
 "$python" -m venv "$venv" || skip "no module venv; on Debian, apt-get install python3-venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
     'maturin>=1.9,<2' pytest mypy numpy ml_dtypes safetensors pyarrow polars duckdb pandas datasets scikit-learn pandas-stubs types-tqdm \
-    langchain-core langchain-tests llama-index-core httpx ||
+    langchain-core langchain-tests llama-index-core httpx nbclient ipykernel ||
     skip "the test's packages cannot be installed"
 # They are large, so the tests of runners are skipped by default.
 if [[ -n ${ADJOIN_RUNNERS:-} ]]; then

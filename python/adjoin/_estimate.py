@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ._work import html_table
+
 
 class Interval(NamedTuple):
     """An estimate between its bounds of 95 % confidence."""
@@ -54,6 +56,21 @@ class Estimate:
         rows, metric = self.stats["rows"], self.stats["metric"]
         of = ", ".join(f"{at.threshold:g}: {at.pairs.estimate:.3g} pairs" for at in self.thresholds)
         return f"<adjoin.Estimate of {rows} rows, {metric}: {of}>"
+
+    def _repr_html_(self) -> str:
+        """Returns the estimates as a table, for notebooks."""
+        value = "similarity" if self.stats["metric"] == "cosine" else "distance"
+        rows = (
+            (f"{at.threshold:g}", f"{at.neighbors:.3g}", _bounds(at.pairs), _bounds(at.removed_rows), _bounds(at.seconds, ".1f"))
+            for at in self.thresholds
+        )
+        title = f"<adjoin.Estimate of {len(self)} rows>"
+        return html_table(title, [value, "neighbors of a row", "pairs", "removed rows", "seconds of a join"], rows)
+
+
+def _bounds(figure: Interval, form: str = ",.0f") -> str:
+    """Returns a figure with its bounds, for people."""
+    return f"{figure.estimate:{form}} ({figure.low:{form}} to {figure.high:{form}})"
 
 
 def _at(told: dict[str, Any]) -> AtThreshold:

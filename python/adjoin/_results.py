@@ -112,7 +112,8 @@ class Hits(Table, Temporary):
         return int(self.stats["search"]["queries"])
 
     def __repr__(self) -> str:
-        return f"<adjoin.Hits: {self.stats['search']['hits']} hits of {len(self)} queries>"
+        queries = "1 query" if len(self) == 1 else f"{len(self)} queries"
+        return f"<adjoin.Hits: {self.stats['search']['hits']} hits of {queries}>"
 
 
 class Neighbors(Hits):

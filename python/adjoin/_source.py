@@ -228,6 +228,6 @@ def _check_array(array: Any) -> None:
         kinds = "bfloat16, float16, float32, float64, uint8 or int8"
         raise InputError(f"{ARRAY} has elements of type {array.dtype}; give {kinds}, such as x.astype('float32')")
     if array.ndim != 2:
-        shape = "-1, d" if array.ndim < 2 else "len(x), -1"
+        shaped = "x.reshape(-1, d), or x.reshape(1, -1) for a single vector" if array.ndim < 2 else "x.reshape(len(x), -1)"
         count = "1 dimension" if array.ndim == 1 else f"{array.ndim} dimensions"
-        raise InputError(f"{ARRAY} has {count}; give one vector per row, such as x.reshape({shape})")
+        raise InputError(f"{ARRAY} has {count}; give one vector per row, such as {shaped}")

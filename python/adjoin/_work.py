@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -140,6 +140,14 @@ class Temporary:
         self.close()
 
 
+def html_table(title: str, names: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """Returns a table for notebooks."""
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
+    lines = ("".join(f"<td>{html.escape(_shown(value))}</td>" for value in row) for row in rows)
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    return f"<p>{html.escape(title)}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
 class Table:
     """Rows that can be converted to tables of other packages."""
 
@@ -163,10 +171,7 @@ class Table:
             return None
         names = [] if first is None else first.schema.names
         rows = [] if first is None else zip(*(column.to_pylist() for column in first[:PREVIEW_ROWS].columns))
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
-        lines = ("".join(f"<td>{html.escape(_shown(value))}</td>" for value in row) for row in rows)
-        body = "".join(f"<tr>{line}</tr>" for line in lines)
-        return f"<p>{html.escape(repr(self))}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        return html_table(repr(self), names, rows)
 
     def to_polars(self) -> polars.DataFrame:
         """Returns the rows as a Polars data frame, in memory."""

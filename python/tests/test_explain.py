@@ -35,6 +35,9 @@ def test_estimates_of_a_larger_set_are_close():
     neighbors = [at.neighbors for at in told.thresholds]
     assert neighbors == sorted(neighbors) and len(told.thresholds) >= 4
     assert "9000 rows, cosine" in repr(told)
+    html = told._repr_html_()
+    assert "<th>similarity</th>" in html and html.count("<tr>") == 1 + len(told.thresholds)
+    assert f"<td>{told.asked.threshold:g}</td>" in html and f"{told.asked.pairs.high:,.0f})" in html
 
 
 def test_explain_without_a_threshold_uses_the_metric():

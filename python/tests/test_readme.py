@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow.parquet
+import adjoin
 import pytest
 
 from conftest import SAMPLE
@@ -17,7 +17,8 @@ PACKAGE = Path(__file__).parents[1]
 EXAMPLES = re.findall(r"```python\n(.*?)```", (PACKAGE / "README.md").read_text(), re.DOTALL)
 
 
-HOW_TO = PACKAGE.parent / "docs" / "how-to"
+DOCS = PACKAGE.parent / "docs"
+HOW_TO = DOCS / "how-to"
 # In the order of the list of pages: later pages use stores that earlier ones build.
 PAGES = re.findall(r"\]\(([a-z-]+\.md)\)", (HOW_TO / "README.md").read_text())
 
@@ -28,20 +29,32 @@ def test_an_example_runs(example: str, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "example.py"], cwd=tmp_path, check=True)
 
 
-def test_the_how_tos_run_one_after_the_other(tmp_path: Path) -> None:
-    table = pyarrow.parquet.read_table(SAMPLE)
-    (tmp_path / "embeddings").mkdir()
-    for shard in range(2):
-        part = table.slice(shard * 12_000, 12_000)
-        pyarrow.parquet.write_table(part, tmp_path / "embeddings" / f"part-{shard}.parquet")
+def run_blocks(text: str, folder: Path) -> int:
+    """Runs the shell and Python blocks of a page in a folder, and returns their number."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    assert {*PAGES, "README.md"} == {page.name for page in HOW_TO.iterdir()}
-    text = "\n".join((HOW_TO / page).read_text() for page in PAGES)
     blocks = re.findall(r"```(sh|python)\n(.*?)```", text, re.DOTALL)
-    assert len(blocks) >= 40
     for language, block in blocks:
         command = ["bash", "-ec", block] if language == "sh" else [sys.executable, "-c", block]
-        subprocess.run(command, cwd=tmp_path, env={**os.environ, "PATH": path}, check=True)
+        subprocess.run(command, cwd=folder, env={**os.environ, "PATH": path}, check=True)
+    return len(blocks)
+
+
+def test_the_start_page_runs(tmp_path: Path) -> None:
+    (tmp_path / "fixtures").symlink_to(SAMPLE.parent)
+    after_the_installation = (DOCS / "index.md").read_text().split("The repository has a sample")[1]
+    assert run_blocks(after_the_installation, tmp_path) == 3
+
+
+def test_the_how_tos_run_one_after_the_other(tmp_path: Path) -> None:
+    (tmp_path / "fixtures").symlink_to(SAMPLE.parent)
+    pages = ["README.md", *PAGES]
+    assert {*pages} == {page.name for page in HOW_TO.iterdir()}
+    assert run_blocks("\n".join((HOW_TO / page).read_text() for page in pages), tmp_path) >= 40
+
+
+def test_the_reference_has_every_public_name() -> None:
+    page = (DOCS / "reference" / "python.md").read_text()
+    assert {*re.findall(r"^::: adjoin\.([A-Za-z_]+)\n    options", page, re.MULTILINE)} == {*adjoin.__all__} - {"__version__"}
 
 
 def test_examples_and_package_are_well_typed(tmp_path: Path) -> None:

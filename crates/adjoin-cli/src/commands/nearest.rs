@@ -64,7 +64,7 @@ pub(super) fn nearest(arguments: &Join, k: u64, stopped: &Stopped) -> Result<Out
 fn summarize(NearestStatistics { common, nearest }: &NearestStatistics, target: Option<&Target>) {
     let (rows, found) = (format_number(common.rows), format_count(nearest.neighbors, "neighbor"));
     let place =
-        target.and_then(Target::path).map_or_else(String::new, |path| format!(" written to {}", path.display()));
+        target.and_then(Target::path).map_or_else(String::new, |path| format!(", written to {}", path.display()));
     eprintln!("rows: {rows}; {found} found in {:.1} s{place}", common.seconds.total);
     let (probes, buckets) = (nearest.probes_per_row, format_number(nearest.buckets));
     let (distances, share) = (nearest.distances_per_row.round() as u64, percent(nearest.distances_share));

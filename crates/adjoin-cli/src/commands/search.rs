@@ -95,7 +95,7 @@ fn is_itself(arguments: &Search) -> bool {
 /// Prints the number of hits, and their file.
 fn print_found(SearchStatistics { common, search }: &SearchStatistics, output: &str) {
     let (queries, found) = (format_number(search.queries), format_count(search.hits, "hit"));
-    let place = if output == "-" { String::new() } else { format!(" written to {output}") };
+    let place = if output == "-" { String::new() } else { format!(", written to {output}") };
     eprintln!("queries: {queries}; {found} found in {:.1} s{place}", common.seconds.total);
     if let Some(rows) = search.passing_rows {
         eprintln!("{} of {} match the filter", format_number(rows), format_count(common.rows, "row"));
@@ -109,9 +109,9 @@ fn summarize(statistics: &SearchStatistics, arguments: &Search, kind: FolderKind
         let (buckets, read) = (format_number(buckets), format_bytes(search.bytes_per_query as u64));
         eprintln!("a query probed {probes:.1} of {buckets} buckets on average; {read} were read for it");
     } else {
-        let (reads, distances) = (search.reads_per_query, search.distances_per_query);
+        let (reads, distances) = (search.reads_per_query, format_number(search.distances_per_query.round() as u64));
         eprintln!(
-            "a query took {reads:.1} reads and {distances:.0} distances on average; {:.0} queries per second",
+            "a query took {reads:.1} reads and {distances} distances on average; {:.0} queries per second",
             search.queries_per_second
         );
     }
