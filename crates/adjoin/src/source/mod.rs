@@ -70,7 +70,7 @@ pub(crate) use narrowed::narrowed;
 pub(crate) use nested::ColumnPlace;
 pub(crate) use objects::{check_remote, is_glob};
 pub use open::open;
-pub(crate) use open::{open_counted, open_nonempty};
+pub(crate) use open::{open_counted, open_nonempty, open_tables};
 pub use options::{IdChoice, SourceOptions};
 pub(crate) use parquet::TablesMemory;
 pub use table_file::TableFile;

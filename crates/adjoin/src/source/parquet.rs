@@ -99,6 +99,13 @@ pub(super) fn schema(path: &Path, file: Arc<dyn ReadFile>) -> Result<SchemaRef> 
     Ok(Arc::new(schema_with_uuids(&Footer::read(path, WindowedFile::new(file))?.metadata)))
 }
 
+/// Returns the number of rows of a file.
+pub(super) fn rows(context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Result<u64> {
+    let file = WindowedFile::new(file);
+    let _room = reserve_footer(context, path, &file)?;
+    Ok(Footer::read(path, file)?.rows)
+}
+
 /// Reads the columns at `places`, from row `first_row` on, in batches of at most `batch_rows` rows.
 pub(super) fn tables(
     context: &Context,

@@ -11,13 +11,13 @@ use super::elements::StoredElement;
 use super::facts::{Dimensions, Facts};
 use super::file::SourceFile;
 use super::foreign::changed;
-use super::format::Format;
+use super::format::{Format, check_rows};
 use super::options::{ScanOptions, SourceOptions};
 use super::vector_source::{SourceInfo, VectorSource};
 use super::vectors::{IdKind, VectorBatch, VectorScan};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
-use crate::base::options::{ROWS_MAX, VectorType};
+use crate::base::options::VectorType;
 
 /// A file of a source. It is open only while it is scanned, since a source may have more files than a process may
 /// open.
@@ -64,12 +64,7 @@ impl Shards {
             drop(held);
             facts.memory.held = facts.memory.held.saturating_add(ahead_bytes);
             let first_row = rows;
-            rows = rows.checked_add(facts.rows).filter(|rows| *rows <= ROWS_MAX).ok_or_else(|| {
-                Error::input(format!(
-                    "{}: with it the set has more than {ROWS_MAX} rows; split the set",
-                    path.display()
-                ))
-            })?;
+            rows = check_rows(&path, rows.checked_add(facts.rows))?;
             shards.push(Shard { name, path, format, facts, first_row, stamp, digest: OnceLock::new() });
         }
         let vectors = agreed_type(&shards)?;
