@@ -19,6 +19,7 @@ pub(crate) mod random;
 pub(crate) mod report;
 pub(crate) mod row_numbers;
 pub(crate) mod sealed;
+pub(crate) mod shared_rows;
 pub(crate) mod sorter;
 mod upload;
 pub(crate) mod workers;
