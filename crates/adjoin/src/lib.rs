@@ -128,7 +128,7 @@ pub use collection::{
 pub use folder::{ClosedFolder, Folder, FolderFacts, OnMissing};
 pub use graph::GraphOptions;
 pub use index::{BuiltIndex, Index, IndexOptions, RelayoutReport};
-pub use store::{Append, AppendReport, BuildOptions, BuildReport, FolderKind, OnBad, OnDuplicateId, Store};
+pub use store::{Append, AppendReport, BuildOptions, BuildPlan, BuildReport, FolderKind, OnBad, OnDuplicateId, Store};
 
 // Searches.
 pub use buckets::SearchQueries;
@@ -139,8 +139,7 @@ pub use serve::{CacheStatistics, CachedSearch, ServedHits, ServedQuery};
 pub use dedupe::{Dedupe, Deduped, Nearness, TextOptions};
 pub use estimate::{AtThreshold, Estimate};
 pub use job::{
-    Conditions, Job, NearestJob, Opened, OpenedSets, Output, PartOptions, PartPlan, PlanStatistics, ResultKind,
-    open_source,
+    Conditions, Job, NearestJob, Opened, OpenedSets, Output, PartOptions, PartPlan, ResultKind, open_source,
 };
 pub use join::{JoinEffort, JoinOptions};
 pub use truth::{GroundtruthOptions, GroundtruthTarget, RangeForm, TruthFiles};

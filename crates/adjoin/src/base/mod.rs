@@ -14,6 +14,7 @@ pub(crate) mod message;
 pub(crate) mod mutex;
 pub(crate) mod options;
 pub(crate) mod output;
+pub(crate) mod part_files;
 pub(crate) mod predicate;
 pub(crate) mod random;
 pub(crate) mod report;

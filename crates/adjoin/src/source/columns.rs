@@ -448,10 +448,21 @@ pub(super) struct ColumnScan {
 }
 
 impl ColumnScan {
-    /// Creates a scan that starts at the first row.
+    /// Creates a scan of tables that start at the first row.
     pub(super) fn new(columns: TableColumns, vectors: VectorType, batch_bytes: usize, tables: Tables) -> Self {
+        Self::from_row(0, columns, vectors, batch_bytes, tables)
+    }
+
+    /// Creates a scan of tables that start at row `next_row`.
+    pub(super) fn from_row(
+        next_row: u64,
+        columns: TableColumns,
+        vectors: VectorType,
+        batch_bytes: usize,
+        tables: Tables,
+    ) -> Self {
         let rows_per_batch = rows_per_batch(vectors, batch_bytes);
-        Self { columns, vectors, rows_per_batch, tables: Some(tables), rest: None, next_row: 0 }
+        Self { columns, vectors, rows_per_batch, tables: Some(tables), rest: None, next_row }
     }
 
     /// Returns the next rows before their conversion.

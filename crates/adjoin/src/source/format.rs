@@ -107,7 +107,7 @@ impl Format {
             }
             Self::Dense(format) => {
                 let layout = format.layout(path, file.as_ref(), options.vector_column.as_deref())?;
-                Ok(Box::new(DenseScan::new(path.to_owned(), file, layout, scan.batch_bytes)))
+                Ok(Box::new(DenseScan::new(path.to_owned(), file, layout, scan)))
             }
         }
     }
