@@ -33,7 +33,7 @@ pub(crate) use groups::{MemoryOption, Quiet, ReadInterface, Resources, SourceCol
 pub(crate) use index::{Index, IndexBuild, IndexRelayout, IndexShape};
 pub(crate) use join::{Dedupe, Explain, Join, JoinFilters, JoinOutput};
 pub(crate) use manual::{Completions, Man};
-pub(crate) use parts::{Merge, Plan, RunPart};
+pub(crate) use parts::{Merge, Plan, PlanBuild, RunPart};
 pub(crate) use report::Report;
 pub(crate) use search::{EffortArguments, Search};
 #[cfg(feature = "serve")]
@@ -57,9 +57,11 @@ pub(crate) enum Command {
     Join(Box<Join>),
     /// Plan a join in parts, to be run on many machines
     Plan(Box<Plan>),
+    /// Plan a build in parts, to be run on many machines
+    PlanBuild(Box<PlanBuild>),
     /// Run one part of a planned join
     RunPart(RunPart),
-    /// Merge the results of all parts of a planned join
+    /// Merge the results of all parts of a planned join or build
     Merge(Merge),
     /// Copy a data set without its near-duplicates
     Dedupe(Dedupe),

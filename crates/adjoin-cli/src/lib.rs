@@ -66,6 +66,7 @@ fn execute(command: Command, stopped: &signals::Stopped) -> Result<Outcome, Erro
         Command::Append(arguments) => commands::append(&arguments, stopped),
         Command::Join(arguments) => commands::join(&arguments, stopped),
         Command::Plan(arguments) => commands::plan(&arguments, stopped),
+        Command::PlanBuild(arguments) => commands::plan_build(&arguments, stopped),
         Command::RunPart(arguments) => commands::run_part(&arguments, stopped),
         Command::Merge(arguments) => commands::merge(&arguments, stopped),
         Command::Dedupe(arguments) => commands::dedupe(&arguments, stopped),

@@ -244,6 +244,17 @@ impl Reservation {
         self.bytes -= back;
     }
 
+    /// Splits off `bytes` of the reservation.
+    ///
+    /// # Panics
+    /// If the reservation is smaller.
+    #[must_use]
+    pub fn split(&mut self, bytes: u64) -> Self {
+        assert!(bytes <= self.bytes, "{bytes} bytes are split off {} bytes", self.bytes);
+        self.bytes -= bytes;
+        Self { budget: self.budget.clone(), bytes, by_run: self.by_run }
+    }
+
     /// Merges another reservation into this one.
     ///
     /// # Panics
@@ -287,6 +298,18 @@ mod tests {
         assert_eq!(refused, BudgetExceeded { wanted: 41, free: 40, total: 100 });
         drop(first);
         assert_eq!(budget.reserve(100).unwrap().bytes(), 100);
+    }
+
+    #[test]
+    fn a_part_of_a_reservation_is_released_on_its_own() {
+        let budget = MemoryBudget::new(100);
+        let mut whole = budget.reserve(60).unwrap();
+        let part = whole.split(20);
+        assert_eq!((whole.bytes(), part.bytes(), budget.free()), (40, 20, 40));
+        drop(whole);
+        assert_eq!(budget.free(), 80);
+        drop(part);
+        assert_eq!(budget.free(), 100);
     }
 
     #[test]

@@ -81,6 +81,7 @@ mod store;
 #[cfg(test)]
 #[path = "../tests/shared/sets.rs"]
 mod test_sets;
+mod text;
 mod truth;
 
 // Crates whose types are used in signatures of this crate.
@@ -95,7 +96,7 @@ pub use base::error::{Error, ErrorKind, Result};
 pub use base::message::{Argument, Mention, Message};
 pub use base::report::{
     Cancel, CommonStatistics, Interval, JoinStatistics, MemoryStatistics, NearestStatistics, Progress,
-    RecallStatistics, SearchStatistics, Written,
+    RecallStatistics, SearchStatistics, TextCounts, Written,
 };
 
 // Vectors and thresholds.
@@ -109,6 +110,7 @@ pub use source::{
     VectorScan, VectorSource,
 };
 pub use sql::{Condition, OrderBy};
+pub use text::ShingleUnit;
 
 // Results, which are pairs and hits, and the sinks that receive them.
 pub use base::locks::OwnFolder;
@@ -126,7 +128,7 @@ pub use collection::{
 pub use folder::{ClosedFolder, Folder, FolderFacts, OnMissing};
 pub use graph::GraphOptions;
 pub use index::{BuiltIndex, Index, IndexOptions, RelayoutReport};
-pub use store::{Append, AppendReport, BuildOptions, BuildReport, FolderKind, OnBad, OnDuplicateId, Store};
+pub use store::{Append, AppendReport, BuildOptions, BuildPlan, BuildReport, FolderKind, OnBad, OnDuplicateId, Store};
 
 // Searches.
 pub use buckets::SearchQueries;
@@ -134,11 +136,10 @@ pub use query::{EffortOptions, QueryTarget, SearchEffort, SearchOptions};
 pub use serve::{CacheStatistics, CachedSearch, ServedHits, ServedQuery};
 
 // Joins, from the names of their inputs to their statistics.
-pub use dedupe::{Dedupe, Deduped};
+pub use dedupe::{Dedupe, Deduped, Nearness, TextOptions};
 pub use estimate::{AtThreshold, Estimate};
 pub use job::{
-    Conditions, Job, NearestJob, Opened, OpenedSets, Output, PartOptions, PartPlan, PlanStatistics, ResultKind,
-    open_source,
+    Conditions, Job, NearestJob, Opened, OpenedSets, Output, PartOptions, PartPlan, ResultKind, open_source,
 };
 pub use join::{JoinEffort, JoinOptions};
 pub use truth::{GroundtruthOptions, GroundtruthTarget, RangeForm, TruthFiles};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use adjoin::{KeepRule, Metric, OnBad, ResultKind};
+use adjoin::{KeepRule, Metric, OnBad, ResultKind, ShingleUnit, TextOptions};
 use clap::builder::NonEmptyStringValueParser as NonEmpty;
 use clap::{ArgGroup, Args, ValueHint};
 
@@ -142,10 +142,31 @@ pub(crate) struct JoinOutput {
     pub(crate) yes: bool,
 }
 
+/// Texts to compare instead of vectors.
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("target").args(["eps", "min_similarity"]).required(true))]
+#[command(next_help_heading = TARGET)]
+pub(crate) struct Texts {
+    /// Compare the texts of this column, not vectors: near texts share many shingles (runs of words)
+    #[arg(long, value_name = "COLUMN", value_parser = NonEmpty::new(), conflicts_with_all = ["vector_column", "on_bad"])]
+    pub(crate) text: Option<String>,
+    /// With --text: least Jaccard similarity of two texts, the fraction of their shingles that both have
+    #[arg(long, value_name = "J", allow_negative_numbers = true, default_value_t = TextOptions::MIN_JACCARD,
+        requires = "text")]
+    pub(crate) min_jaccard: f64,
+    /// With --text: unit of shingles
+    #[arg(long, value_name = "UNIT", default_value_t = ShingleUnit::Words, value_parser = choice::<ShingleUnit>(),
+        requires = "text")]
+    pub(crate) shingles: ShingleUnit,
+    /// With --text: number of words or characters of a shingle [default: 3 words or 9 characters]
+    #[arg(long, value_name = "N", requires = "text")]
+    pub(crate) shingle_size: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("target").args(["eps", "min_similarity", "text"]).required(true))]
 #[command(after_help = "Examples:\n  \
     adjoin dedupe articles.parquet --min-similarity 0.9 -o clean.parquet\n  \
+    adjoin dedupe articles.parquet --text body --min-jaccard 0.8 -o clean.parquet\n  \
     adjoin dedupe shards/ --eps 0.4 --keep-by \"length(text) desc\" -o clean/\n  \
     adjoin dedupe docs.parquet --eps 0.4 -o clean.parquet --removed removed.csv --columns text,url\n\n\
     Exit code 1 means that the run finished but recall or memory missed its target; see --stats.")]
@@ -156,6 +177,8 @@ pub(crate) struct Dedupe {
     pub(crate) sources: Vec<String>,
     #[command(flatten)]
     pub(crate) threshold: Threshold,
+    #[command(flatten)]
+    pub(crate) texts: Texts,
     /// Order that decides which of several near rows is kept, e.g. "length(text) desc, date" [default: the order of
     /// SOURCE]. Nulls are last unless NULLS FIRST is given
     #[arg(long, value_name = "SQL", value_parser = NonEmpty::new(), help_heading = TARGET)]

@@ -1,14 +1,15 @@
 use std::path::Path;
 
 use adjoin::{
-    BuildOptions, Dedupe, Deduped, JoinEffort, JoinOptions, Metric, OrderBy, Predicate, Result, TableFormat, Target,
-    format_count, format_number,
+    BuildOptions, Dedupe, Deduped, JoinEffort, JoinOptions, Metric, Nearness, OrderBy, Predicate, Result, TableFormat,
+    Target, TextCounts, TextOptions, format_count, format_number,
 };
 
 use super::memory::{memory_verdict, print_memory};
 use super::statistics_file::StatisticsFile;
 use crate::Outcome;
 use crate::args;
+use crate::print::percent;
 use crate::resolve;
 use crate::signals::Stopped;
 
@@ -16,14 +17,10 @@ pub(crate) fn dedupe(arguments: &args::Dedupe, stopped: &Stopped) -> Result<Outc
     let context = resolve::context(&arguments.resources, stopped)?;
     // Temporary files are next to the output by default, since that disk must have space for the output anyway.
     let context = resolve::temporary(context, &arguments.temporary)?.or_temporary(Target::parent_of(&arguments.output));
-    let predicate = Predicate::of(arguments.threshold.eps, arguments.threshold.min_similarity)?;
-    let aim = JoinEffort::of(arguments.wanted.recall, arguments.wanted.exact)?;
-    let (seed, on_bad) = (arguments.seed.seed, arguments.on_bad);
     let what = Dedupe {
         inputs: &arguments.sources,
         source: resolve::source_options(&arguments.columns)?,
-        build: BuildOptions { metric: predicate.metric(), seed, on_bad, ..BuildOptions::default() },
-        join: JoinOptions { seed, ..JoinOptions::approximate(predicate, aim) },
+        by: nearness(arguments)?,
         keep_by: arguments.keep_by.as_deref().map(OrderBy::parse).transpose()?,
         exact_text: arguments.exact_text.as_deref().map(OrderBy::parse).transpose()?,
         decisions: arguments.decisions.as_deref(),
@@ -51,6 +48,20 @@ pub(crate) fn dedupe(arguments: &args::Dedupe, stopped: &Stopped) -> Result<Outc
     }
 }
 
+/// Returns what makes two rows near-duplicates.
+fn nearness(arguments: &args::Dedupe) -> Result<Nearness> {
+    let aim = JoinEffort::of(arguments.wanted.recall, arguments.wanted.exact)?;
+    let (seed, on_bad) = (arguments.seed.seed, arguments.on_bad);
+    let args::Texts { text, min_jaccard, shingles: unit, shingle_size: size } = &arguments.texts;
+    if let Some(column) = text.clone() {
+        let (min_jaccard, unit, size) = (*min_jaccard, *unit, *size);
+        return Ok(Nearness::Texts(TextOptions { column, min_jaccard, aim, unit, size, seed }));
+    }
+    let predicate = Predicate::of(arguments.threshold.eps, arguments.threshold.min_similarity)?;
+    let build = BuildOptions { metric: predicate.metric(), seed, on_bad, ..BuildOptions::default() };
+    Ok(Nearness::Vectors { build, join: JoinOptions { seed, ..JoinOptions::approximate(predicate, aim) } })
+}
+
 /// Refuses existing output files before any work.
 fn check_outputs(context: &adjoin::Context, arguments: &args::Dedupe) -> Result<()> {
     let removed = arguments.removed.as_ref().map(Path::new);
@@ -71,6 +82,13 @@ fn called(row: u64, text: &Option<String>) -> String {
     format!("row {}{text}", format_number(row))
 }
 
+/// Describes the comparison of texts by bands. Returns `None` if it was exact.
+fn by_bands(text: &TextCounts) -> Option<String> {
+    let [bands, hashes] = [text.bands?, text.hashes_per_band?].map(format_number);
+    let recall = percent(text.promised_recall);
+    Some(format!("{recall} of the pairs at the threshold are compared (MinHash, {bands} bands of {hashes} hashes)"))
+}
+
 fn summarize(done: &Deduped, arguments: &args::Dedupe) {
     let (common, dedupe) = (&done.statistics.common, &done.statistics.dedupe);
     let [equal, near, kept] = [dedupe.equal_rows, dedupe.near_rows, dedupe.kept_rows].map(format_number);
@@ -79,7 +97,7 @@ fn summarize(done: &Deduped, arguments: &args::Dedupe) {
     let decided = decided.map_or_else(String::new, |rows| format!(", {rows} are removed by decision"));
     let all = format_count(dedupe.source_rows, "row");
     eprintln!("of {all} {equal}{near} are near a kept row{decided}; {kept} are kept");
-    let what = if common.metric == Metric::Cosine.to_string() { "similarity" } else { "distance" };
+    let what = if common.metric == Metric::L2.to_string() { "distance" } else { "similarity" };
     for example in &done.examples {
         let [text, kept_text] = &example.texts;
         let [row, kept] = [(example.row, text), (example.kept_row, kept_text)].map(|(row, text)| called(row, text));
@@ -90,7 +108,10 @@ fn summarize(done: &Deduped, arguments: &args::Dedupe) {
         eprintln!("removed rows are listed in {removed}");
     }
     if let Some(recall) = &common.recall {
-        eprintln!("recall: {}", resolve::recall_in_words(recall));
+        match dedupe.text.as_ref().and_then(by_bands) {
+            Some(bands) => eprintln!("recall: {bands}; at least {} requested", percent(recall.target)),
+            None => eprintln!("recall: {}", resolve::recall_in_words(recall)),
+        }
     }
     print_memory(&common.memory);
 }

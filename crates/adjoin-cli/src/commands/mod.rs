@@ -45,7 +45,7 @@ pub(crate) use index::index;
 pub(crate) use info::info;
 pub(crate) use join::join;
 pub(crate) use manual::{completions, man};
-pub(crate) use parts::{merge, plan, run_part};
+pub(crate) use parts::{merge, plan, plan_build, run_part};
 pub(crate) use report::report;
 pub(crate) use search::search;
 #[cfg(feature = "serve")]

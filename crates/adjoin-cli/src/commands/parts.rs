@@ -1,17 +1,17 @@
-//! A join in parts: the plan, the run of a part, and the merge.
+//! A join or a build in parts: the plan, the run of a part, and the merge.
 
 use std::path::Path;
 
 use adjoin::{
-    Context, Error, JoinEffort, JoinOptions, KeepRule, PartOptions, PartPlan, PlanStatistics, Predicate, Result,
-    ResultKind, TableFormat, Target, device::forget_code, format_bytes, format_count,
+    BuildOptions, BuildPlan, Context, Error, JoinEffort, JoinOptions, KeepRule, PartOptions, PartPlan, Predicate,
+    Result, ResultKind, TableFormat, Target, device::forget_code, format_bytes, format_count,
 };
 
 use super::join::verdict;
 use super::memory::{memory_verdict, print_memory};
 use super::statistics_file::StatisticsFile;
 use crate::Outcome;
-use crate::args::{Merge, Plan, RunPart};
+use crate::args::{Merge, Plan, PlanBuild, RunPart};
 use crate::resolve;
 use crate::signals::Stopped;
 
@@ -30,26 +30,118 @@ pub(crate) fn plan(arguments: &Plan, stopped: &Stopped) -> Result<Outcome> {
     stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;
     drop(context); // ends the progress bar
     if !arguments.resources.quiet.quiet {
-        summarize_plan(&statistics, path);
+        let plan = &statistics.plan;
+        eprintln!("{} written to {}", format_count(plan.parts.len() as u64, "part"), path.display());
+        let read = plan.parts.iter().map(|part| part.read_bytes).max();
+        let memory = plan.parts.iter().map(|part| part.memory_bytes).max();
+        let [read, memory] = [read, memory].map(|most| format_bytes(most.unwrap_or(0)));
+        let seconds = plan.parts.iter().map(|part| part.seconds).fold(0.0, f64::max);
+        eprintln!("each part: at most {read} read, --memory {memory}, about {seconds:.1} s on this machine");
+        let [all, one] = [plan.read_bytes, plan.read_bytes_of_one_machine].map(format_bytes);
+        eprintln!("all parts together read {all}, one machine {one}");
+        print_memory(&statistics.common.memory);
     }
     Ok(memory_verdict(&statistics.common.memory))
 }
 
-fn summarize_plan(PlanStatistics { common, plan }: &PlanStatistics, path: &Path) {
-    eprintln!("{} written to {}", format_count(plan.parts.len() as u64, "part"), path.display());
-    let read = plan.parts.iter().map(|part| part.read_bytes).max();
-    let memory = plan.parts.iter().map(|part| part.memory_bytes).max();
-    let [read, memory] = [read, memory].map(|most| format_bytes(most.unwrap_or(0)));
-    let seconds = plan.parts.iter().map(|part| part.seconds).fold(0.0, f64::max);
-    eprintln!("each part: at most {read} read, --memory {memory}, about {seconds:.1} s on this machine");
-    let [all, one] = [plan.read_bytes, plan.read_bytes_of_one_machine].map(format_bytes);
-    eprintln!("all parts together read {all}, one machine {one}");
-    print_memory(&common.memory);
+pub(crate) fn plan_build(arguments: &PlanBuild, stopped: &Stopped) -> Result<Outcome> {
+    let context = resolve::context(&arguments.resources, stopped)?;
+    let context = resolve::temporary(context, &arguments.temporary)?;
+    let source = resolve::source_options(&arguments.store.columns)?;
+    let attributes = arguments.columns.names.clone();
+    let options = BuildOptions { attributes, ..resolve::build_options(&arguments.store, arguments.metric) };
+    let (path, force, stats) = (&arguments.output, arguments.replace.force, arguments.statistics.stats.as_deref());
+    check_files(&context, &arguments.sources, &[("-o", Some(path)), ("--stats", stats)], force)?;
+    let stats = stats.map(|path| StatisticsFile::begin(&context, path, force)).transpose()?;
+    let planned = BuildPlan::create(&context, &arguments.sources, &source, &options, arguments.parts, path, force)?;
+    let (plan, mut statistics) = planned;
+    stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;
+    drop(context); // ends the progress bar
+    if !arguments.resources.quiet.quiet {
+        let (parts, at) = (arguments.parts, path.display());
+        let all = u64::from(parts) * 2;
+        eprintln!("parts 1 to {parts} read rows, parts {} to {all} write buckets; plan written to {at}", parts + 1);
+        let bytes = plan.parts().iter().map(|part| part.bytes).max();
+        let memory = plan.parts().iter().map(|part| part.memory_bytes).max();
+        let [bytes, memory] = [bytes, memory].map(|most| format_bytes(most.unwrap_or(0)));
+        eprintln!("each part: about {bytes} or less of rows, --memory {memory}");
+        print_memory(&statistics.common.memory);
+    }
+    Ok(memory_verdict(&statistics.common.memory))
+}
+
+/// Runs a part of a build.
+fn run_build_part(context: Context, arguments: &RunPart) -> Result<Outcome> {
+    if arguments.store.is_some() {
+        return Err(Error::option("--store can be used only with the plan of a join; leave it out"));
+    }
+    let plan = BuildPlan::read(&context, &arguments.plan)?;
+    let (number, force) = (plan.part_number(&arguments.part)?, arguments.force);
+    let stats = arguments.statistics.stats.as_deref();
+    check_files(&context, &[arguments.plan.display().to_string()], &[("--stats", stats)], force)?;
+    let stats = stats.map(|path| StatisticsFile::begin(&context, path, force)).transpose()?;
+    let done = plan.run_part(&context, number, &arguments.output, force)?;
+    let (folder, quiet) = (arguments.output.display(), arguments.resources.quiet.quiet);
+    let Some(mut statistics) = done else {
+        drop(context);
+        if !quiet {
+            eprintln!("part {} is in {folder} already", arguments.part);
+        }
+        return Ok(Outcome::Done);
+    };
+    stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;
+    drop(context); // ends the progress bar
+    if !quiet {
+        let (rows, seconds) = (format_count(statistics.build_part.rows, "row"), statistics.common.seconds.total);
+        eprintln!("part {}: {rows} written to {folder} in {seconds:.1} s", arguments.part);
+        print_memory(&statistics.common.memory);
+    }
+    Ok(memory_verdict(&statistics.common.memory))
+}
+
+/// Merges the parts of a build.
+fn merge_build(context: Context, arguments: &Merge) -> Result<Outcome> {
+    let joins = [
+        (arguments.result.is_some(), "--result"),
+        (arguments.keep_rule != KeepRule::default(), "--keep-rule"),
+        (arguments.store.is_some(), "--store"),
+    ];
+    if let Some((_, option)) = joins.iter().find(|(is_given, _)| *is_given) {
+        return Err(Error::option(format!("{option} can be used only with the plan of a join; leave it out")));
+    }
+    let Some(store) = arguments.file.as_deref().map(Path::new) else {
+        return Err(Error::option("-o is missing; give the folder of the store"));
+    };
+    let (force, stats) = (arguments.replace.force, arguments.statistics.stats.as_deref());
+    let plan = BuildPlan::read(&context, &arguments.plan)?;
+    check_files(&context, &[arguments.plan.display().to_string()], &[("--stats", stats)], force)?;
+    let stats = stats.map(|path| StatisticsFile::begin(&context, path, force)).transpose()?;
+    let (report, mut statistics) = plan.merge(&context, &arguments.folder, store, force)?;
+    stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;
+    drop(context); // ends the progress bar
+    if !arguments.resources.quiet.quiet {
+        let manifest = &report.manifest;
+        eprintln!(
+            "{}: {} of {} x {} in {}, {} merged in {:.1} s",
+            store.display(),
+            format_count(manifest.rows, "vector"),
+            manifest.vectors.dimensions,
+            manifest.vectors.element,
+            format_count(manifest.buckets.into(), "bucket"),
+            format_bytes(report.bytes_written),
+            report.seconds.total,
+        );
+        print_memory(&statistics.common.memory);
+    }
+    Ok(memory_verdict(&statistics.common.memory))
 }
 
 pub(crate) fn run_part(arguments: &RunPart, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::context(&arguments.resources, stopped)?;
     let context = resolve::temporary(context, &arguments.temporary)?;
+    if BuildPlan::is_at(&context, &arguments.plan)? {
+        return run_build_part(context, arguments);
+    }
     let plan = PartPlan::read(&context, &arguments.plan)?;
     let number = plan.part_number(&arguments.part)?;
     let stats = arguments.statistics.stats.as_deref();
@@ -81,6 +173,9 @@ pub(crate) fn run_part(arguments: &RunPart, stopped: &Stopped) -> Result<Outcome
 pub(crate) fn merge(arguments: &Merge, stopped: &Stopped) -> Result<Outcome> {
     let mut context = resolve::context(&arguments.resources, stopped)?;
     context = resolve::temporary(context, &arguments.temporary)?;
+    if BuildPlan::is_at(&context, &arguments.plan)? {
+        return merge_build(context, arguments);
+    }
     let (force, stats) = (arguments.replace.force, arguments.statistics.stats.as_deref());
     let plan = PartPlan::read(&context, &arguments.plan)?;
     let result = arguments.result.unwrap_or_else(|| plan.result());

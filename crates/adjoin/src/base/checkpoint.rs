@@ -48,6 +48,11 @@ impl Fact {
     pub(crate) fn new(what: impl Into<String>, is: impl ToString) -> Self {
         Self { what: what.into(), is: is.to_string() }
     }
+
+    /// Returns the name of the parameter.
+    pub(crate) fn what(&self) -> &str {
+        &self.what
+    }
 }
 
 /// Contents of the state file.

@@ -44,9 +44,25 @@ impl Frames {
         Self { file, offset: part.start, end: part.end, longest, frame: Vec::new() }
     }
 
+    /// Returns a reader of the frames from `offset` on.
+    pub(crate) fn reader_at(&self, offset: u64) -> Self {
+        Self {
+            file: self.file.clone(),
+            offset: offset.min(self.end),
+            end: self.end,
+            longest: self.longest,
+            frame: Vec::new(),
+        }
+    }
+
     /// Returns the offset in the file of the next read.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
+    }
+
+    /// Returns the end of the last frame.
+    pub(crate) fn end(&self) -> u64 {
+        self.end
     }
 
     /// Returns whether all frames are read.

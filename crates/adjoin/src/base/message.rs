@@ -81,6 +81,14 @@ pub enum Argument {
     Eps,
     /// The minimum similarity of a pair.
     MinSimilarity,
+    /// The column of texts to compare.
+    Text,
+    /// The minimum Jaccard similarity of two texts.
+    MinJaccard,
+    /// The unit of shingles.
+    Shingles,
+    /// The number of units of a shingle.
+    ShingleSize,
     /// The target recall of pairs.
     Recall,
     /// Whether every pair must be found.
@@ -140,6 +148,10 @@ impl Argument {
             Self::Queries => "queries",
             Self::Eps => "eps",
             Self::MinSimilarity => "min-similarity",
+            Self::Text => "text",
+            Self::MinJaccard => "min-jaccard",
+            Self::Shingles => "shingles",
+            Self::ShingleSize => "shingle-size",
             Self::Recall => "recall",
             Self::Exact => "exact",
             Self::Degree => "degree",

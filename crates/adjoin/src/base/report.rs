@@ -299,7 +299,7 @@ pub struct DedupeStatistics {
 }
 
 /// Numbers of removed and kept rows, and the work of the join that found near-duplicates.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 #[allow(missing_docs)]
 pub struct DedupeCounts {
     pub source_rows: u64,
@@ -308,8 +308,27 @@ pub struct DedupeCounts {
     /// Number of rows that were removed because a user decided so.
     pub decided_rows: u64,
     pub kept_rows: u64,
+    /// Present if texts were compared, not vectors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<TextCounts>,
     #[serde(flatten)]
     pub join: JoinCounts,
+}
+
+/// How texts were compared.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[allow(missing_docs)]
+pub struct TextCounts {
+    pub min_jaccard: f64,
+    pub shingles: String,
+    pub shingle_size: u64,
+    /// Number of bands of MinHash; `None` if the comparison is exact.
+    pub bands: Option<u64>,
+    pub hashes_per_band: Option<u64>,
+    /// Probability that two texts at the threshold are compared.
+    pub promised_recall: f64,
+    /// Number of passes over the texts.
+    pub passes: u64,
 }
 
 /// Statistics of a search.

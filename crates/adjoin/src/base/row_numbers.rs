@@ -51,6 +51,16 @@ impl RowSet {
         Self(vec![0; rows.div_ceil(64) as usize])
     }
 
+    /// Creates a set of all rows below `rows`.
+    pub(crate) fn all(rows: u64) -> Self {
+        let mut words = vec![u64::MAX; rows.div_ceil(64) as usize];
+        // The last word may have bits for rows that do not exist.
+        if let Some(last) = words.last_mut() {
+            *last >>= rows.next_multiple_of(64) - rows;
+        }
+        Self(words)
+    }
+
     /// Returns the memory for a set of rows below `rows`, in bytes.
     pub(crate) fn memory_bytes(rows: u64) -> u64 {
         rows.div_ceil(64) * 8
@@ -86,16 +96,6 @@ impl RowSet {
     /// Adds all rows of another set with the same length.
     pub(crate) fn extend(&mut self, other: &Self) {
         self.0.iter_mut().zip(&other.0).for_each(|(rows, more)| *rows |= more);
-    }
-
-    /// Returns the rows below `rows` that are not in the set.
-    pub(crate) fn others(&self, rows: u64) -> Self {
-        let mut words: Vec<u64> = self.0[..rows.div_ceil(64) as usize].iter().map(|word| !word).collect();
-        // The last word may have bits for rows that do not exist.
-        if let Some(last) = words.last_mut() {
-            *last &= u64::MAX >> (rows.next_multiple_of(64) - rows);
-        }
-        Self(words)
     }
 
     /// Iterates over the rows in the set, in ascending order.
@@ -187,9 +187,7 @@ mod tests {
             let mut set = RowSet::new(rows);
             (0..rows / 2).for_each(|_| set.insert(random.below(rows)));
             let ranked = RankedSet::new(set.clone());
-            for some in [0, 1, rows / 2, rows] {
-                assert!(set.others(some).iter().eq((0..some).filter(|&row| !set.contains(row))), "{some} of {rows}");
-            }
+            assert!(RowSet::all(rows).iter().eq(0..rows), "{rows}");
             assert_eq!(u64::from(ranked.len()), set.len());
             assert!(ranked.iter().eq((0..rows as u32).filter(|&row| set.contains(row.into()))));
             for row in 0..=rows {

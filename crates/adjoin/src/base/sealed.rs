@@ -38,6 +38,22 @@ impl SealedKind {
         head
     }
 
+    /// Returns whether a file is of this kind, of any version. A file that is missing or shorter is not.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read.
+    pub(crate) fn is_at(&self, context: &Context, path: &Path) -> Result<bool> {
+        let file = match context.device.open(path) {
+            Err(error) if error.source.kind() == ErrorKind::NotFound => return Ok(false),
+            opened => opened?,
+        };
+        let mut magic = [0; 8];
+        if file.len() >= magic.len() as u64 {
+            file.read_at(0, &mut magic)?;
+        }
+        Ok(magic == self.magic)
+    }
+
     /// Returns the error for a damaged file.
     pub(crate) fn damaged(&self, path: &Path, why: &str) -> Error {
         Error::corrupt(format!("{} is damaged ({why}); {}", path.display(), self.remedy))
@@ -99,6 +115,23 @@ impl SealedWriter {
     /// Returns the number of frames so far.
     pub(crate) fn frames(&self) -> u64 {
         self.frames
+    }
+
+    /// Returns the offset of the next frame. [`SealedReader::frame_at`] reads it there.
+    pub(crate) fn offset(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Appends an index, then finishes the file. [`SealedReader::index`] returns the index without a read of the frames
+    /// before it.
+    ///
+    /// # Errors
+    /// Fails as [`Self::finish`] does.
+    pub(crate) fn finish_with_index(mut self, index: &[u8]) -> Result<u64> {
+        let offset = self.bytes;
+        self.append(index)?;
+        self.append(&offset.to_le_bytes())?;
+        self.finish()
     }
 
     /// Writes the seal and publishes the file. Returns its length in bytes.
@@ -184,6 +217,49 @@ impl SealedReader {
         let Some(head) = self.frames.read_next()? else { return Err(self.damaged()) };
         self.so_far = sealed_with(self.so_far, &head);
         Ok(Some(self.frames.last()))
+    }
+
+    /// Returns the frame at an offset. Does not verify the seal, only the frame.
+    ///
+    /// # Errors
+    /// Fails if the frame is damaged or the device fails.
+    pub(crate) fn frame_at(&self, offset: u64) -> Result<Vec<u8>> {
+        let mut frame = Vec::new();
+        self.each_frame(offset, 1, |read| {
+            frame.extend_from_slice(read);
+            Ok(())
+        })?;
+        Ok(frame)
+    }
+
+    /// Passes `count` frames to `take`, from the one at `offset` on. Verifies only these frames.
+    ///
+    /// # Errors
+    /// Fails if a frame is damaged, the device fails, or `take` fails.
+    pub(crate) fn each_frame(
+        &self,
+        offset: u64,
+        count: usize,
+        mut take: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let mut frames = self.frames.reader_at(offset);
+        for _ in 0..count {
+            if frames.read_next()?.is_none() {
+                return Err(self.kind.damaged(&self.path, &format!("before byte {}", frames.offset())));
+            }
+            take(frames.last())?;
+        }
+        Ok(())
+    }
+
+    /// Returns the index that [`SealedWriter::finish_with_index`] has written.
+    ///
+    /// # Errors
+    /// Fails as [`Self::frame_at`] does.
+    pub(crate) fn index(&self) -> Result<Vec<u8>> {
+        let last = self.frames.end().saturating_sub((FRAME_HEAD_BYTES + size_of::<u64>()) as u64);
+        let offset = self.frame_at(last)?.try_into().map_err(|_| self.damaged())?;
+        self.frame_at(u64::from_le_bytes(offset))
     }
 
     /// Returns the error for a damaged frame.

@@ -147,9 +147,9 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
 
     /// Creates the state of a worker that compares queries.
     pub(crate) fn comparison(&self) -> NearestSearch<'_, T> {
-        let Searcher { context, buckets, subset, .. } = self.searcher;
+        let Searcher { context, buckets, .. } = self.searcher;
         let queries = NumberedQueries { members: &self.queries.members, first: self.range.start };
-        NearestSearch::new(context.kernel, buckets.space(), queries, &self.nearest, *subset)
+        NearestSearch::new(context.kernel, buckets.space(), queries, &self.nearest)
     }
 
     /// Probes the buckets that a rule admits. Returns `false` if there are several queries and memory is too small for
@@ -250,7 +250,9 @@ impl<'a, T: Coordinate> ProbePass<'a, T> {
         if self.is_full() {
             return;
         }
-        let (compared, more) = search.compare(number, bucket, queries);
+        let subset = self.searcher.subset;
+        let counts = |place: u32| subset.is_none_or(|subset| subset.contains(number, place));
+        let (compared, more) = search.compare(number, bucket, &counts, queries);
         // If the target is K, the list of each query is bounded. Otherwise, the number of hits is bounded by the free
         // memory.
         if self.held.fetch_add(more, Ordering::Relaxed) + more > self.target.room(self.searcher.context) {

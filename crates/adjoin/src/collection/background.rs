@@ -167,7 +167,7 @@ impl Collection {
         let rows_on_disk = state.long_term.as_ref().map_or(0, |long_term| long_term.index.facts().rows);
         MergeFootprint {
             bytes: state.temporary.held_bytes(),
-            has_many_deleted: state.deleted.rows * DELETED_SHARE > rows_on_disk,
+            has_many_deleted: state.deleted.len() * DELETED_SHARE > rows_on_disk,
         }
     }
 }

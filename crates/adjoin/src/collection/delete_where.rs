@@ -6,7 +6,7 @@ use super::Collection;
 use super::log::{Appended, Durability};
 use super::manifest::CollectionManifest;
 use super::operations::{WriteReport, Writer};
-use super::state::StateView;
+use super::state::{StateView, WriteRoom};
 use super::sync::lock;
 use super::temporary_index::TemporaryView;
 use super::write::{Incoming, Write};
@@ -63,7 +63,8 @@ impl Collection {
         let (writer, context) = (self.writer()?, &self.context.with_cancel(cancel));
         let (written, record) = self.put_with_ids_where(context, writer, condition, |deleted| {
             let incoming = Incoming::read(context, self, &Write::default())?.also_deleting(context, deleted)?;
-            self.put_in_turn(writer, &incoming, context.reserve(0, PURPOSE)?)
+            let room = WriteRoom { rows: context.reserve(0, PURPOSE)?, deletes: context.reserve(0, PURPOSE)? };
+            self.put_in_turn(writer, &incoming, room)
         })?;
         self.tell_merger()?;
         self.commit(&record, durability)?;
@@ -162,7 +163,7 @@ impl Collection {
         moment.view.passing(context, &manifest.attributes, condition)?.push_ids(&mut ids);
         let mut held = context.reserve(ids.held_bytes(), PURPOSE)?;
         let Some(long_term) = &moment.long_term else { return Ok(ids) };
-        let passing = long_term.index.passing_without(context, condition, Some(&moment.deleted.entries))?;
+        let passing = long_term.index.passing_without(context, condition, Some(&moment.deleted))?;
         long_term.index.each_id_of(context, &mut passing.iter(), &mut |_, id| {
             ids.push_bytes(id);
             // The number of ids is not known beforehand, so the reservation grows with them.

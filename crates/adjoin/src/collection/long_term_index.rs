@@ -1,13 +1,11 @@
-//! The long-term index, which contains the rows of all writes up to the last merge, and its delete list.
+//! The long-term index, which contains the rows of all writes up to the last merge.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use super::attributes::{Attribute, schema};
 use super::places::{self, Places};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
-use crate::base::row_numbers::RowSet;
 use crate::index::Index;
 use crate::source::Ids;
 
@@ -83,38 +81,5 @@ impl LongTermIndex {
     /// If the id lookup cannot be read.
     pub(super) fn entries(&self, ids: &Ids) -> Result<Vec<Option<u32>>> {
         self.places.entries(&self.index, ids)
-    }
-}
-
-/// Rows of the long-term index that were deleted or replaced.
-#[derive(Clone)]
-pub(super) struct DeleteList {
-    pub(super) entries: Arc<RowSet>,
-    pub(super) rows: u64,
-}
-
-impl DeleteList {
-    pub(super) fn none_of(rows: u64) -> Self {
-        Self { entries: Arc::new(RowSet::new(rows)), rows: 0 }
-    }
-
-    pub(super) fn has(&self, entry: u32) -> bool {
-        self.entries.contains(entry.into())
-    }
-
-    /// Removes an entry from the list.
-    pub(super) fn undo(&mut self, entry: u32) {
-        Arc::make_mut(&mut self.entries).remove(entry.into());
-        self.rows -= 1;
-    }
-
-    /// Adds an entry to the list. Returns `false` if the list contains it already.
-    pub(super) fn add(&mut self, entry: u32) -> bool {
-        let is_new = !self.has(entry);
-        if is_new {
-            Arc::make_mut(&mut self.entries).insert(entry.into());
-            self.rows += 1;
-        }
-        is_new
     }
 }

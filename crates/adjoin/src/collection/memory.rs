@@ -6,8 +6,6 @@
 
 use std::path::{Path, PathBuf};
 
-use adjoin_device::Reservation;
-
 use super::change::Change;
 use super::log::Log;
 use super::log_files::Segments;
@@ -16,10 +14,11 @@ use super::manifest::CollectionManifest;
 use super::merged_texts::MergedTexts;
 use super::operations::Collection;
 use super::segment::{LogRows, READING_BYTES};
+use super::state::WriteRoom;
 use super::temporary_index::{TemporaryIndex, TemporaryView};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
-use crate::index::{self, Index, IndexManifest};
+use crate::index::{self, DeleteList, Index, IndexManifest};
 use crate::sink::vectors_bytes;
 use crate::source::{IdKind, SourceInfo, VectorScan, VectorSource};
 use crate::store::{BuildInput, BuildOptions};
@@ -187,8 +186,13 @@ impl Manifests {
         let Self { collection: manifest, index } = self;
         let index_bytes =
             index.as_ref().map_or(0, |index| Index::memory_bytes(index) + super::places::memory_bytes(index.rows));
-        let opened =
-            index_bytes + TemporaryIndex::least_bytes() + unmerged.bytes + Log::memory_bytes() + unmerged.reading_bytes;
+        let on_disk = index.as_ref().map_or(0, |index| index.rows);
+        let opened = index_bytes
+            + TemporaryIndex::least_bytes()
+            + unmerged.bytes
+            + deleting_bytes(unmerged.rows.max(on_disk), on_disk, unmerged.rows)
+            + Log::memory_bytes()
+            + unmerged.reading_bytes;
         let row = TemporaryIndex::row_bytes(manifest.space(), 0);
         let (rows, texts) = (manifest.merged_rows + unmerged.rows, of_index.max(unmerged.texts));
         match work {
@@ -203,7 +207,8 @@ impl Manifests {
             CollectionWork::Write { rows: more, bytes, source_bytes } => {
                 let of_row = (bytes / more.max(1)).saturating_sub(manifest.vectors.bytes() as u64);
                 let texts = texts.max(MergedTexts::of_row(manifest, of_row));
-                let writing = source_bytes + LOADING_BYTES + 8 * manifest.vectors.bytes() as u64;
+                let deleting = deleting_bytes(more, on_disk, unmerged.rows + more);
+                let writing = source_bytes + LOADING_BYTES + 8 * manifest.vectors.bytes() as u64 + deleting;
                 let unmerged = opened + more * row + 3 * bytes + writing;
                 let merging = opened + writing + merging_bytes(context, manifest, rows + more, texts);
                 // One of two conditions suffices: all rows fit into memory unmerged; or the merge fits into three
@@ -250,6 +255,14 @@ impl Unmerged {
         // The memory holds a record, a second copy to write after it, and the change that the record contains.
         Self { rows, texts, bytes, reading_bytes: 2 * READING_BYTES.max(record_bytes_max) + 2 * record_bytes_max }
     }
+}
+
+/// Returns the memory in bytes for deleting rows in `changes` writes, of `on_disk` rows of the long-term index and of
+/// `in_memory` rows of the temporary index.
+fn deleting_bytes(changes: u64, on_disk: u64, in_memory: u64) -> u64 {
+    // The rows of a write are also marked if the write is undone.
+    let of_memory = TemporaryIndex::marking_bytes(2 * changes, in_memory);
+    2 * (DeleteList::change_bytes(changes, on_disk) + of_memory)
 }
 
 /// Returns the memory in bytes that must be free for a merge into an index of `rows` rows.
@@ -314,12 +327,12 @@ impl VectorSource for Unread {
 }
 
 impl Collection {
-    /// Reserves `bytes` for a change. If the collection has a merger, enough memory for a merge of all rows must
-    /// remain free. If it does not, waits for a merge that frees some.
+    /// Reserves memory for a change whose rows take `bytes` bytes. If the collection has a merger, enough memory for a
+    /// merge of all rows must remain free. If it does not, waits for a merge that frees some.
     ///
     /// # Errors
     /// If memory does not suffice, or the work is cancelled.
-    pub(super) fn make_room(&self, context: &Context, change: &Change, bytes: u64) -> Result<Reservation> {
+    pub(super) fn make_room(&self, context: &Context, change: &Change, bytes: u64) -> Result<WriteRoom> {
         // A write that only deletes leaves no more rows to merge.
         if !change.ids.is_empty() && self.has_merger() {
             let mut was_merged = false;
@@ -331,7 +344,11 @@ impl Collection {
                 was_merged = true;
             }
         }
-        TemporaryIndex::room_for(context, bytes)
+        let rows = TemporaryIndex::room_for(context, bytes)?;
+        // Each id may be the id of a row on disk.
+        let ids = (change.deleted.len() + change.ids.len()) as u64;
+        let deletes = TemporaryIndex::room_for(context, self.state().deleting_bytes(change, ids))?;
+        Ok(WriteRoom { rows, deletes })
     }
 
     /// Checks that the budget suffices for a merge of all rows, as far as this is known before the merge.

@@ -66,7 +66,7 @@ impl Collection {
         let _merging = lock(&writer.merging);
         let watch = Stopwatch::start();
         let moment = self.state().moment();
-        if moment.view.is_empty() && moment.deleted.rows == 0 {
+        if moment.view.is_empty() && moment.deleted.len() == 0 {
             return Ok(Merged { rows: moment.rows, sequence: moment.sequence, ..Merged::default() });
         }
         self.check_room(&moment)?;
@@ -220,7 +220,7 @@ fn text_file_bytes(moment: &StateView) -> u64 {
     let in_memory = moment.view.text_bytes();
     let Some(long_term) = &moment.long_term else { return in_memory.ids * moment.rows / in_memory.rows.max(1) };
     let facts = long_term.index.facts();
-    let left = facts.rows - moment.deleted.rows;
+    let left = facts.rows - moment.deleted.len();
     let columns = facts.files.get(Role::Attributes).map_or(0, |file| file.bytes);
     // The offset of each text is already counted as part of its row.
     let of_row = columns / facts.rows.max(1) + facts.id_bytes().saturating_sub(size_of::<u64>() as u64);
@@ -251,7 +251,7 @@ fn change(
     let Some(long_term) = &moment.long_term else { return Ok(None) };
     let came = moment.view.came(attributes);
     let _of_numbers = context.reserve(u64::from(came.rows()) * size_of::<u32>() as u64, PURPOSE)?;
-    let (index, deleted) = (&long_term.index, &*moment.deleted.entries);
+    let (index, deleted) = (&long_term.index, &moment.deleted);
     let merge = Merge { context, index, deleted, newcomers: &came, replacements };
     let changes = match method {
         MergeMethod::Fastest => merge.pays(),

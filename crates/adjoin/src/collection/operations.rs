@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use adjoin_device::{Creator, Reservation};
+use adjoin_device::Creator;
 use serde::Serialize;
 
 use super::backpressure::Backpressure;
@@ -14,8 +14,9 @@ use super::leftovers::remove_unnamed;
 use super::log::{Appended, Durability, Log};
 use super::log_files::LogContents;
 use super::manifest::{CollectionManifest, CollectionOptions};
-use super::state::{State, Undo};
+use super::state::{State, Undo, WriteRoom};
 use super::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard, lock};
+use super::temporary_index::TemporaryIndex;
 use super::write::{Incoming, Put, Write};
 use crate::base::context::Context;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -247,7 +248,7 @@ impl Collection {
     pub fn facts(&self) -> CollectionFacts {
         let state = self.state();
         let OpenedLog { files: log_files, bytes: log_bytes, was_cut: log_was_cut } = self.log;
-        let gone = state.temporary.deleted_rows() + state.deleted.rows;
+        let gone = state.temporary.deleted_rows() + state.deleted.len();
         let (rows, unmerged, sequence) = (state.rows(), state.temporary.live(), state.sequence);
         CollectionFacts { rows, unmerged, gone, sequence, log_files, log_bytes, log_was_cut }
     }
@@ -378,7 +379,7 @@ impl Collection {
         &self,
         writer: &Writer,
         incoming: &Incoming<'_>,
-        room: Reservation,
+        mut room: WriteRoom,
     ) -> Result<(WriteReport, Appended)> {
         let change = &incoming.change;
         let (record, entries, missing) = loop {
@@ -390,6 +391,10 @@ impl Collection {
                 let sequence = self.state().sequence;
                 return Ok((WriteReport { sequence, missing, ..WriteReport::default() }, writer.log.last()));
             }
+            // The number of rows that the write deletes is known only now.
+            let bytes = self.state().deleting_bytes(change, entries.len() as u64);
+            room.deletes.shrink(bytes);
+            room.deletes.join(TemporaryIndex::room_for(&self.context, bytes - room.deletes.bytes())?);
             // `None` means that the log dropped records on which the check of this change was based. Check again.
             if let Some(record) = writer.log.append(&incoming.payload)? {
                 break (record, entries, missing);
@@ -397,7 +402,7 @@ impl Collection {
         };
         writer.came_bytes.fetch_add(change.stored.len() as u64 + change.ids.bytes(), Ordering::Relaxed);
         // The change is applied after the log has accepted the record. If the log refuses it, memory is unchanged.
-        let undo = self.state_mut().apply(change, room, entries.into_iter(), record.sequence);
+        let undo = self.state_mut().apply(change, room, entries, record.sequence);
         let written =
             WriteReport { sequence: record.sequence, rows: change.ids.len() as u64, gone: undo.deleted(), missing };
         // The undo record is kept until the log record is written: if the write of its group fails, the change is

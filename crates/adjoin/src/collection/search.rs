@@ -80,7 +80,7 @@ impl Collection {
         let row_bytes_max = if columns.is_some() { view.columns_bytes_max() } else { 0 };
         let carried = columns.as_ref().map(|_| UnmergedColumns { first_of: &first_of, row_bytes_max });
         if let Some(long_term) = long_term {
-            let changes = CollectionChanges { deleted: &deleted.entries, unmerged: &view, columns: carried };
+            let changes = CollectionChanges { deleted: &deleted, unmerged: &view, columns: carried };
             let mut found = search_changed(context, &long_term.index, queries, options, &changes, sink)?;
             found.common.command = COMMAND;
             found.common.rows = rows;

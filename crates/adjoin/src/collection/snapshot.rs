@@ -37,14 +37,14 @@ impl Snapshot {
     /// empty if no rows are on disk.
     pub(super) fn inserted(&self) -> Range<u64> {
         let StateView { long_term, deleted, rows, .. } = &self.moment;
-        let on_disk = long_term.as_ref().map_or(0, |long_term| long_term.index.facts().rows - deleted.rows);
+        let on_disk = long_term.as_ref().map_or(0, |long_term| long_term.index.facts().rows - deleted.len());
         if on_disk == 0 { 0..0 } else { on_disk..*rows }
     }
 
     /// Returns the live rows on disk.
     fn on_disk(&self) -> Option<IndexRows<'_>> {
         let StateView { long_term, deleted, .. } = &self.moment;
-        long_term.as_ref().map(|long_term| IndexRows::new(&long_term.index, Some(&deleted.entries)))
+        long_term.as_ref().map(|long_term| IndexRows::new(&long_term.index, Some(deleted)))
     }
 }
 

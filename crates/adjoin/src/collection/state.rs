@@ -7,13 +7,14 @@ use adjoin_device::Reservation;
 
 use super::change::Change;
 use super::log_files::{LogContents, Segments};
-use super::long_term_index::{DeleteList, LongTermIndex};
+use super::long_term_index::LongTermIndex;
 use super::manifest::CollectionManifest;
 use super::merged_texts::MergedTexts;
 use super::segment::LogStart;
 use super::temporary_index::{self, TemporaryIndex, TemporaryView};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
+use crate::index::DeleteList;
 use crate::source::Ids;
 
 /// Bytes of ids that are looked up together while the log is replayed.
@@ -34,6 +35,17 @@ pub(super) struct Undo {
     pub(super) sequence: u64,
     entries: Vec<u32>,
     temporary: temporary_index::Undo,
+    /// Memory for undoing the change, which never fails.
+    room: Reservation,
+}
+
+/// Memory for a change.
+pub(super) struct WriteRoom {
+    /// Memory of the rows to insert.
+    pub(super) rows: Reservation,
+    /// Memory for deleting rows, and for undoing that. A search may share each part of the lists of deleted rows, so
+    /// that the part must be copied.
+    pub(super) deletes: Reservation,
 }
 
 impl StateView {
@@ -70,7 +82,7 @@ impl State {
         let merged = manifest.merged();
         let long_term = merged.map(|sequence| LongTermIndex::open(context, folder, sequence, &manifest.attributes));
         let long_term = long_term.transpose()?.map(Arc::new);
-        let deleted = DeleteList::none_of(long_term.as_ref().map_or(0, |long_term| long_term.index.facts().rows));
+        let deleted = DeleteList::new(long_term.as_ref().map_or(0, |long_term| long_term.index.facts().rows));
         let temporary = TemporaryIndex::new(context, manifest.space(), Ids::empty(manifest.ids))?;
         let mut state = Self { long_term, deleted, temporary, sequence: manifest.first_record - 1 };
         let found = state.replay(context, folder, manifest, None)?;
@@ -105,7 +117,8 @@ impl State {
                     ))
                 })?;
                 let room = TemporaryIndex::room_for(context, state.temporary.bytes_of(&change))?;
-                state.temporary.apply(&change, room);
+                let mut deletes = TemporaryIndex::room_for(context, state.temporary.deleting_bytes(&change))?;
+                state.temporary.apply(&change, room, &mut deletes);
                 state.sequence = number;
                 // If a later record contains the id of a row on disk, that row was replaced or deleted, no matter what
                 // happens to the id afterwards.
@@ -114,42 +127,52 @@ impl State {
                 }
                 // Ids are looked up in groups: if a block of the lookup holds several of them, it is read once.
                 if touched.bytes() >= IDS_TOGETHER_BYTES {
-                    state.forget(&std::mem::replace(&mut touched, Ids::empty(manifest.ids)))?;
+                    state.forget(context, &std::mem::replace(&mut touched, Ids::empty(manifest.ids)))?;
                 }
                 Ok(())
             })?;
-        state.forget(&touched)?;
+        state.forget(context, &touched)?;
         Ok(found)
     }
 
     /// Adds the rows on disk with these ids to the delete list.
-    fn forget(&mut self, ids: &Ids) -> Result<()> {
+    fn forget(&mut self, context: &Context, ids: &Ids) -> Result<()> {
         let Some(long_term) = &self.long_term else { return Ok(()) };
-        for entry in long_term.entries(ids)?.into_iter().flatten() {
-            self.deleted.add(entry);
+        let entries: Vec<u32> = long_term.entries(ids)?.into_iter().flatten().collect();
+        let bytes = DeleteList::change_bytes(entries.len() as u64, long_term.index.facts().rows);
+        let room = &mut TemporaryIndex::room_for(context, bytes)?;
+        for entry in entries {
+            self.deleted.add(&long_term.index, entry, room);
         }
         Ok(())
     }
 
+    /// Returns the memory in bytes for the deletes of a change, and for undoing them. The change deletes or replaces at
+    /// most `entries` rows of the long-term index.
+    pub(super) fn deleting_bytes(&self, change: &Change, entries: u64) -> u64 {
+        let rows = self.long_term.as_ref().map_or(0, |long_term| long_term.index.facts().rows);
+        2 * (DeleteList::change_bytes(entries, rows) + self.temporary.deleting_bytes(change))
+    }
+
     /// Applies a change for which `room` was reserved, and returns its undo record. `entries` are the entries of the
-    /// change's ids in the long-term index.
-    pub(super) fn apply(
-        &mut self,
-        change: &Change,
-        room: Reservation,
-        entries: impl Iterator<Item = u32>,
-        sequence: u64,
-    ) -> Undo {
+    /// change's ids in the long-term index; without a long-term index there are none.
+    pub(super) fn apply(&mut self, change: &Change, room: WriteRoom, mut entries: Vec<u32>, sequence: u64) -> Undo {
+        let WriteRoom { rows, deletes: mut room } = room;
         // The undo record omits entries that were deleted before this change, so undoing it leaves them deleted.
-        let entries = entries.filter(|&entry| self.deleted.add(entry)).collect();
+        if let Some(long_term) = &self.long_term {
+            entries.retain(|&entry| self.deleted.add(&long_term.index, entry, &mut room));
+        }
         self.sequence = sequence;
-        Undo { sequence, entries, temporary: self.temporary.apply(change, room) }
+        let temporary = self.temporary.apply(change, rows, &mut room);
+        Undo { sequence, entries, temporary, room }
     }
 
     /// Undoes the last change that is not undone yet.
-    pub(super) fn undo(&mut self, Undo { sequence, entries, temporary }: Undo) {
-        self.temporary.undo(temporary);
-        entries.into_iter().for_each(|entry| self.deleted.undo(entry));
+    pub(super) fn undo(&mut self, Undo { sequence, entries, temporary, mut room }: Undo) {
+        self.temporary.undo(temporary, &mut room);
+        if let Some(long_term) = &self.long_term {
+            entries.into_iter().for_each(|entry| self.deleted.undo(&long_term.index, entry, &mut room));
+        }
         self.sequence = sequence - 1;
     }
 
@@ -160,7 +183,7 @@ impl State {
 
     /// Returns the number of live rows on disk.
     fn rows_on_disk(&self) -> u64 {
-        self.long_term.as_ref().map_or(0, |long_term| long_term.index.facts().rows) - self.deleted.rows
+        self.long_term.as_ref().map_or(0, |long_term| long_term.index.facts().rows) - self.deleted.len()
     }
 
     /// Returns the number of live rows.

@@ -59,7 +59,7 @@ impl Collection {
                 state.temporary.held_bytes(),
                 state.temporary.deleted_rows() * vector_bytes,
                 state.long_term.clone(),
-                state.deleted.rows,
+                state.deleted.len(),
             )
         };
         let index_bytes = long_term.as_ref().map_or(0, |long_term| long_term.bytes());

@@ -23,6 +23,7 @@ use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::geometry::{Coordinate, Space, with_coordinates};
 use crate::base::row_numbers::RowSet;
+use crate::base::shared_rows::SharedRows;
 use crate::base::workers::map_items;
 use crate::execute::{AllNearest, Hit, NearestSearch, NumberedQueries, PackedBucket};
 use crate::load::{LoadedBucket, Members};
@@ -73,8 +74,7 @@ pub(super) struct TemporaryIndex {
     full: Vec<Arc<Full>>,
     last: Block,
     /// Numbers of the rows that were deleted or replaced.
-    deleted: Arc<RowSet>,
-    deleted_rows: u64,
+    deleted: SharedRows,
     rows: u32,
     numbers: Numbers,
     /// Bytes of the largest change.
@@ -132,11 +132,17 @@ pub(super) struct BlockPart {
 pub(super) struct TemporaryView {
     space: Space<'static>,
     blocks: Vec<Arc<Full>>,
-    deleted: Arc<RowSet>,
-    /// Number of live rows.
+    deleted: SharedRows,
+    /// Rows that match a filter; `None` if there is none.
+    passing: Option<Arc<PassingRows>>,
+    /// Number of live rows that match the filter.
     live: u64,
-    /// Memory of the set `deleted` if only this view uses the set, as after a filter.
-    _memory: Option<Arc<Reservation>>,
+}
+
+/// Rows in memory that match a filter.
+struct PassingRows {
+    rows: RowSet,
+    _memory: Reservation,
 }
 
 impl TemporaryIndex {
@@ -152,8 +158,7 @@ impl TemporaryIndex {
             full: Vec::new(),
             numbers: Numbers::new(no_ids.kind()),
             last: Block::new(0, no_ids),
-            deleted: Arc::new(RowSet::new(0)),
-            deleted_rows: 0,
+            deleted: SharedRows::new(0),
             rows: 0,
             change_bytes_max: 0,
             memory,
@@ -194,8 +199,22 @@ impl TemporaryIndex {
         context.reserve_between_runs(bytes, PURPOSE)
     }
 
-    /// Applies a change for which `room` was reserved. Returns its undo record.
-    pub(super) fn apply(&mut self, change: &Change, room: Reservation) -> Undo {
+    /// Returns the memory in bytes for marking the rows that a change deletes, or those that undoing it deletes.
+    pub(super) fn deleting_bytes(&self, change: &Change) -> u64 {
+        let Change { deleted, ids, .. } = change;
+        // A deleted id deletes a row. An id of an inserted row deletes a row too, and undoing the change another one.
+        let count = (deleted.len() + 2 * ids.len()) as u64;
+        Self::marking_bytes(count, u64::from(self.rows) + ids.len() as u64)
+    }
+
+    /// Returns the memory in bytes for marking `count` of `rows` rows as deleted.
+    pub(super) fn marking_bytes(count: u64, rows: u64) -> u64 {
+        SharedRows::change_bytes(count, rows)
+    }
+
+    /// Applies a change for which `room` was reserved. Marks deleted rows with memory from `deletes`, of which it takes
+    /// at most [`Self::deleting_bytes`]. Returns the undo record.
+    pub(super) fn apply(&mut self, change: &Change, room: Reservation, deletes: &mut Reservation) -> Undo {
         self.memory.join(room);
         self.change_bytes_max = self.change_bytes_max.max(change.held_bytes());
         let (first, mut deleted) = (self.rows, Vec::new());
@@ -207,27 +226,25 @@ impl TemporaryIndex {
             deleted.extend(self.numbers.set(&change.ids, k, self.rows));
             self.push(vector, change, k);
         }
-        deleted.iter().for_each(|&number| self.mark_deleted(number));
+        self.deleted.grow(self.rows.into());
+        deleted.iter().for_each(|&number| _ = self.deleted.insert(number.into(), deletes));
         Undo { inserted: first..self.rows, deleted }
     }
 
     /// Undoes the last change that is not undone yet. The rows that the change inserted count as deleted, but take up
-    /// memory until the next merge.
-    pub(super) fn undo(&mut self, Undo { inserted, deleted }: Undo) {
+    /// memory until the next merge. Takes at most [`Self::deleting_bytes`] of `room`.
+    pub(super) fn undo(&mut self, Undo { inserted, deleted }: Undo, room: &mut Reservation) {
         for number in inserted.clone().rev() {
             let block = Self::block(&self.full, &self.last, number);
             self.numbers.remove(&block.ids, (number - block.first) as usize);
             // If a later row of the change has the same id, this row was already deleted.
-            if !self.deleted.has(number.into()) {
-                self.mark_deleted(number);
-            }
+            self.deleted.insert(number.into(), room);
         }
         // Rows that the change both inserted and deleted stay deleted.
         for number in deleted.into_iter().filter(|number| !inserted.contains(number)) {
             let block = Self::block(&self.full, &self.last, number);
             self.numbers.set(&block.ids, (number - block.first) as usize, number);
-            Arc::make_mut(&mut self.deleted).remove(number.into());
-            self.deleted_rows -= 1;
+            self.deleted.remove(number.into(), room);
         }
     }
 
@@ -257,14 +274,6 @@ impl TemporaryIndex {
         }
     }
 
-    fn mark_deleted(&mut self, number: u32) {
-        // A search may still use this set. In that case, `make_mut` copies the set before it is changed.
-        let deleted = Arc::make_mut(&mut self.deleted);
-        deleted.grow(u64::from(number) + 1);
-        deleted.insert(number.into());
-        self.deleted_rows += 1;
-    }
-
     /// Returns the memory in bytes that the rows take.
     pub(super) fn held_bytes(&self) -> u64 {
         self.memory.bytes() - LEAST_BYTES
@@ -282,12 +291,12 @@ impl TemporaryIndex {
 
     /// Returns the number of live rows.
     pub(super) fn live(&self) -> u64 {
-        u64::from(self.rows) - self.deleted_rows
+        u64::from(self.rows) - self.deleted.len()
     }
 
     /// Returns the number of deleted rows that are still in memory.
     pub(super) fn deleted_rows(&self) -> u64 {
-        self.deleted_rows
+        self.deleted.len()
     }
 
     /// Returns whether a live row has id `k`.
@@ -306,7 +315,7 @@ impl TemporaryIndex {
         if !self.last.stored.is_empty() {
             blocks.push(Arc::new(Full::new(self.last.clone())));
         }
-        TemporaryView { space: self.space, blocks, deleted: self.deleted.clone(), live: self.live(), _memory: None }
+        TemporaryView { space: self.space, blocks, deleted: self.deleted.clone(), passing: None, live: self.live() }
     }
 }
 
@@ -352,7 +361,7 @@ impl Block {
 impl TemporaryView {
     /// Returns the live rows, for a merge.
     pub(super) fn came<'a>(&'a self, attributes: &'a [Attribute]) -> ViewRows<'a> {
-        let numbers = self.blocks.iter().flat_map(|block| block.rows()).filter(|&number| !self.is_deleted(number));
+        let numbers = self.blocks.iter().flat_map(|block| block.rows()).filter(|&number| self.is_live(number));
         ViewRows { view: self, attributes, numbers: numbers.collect() }
     }
 
@@ -414,7 +423,7 @@ impl TemporaryView {
         let most = batch_bytes.max(1);
         while part.end < block.ids.len() && part.stored.len().max(part.ids.bytes() as usize) < most {
             let (k, bytes) = (part.end, self.space.vectors.bytes());
-            if !self.is_deleted(block.first + k as u32) {
+            if self.is_live(block.first + k as u32) {
                 part.stored.extend_from_slice(&block.stored[k * bytes..][..bytes]);
                 part.ids.push_from(&block.ids, k);
             }
@@ -436,7 +445,7 @@ impl TemporaryView {
 
     /// Returns the numbers of the live rows of a block.
     fn here<'a>(&'a self, block: &'a Block) -> impl Iterator<Item = u32> + Clone + 'a {
-        block.rows().filter(|&number| !self.is_deleted(number))
+        block.rows().filter(|&number| self.is_live(number))
     }
 
     /// Returns a view of the live rows that match `condition`. Deleted rows are not evaluated.
@@ -447,25 +456,19 @@ impl TemporaryView {
         let places = condition.bind(&schema(attributes))?;
         let rows = self.rows_ever();
         let memory = context.reserve_between_runs(RowSet::memory_bytes(rows), PURPOSE_SEARCH)?;
-        // Rows that do not match are marked as deleted in this view, so the comparison with queries needs no separate
-        // filter.
-        let (mut deleted, mut live) = (RowSet::clone(&self.deleted), 0);
-        deleted.grow(rows);
+        let mut passing = PassingRows { rows: RowSet::new(rows), _memory: memory };
         for block in &self.blocks {
             context.cancel.check()?;
             let _columns = context.reserve_between_runs(Self::columns_bytes(block), PURPOSE_SEARCH)?;
             // Only the columns that the condition names are decoded.
             let table = table_of(attributes, &places, self.here(block).map(|number| block.attributes_of(number)));
             let truth = condition.is_true(&table)?;
-            for (number, is_met) in self.here(block).zip(truth.values()) {
-                match is_met {
-                    true => live += 1,
-                    false => deleted.insert(number.into()),
-                }
-            }
+            let met = self.here(block).zip(truth.values()).filter(|&(_, is_met)| is_met);
+            met.for_each(|(number, _)| passing.rows.insert(number.into()));
         }
-        let (space, blocks) = (self.space, self.blocks.clone());
-        Ok(Self { space, blocks, deleted: Arc::new(deleted), live, _memory: Some(Arc::new(memory)) })
+        // Deleted rows were not evaluated, so they do not pass.
+        let live = passing.rows.len();
+        Ok(Self { passing: Some(Arc::new(passing)), live, ..self.clone() })
     }
 
     /// Returns the columns of the live rows, one table per block, in row order. An item is an error if memory is too
@@ -505,8 +508,12 @@ impl TemporaryView {
         }
     }
 
-    fn is_deleted(&self, number: u32) -> bool {
-        self.deleted.has(number.into())
+    /// Returns whether a row is not deleted, and matches the filter.
+    fn is_live(&self, number: u32) -> bool {
+        match &self.passing {
+            Some(passing) => passing.rows.contains(number.into()),
+            None => !self.deleted.contains(number.into()),
+        }
     }
 
     fn find_members<T: Coordinate>(
@@ -522,7 +529,7 @@ impl TemporaryView {
         let (order, room): (Vec<u32>, u64) = ((0..count).collect(), target.room(context));
         let (held, full) = (AtomicU64::new(0), AtomicBool::new(false));
         let numbered = NumberedQueries { members: queries, first: 0 };
-        let state = || NearestSearch::new(context.kernel, self.space, numbered, &nearest, None);
+        let state = || NearestSearch::new(context.kernel, self.space, numbered, &nearest);
         map_items(context.threads, self.blocks.len(), &context.cancel, state, |search, number| {
             // The hits of the batch do not fit into memory. The remaining blocks are skipped, and the caller divides
             // the batch.
@@ -530,7 +537,7 @@ impl TemporaryView {
                 return Ok(());
             }
             let block = &self.blocks[number];
-            let is_there = |member: u32| !self.is_deleted(block.first + member);
+            let is_there = |member: u32| self.is_live(block.first + member);
             let packed = block.packed::<T>(context.kernel, self.space);
             let (_, more) = search.compare_packed(number as u32, packed, &is_there, &order);
             if held.fetch_add(more, Ordering::Relaxed) + more > room {
@@ -588,7 +595,8 @@ mod tests {
             let (deleted, stored) = (Ids::empty(kind), vec![1; 700 * space.vectors.bytes()]);
             let change = Change { deleted, ids, stored, attributes: Default::default() };
             let room = TemporaryIndex::room_for(context, index.bytes_of(&change)).unwrap();
-            index.apply(&change, room);
+            let mut deletes = TemporaryIndex::room_for(context, index.deleting_bytes(&change)).unwrap();
+            index.apply(&change, room, &mut deletes);
         }
         for full in &index.full {
             with_coordinates!(space, T => _ = full.packed::<T>(context.kernel, space));
@@ -614,10 +622,11 @@ mod tests {
         let mut index = TemporaryIndex::new(context, space, Ids::empty(IdKind::Int64)).unwrap();
         let room = || TemporaryIndex::room_for(context, 1 << 10).unwrap();
         let (earlier, refused) = (change(&[7], &[1]), change(&[7, 7, 8, 8], &[2, 3, 4, 5]));
-        let _ = index.apply(&earlier, room());
-        let undo = index.apply(&refused, room());
+        let deletes = &mut TemporaryIndex::room_for(context, 1 << 20).unwrap();
+        let _ = index.apply(&earlier, room(), deletes);
+        let undo = index.apply(&refused, room(), deletes);
         assert_eq!((index.live(), index.number(&refused.ids, 0), index.number(&refused.ids, 2)), (2, Some(2), Some(4)));
-        index.undo(undo);
+        index.undo(undo, deletes);
         assert_eq!((index.live(), index.deleted_rows()), (1, 4));
         assert_eq!((index.number(&refused.ids, 0), index.number(&refused.ids, 2)), (Some(0), None));
         assert_eq!(index.view().rows(), 1);

@@ -1,12 +1,14 @@
 //! Writes a data set without its near-duplicates. The output has the shards of the source, and all columns unchanged.
 //!
 //! First, rows that a user decided to remove (`decisions.rs`) and rows with equal texts (`equal.rs`) are removed. The
-//! other rows are joined. Of several near rows, the first one in the requested order (`order.rs`) is kept. Then each
+//! other rows are joined by their vectors (`near_vectors.rs`) or compared by their texts (`near_texts.rs`). Of several near rows, the first one in the requested order (`order.rs`) is kept. Then each
 //! file of the source is written again without the removed rows ([`crate::source`]), to a file or folder that appears
 //! atomically (`place.rs`). The removed rows are listed with the reasons (`removed.rs`).
 
 mod decisions;
 mod equal;
+mod near_texts;
+mod near_vectors;
 mod order;
 mod place;
 mod removed;
@@ -20,23 +22,25 @@ use serde::Serialize;
 
 use self::decisions::Decisions;
 use self::equal::Equal;
+use self::near_texts::NearTexts;
+use self::near_vectors::NearVectors;
 use self::place::OutputPlace;
 use self::removed::Removed;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::message::Argument;
-use crate::base::options::VectorType;
+use crate::base::options::Metric;
 use crate::base::output::Target;
-use crate::base::report::{CommonStatistics, DedupeCounts, DedupeStatistics, JoinCounts, JoinStatistics, Stopwatch};
+use crate::base::report::{CommonStatistics, DedupeCounts, DedupeStatistics, JoinCounts, Stopwatch, TextCounts};
 use crate::base::row_numbers::{RowNumbers, RowSet};
 use crate::base::sorter::{SORTER_BYTES_MIN, Sorter};
-use crate::job::{Conditions, Job, Output, removals_bytes};
 use crate::join::JoinOptions;
-use crate::sink::{CarriedColumns, PairWriter, Reasons, Removals, RemovedRows, RemovedTable};
-use crate::source::{self, Attributes, IdChoice, IdKind, SourceFile, SourceOptions, VectorSource};
+use crate::sink::{CarriedColumns, PairWriter, Reasons, RemovedRows, RemovedTable};
+use crate::source::{Attributes, IdKind, SourceFile, SourceOptions};
 use crate::sql::OrderBy;
-use crate::store::{BuildOptions, FolderKind, NoUsableRow, OnBad};
+use crate::store::{BuildOptions, FolderKind};
 
+pub use near_texts::TextOptions;
 pub(crate) use removed::Example;
 
 /// Name of the command in statistics.
@@ -56,10 +60,8 @@ pub struct Dedupe<'a> {
     pub inputs: &'a [String],
     /// Columns of the vectors and, for the list of removed rows, of the ids.
     pub source: SourceOptions,
-    /// Options of the store built for the join.
-    pub build: BuildOptions,
-    /// Options of the join that finds near rows.
-    pub join: JoinOptions,
+    /// What makes two rows near-duplicates.
+    pub by: Nearness,
     /// Order of the rows: of several near rows, the first in this order is kept. `None` for the order of the source.
     pub keep_by: Option<OrderBy>,
     /// Expression: rows with equal values are duplicates, even if their vectors differ.
@@ -77,6 +79,19 @@ pub struct Dedupe<'a> {
     pub force: bool,
 }
 
+/// What makes two rows near-duplicates.
+pub enum Nearness {
+    /// Their vectors are within the threshold of a join.
+    Vectors {
+        /// Options of the store built for the join.
+        build: BuildOptions,
+        /// Options of the join that finds near rows.
+        join: JoinOptions,
+    },
+    /// Their texts have many shingles in common.
+    Texts(TextOptions),
+}
+
 /// Result of a deduplication.
 #[derive(Debug, Serialize)]
 pub struct Deduped {
@@ -86,15 +101,11 @@ pub struct Deduped {
     pub examples: Vec<Example>,
 }
 
-/// Statistics of the join.
-type Joined = (CommonStatistics, JoinCounts);
-
 /// The files of a source, and facts about their columns.
 struct Tables<'a> {
     context: &'a Context,
     files: Vec<SourceFile>,
     rows: u64,
-    vectors: VectorType,
     /// Memory for the columns of removed rows. Sorters leave it free.
     carrying: u64,
 }
@@ -108,24 +119,21 @@ impl Dedupe<'_> {
     pub fn run(&self, context: &Context) -> Result<Deduped> {
         let watch = Stopwatch::start();
         self.refuse_stores(context)?;
-        // The join uses row numbers instead of ids, since two rows may have one id.
-        let by_number = SourceOptions { ids: IdChoice::RowNumbers, ..self.source.clone() };
-        let source = source::open_nonempty(context, self.inputs, &by_number)?;
-        let (rows, vectors) = (source.info().rows, source.info().vectors);
-        let tables = Tables { context, files: source.files(), rows, vectors, carrying: 0 };
+        let finder = self.finder(context)?;
+        let tables = Tables { context, files: finder.files(), rows: finder.rows(), carrying: 0 };
         // All checks that need no rows are done first, so that a run of hours does not end with a refusal.
         let place = OutputPlace::new(self.output, &tables.files, self.inputs, self.force)?;
         place.check(context)?;
         let ids = tables.id_kind(&self.source)?;
         let writing = place.writing_bytes(&tables)?;
-        let columns = self.carried(context, source.files())?;
+        let columns = self.carried(context, tables.files.clone())?;
         let carrying = columns.as_ref().map_or(0, CarriedColumns::bytes);
         let deciding = self.decisions.map(|path| decisions::reading_bytes(context, path)).transpose()?;
         let others = writing.max(deciding.unwrap_or(0));
-        let context = &context.naming_at_least(self.least_bytes(&*source, others, carrying));
+        let context = &context.naming_at_least(self.least_bytes(&finder, context, others, carrying));
         let tables = Tables { context, carrying, ..tables };
         drop(context.reserve(writing, "writing the data set again")?); // refused before any work
-        let metric = self.join.predicate.metric();
+        let metric = finder.metric();
         let reasons = if self.decisions.is_some() { Reasons::WithDecisions } else { Reasons::NearOrEqual };
         let table = |target| RemovedTable::create(context, target, [ids; 2], metric, reasons, columns);
         let table = self.removed.as_ref().map(table).transpose()?; // an invalid name is reported before any work
@@ -136,17 +144,13 @@ impl Dedupe<'_> {
         let places = places.map(Arc::new);
         let equal = |text| equal::rows(&tables, text, places.as_deref(), decisions.as_ref());
         let equal = self.exact_text.as_ref().map(equal).transpose()?;
-        // The source is dropped to free its memory for the join, which opens the files again.
-        drop(source);
         let (left_out, _left_out_memory) = left_out(&tables, equal.as_ref(), decisions.as_ref())?;
         let never_removed = decisions.as_ref().map_or(0, |decisions| decisions.kept.len());
-        let removals = Removals::new(places).never_removing(never_removed);
-        let ((mut common, join), decided) = self.near(&tables, by_number, left_out.clone(), removals)?;
+        let order = RowOrder { places, never_removed };
+        let Found { mut common, join, text, removed: decided } = finder.find(&tables, left_out.clone(), order)?;
         let equal_rows = equal.as_ref().map_or(0, |equal| equal.gone.len());
         let decided_rows = decisions.as_ref().map_or(0, |decisions| decisions.removed.len());
         let near_rows = decided.gone.len();
-        // The join counts the rows that were left out as skipped, but they are not rows without vectors.
-        common.skipped_rows -= equal_rows + decided_rows;
 
         let (mut gone, memory) = (decided.gone, decided._memory);
         left_out.iter().for_each(|left_out| gone.extend(left_out));
@@ -163,8 +167,18 @@ impl Dedupe<'_> {
         common.memory = context.memory();
         let kept_rows = tables.rows - equal_rows - near_rows - decided_rows;
         let source_rows = tables.rows;
-        let dedupe = DedupeCounts { source_rows, equal_rows, near_rows, decided_rows, kept_rows, join };
+        let dedupe = DedupeCounts { source_rows, equal_rows, near_rows, decided_rows, kept_rows, text, join };
         Ok(Deduped { statistics: DedupeStatistics { common, dedupe }, examples })
+    }
+
+    /// Opens the rows to compare.
+    fn finder(&self, context: &Context) -> Result<Finder<'_>> {
+        Ok(match &self.by {
+            Nearness::Vectors { build, join } => {
+                Finder::Vectors(NearVectors::open(context, self.inputs, &self.source, build, join)?)
+            }
+            Nearness::Texts(options) => Finder::Texts(NearTexts::open(context, self.inputs, &self.source, options)?),
+        })
     }
 
     /// Opens the columns that the list of removed rows carries, if any.
@@ -178,8 +192,8 @@ impl Dedupe<'_> {
 
     /// Returns an upper bound on the memory of all steps. `others` is the memory for reading decisions and for
     /// writing the data set, and `carrying` the memory for the columns of removed rows.
-    fn least_bytes(&self, source: &dyn VectorSource, others: u64, carrying: u64) -> u64 {
-        let rows = source.info().rows;
+    fn least_bytes(&self, finder: &Finder<'_>, context: &Context, others: u64, carrying: u64) -> u64 {
+        let rows = finder.rows();
         let has_order = self.keep_by.is_some() || self.decisions.is_some();
         let of_order = if has_order { RowNumbers::memory_bytes(rows) } else { 0 };
         // The union of the rows that are left out (by decision, or because of equal texts) is an additional set.
@@ -187,7 +201,7 @@ impl Dedupe<'_> {
         let of_decisions = if self.decisions.is_some() { of_decisions } else { 0 };
         let of_equal =
             if self.exact_text.is_some() { 2 * RowSet::memory_bytes(rows) + 2 * SORTER_BYTES_MIN } else { 0 };
-        let joining = removals_bytes(source, &self.build, &self.join);
+        let joining = finder.least_bytes(context);
         let listing = RowSet::memory_bytes(rows) + LISTING_SORTERS * SORTER_BYTES_MIN + PairWriter::memory_bytes(true);
         let listing = listing + carrying;
         of_order + of_decisions + of_equal + joining.max(listing).max(others)
@@ -215,58 +229,68 @@ impl Dedupe<'_> {
             (order, first) => order::places(tables, order, first).map(Some),
         }
     }
+}
 
-    /// Determines which rows to remove because a near row is kept. The rows in `left_out` are not compared.
-    /// `removals` has the order of the rows.
-    fn near(
-        &self,
-        tables: &Tables<'_>,
-        source: SourceOptions,
-        left_out: Option<Arc<RowSet>>,
-        removals: Removals,
-    ) -> Result<(Joined, RemovedRows)> {
-        let context = tables.context;
-        let leaves_out = left_out.is_some();
-        let job = Job {
-            conditions: Conditions::default(),
-            columns: &[],
-            inputs: self.inputs,
-            with: &[],
-            new: &[],
-            source,
-            build: BuildOptions { left_out, ..self.build.clone() },
-            join: self.join,
-            output: Output::Removals(removals.clone()),
-            yes: false,
-            resume: false,
-        };
-        let opened = match job.open(context) {
-            // If no row remains to be compared, there are no near-duplicates.
-            Err(error) if is_for_want_of_rows(&error) && (self.build.on_bad == OnBad::Skip || leaves_out) => {
-                return self.nothing_near(tables);
-            }
-            opened => opened?,
-        };
-        let JoinStatistics { common, join, .. } = job.run(context, &opened)?;
-        let decided = removals.take().ok_or_else(|| Error::input("the join ended without a decision"))?;
-        Ok(((common, join), decided))
+/// Order of the rows: of several near rows, the first one is kept.
+struct RowOrder {
+    /// Position of each row. `None` for the order of the source.
+    places: Option<Arc<RowNumbers>>,
+    /// Number of rows, at the first positions, that are never removed.
+    never_removed: u64,
+}
+
+/// Rows to remove because a near row is kept.
+struct Found {
+    common: CommonStatistics,
+    join: JoinCounts,
+    text: Option<TextCounts>,
+    removed: RemovedRows,
+}
+
+/// Search for near rows whose source is open.
+enum Finder<'a> {
+    Vectors(NearVectors<'a>),
+    Texts(NearTexts<'a>),
+}
+
+impl Finder<'_> {
+    fn files(&self) -> Vec<SourceFile> {
+        match self {
+            Self::Vectors(vectors) => vectors.files(),
+            Self::Texts(texts) => texts.files(),
+        }
     }
 
-    /// Returns the result of a join that removes no rows, for the case that no row has a vector to compare.
-    fn nothing_near(&self, tables: &Tables<'_>) -> Result<(Joined, RemovedRows)> {
-        let (sorter, memory) = tables.sorter(SORTING_SHARE)?;
-        let decided = RemovedRows { gone: RowSet::new(tables.rows), pairs: sorter.finish()?, _memory: memory };
-        let (eps, min_similarity) = self.join.predicate.thresholds();
-        let common = CommonStatistics {
-            dimensions: tables.vectors.dimensions,
-            element: tables.vectors.element.to_string(),
-            metric: self.join.predicate.metric().to_string(),
-            seed: self.build.seed,
-            skipped_rows: tables.rows,
-            ..tables.context.statistics(COMMAND)
-        };
-        let join = JoinCounts { eps, min_similarity, ..JoinCounts::default() };
-        Ok(((common, join), decided))
+    fn rows(&self) -> u64 {
+        match self {
+            Self::Vectors(vectors) => vectors.rows(),
+            Self::Texts(texts) => texts.rows(),
+        }
+    }
+
+    /// Returns the metric that names and orders the values of pairs. Jaccard similarities are named and ordered like
+    /// cosine similarities.
+    fn metric(&self) -> Metric {
+        match self {
+            Self::Vectors(vectors) => vectors.metric(),
+            Self::Texts(_) => Metric::Cosine,
+        }
+    }
+
+    /// Returns an upper bound on the memory of the search.
+    fn least_bytes(&self, context: &Context) -> u64 {
+        match self {
+            Self::Vectors(vectors) => vectors.least_bytes(),
+            Self::Texts(texts) => texts.least_bytes(context),
+        }
+    }
+
+    /// Determines which rows to remove because a near row is kept. The rows in `left_out` are not compared.
+    fn find(self, tables: &Tables<'_>, left_out: Option<Arc<RowSet>>, order: RowOrder) -> Result<Found> {
+        match self {
+            Self::Vectors(vectors) => vectors.find(tables, left_out, order),
+            Self::Texts(texts) => texts.find(tables, left_out.as_deref(), &order),
+        }
     }
 }
 
@@ -287,11 +311,6 @@ fn left_out(
             (Some(Arc::new(both)), Some(memory))
         }
     })
-}
-
-/// Returns whether a build failed because no usable row was left.
-fn is_for_want_of_rows(error: &Error) -> bool {
-    std::error::Error::source(error).is_some_and(|cause| cause.is::<NoUsableRow>())
 }
 
 impl Tables<'_> {

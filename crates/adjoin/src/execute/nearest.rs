@@ -18,7 +18,7 @@ use crate::base::mutex::lock;
 use crate::base::options::{Element, Metric};
 use crate::base::predicate::Predicate;
 use crate::base::workers::map_items;
-use crate::load::{Decider, LoadedBucket, Members, Subset};
+use crate::load::{Decider, LoadedBucket, Members};
 
 /// Number of queries whose hits one task sorts.
 const SORTED_AT_ONCE: usize = 256;
@@ -242,8 +242,6 @@ pub(crate) struct NearestSearch<'a, T: Coordinate> {
     /// Number of the first query.
     first: u32,
     nearest: &'a AllNearest,
-    /// Members that may be found. `None` if all may.
-    subset: Option<Subset<'a>>,
     /// `None` while a bucket is compared.
     columns: Option<PackedColumns<T>>,
     order: Vec<u32>,
@@ -252,18 +250,17 @@ pub(crate) struct NearestSearch<'a, T: Coordinate> {
 }
 
 impl<'a, T: Coordinate> NearestSearch<'a, T> {
-    /// Creates a worker that compares queries with buckets, or with the members of `subset`.
+    /// Creates a worker that compares queries with buckets.
     pub(crate) fn new(
         kernel: Kernel,
         space: Space<'a>,
         queries: NumberedQueries<'a, T>,
         nearest: &'a AllNearest,
-        subset: Option<Subset<'a>>,
     ) -> Self {
         let NumberedQueries { members: queries, first } = queries;
         let columns = Some(kernel.pack(&Panel::zeroed(0, space.dimensions()), &[]));
         let (order, limits, hits) = (Vec::new(), Vec::new(), Vec::new());
-        Self { kernel, space, queries, first, nearest, subset, columns, order, limits, hits }
+        Self { kernel, space, queries, first, nearest, columns, order, limits, hits }
     }
 
     /// Returns the memory in bytes of a worker for buckets of at most `rows` members.
@@ -330,13 +327,18 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         (all * all) as u64
     }
 
-    /// Compares queries with all members of a bucket. Returns the number of compared pairs, and the increase in the
-    /// number of hits.
-    pub(crate) fn compare(&mut self, number: u32, bucket: &LoadedBucket<T>, queries: &[u32]) -> (u64, u64) {
+    /// Compares queries with the members of a bucket for which `counts` returns true, given their places. Returns the
+    /// number of compared pairs, and the increase in the number of hits.
+    pub(crate) fn compare(
+        &mut self,
+        number: u32,
+        bucket: &LoadedBucket<T>,
+        counts: &dyn Fn(u32) -> bool,
+        queries: &[u32],
+    ) -> (u64, u64) {
         let members = &bucket.members;
         self.order.clear();
-        let counts = |&member: &u32| self.subset.is_none_or(|subset| subset.contains(number, bucket.place(member)));
-        self.order.extend((0..members.len() as u32).filter(counts));
+        self.order.extend((0..members.len() as u32).filter(|&member| counts(bucket.place(member))));
         if self.order.is_empty() {
             return (0, 0);
         }

@@ -73,17 +73,17 @@ pub(super) fn decide<T: Coordinate>(
     index: &Index,
     queries: QuerySources<'_>,
     options: &SearchOptions,
-    admitted: Option<&FilteredVertices>,
+    admitted: Option<&FilteredVertices<'_>>,
     running: &dyn Fn(SearchMethod) -> u64,
 ) -> Result<SearchPlan> {
     let unpromised = |aim| Ok(SearchPlan { method: SearchMethod::Walk(aim), recall: None, reads: None });
-    let apart = admitted.filter(|admitted| admitted.is_apart(index));
+    let apart = admitted.filter(|admitted| admitted.is_apart());
     // A calibration with all rows may be wrong for the rows that can be hits.
-    let thinned = admitted.filter(|admitted| apart.is_some() || admitted.is_thinned(index));
+    let thinned = admitted.filter(|admitted| apart.is_some() || admitted.is_thinned());
     let mut decided = match (options.target, options.effort) {
         (QueryTarget::Nearest(k), SearchEffort::List(list)) => {
             let hits = k.min(index.facts().rows) as usize;
-            unpromised(promise::aim_at(index, apart, hits, list.max(hits)))
+            unpromised(promise::aim_at(apart, hits, list.max(hits)))
         }
         (QueryTarget::Within(predicate), SearchEffort::List(list)) => {
             unpromised(WalkAim::within(predicate, list, predicate.squared_distance() as f32))
@@ -108,7 +108,7 @@ pub(super) fn decide<T: Coordinate>(
     if let (SearchMethod::Walk(aim), Some(admitted)) = (&mut decided.method, admitted)
         && !aim.by_codes
     {
-        aim.held = admitted.held(index, aim.list);
+        aim.held = admitted.held(aim.list);
     }
     Ok(decided)
 }

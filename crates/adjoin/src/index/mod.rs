@@ -16,6 +16,7 @@ mod build;
 mod cache;
 mod calibration;
 mod decide;
+mod delete_list;
 mod drafting;
 mod filtered_vertices;
 pub(crate) mod layout;
@@ -54,6 +55,7 @@ use self::build::writing::inserted_bytes;
 use self::build::{Build, GivenGraph, check_rows, least_bytes};
 pub use self::build::{VertexVectors, vertex_vectors};
 use self::cache::PageCache;
+pub(crate) use self::delete_list::DeleteList;
 use self::filtered_vertices::FilteredVertices;
 pub use self::manifest::IndexManifest;
 pub(crate) use self::manifest::file_names;
@@ -257,7 +259,7 @@ fn find(
         let strategy = index.strategy.shared_if(options.shares_pages);
         let needs = SearchNeeds { context, facts, source: queries.queries, sought, strategy, handing };
         let running = |way: SearchMethod| IndexSearch::<T>::least_bytes(&needs, way);
-        let filter_bytes = FilteredVertices::least_bytes(facts, options.filter.is_some(), changes);
+        let filter_bytes = FilteredVertices::least_bytes(facts, options.filter.is_some());
         // The open index holds memory already. If the budget is too small, the error names a budget for the index and
         // the search together.
         let least = bytes_of_any::<T>(&needs, queries.calibrate_with, options, filter_bytes);
@@ -271,7 +273,7 @@ fn find(
                 let deleted = changes.map(|changes| changes.deleted);
                 Some(FilteredVertices::of(context, index, condition, deleted)?)
             }
-            (None, Some(changes)) => FilteredVertices::without(context, index, changes.deleted)?,
+            (None, Some(changes)) => FilteredVertices::excluding(index, changes.deleted),
             (None, None) => None,
         };
         let admitted = admitted.as_ref();
@@ -333,7 +335,7 @@ pub(crate) fn search_bytes(
     let lookup = HitLookup { ids: facts.ids, naming_bytes: 0, columns };
     let handing = SearchRun::bytes_with(&lookup, sink_bytes);
     let sought = ChangedTarget { wanted: options.target, changes: None };
-    let filter_bytes = FilteredVertices::least_bytes(facts, options.filter.is_some(), None);
+    let filter_bytes = FilteredVertices::least_bytes(facts, options.filter.is_some());
     with_coordinates!(facts.space(), T => {
         let strategy = WalkStrategy::default().shared_if(options.shares_pages);
         let needs = SearchNeeds { context, facts, source: queries.queries, sought, strategy, handing };

@@ -13,7 +13,7 @@ use crate::base::error::Result;
 use crate::base::geometry::Coordinate;
 use crate::base::workers::map_items;
 use crate::execute::{AllNearest, Hit, NearestSearch, NumberedQueries};
-use crate::load::{LoadedBucket, Members, ReadCounts, Subset};
+use crate::load::{LoadedBucket, Members, ReadCounts};
 use crate::query::QueryTarget;
 
 /// Approximate bytes of pages compared at once.
@@ -26,7 +26,7 @@ pub(super) struct PageScan<'a, T: Coordinate> {
     pub(super) queries: &'a Members<T>,
     pub(super) wanted: QueryTarget,
     /// Vertices that can be hits; `None` if all can.
-    pub(super) admitted: Option<&'a FilteredVertices>,
+    pub(super) admitted: Option<&'a FilteredVertices<'a>>,
     /// Purpose of the memory in error messages.
     pub(super) purpose: &'static str,
     /// Name of the phase in progress reports.
@@ -76,16 +76,16 @@ impl<T: Coordinate> PageScan<'_, T> {
         let (held, full) = (AtomicU64::new(0), AtomicBool::new(false));
         let order: Vec<u32> = range.clone().collect();
         let pieces = pages.div_ceil(together);
-        let starts: Vec<u32> = (0..=pieces as u32).map(|piece| facts.vertices.min(piece * of_piece)).collect();
-        let subset = admitted.map(|admitted| Subset { places: admitted.vertices(), starts: &starts });
         let numbered = NumberedQueries { members: queries, first: range.start };
         let state = || {
-            let search = NearestSearch::new(context.kernel, space, numbered, &nearest, subset);
+            let search = NearestSearch::new(context.kernel, space, numbered, &nearest);
             (search, AlignedBuffer::zeroed(together * shape.bytes()))
         };
         context.progress.begin(self.phase, "pages", pages as u64);
         let read = map_items(context.threads, pieces, &context.cancel, state, |(search, buffer), piece| {
-            let is_left_out = subset.is_some_and(|subset| subset.rows(piece as u32) == 0);
+            let first = piece as u32 * of_piece;
+            let vertices = first..facts.vertices.min(first + of_piece);
+            let is_left_out = admitted.is_some_and(|admitted| !admitted.admits_any(vertices));
             // Once memory is full, the remaining pieces are skipped, and the caller searches for fewer queries at once.
             if is_left_out || full.load(Ordering::Relaxed) {
                 return Ok(0);
@@ -93,7 +93,8 @@ impl<T: Coordinate> PageScan<'_, T> {
             let start = (piece * together) as u32;
             let some = together.min(pages - piece * together);
             let bytes = index.read_pages(start, &mut buffer[..some * shape.bytes()])?;
-            let (_, more) = search.compare(piece as u32, &self.piece(start, bytes), &order);
+            let counts = |member: u32| admitted.is_none_or(|admitted| admitted.admits_vertex(first + member));
+            let (_, more) = search.compare(piece as u32, &self.piece(start, bytes), &counts, &order);
             if held.fetch_add(more, Ordering::Relaxed) + more > room {
                 full.store(true, Ordering::Relaxed);
             }
@@ -117,7 +118,7 @@ impl<T: Coordinate> PageScan<'_, T> {
             found.push(match admitted {
                 None => index.duplicates.expand(facts.vertices, hits, wanted.hits_max(), |_| true),
                 Some(admitted) => {
-                    let counts = |entry| admitted.has(entry);
+                    let counts = |entry| admitted.admits(entry);
                     index.duplicates.expand(facts.vertices, hits, wanted.hits_max(), counts)
                 }
             });
@@ -136,7 +137,7 @@ impl<T: Coordinate> PageScan<'_, T> {
             stored.extend_from_slice(page.vectors(count));
             rows.extend(shape.vertices(number, facts.vertices).zip(0..count).map(|(vertex, slot)| {
                 let first = page.row(slot);
-                self.admitted.map_or(first, |admitted| admitted.row_of(self.index, vertex, first))
+                self.admitted.map_or(first, |admitted| admitted.row_of(vertex, first))
             }));
         }
         LoadedBucket::of_rows(Members::new(self.context.kernel, facts.space(), &stored), rows)

@@ -123,8 +123,8 @@ fn least_bytes_at_build<T: Coordinate>(context: &Context, index: &IndexManifest)
 
 /// Returns the aim of a search for `hits` hits with a list of `list` candidates. If few vertices can be hits, the
 /// candidates are chosen by codes.
-pub(super) fn aim_at(index: &Index, admitted: Option<&FilteredVertices>, hits: usize, list: usize) -> WalkAim {
-    let by_codes = admitted.is_some_and(|admitted| admitted.is_by_codes(index, list));
+pub(super) fn aim_at(admitted: Option<&FilteredVertices<'_>>, hits: usize, list: usize) -> WalkAim {
+    let by_codes = admitted.is_some_and(|admitted| admitted.is_by_codes(list));
     WalkAim { by_codes, ..WalkAim::nearest(hits, list) }
 }
 
@@ -134,10 +134,10 @@ pub(super) struct RecallQuestion<'a> {
     pub(super) promise: Promise,
     pub(super) queries: QuerySources<'a>,
     /// Vertices that can be hits. Set only if walks may find a different fraction of these than of all vertices.
-    pub(super) admitted: Option<&'a FilteredVertices>,
+    pub(super) admitted: Option<&'a FilteredVertices<'a>>,
     /// Vertices that can be hits. Set only if a calibration with all rows may be wrong for them. Set whenever
     /// `admitted` is.
-    pub(super) thinned: Option<&'a FilteredVertices>,
+    pub(super) thinned: Option<&'a FilteredVertices<'a>>,
     pub(super) strategy: WalkStrategy,
 }
 
@@ -315,7 +315,7 @@ impl RecallQuestion<'_> {
         let kept = list_is_enough && reached.at_k.low >= target;
         let recall = recall_of(reached, target, kept, self.queries.calibrate_with.is_some());
         let hits = self.hits(index);
-        let aim = aim_at(index, self.admitted, hits, list.max(hits));
+        let aim = aim_at(self.admitted, hits, list.max(hits));
         SearchPlan { method: SearchMethod::Walk(aim), recall: Some(recall), reads }
     }
 
@@ -348,7 +348,7 @@ struct ListSearch<'a> {
     context: &'a Context,
     index: &'a Index,
     sample: Sample<'a>,
-    admitted: Option<&'a FilteredVertices>,
+    admitted: Option<&'a FilteredVertices<'a>>,
     strategy: WalkStrategy,
     /// Cache of pages for all trials.
     cache: Option<PageCache>,
@@ -360,7 +360,7 @@ impl<'a> ListSearch<'a> {
         context: &'a Context,
         index: &'a Index,
         sample: Sample<'a>,
-        admitted: Option<&'a FilteredVertices>,
+        admitted: Option<&'a FilteredVertices<'a>>,
         strategy: WalkStrategy,
     ) -> Self {
         Self { context, index, sample, admitted, strategy, cache: None, reads: ReadCounts::default() }
@@ -396,7 +396,7 @@ impl<'a> ListSearch<'a> {
         let Self { context, index, sample, admitted, strategy, cache, reads } = self;
         // Each walk finds one hit more than is recorded, since a row may find itself.
         let k = u64::from(calibration.hits_of_query()) + 1;
-        let aim = aim_at(index, *admitted, k as usize, list);
+        let aim = aim_at(*admitted, k as usize, list);
         let cache = match cache {
             Some(cache) => cache,
             None => {

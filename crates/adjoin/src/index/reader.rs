@@ -11,6 +11,7 @@ use arrow_schema::{Schema, SchemaRef};
 use super::blocks::Unreadable;
 use super::cache::KeptPages;
 use super::calibration::Calibration;
+use super::delete_list::DeleteList;
 use super::manifest::IndexManifest;
 use super::navigation::{self, Navigation};
 use super::options::IndexOptions;
@@ -23,7 +24,6 @@ use crate::base::context::Context;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::geometry::Space;
 use crate::base::message::Argument;
-use crate::base::row_numbers::RowSet;
 use crate::quantize::Quantizer;
 use crate::source::{IdKind, Ids};
 use crate::sql::Condition;
@@ -299,10 +299,10 @@ impl Index {
         &self,
         context: &Context,
         condition: &Condition,
-        deleted: Option<&RowSet>,
+        deleted: Option<&DeleteList>,
     ) -> Result<FilterBitmap> {
         let columns = required_columns(self.columns(), &self.folder, self.manifest.rows, Argument::Where)?;
-        columns.passing(context, condition, deleted)
+        columns.passing(context, condition, deleted.map(DeleteList::entries))
     }
 
     /// Returns the schema of the columns, in the order in which they were given.

@@ -71,7 +71,7 @@ pub(super) struct IndexSearch<'a, T: Coordinate> {
     walks: Option<Walks<'a, T>>,
     sought: ChangedTarget<'a>,
     /// Vertices that can be hits; `None` if all can.
-    admitted: Option<&'a FilteredVertices>,
+    admitted: Option<&'a FilteredVertices<'a>>,
     /// Columns that hits carry, if any.
     carried: Option<&'a ResultColumns<'a>>,
     totals: Totals,
@@ -104,7 +104,7 @@ impl<'a, T: Coordinate> IndexSearch<'a, T> {
         needs: &SearchNeeds<'a>,
         index: &'a Index,
         method: SearchMethod,
-        admitted: Option<&'a FilteredVertices>,
+        admitted: Option<&'a FilteredVertices<'a>>,
         cache: &'a PageCache,
     ) -> Self {
         let SearchNeeds { context, sought, strategy, .. } = *needs;
@@ -224,7 +224,7 @@ impl<'a, T: Coordinate> IndexSearch<'a, T> {
         let (facts, count) = (index.facts(), range.len() as u64);
         let wanted = sought.wanted.among(facts.rows);
         let whole = PageScan { context, index, queries, wanted, admitted, purpose: PURPOSE_SEARCH, phase: "search" };
-        let compared = admitted.map_or(facts.vertices, |admitted| admitted.vertices().len());
+        let compared = admitted.map_or(facts.vertices, |admitted| admitted.vertices());
         let Some((hits, reads)) = whole.search(range, |_| None)? else { return Ok(None) };
         let counts = WalkCounts { reads: reads.reads, distances: count * u64::from(compared), ..WalkCounts::default() };
         Ok(Some((hits, Totals { counts, whole: reads, ..Totals::default() })))

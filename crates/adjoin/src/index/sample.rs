@@ -38,7 +38,7 @@ pub(super) struct Sample<'a> {
     context: &'a Context,
     index: &'a Index,
     /// Vertices that can be hits; `None` if all can.
-    admitted: Option<&'a FilteredVertices>,
+    admitted: Option<&'a FilteredVertices<'a>>,
     vectors: VectorType,
     /// Vectors of the queries, concatenated.
     stored: Vec<u8>,
@@ -133,7 +133,7 @@ impl<'a> Sample<'a> {
     pub(super) fn of_rows(
         context: &'a Context,
         index: &'a Index,
-        admitted: Option<&'a FilteredVertices>,
+        admitted: Option<&'a FilteredVertices<'a>>,
         inserted: &[u32],
     ) -> Result<Self> {
         let facts = index.facts();
@@ -172,7 +172,7 @@ impl<'a> Sample<'a> {
     fn of_queries(
         context: &'a Context,
         index: &'a Index,
-        admitted: Option<&'a FilteredVertices>,
+        admitted: Option<&'a FilteredVertices<'a>>,
         queries: SourceQueries<'_>,
         seed: u64,
     ) -> Result<Self> {
@@ -196,7 +196,7 @@ impl<'a> Sample<'a> {
     pub(super) fn draw(
         context: &'a Context,
         index: &'a Index,
-        admitted: Option<&'a FilteredVertices>,
+        admitted: Option<&'a FilteredVertices<'a>>,
         calibration_queries: Option<SourceQueries<'_>>,
         seed: u64,
         inserted: &[u32],

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use super::Index;
+use super::delete_list::DeleteList;
 use super::scan::Pieces;
 use crate::base::context::Context;
 use crate::base::error::Result;
-use crate::base::row_numbers::RowSet;
 use crate::source::{AttributeTables, IdKind, Ids, SourceInfo, VectorBatch, VectorScan, VectorSource};
 
 /// Rows of an open index in the order of their entries: first the first rows of all vertices, in the order of the
@@ -14,15 +14,15 @@ use crate::source::{AttributeTables, IdKind, Ids, SourceInfo, VectorBatch, Vecto
 #[derive(Clone)]
 pub(crate) struct IndexRows<'a> {
     index: &'a Index,
-    deleted: Option<&'a RowSet>,
+    deleted: Option<&'a DeleteList>,
     info: SourceInfo,
 }
 
 impl<'a> IndexRows<'a> {
     /// Exposes the rows of all entries that are not in `deleted`.
-    pub(crate) fn new(index: &'a Index, deleted: Option<&'a RowSet>) -> Self {
+    pub(crate) fn new(index: &'a Index, deleted: Option<&'a DeleteList>) -> Self {
         let facts = index.facts();
-        let rows = facts.rows - deleted.map_or(0, RowSet::len);
+        let rows = facts.rows - deleted.map_or(0, DeleteList::len);
         let info = SourceInfo { rows, vectors: facts.vectors, ids: facts.ids, rounded_from_f64: false };
         Self { index, deleted, info }
     }
@@ -45,7 +45,7 @@ impl<'a> IndexRows<'a> {
     pub(crate) fn into_attributes(self, context: &Context) -> Result<AttributeTables<'a>> {
         let Self { index, deleted, .. } = self;
         let Some(columns) = index.columns() else { return Ok(Box::new(std::iter::empty())) };
-        Ok(Box::new(columns.excluding(context, deleted)?))
+        Ok(Box::new(columns.excluding(context, deleted.map(DeleteList::entries))?))
     }
 
     /// Returns the number of rows in a batch. Their vectors have at most `batch_bytes` bytes, and so do their ids.
@@ -94,7 +94,7 @@ impl RowScan<'_> {
     fn next_entry(&mut self) -> Option<u32> {
         let IndexRows { index, deleted, .. } = self.rows;
         let entries = self.entry..index.facts().rows as u32;
-        let next = entries.into_iter().find(|&entry| deleted.is_none_or(|deleted| !deleted.contains(entry.into())));
+        let next = entries.into_iter().find(|&entry| deleted.is_none_or(|deleted| !deleted.has(entry)));
         self.entry = next.map_or(index.facts().rows as u32, |entry| entry + 1);
         next
     }

@@ -5,14 +5,13 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::{CollectionChanges, Index, IndexOptions, IndexRows, UnmergedRows, hit_schema, search_changed};
+use super::{CollectionChanges, DeleteList, Index, IndexOptions, IndexRows, UnmergedRows, hit_schema, search_changed};
 use crate::base::context::Context;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::options::{Element, Metric, VectorType};
 use crate::base::predicate::Predicate;
 use crate::base::random::Random;
 use crate::base::report::SearchStatistics;
-use crate::base::row_numbers::RowSet;
 use crate::execute::Hit;
 use crate::graph::GraphOptions;
 use crate::query::{IdRoom, QuerySources, QueryTarget, QueryVectors, SearchEffort, SearchGoal, SearchOptions};
@@ -245,11 +244,9 @@ impl Indexed {
     }
 
     /// Returns the entries of the rows for which `is_deleted` is true.
-    fn deleted(&self, is_deleted: &dyn Fn(usize) -> bool) -> RowSet {
-        let mut deleted = RowSet::new(self.set.info.rows);
-        let entries = (0..).zip(self.rows_of_entries());
-        entries.filter(|&(_, row)| is_deleted(row)).for_each(|(entry, _)| deleted.insert(entry));
-        deleted
+    fn deleted(&self, is_deleted: &dyn Fn(usize) -> bool) -> DeleteList {
+        let entries = (0..).zip(self.rows_of_entries()).filter(|&(_, row)| is_deleted(row));
+        DeleteList::of(&self.index, entries.map(|(entry, _)| entry))
     }
 
     /// Returns the expected hits of each query among remaining and additional rows.
@@ -290,7 +287,7 @@ impl Indexed {
         context: &Context,
         queries: &Set,
         unmerged: &Set,
-        deleted: &RowSet,
+        deleted: &DeleteList,
         SearchGoal { target, effort }: SearchGoal,
     ) -> Result<Found> {
         let sink = Collect::default();
@@ -439,6 +436,36 @@ fn the_calibrated_recall_holds_after_deletes() {
     assert_eq!(found.hits, indexed.wanted(&queries, &none, &is_deleted, asked.target));
 }
 
+/// Adds and removes entries at random, and counts the vertices of which all rows are deleted.
+#[test]
+fn a_delete_list_counts_vertices_without_rows() {
+    let indexed = Indexed::new(Set::drawn(u8s(1), 700, 1, 1), Metric::L2);
+    let (index, rows) = (&indexed.index, indexed.set.info.rows);
+    assert!(u64::from(index.facts().vertices) < rows / 2, "vertices have several rows");
+    let mut memory = Context::default().reserve(100 * DeleteList::change_bytes(rows, rows), "a test").unwrap();
+    let (mut deleted, mut random, mut most) = (DeleteList::new(rows), Random::new(1, "deletes"), 0);
+    for round in 0..3_000 {
+        let entry = random.below(rows) as u32;
+        // More entries are added than removed at first, and fewer later.
+        let adds = random.below(3) > u64::from(round > 1_500);
+        match deleted.has(entry) {
+            false if adds => assert!(deleted.add(index, entry, &mut memory)),
+            true if adds => assert!(!deleted.add(index, entry, &mut memory)),
+            true => deleted.undo(index, entry, &mut memory),
+            false => {}
+        }
+        if round % 50 == 0 {
+            let is_kept =
+                |&vertex: &u32| (0..rows as u32).any(|entry| index.vertex_of(entry) == vertex && !deleted.has(entry));
+            let kept: Vec<u64> = (0..index.facts().vertices).filter(is_kept).map(u64::from).collect();
+            assert!(deleted.kept_vertices(index).iter().eq(kept.iter().copied()));
+            assert_eq!(index.facts().vertices - deleted.vertices(), kept.len() as u32);
+            most = most.max(deleted.vertices());
+        }
+    }
+    assert!(most > 10, "{most} vertices lost all rows");
+}
+
 #[test]
 fn the_suggested_least_memory_finds_the_same_hits() {
     let indexed = Indexed::new(Set::drawn(u8s(4), 3_000, 1, 1), Metric::L2);
@@ -466,7 +493,7 @@ fn a_condition_on_an_index_without_columns_is_refused() {
     let indexed = Indexed::new(Set::drawn(u8s(4), 20, 1, 1), Metric::L2);
     let mut options = SearchOptions::new(QueryTarget::Nearest(1), SearchEffort::default(), 1);
     options.filter = Some(Condition::parse("year > 2000").unwrap());
-    let (queries, deleted) = (Set::drawn(u8s(4), 1, 0, 2), RowSet::new(20));
+    let (queries, deleted) = (Set::drawn(u8s(4), 1, 0, 2), DeleteList::new(20));
     let changes = CollectionChanges { deleted: &deleted, unmerged: &Compared(&queries, Metric::L2), columns: None };
     let sink = Box::new(Collect::default());
     let sources = QuerySources::new(&queries);

@@ -4,10 +4,10 @@
 
 use arrow_array::RecordBatch;
 
+use super::delete_list::DeleteList;
 use super::{Index, IndexManifest};
 use crate::base::context::Context;
 use crate::base::error::Result;
-use crate::base::row_numbers::RowSet;
 use crate::execute::{Hit, Nearest};
 use crate::query::{IdRoom, NamedHits, Naming, QueryTarget, QueryVectors};
 use crate::source::{IdKind, Ids};
@@ -16,9 +16,8 @@ use crate::store::{ColumnGathering, GatheredColumns, ResultColumns};
 /// Changes to an index that are not merged into it.
 #[derive(Clone, Copy)]
 pub(crate) struct CollectionChanges<'a> {
-    /// Deleted rows of the index, by entry. The entry of a vertex's first row is the number of the vertex. The entries
-    /// of further rows follow, sorted by vertex.
-    pub(crate) deleted: &'a RowSet,
+    /// Deleted rows of the index.
+    pub(crate) deleted: &'a DeleteList,
     /// Rows that are not in the index.
     pub(crate) unmerged: &'a dyn UnmergedRows,
     /// The columns of the unmerged rows that hits carry, if any.

@@ -82,18 +82,18 @@ pub(super) struct WalkedIndex<'a, T: Coordinate> {
     pub(super) navigator: &'a Navigator<'a, T>,
     pub(super) aim: WalkAim,
     /// Vertices that can be hits; `None` if all can.
-    pub(super) admitted: Option<&'a FilteredVertices>,
+    pub(super) admitted: Option<&'a FilteredVertices<'a>>,
     pub(super) strategy: WalkStrategy,
 }
 
 impl<T: Coordinate> WalkedIndex<'_, T> {
     fn admits(&self, vertex: u32) -> bool {
-        self.admitted.is_none_or(|admitted| admitted.vertices().contains(vertex))
+        self.admitted.is_none_or(|admitted| admitted.admits_vertex(vertex))
     }
 
     /// Returns the number of the first row of `vertex` that can be a hit. `first` is the number of its first row.
     fn row_of(&self, vertex: u32, first: u64) -> u64 {
-        self.admitted.map_or(first, |admitted| admitted.row_of(self.index, vertex, first))
+        self.admitted.map_or(first, |admitted| admitted.row_of(vertex, first))
     }
 }
 
@@ -202,9 +202,9 @@ impl<T: Coordinate> Walk<T> {
     }
 
     /// Offers all vertices that can be hits to the list.
-    fn see_all(&mut self, searched: &WalkedIndex<'_, T>, admitted: &FilteredVertices) {
+    fn see_all(&mut self, searched: &WalkedIndex<'_, T>, admitted: &FilteredVertices<'_>) {
         let hidden = self.hidden;
-        let mut vertices = admitted.vertices().iter().filter(|&vertex| hidden != Some(vertex)).peekable();
+        let mut vertices = admitted.iter().filter(|&vertex| hidden != Some(vertex)).peekable();
         while vertices.peek().is_some() {
             self.new.extend(vertices.by_ref().take(SEEN_TOGETHER));
             self.keep_near(searched);
@@ -343,7 +343,7 @@ impl<T: Coordinate> Walk<T> {
         let (hits, most) = (nearest.into_sorted(), searched.aim.wanted.hits_max());
         match searched.admitted {
             None => searched.index.duplicates.expand(vertices, hits, most, |_| true),
-            Some(admitted) => searched.index.duplicates.expand(vertices, hits, most, |entry| admitted.has(entry)),
+            Some(admitted) => searched.index.duplicates.expand(vertices, hits, most, |entry| admitted.admits(entry)),
         }
     }
 

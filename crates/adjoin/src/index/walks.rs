@@ -41,7 +41,7 @@ pub(super) struct Walks<'a, T: Coordinate> {
     context: &'a Context,
     index: &'a Index,
     aim: WalkAim,
-    admitted: Option<&'a FilteredVertices>,
+    admitted: Option<&'a FilteredVertices<'a>>,
     strategy: WalkStrategy,
     at_once: usize,
     cache: &'a PageCache,
@@ -65,7 +65,7 @@ impl<'a, T: Coordinate> Walks<'a, T> {
         context: &'a Context,
         index: &'a Index,
         aim: WalkAim,
-        admitted: Option<&'a FilteredVertices>,
+        admitted: Option<&'a FilteredVertices<'a>>,
         strategy: WalkStrategy,
         cache: &'a PageCache,
     ) -> Self {

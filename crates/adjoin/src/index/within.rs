@@ -51,7 +51,7 @@ pub(super) fn decide<T: Coordinate>(
     QuerySources { queries, calibrate_with }: QuerySources<'_>,
     target: ThresholdRecall,
     options: &SearchOptions,
-    admitted: Option<&FilteredVertices>,
+    admitted: Option<&FilteredVertices<'_>>,
     running: &dyn Fn(SearchMethod) -> u64,
 ) -> Result<SearchPlan> {
     let ThresholdRecall { predicate, recall } = target;

@@ -35,7 +35,7 @@ use self::sources::context_of_later;
 pub use conditions::Conditions;
 pub use nearest::NearestJob;
 pub use output::{Output, ResultKind};
-pub use parts::{PartOptions, PartPlan, PlanStatistics};
+pub use parts::{PartOptions, PartPlan};
 pub use sources::open_source;
 
 /// A join, from the names of its vectors to its statistics.

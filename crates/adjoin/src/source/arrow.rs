@@ -36,8 +36,7 @@ pub(super) fn inspect(
 ) -> Result<Facts> {
     let ipc = IpcFile::read(path, file, Some(context))?;
     let columns = TableColumns::choose(path, &ipc.schema, options)?;
-    let rows = ipc.blocks.iter().try_fold(0u64, |rows, block| rows.checked_add(block.rows));
-    let rows = rows.ok_or_else(|| damaged(path, "its record batches", "their rows add up to more than 2^64"))?;
+    let rows = ipc.all_rows()?;
     let chosen = ipc.choose(&columns.places());
     let (place, element_bytes) = columns.vector();
     let vector = chosen.column(place).map(|column| VectorColumn { column, element_bytes });
@@ -57,6 +56,11 @@ pub(super) fn scan(
     let chosen = ipc.choose(&columns.places());
     let tables = ipc.tables(chosen, scan.piece_bytes_max);
     Ok(Box::new(ColumnScan::new(columns, scan.vectors, scan.batch_bytes, tables)))
+}
+
+/// Returns the number of rows of a file.
+pub(super) fn rows(context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Result<u64> {
+    IpcFile::read(path, file, Some(context))?.all_rows()
 }
 
 /// Returns the schema of a file.
@@ -177,6 +181,12 @@ impl IpcFile {
             ipc.read_messages()?;
         }
         Ok(ipc)
+    }
+
+    /// Returns the number of rows.
+    fn all_rows(&self) -> Result<u64> {
+        let rows = self.blocks.iter().try_fold(0u64, |rows, block| rows.checked_add(block.rows));
+        rows.ok_or_else(|| self.damaged("its record batches", "their rows add up to more than 2^64"))
     }
 
     /// Returns the parts of the schema to read for the columns at `places`.

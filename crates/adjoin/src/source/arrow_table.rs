@@ -64,8 +64,12 @@ impl ArrowTable {
     /// # Errors
     /// Fails if the table is damaged, or if a row has no vector of the type of [`Self::vectors`].
     pub fn read(&self) -> Result<Vec<u8>> {
-        let wanted =
-            ScanOptions { vectors: self.vectors, batch_bytes: 1 << 20, piece_bytes_max: self.facts.memory.piece };
+        let wanted = ScanOptions {
+            vectors: self.vectors,
+            batch_bytes: 1 << 20,
+            piece_bytes_max: self.facts.memory.piece,
+            first_row: 0,
+        };
         let mut scan = arrow::scan(&self.name, self.file.clone(), &options(), wanted)?;
         let mut stored = Vec::with_capacity(self.facts.rows as usize * self.vectors.bytes());
         while let Some(batch) = scan.next_batch()? {

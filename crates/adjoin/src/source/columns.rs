@@ -91,7 +91,9 @@ impl SourceOptions {
 /// # Errors
 /// Fails as [`columns_read`] does.
 pub(crate) fn ids_of(path: &Path, schema: &Schema, options: &SourceOptions) -> Result<Option<IdColumn>> {
-    Ok(TableColumns::choose(path, schema, options)?.id)
+    // A table of texts has no vectors. If there are several columns of vectors, none of them is chosen either.
+    let vector = choose_vector(path, schema, options.vector_column.as_deref()).ok();
+    choose_ids(path, schema, &options.ids, vector.map(|vector| vector.place).as_ref())
 }
 
 impl TableColumns {
@@ -99,7 +101,7 @@ impl TableColumns {
     pub(super) fn choose(path: &Path, schema: &Schema, options: &SourceOptions) -> Result<Self> {
         let Choice { place, name, element, length } = choose_vector(path, schema, options.vector_column.as_deref())?;
         let dimensions = length.map(|length| check_dimensions(path, length)).transpose()?;
-        let id = choose_ids(path, schema, &options.ids, &place)?;
+        let id = choose_ids(path, schema, &options.ids, Some(&place))?;
         Ok(Self { path: path.to_owned(), vector: place, vector_name: name, element, dimensions, id })
     }
 
@@ -209,8 +211,8 @@ impl TableColumns {
     }
 }
 
-/// Chooses the id column. `vector` is the place of the vectors, which cannot be the ids.
-fn choose_ids(path: &Path, schema: &Schema, ids: &IdChoice, vector: &ColumnPlace) -> Result<Option<IdColumn>> {
+/// Chooses the id column. `vector` is the place of the vectors, if any, which cannot be the ids.
+fn choose_ids(path: &Path, schema: &Schema, ids: &IdChoice, vector: Option<&ColumnPlace>) -> Result<Option<IdColumn>> {
     let found = match ids {
         IdChoice::RowNumbers => None,
         IdChoice::Column(name) => Some((find(path, schema, name)?, name.as_str())),
@@ -219,7 +221,7 @@ fn choose_ids(path: &Path, schema: &Schema, ids: &IdChoice, vector: &ColumnPlace
             // structs.
             let place = schema.fields().iter().position(|field| field.name() == USUAL_ID_COLUMN);
             let usual = place.map(|place| ((ColumnPlace::top(place), schema.field(place)), USUAL_ID_COLUMN));
-            usual.filter(|((place, _), _)| place != vector)
+            usual.filter(|((place, _), _)| Some(place) != vector)
         }
     };
     found.map(|((place, field), name)| IdColumn::of(path, &field.clone().with_name(name), place)).transpose()
@@ -446,10 +448,21 @@ pub(super) struct ColumnScan {
 }
 
 impl ColumnScan {
-    /// Creates a scan that starts at the first row.
+    /// Creates a scan of tables that start at the first row.
     pub(super) fn new(columns: TableColumns, vectors: VectorType, batch_bytes: usize, tables: Tables) -> Self {
+        Self::from_row(0, columns, vectors, batch_bytes, tables)
+    }
+
+    /// Creates a scan of tables that start at row `next_row`.
+    pub(super) fn from_row(
+        next_row: u64,
+        columns: TableColumns,
+        vectors: VectorType,
+        batch_bytes: usize,
+        tables: Tables,
+    ) -> Self {
         let rows_per_batch = rows_per_batch(vectors, batch_bytes);
-        Self { columns, vectors, rows_per_batch, tables: Some(tables), rest: None, next_row: 0 }
+        Self { columns, vectors, rows_per_batch, tables: Some(tables), rest: None, next_row }
     }
 
     /// Returns the next rows before their conversion.

@@ -9,6 +9,7 @@ use adjoin_device::{AlignedBuffer, ReadFile};
 use super::dense_layout::DenseLayout;
 use super::elements::StoredElement;
 use super::facts::{Dimensions, Facts, ScanMemory};
+use super::options::ScanOptions;
 use super::vectors::{Fault, IdKind, Ids, VectorBatch, VectorScan};
 use super::{npy, raw, safetensors};
 use crate::base::error::{Error, Result};
@@ -68,11 +69,12 @@ pub(super) struct DenseScan {
 }
 
 impl DenseScan {
-    /// Creates a scan that starts at the first row.
-    pub(super) fn new(path: PathBuf, file: Arc<dyn ReadFile>, layout: DenseLayout, batch_bytes: usize) -> Self {
+    /// Creates a scan that starts at the row that is needed first.
+    pub(super) fn new(path: PathBuf, file: Arc<dyn ReadFile>, layout: DenseLayout, scan: ScanOptions) -> Self {
+        let ScanOptions { batch_bytes, first_row: next_row, .. } = scan;
         let dimensions = layout.dimensions.unwrap_or(0); // unknown only if there are no rows
         let rows_per_batch = (batch_bytes / (dimensions * layout.element.element().bytes()).max(1)).max(1);
-        Self { path, file, layout, dimensions, rows_per_batch, next_row: 0, buffer: AlignedBuffer::zeroed(0) }
+        Self { path, file, layout, dimensions, rows_per_batch, next_row, buffer: AlignedBuffer::zeroed(0) }
     }
 
     /// Reads the next rows into the buffer. Returns their place in it.

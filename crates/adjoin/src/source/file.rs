@@ -1,6 +1,6 @@
 //! One file of a source, for reading some of its columns, or for copying it without some rows.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use adjoin_device::{FileStamp, ReadFile};
@@ -19,12 +19,13 @@ use super::npz;
 use super::npz_arrays::Arrays;
 use super::options::SourceOptions;
 use super::without::{self, Known, Without};
-use super::{TablesMemory, arrow, parquet};
+use super::{TablesMemory, ahead, arrow, parquet};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::output::OutputWriter;
 
 /// A file of a source, in the state that it had when the source was opened.
+#[derive(Clone)]
 pub struct SourceFile {
     /// Path relative to the name that the user gave, e.g. relative to a folder.
     pub name: PathBuf,
@@ -43,6 +44,32 @@ pub struct SourceFile {
 }
 
 impl SourceFile {
+    /// Opens a table that need not have vectors.
+    ///
+    /// # Errors
+    /// Fails if the file has no columns, or if its headers cannot be read.
+    pub(super) fn of_table(
+        context: &Context,
+        name: PathBuf,
+        path: PathBuf,
+        format: Format,
+        first_row: u64,
+    ) -> Result<Self> {
+        let file = context.device.open(&path)?;
+        let stamp = file.stamp()?;
+        let mut lines = None;
+        let rows = match format {
+            Format::Parquet => parquet::rows(context, &path, file)?,
+            Format::Arrow => arrow::rows(context, &path, file)?,
+            Format::JsonLines => {
+                let facts = json_lines::facts(context, &path, ahead::sequential(file))?;
+                lines.insert(Arc::new(facts)).rows()
+            }
+            Format::Npz | Format::Dense(_) => return Err(no_columns(&path)),
+        };
+        Ok(Self { name, path, first_row, rows, format, stamp, lines, arrays: None, writing: OnceLock::new() })
+    }
+
     /// Returns whether the file is a table with columns.
     pub(crate) fn is_table(&self) -> bool {
         !matches!(self.format, Format::Dense(_))
@@ -228,6 +255,10 @@ impl SourceFile {
     }
 
     fn no_columns(&self) -> Error {
-        Error::input(format!("{}: has no columns; give a file of Parquet, Arrow or JSON lines", self.path.display()))
+        no_columns(&self.path)
     }
+}
+
+fn no_columns(path: &Path) -> Error {
+    Error::input(format!("{}: has no columns; give a file of Parquet, Arrow or JSON lines", path.display()))
 }

@@ -14,7 +14,7 @@ use super::{ahead, arrow, json_lines, npz, parquet};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
-use crate::base::options::Element;
+use crate::base::options::{Element, ROWS_MAX};
 
 /// Extensions of the files that can be read, as messages list them.
 pub(super) const ENDINGS: &str = ".parquet, .arrow, .feather, .ipc, .jsonl, .ndjson, .npy, .npz, .safetensors, .fbin, .u8bin, .i8bin, .fvecs, .bvecs";
@@ -107,7 +107,7 @@ impl Format {
             }
             Self::Dense(format) => {
                 let layout = format.layout(path, file.as_ref(), options.vector_column.as_deref())?;
-                Ok(Box::new(DenseScan::new(path.to_owned(), file, layout, scan.batch_bytes)))
+                Ok(Box::new(DenseScan::new(path.to_owned(), file, layout, scan)))
             }
         }
     }
@@ -124,6 +124,14 @@ fn refuse_columns(format: DenseFormat, path: &Path, options: &SourceOptions) -> 
         option,
         ", or give a file of Parquet, Arrow or JSON lines"
     ]))
+}
+
+/// Returns the number of rows of a set, unless there are too many. `path` is its last file.
+pub(super) fn check_rows(path: &Path, rows: Option<u64>) -> Result<u64> {
+    rows.filter(|rows| *rows <= ROWS_MAX).ok_or_else(|| {
+        let at = path.display();
+        Error::input(format!("{at}: with it the set has more than {ROWS_MAX} rows; split the set"))
+    })
 }
 
 pub(super) fn no_such_file(path: &Path) -> Error {

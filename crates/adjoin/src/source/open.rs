@@ -6,8 +6,9 @@ use std::sync::Arc;
 use adjoin_device::Location;
 
 use super::dense::DenseFormat;
+use super::file::SourceFile;
 use super::folder::FolderFiles;
-use super::format::{Format, unsupported};
+use super::format::{Format, check_rows, unsupported};
 use super::globs::{WILDCARDS, glob_files};
 use super::objects::{self, Objects, remote};
 use super::options::SourceOptions;
@@ -31,9 +32,13 @@ pub(crate) fn open_nonempty(
 ) -> Result<Arc<dyn VectorSource>> {
     let source = open(context, sources, options)?;
     if source.info().rows == 0 {
-        return Err(Error::input(format!("{} has no rows; name a source that has some", sources.join(", "))));
+        return Err(no_rows(sources));
     }
     Ok(source)
+}
+
+fn no_rows(sources: &[String]) -> Error {
+    Error::input(format!("{} has no rows; name a source that has some", sources.join(", ")))
 }
 
 /// Opens files on the context's device as one set of vectors, in the given order.
@@ -57,20 +62,50 @@ pub(crate) fn open_nonempty(
 /// - files differ in dimensions, element type, kind of ids or name of the vector column, or
 /// - the budget is too small for headers.
 pub fn open(context: &Context, sources: &[String], options: &SourceOptions) -> Result<Arc<dyn VectorSource>> {
+    let (files, notes) = find_all(context, sources, options.split.as_deref())?;
+    Ok(Arc::new(Shards::open(context, files, options, notes)?))
+}
+
+/// Opens files as [`open`] does, but as tables that need not have vectors. Prints the notes of the source.
+///
+/// # Errors
+/// Fails if nothing matches, if a file has no columns, cannot be read or does not match its extension, or if there are
+/// no rows.
+pub(crate) fn open_tables(context: &Context, sources: &[String], split: Option<&str>) -> Result<Vec<SourceFile>> {
+    let (files, notes) = find_all(context, sources, split)?;
+    notes.iter().for_each(|note| context.progress.note(note));
+    let mut tables: Vec<SourceFile> = Vec::with_capacity(files.len());
+    for (name, path, format) in files {
+        let first_row = tables.last().map_or(0, |before| before.first_row + before.rows);
+        let table = SourceFile::of_table(context, name, path, format, first_row)?;
+        check_rows(&table.path, first_row.checked_add(table.rows))?;
+        tables.push(table);
+    }
+    if tables.iter().all(|table| table.rows == 0) {
+        return Err(no_rows(sources));
+    }
+    Ok(tables)
+}
+
+/// A file: its path relative to the name that the user gave, its path, and its format.
+type Named = (PathBuf, PathBuf, Format);
+
+/// Finds the files of all sources. Also returns notes for the user.
+fn find_all(context: &Context, sources: &[String], split: Option<&str>) -> Result<(Vec<Named>, Vec<String>)> {
     let (mut files, mut notes) = (Vec::new(), Vec::new());
     for source in sources {
         let local = local_name(source);
         let source = local.as_deref().unwrap_or(source);
         let path = Path::new(source);
-        match find(context, source, options.split.as_deref())? {
+        match find(context, source, split)? {
             Objects::Folder(found) => {
                 notes.extend(found.note(path));
                 // If a split is chosen, no splits are read together, so there is nothing to report.
-                notes.extend(found.note_of_splits(path).filter(|_| options.split.is_none()));
+                notes.extend(found.note_of_splits(path).filter(|_| split.is_none()));
                 let within = |file: &Path| file.strip_prefix(path).unwrap_or(file).to_owned();
                 files.extend(found.files.into_iter().map(|(file, format)| (within(&file), file, format)));
             }
-            Objects::Files(_) if options.split.is_some() => return Err(no_splits(source)),
+            Objects::Files(_) if split.is_some() => return Err(no_splits(source)),
             Objects::Files(named) => {
                 for path in named {
                     let format = Format::of(&path).ok_or_else(|| unsupported(&path))?;
@@ -82,7 +117,7 @@ pub fn open(context: &Context, sources: &[String], options: &SourceOptions) -> R
     if files.is_empty() {
         return Err(Error::input("no source is given; name a file, a folder of files, or a glob"));
     }
-    Ok(Arc::new(Shards::open(context, files, options, notes)?))
+    Ok((files, notes))
 }
 
 /// Returns the path of a source that is named by a `file://` URL.

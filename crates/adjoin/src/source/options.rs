@@ -1,11 +1,13 @@
 //! Options for reading sources.
 
+use serde::{Deserialize, Serialize};
+
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
 use crate::base::options::VectorType;
 
 /// Options for reading tables. For a file without columns, no column may be named.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceOptions {
     /// Column of the vectors. If absent, the table must have exactly one column of number lists.
     pub vector_column: Option<String>,
@@ -32,7 +34,7 @@ impl SourceOptions {
 }
 
 /// How rows of a table are identified.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IdChoice {
     /// The column `id`, if present, otherwise row numbers.
     #[default]
@@ -70,4 +72,6 @@ pub(super) struct ScanOptions {
     pub(super) batch_bytes: usize,
     /// Size of the largest page or record batch for which memory was planned, in bytes.
     pub(super) piece_bytes_max: u64,
+    /// Row of the file that is needed first. The scan starts there, or at an earlier row.
+    pub(super) first_row: u64,
 }

@@ -76,7 +76,7 @@ pub(super) fn inspect(
     let id_bytes = of_ids.map_or(0, |ids| footer.bytes_a_row(ids).min(CLAIMED_BYTES_MAX));
     let memory = ScanMemory { id_bytes, row_bytes: footer.row_bytes().min(CLAIMED_BYTES_MAX), ..memory };
     let footer = footer.with_piece_bytes_max(memory.piece);
-    columns.facts(context, footer.rows, elements, memory, || footer.tables(&columns.places(), PROBED_ROWS))
+    columns.facts(context, footer.rows, elements, memory, || footer.tables(&columns.places(), PROBED_ROWS, 0))
 }
 
 /// Starts a scan of a file.
@@ -86,17 +86,27 @@ pub(super) fn scan(
     options: &SourceOptions,
     scan: ScanOptions,
 ) -> Result<Box<dyn VectorScan>> {
-    let ScanOptions { vectors, batch_bytes, piece_bytes_max } = scan;
+    let ScanOptions { vectors, batch_bytes, piece_bytes_max, first_row } = scan;
     let footer = Footer::read(path, WindowedFile::new(file))?.with_piece_bytes_max(piece_bytes_max);
     let columns = footer.choose(options)?;
     let footer = footer.reading_ahead(&columns.places());
-    let tables = footer.scan_tables(&columns, rows_per_batch(vectors, batch_bytes), batch_bytes as u64)?;
-    Ok(Box::new(ColumnScan::new(columns, vectors, batch_bytes, tables)))
+    // Skipping rows within a row group would read all pages before them anyway.
+    let first_row = footer.group_start(first_row);
+    let rows = rows_per_batch(vectors, batch_bytes);
+    let tables = footer.scan_tables(&columns, rows, batch_bytes as u64, first_row)?;
+    Ok(Box::new(ColumnScan::from_row(first_row, columns, vectors, batch_bytes, tables)))
 }
 
 /// Returns the schema of a file.
 pub(super) fn schema(path: &Path, file: Arc<dyn ReadFile>) -> Result<SchemaRef> {
     Ok(Arc::new(schema_with_uuids(&Footer::read(path, WindowedFile::new(file))?.metadata)))
+}
+
+/// Returns the number of rows of a file.
+pub(super) fn rows(context: &Context, path: &Path, file: Arc<dyn ReadFile>) -> Result<u64> {
+    let file = WindowedFile::new(file);
+    let _room = reserve_footer(context, path, &file)?;
+    Ok(Footer::read(path, file)?.rows)
 }
 
 /// Reads the columns at `places`, from row `first_row` on, in batches of at most `batch_rows` rows.
@@ -376,36 +386,51 @@ impl Footer {
         batch
     }
 
-    /// Reads the columns at `places`, `rows` rows at a time.
-    fn tables(&self, places: &[ColumnPlace], rows: usize) -> Result<Tables> {
-        let reader = self.reader(places, rows, 0)?;
+    /// Reads the columns at `places`, `rows` rows at a time, from row `first_row` on.
+    fn tables(&self, places: &[ColumnPlace], rows: usize, first_row: u64) -> Result<Tables> {
+        let reader = self.reader(places, rows, first_row)?;
         let (path, file, flattening) = (self.path.clone(), self.file.clone(), Flattening::of(places));
-        Ok(Box::new(ParquetTables { path, file, reader, flattening, next_row: 0 }))
+        Ok(Box::new(ParquetTables { path, file, reader, flattening, next_row: first_row }))
     }
 
     /// Reads vectors and ids, in batches of at most `rows` rows. If the ids of a batch would take more than `id_bytes`
-    /// bytes, batches have fewer rows, since all ids of a batch are decoded at once.
-    fn scan_tables(self, columns: &TableColumns, rows: usize, id_bytes: u64) -> Result<Tables> {
+    /// bytes, batches have fewer rows, since all ids of a batch are decoded at once. `first_row` is the first row of a
+    /// row group.
+    fn scan_tables(self, columns: &TableColumns, rows: usize, id_bytes: u64, first_row: u64) -> Result<Tables> {
         let places = columns.places();
         // Without text ids, a batch never takes more memory than the plan of the scan assumes.
-        let Some(ids) = columns.text_ids().map(std::slice::from_ref) else { return self.tables(&places, rows) };
+        let Some(ids) = columns.text_ids().map(std::slice::from_ref) else {
+            return self.tables(&places, rows, first_row);
+        };
         let rows = rows.min((id_bytes / self.bytes_a_row(ids).max(1)) as usize).max(1);
         let takes_many = self.batch_memory(ids, rows, u64::MAX).takes_many;
         // No limits are needed here: the plan of the scan already includes the largest page and the ids.
         let batch = BatchMemory { pages: u64::MAX, copied: u64::MAX, takes_many };
-        Ok(Box::new(PiecewiseTables::new(self, &places, rows, 0, batch)?))
+        Ok(Box::new(PiecewiseTables::new(self, &places, rows, first_row, batch)?))
+    }
+
+    /// Returns the number of row groups that end at or before a row.
+    fn groups_before(&self, row: u64) -> usize {
+        let mut end = 0;
+        let ends = self.metadata.metadata().row_groups().iter().map(|group| {
+            end += group.num_rows().unsigned_abs();
+            end
+        });
+        ends.take_while(|&end| end <= row).count()
+    }
+
+    /// Returns the first row of the row group that contains a row.
+    fn group_start(&self, row: u64) -> u64 {
+        let groups = self.metadata.metadata().row_groups().iter();
+        groups.take(self.groups_before(row)).map(|group| group.num_rows().unsigned_abs()).sum()
     }
 
     /// Creates a reader of the columns at `places` from row `first_row` on.
     fn reader(&self, places: &[ColumnPlace], rows: usize, first_row: u64) -> Result<ParquetRecordBatchReader> {
         // The Parquet crate skips rows by reading the header of each page. So whole row groups before the first row
         // are left out instead.
-        let groups = self.metadata.metadata().row_groups();
-        let (mut group, mut skipped) = (0, first_row);
-        while let Some(rows) = groups.get(group).map(|group| group.num_rows().unsigned_abs()).filter(|&n| n <= skipped)
-        {
-            (group, skipped) = (group + 1, skipped - rows);
-        }
+        let (groups, skipped) = (self.metadata.metadata().row_groups(), first_row - self.group_start(first_row));
+        let group = self.groups_before(first_row);
         decode(&self.path, &self.file, "its Parquet columns", || {
             ParquetRecordBatchReaderBuilder::new_with_metadata(self.file.clone(), self.metadata.clone())
                 .with_row_groups((group..groups.len()).collect())

@@ -237,7 +237,7 @@ mod tests {
         let path = folder.path("a.parquet");
         let scan = |piece_bytes_max| {
             let vectors = VectorType { element: Element::F32, dimensions: DIMENSIONS };
-            let wanted = ScanOptions { vectors, batch_bytes: 1 << 20, piece_bytes_max };
+            let wanted = ScanOptions { vectors, batch_bytes: 1 << 20, piece_bytes_max, first_row: 0 };
             let file = FileSystem::pread().open(&path).unwrap();
             crate::source::parquet::scan(&path, file, &SourceOptions::default(), wanted)?.next_batch()
         };

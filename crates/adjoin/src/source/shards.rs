@@ -11,13 +11,13 @@ use super::elements::StoredElement;
 use super::facts::{Dimensions, Facts};
 use super::file::SourceFile;
 use super::foreign::changed;
-use super::format::Format;
+use super::format::{Format, check_rows};
 use super::options::{ScanOptions, SourceOptions};
 use super::vector_source::{SourceInfo, VectorSource};
 use super::vectors::{IdKind, VectorBatch, VectorScan};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
-use crate::base::options::{ROWS_MAX, VectorType};
+use crate::base::options::VectorType;
 
 /// A file of a source. It is open only while it is scanned, since a source may have more files than a process may
 /// open.
@@ -64,12 +64,7 @@ impl Shards {
             drop(held);
             facts.memory.held = facts.memory.held.saturating_add(ahead_bytes);
             let first_row = rows;
-            rows = rows.checked_add(facts.rows).filter(|rows| *rows <= ROWS_MAX).ok_or_else(|| {
-                Error::input(format!(
-                    "{}: with it the set has more than {ROWS_MAX} rows; split the set",
-                    path.display()
-                ))
-            })?;
+            rows = check_rows(&path, rows.checked_add(facts.rows))?;
             shards.push(Shard { name, path, format, facts, first_row, stamp, digest: OnceLock::new() });
         }
         let vectors = agreed_type(&shards)?;
@@ -91,7 +86,13 @@ impl VectorSource for Shards {
     }
 
     fn scan(&self, batch_bytes: usize) -> Result<Box<dyn VectorScan + '_>> {
-        let mut scan = ShardsScan { source: self, batch_bytes, next_shard: 0, current: None };
+        self.scan_from(batch_bytes, 0)
+    }
+
+    fn scan_from(&self, batch_bytes: usize, row: u64) -> Result<Box<dyn VectorScan + '_>> {
+        // Files that end before the row are not opened.
+        let next_shard = self.shards.partition_point(|shard| shard.first_row + shard.facts.rows <= row);
+        let mut scan = ShardsScan { source: self, batch_bytes, first_row: row, next_shard, current: None };
         scan.start_next()?;
         Ok(Box::new(scan))
     }
@@ -212,6 +213,8 @@ impl Shard {
 struct ShardsScan<'a> {
     source: &'a Shards,
     batch_bytes: usize,
+    /// Row that is needed first.
+    first_row: u64,
     next_shard: usize,
     current: Option<Current<'a>>,
 }
@@ -222,7 +225,8 @@ struct Current<'a> {
     file: Arc<dyn ReadFile>,
     scan: Box<dyn VectorScan>,
     rows_done: u64,
-    digest: Digest,
+    /// Digest of all batches; `None` if the scan did not start at the first row of the file.
+    digest: Option<Digest>,
 }
 
 impl ShardsScan<'_> {
@@ -239,9 +243,10 @@ impl ShardsScan<'_> {
             let file = device.open(&shard.path)?;
             shard.check_stamp(&*file)?;
             let (batch_bytes, piece_bytes_max) = (self.batch_bytes, shard.facts.memory.piece);
-            let wanted = ScanOptions { vectors: info.vectors, batch_bytes, piece_bytes_max };
+            let first_row = self.first_row.saturating_sub(shard.first_row);
+            let wanted = ScanOptions { vectors: info.vectors, batch_bytes, piece_bytes_max, first_row };
             let scan = shard.format.scan(&shard.path, file.clone(), options, wanted, &shard.facts)?;
-            self.current = Some(Current { shard, file, scan, rows_done: 0, digest: Digest::default() });
+            self.current = Some(Current { shard, file, scan, rows_done: 0, digest: Some(Digest::default()) });
             break;
         }
         Ok(())
@@ -271,13 +276,16 @@ impl Current<'_> {
                 false => Err(self.changed()),
             };
         };
+        if self.rows_done == 0 && batch.first_row > 0 {
+            (self.rows_done, self.digest) = (batch.first_row, None);
+        }
         self.rows_done += batch.rows as u64;
         // In a damaged table, columns may have more or fewer rows than the header states.
         if self.rows_done > self.shard.facts.rows || batch.bytes.len() != batch.rows * vectors.bytes() {
             return Err(self.changed());
         }
         // Stamps have the resolution of the file system's clock, so the contents are compared, too.
-        self.digest.add(&batch);
+        self.digest.iter_mut().for_each(|digest| digest.add(&batch));
         batch.first_row += self.shard.first_row;
         Ok(Some(batch))
     }
@@ -285,7 +293,7 @@ impl Current<'_> {
     /// Checks that the file has not changed since it was opened, and that it has the same rows as in an earlier scan.
     fn check_unchanged(&self) -> Result<()> {
         self.shard.check_stamp(&*self.file)?;
-        let digest = self.digest.finish();
+        let Some(digest) = self.digest.as_ref().map(Digest::finish) else { return Ok(()) };
         // The first complete scan sets the digest. An incomplete scan neither sets nor compares it.
         match self.shard.digest.get_or_init(|| digest) == &digest {
             true => Ok(()),

@@ -39,6 +39,15 @@ pub trait VectorSource: Send + Sync {
     /// Fails if the source cannot be opened again.
     fn scan(&self, batch_bytes: usize) -> Result<Box<dyn VectorScan + '_>>;
 
+    /// Starts a scan at row `row`, or at an earlier row.
+    ///
+    /// # Errors
+    /// Fails if the source cannot be opened again.
+    fn scan_from(&self, batch_bytes: usize, row: u64) -> Result<Box<dyn VectorScan + '_>> {
+        let _ = row; // a source that is read from its start only
+        self.scan(batch_bytes)
+    }
+
     /// Returns the maximum number of bytes that such a scan holds, without the batches that it returns.
     fn scan_bytes(&self, batch_bytes: u64) -> u64;
 

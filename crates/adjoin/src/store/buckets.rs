@@ -6,19 +6,17 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Mutex;
 
-use adjoin_device::{BLOCK_BYTES, WriteFile};
+use adjoin_device::BLOCK_BYTES;
 use crossbeam_channel::bounded;
 use xxhash_rust::xxh3::Xxh3;
-use zerocopy::IntoBytes;
 
 use super::blocks::BlockWriter;
-use super::checkpoint::{BuildCheckpoint, LISTED_BYTES, WrittenExtents};
-use super::files::FileFacts;
+use super::bucket_file::{ExtentFile, Leg, Writing, Written, pad};
+use super::checkpoint::{BuildCheckpoint, WrittenExtents};
 use super::format::{self, EXTENT_ALIGNMENT, Extent, HEADER_BYTES};
 use super::held::{AssignedRows, GroupedRows};
 use super::intake::UsableRows;
 use super::ordinals::Ordinals;
-use super::partitions::Records;
 use super::records::{Record, Tally, push_id};
 use crate::base::context::Context;
 use crate::base::error::Result;
@@ -122,22 +120,6 @@ pub(crate) struct SortedRows<'a> {
     pub(crate) blocks_path: &'a Path,
 }
 
-/// Facts about the written file of buckets.
-#[derive(Default)]
-pub(crate) struct Written {
-    /// Number of the center of each extent.
-    pub(crate) centers: Vec<u32>,
-    /// The bucket table.
-    pub(crate) table: Vec<u8>,
-    pub(crate) bytes: u64,
-    /// Digest of all headers. It also covers the rest of the file, since headers contain checksums.
-    pub(crate) digest: u64,
-    /// The file of block checksums, if rows are sorted.
-    pub(crate) blocks: Option<FileFacts>,
-    /// Time spent waiting for records to be read and arranged, in seconds.
-    pub(crate) waited: f64,
-}
-
 /// Extents as they are in the file, each with padding up to the alignment of extents.
 struct Encoded {
     /// The row numbers of all of them.
@@ -153,9 +135,10 @@ struct EncodedLength {
     ids: u64,
 }
 
-/// Extents of one partition that are read and arranged together.
+/// Extents that are read and arranged together.
 struct Load {
-    partition: usize,
+    /// The partitions with their rows.
+    partitions: Range<usize>,
     parts: Range<usize>,
 }
 
@@ -218,7 +201,7 @@ impl BucketWriter<'_> {
     pub(crate) fn largest_extent(&self) -> u64 {
         let parts = self.parts();
         let bytes = parts.iter().map(|(_, part)| match self.rows {
-            AssignedRows::Records(_) => part.bytes,
+            AssignedRows::Records(_) | AssignedRows::Shuffled(_) => part.bytes,
             AssignedRows::Grouped(_) => part.encoded_bytes(),
         });
         bytes.max().unwrap_or(0)
@@ -231,25 +214,44 @@ impl BucketWriter<'_> {
     pub(crate) fn write(&self, path: &Path, lies: &mut dyn FnMut(&[u64]) -> Result<()>) -> Result<Written> {
         let (partitions, parts): (Vec<usize>, Vec<BucketPart>) = self.parts().into_iter().unzip();
         let mut writing = self.begin(path, &parts)?;
-        self.context.progress.begin("write", "buckets", parts.len() as u64);
-        match self.rows {
-            AssignedRows::Records(records) => self.write_records(records, &partitions, &parts, &mut writing, lies)?,
-            AssignedRows::Grouped(rows) => self.write_grouped(rows, &parts, &mut writing, lies)?,
-        }
+        self.write_all(&partitions, &parts, &mut writing, lies)?;
         // Makes the last extents durable before a manifest names this file.
         self.keep(&mut writing)?;
-        let Writing { written, headers, blocks, .. } = writing;
-        let blocks = blocks.map(BlockWriter::finish).transpose()?;
-        Ok(Written { digest: headers.digest(), blocks, ..written })
+        writing.finish()
+    }
+
+    /// Appends all buckets to `file`, one per call. They are numbered from 0, and their offsets count from its first
+    /// bucket.
+    ///
+    /// # Errors
+    /// Fails as [`Self::write`] does.
+    pub(super) fn write_to(&self, file: impl ExtentFile) -> Result<Written> {
+        let (partitions, parts): (Vec<usize>, Vec<BucketPart>) = self.parts().into_iter().unzip();
+        let mut writing = Writing::new(file, None);
+        self.write_all(&partitions, &parts, &mut writing, &mut |_| Ok(()))?;
+        writing.finish()
+    }
+
+    fn write_all(
+        &self,
+        partitions: &[usize],
+        parts: &[BucketPart],
+        writing: &mut Writing<'_>,
+        lies: &mut dyn FnMut(&[u64]) -> Result<()>,
+    ) -> Result<()> {
+        self.context.progress.begin("write", "buckets", parts.len() as u64);
+        match self.rows {
+            AssignedRows::Grouped(rows) => self.write_grouped(rows, parts, writing, lies),
+            _ => self.write_records(partitions, parts, writing, lies),
+        }
     }
 
     /// Writes the buckets that are not written yet, from records in partitions.
     fn write_records(
         &self,
-        records: &Records,
         partitions: &[usize],
         parts: &[BucketPart],
-        writing: &mut Writing,
+        writing: &mut Writing<'_>,
         lies: &mut dyn FnMut(&[u64]) -> Result<()>,
     ) -> Result<()> {
         let first = writing.written.centers.len();
@@ -259,7 +261,7 @@ impl BucketWriter<'_> {
             let (sender, arranged) = bounded(0);
             spawn_scoped(scope, "adjoin arrange", move || {
                 for load in loads {
-                    let arranged = self.arrange(load, records, parts);
+                    let arranged = self.arrange(load, parts);
                     let failed = arranged.is_err();
                     // Sending fails if the writer has stopped with an error. If arranging failed, the writer does not
                     // need any further load.
@@ -286,7 +288,7 @@ impl BucketWriter<'_> {
         &self,
         rows: &GroupedRows,
         parts: &[BucketPart],
-        writing: &mut Writing,
+        writing: &mut Writing<'_>,
         lies: &mut dyn FnMut(&[u64]) -> Result<()>,
     ) -> Result<()> {
         let loads = &self.grouped_loads(parts);
@@ -362,7 +364,7 @@ impl BucketWriter<'_> {
     }
 
     /// Creates the file. If there is a checkpoint, continues its file instead.
-    fn begin(&self, path: &Path, parts: &[BucketPart]) -> Result<Writing> {
+    fn begin(&self, path: &Path, parts: &[BucketPart]) -> Result<Writing<'static>> {
         let kept = self.kept.map(|kept| lock(kept).extents(self.context)).transpose()?.flatten();
         let (mut written, mut headers) = (Written::default(), Xxh3::new());
         let file = match kept {
@@ -386,11 +388,13 @@ impl BucketWriter<'_> {
         };
         // This file starts empty even if there is a checkpoint: checkpoints of sorted rows contain no extents.
         let blocks = self.sorted.map(|sorted| BlockWriter::create(self.context, sorted.blocks_path)).transpose()?;
-        Ok(Writing { file, written, headers, blocks, leg: Leg::default() })
+        let mut writing = Writing::new(file, blocks);
+        (writing.written, writing.headers) = (written, headers);
+        Ok(writing)
     }
 
     /// Makes everything written so far durable, then adds it to the checkpoint, if requested.
-    fn keep(&self, writing: &mut Writing) -> Result<()> {
+    fn keep(&self, writing: &mut Writing<'_>) -> Result<()> {
         // The sync precedes the checkpoint, because a checkpoint may name durable bytes only.
         writing.file.sync()?;
         let Some(kept) = self.kept else { return Ok(()) };
@@ -417,19 +421,22 @@ impl BucketWriter<'_> {
         parts
     }
 
-    /// Groups consecutive extents of a partition into loads of at most `load_bytes` bytes, with at least one extent
-    /// each.
+    /// Groups consecutive extents into loads of at most `load_bytes` bytes, with at least one extent each. A partition of
+    /// records is read as a whole, so it shares no load with another one.
     fn loads(&self, partitions: &[usize], parts: &[BucketPart]) -> Vec<Load> {
         let mut loads: Vec<Load> = Vec::new();
         let mut bytes = 0;
         for (k, (&partition, part)) in partitions.iter().zip(parts).enumerate() {
             match loads.last_mut() {
-                Some(load) if load.partition == partition && bytes + part.bytes <= self.load_bytes => {
-                    load.parts.end = k + 1;
+                Some(load)
+                    if (load.partitions.end == partition + 1 || matches!(self.rows, AssignedRows::Shuffled(_)))
+                        && bytes + part.bytes <= self.load_bytes =>
+                {
+                    (load.parts.end, load.partitions.end) = (k + 1, partition + 1);
                     bytes += part.bytes;
                 }
                 _ => {
-                    loads.push(Load { partition, parts: k..k + 1 });
+                    loads.push(Load { partitions: partition..partition + 1, parts: k..k + 1 });
                     bytes = part.bytes;
                 }
             }
@@ -456,7 +463,7 @@ impl BucketWriter<'_> {
 
     /// Reads the rows of a load and arranges them by extent. Within an extent, rows are in the order of the sort
     /// column if there is one, otherwise in the order of arrival.
-    fn arrange(&self, load: Load, records: &Records, parts: &[BucketPart]) -> Result<Arranged> {
+    fn arrange(&self, load: Load, parts: &[BucketPart]) -> Result<Arranged> {
         self.context.cancel.check()?;
         let parts = &parts[load.parts.clone()];
         let mut places = Places::of(parts, self.extent_rows_max);
@@ -482,7 +489,7 @@ impl BucketWriter<'_> {
             centers.dedup();
             centers.into_iter().try_for_each(|center| before.each(center, &mut take))?;
         }
-        records.read(load.partition, |records| {
+        self.rows.read(load.partitions.clone(), |records| {
             Record::each(records, self.vectors, &mut take);
             Ok(())
         })?;
@@ -496,7 +503,7 @@ impl BucketWriter<'_> {
         &self,
         arranged: &Arranged,
         parts: &[BucketPart],
-        writing: &mut Writing,
+        writing: &mut Writing<'_>,
         out: &mut Vec<u8>,
     ) -> Result<()> {
         let mut start = 0;
@@ -524,65 +531,21 @@ impl BucketWriter<'_> {
         number: usize,
         length: EncodedLength,
         bytes: &[u8],
-        writing: &mut Writing,
+        writing: &mut Writing<'_>,
     ) -> Result<()> {
         let part = parts[number];
         // The radius is rounded up. If it were rounded down, a search could exclude a bucket that has a hit.
         let radius = (self.tallies[part.center as usize].radius as f32).next_up();
         let EncodedLength { body: body_bytes, ids: id_bytes } = length;
         let extent = Extent { offset: writing.written.bytes, rows: part.rows, radius, body_bytes, id_bytes };
-        writing.append(part, extent.as_bytes(), bytes, self.kept.is_some())?;
+        writing.append(part.center, &extent, bytes)?;
+        if self.kept.is_some() {
+            writing.leg.add(&extent, bytes);
+        }
         if self.kept.is_some_and(|kept| writing.leg.rows >= lock(kept).rows_a_leg()) {
             self.keep(writing)?;
         }
         self.context.progress.advance(number as u64 + 1);
-        Ok(())
-    }
-}
-
-/// Pads the extent that starts at `start` in `bytes` and at `offset` in the file.
-fn pad(bytes: &mut Vec<u8>, start: usize, offset: u64, alignment: usize) {
-    let before = offset as usize;
-    bytes.resize(start + (before + bytes.len() - start).next_multiple_of(alignment) - before, 0);
-}
-
-/// The file of buckets while it is being written.
-struct Writing {
-    file: Box<dyn WriteFile>,
-    written: Written,
-    /// Hash of the headers of all extents.
-    headers: Xxh3,
-    blocks: Option<BlockWriter>,
-    leg: Leg,
-}
-
-/// Extents written since the last checkpoint.
-#[derive(Default)]
-struct Leg {
-    listed: Vec<[u8; LISTED_BYTES]>,
-    checksum: Xxh3,
-    rows: u64,
-}
-
-impl Writing {
-    /// Appends an extent, which includes its header, and its entry in the table. `is_kept` states whether there are
-    /// checkpoints.
-    fn append(&mut self, part: BucketPart, entry: &[u8], bytes: &[u8], is_kept: bool) -> Result<()> {
-        let header = &bytes[..HEADER_BYTES];
-        self.headers.update(header);
-        self.written.centers.push(part.center);
-        self.written.table.extend_from_slice(entry);
-        if is_kept {
-            let mut listed = [0; LISTED_BYTES];
-            listed[..HEADER_BYTES].copy_from_slice(header);
-            listed[HEADER_BYTES..].copy_from_slice(entry);
-            self.leg.listed.push(listed);
-            self.leg.checksum.update(bytes);
-            self.leg.rows += u64::from(part.rows);
-        }
-        self.file.append(bytes)?;
-        self.blocks.as_mut().map_or(Ok(()), |blocks| blocks.append(bytes))?;
-        self.written.bytes += bytes.len() as u64;
         Ok(())
     }
 }

@@ -224,6 +224,17 @@ pub(crate) fn train<T: Coordinate>(
     Ok(training)
 }
 
+/// Encodes a center as f32, which can represent both types of coordinates.
+pub(super) fn encode_center<T: Coordinate>(centers: &Panel<T>, row: usize, dimensions: usize) -> Vec<u8> {
+    centers.row(row)[..dimensions].iter().flat_map(|value| (value.value() as f32).to_le_bytes()).collect()
+}
+
+/// Decodes a center that [`encode_center`] has encoded.
+pub(super) fn decode_center<T: Coordinate>(centers: &mut Panel<T>, row: usize, bytes: &[u8]) {
+    let values = bytes.as_chunks().0.iter().map(|&value| f64::from(f32::from_le_bytes(value)));
+    centers.row_mut(row).iter_mut().zip(values).for_each(|(to, value)| *to = T::from_mean(value));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,7 +12,7 @@ use zerocopy::little_endian::{F64, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::BuildOptions;
-use super::centers::default_buckets;
+use super::centers::{decode_center, default_buckets, encode_center};
 use super::files::Role;
 use super::format::{ENTRY_BYTES, HEADER_BYTES};
 use super::partitions::{BlocksCheckpoint, PartitionSizes, Partitions};
@@ -58,7 +58,7 @@ pub(super) struct Learned {
     pub(super) spilled: u64,
     /// Length of the file of centers. Set when the centers are written.
     pub(super) centers_bytes: u64,
-    /// Number of centers. Set when the centers are written.
+    /// Number of centers.
     pub(super) centers: usize,
 }
 
@@ -177,14 +177,12 @@ impl BuildCheckpoint {
         for row in 0..learned.centers {
             let frame = file.next()?.filter(|frame| frame.len() == dimensions * size_of::<f32>());
             let Some(frame) = frame else { return Err(file.damaged()) };
-            let values = frame.as_chunks().0.iter().map(|&value| f64::from(f32::from_le_bytes(value)));
-            centers.row_mut(row).iter_mut().zip(values).for_each(|(to, value)| *to = T::from_mean(value));
+            decode_center(&mut centers, row, frame);
         }
         Ok(centers)
     }
 
-    /// Writes a checkpoint of the first scan and the training. Centers are stored as f32, which can represent both
-    /// types of coordinates.
+    /// Writes a checkpoint of the first scan and the training.
     ///
     /// # Errors
     /// Fails if a file cannot be written.
@@ -196,10 +194,9 @@ impl BuildCheckpoint {
     ) -> Result<()> {
         let mut file = self.kept.create(CENTERS_FILE)?;
         for row in 0..centers.rows() {
-            let values = centers.row(row)[..space.dimensions()].iter().map(|value| value.value() as f32);
-            file.append(&values.flat_map(f32::to_le_bytes).collect::<Vec<u8>>())?;
+            file.append(&encode_center(centers, row, space.dimensions()))?;
         }
-        (learned.centers_bytes, learned.centers) = (file.finish()?, centers.rows());
+        learned.centers_bytes = file.finish()?;
         let run = self.kept.runs();
         self.kept.keep(|state| {
             // Earlier runs that wrote no checkpoint may have trained centers, too. How many distances they computed is

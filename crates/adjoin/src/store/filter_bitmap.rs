@@ -17,6 +17,7 @@ use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
 use crate::base::row_numbers::{RankedSet, RowSet};
+use crate::base::shared_rows::SharedRows;
 use crate::source::{TablesMemory, kept_schema, kept_tables, kept_tables_bytes, kept_tables_memory, open_kept_tables};
 use crate::sql::Condition;
 
@@ -66,15 +67,6 @@ impl FilterBitmap {
     pub(crate) fn least_bytes(rows: u64) -> u64 {
         // For a store, this includes the first position of each bucket.
         2 * RankedSet::memory_bytes(rows) + PIECE_BYTES as u64 + READING_BYTES
-    }
-
-    /// Returns all rows below `rows`, except those in `left_out`.
-    ///
-    /// # Errors
-    /// Fails if memory does not suffice. `purpose` is named in the message.
-    pub(crate) fn others(context: &Context, left_out: &RowSet, rows: u64, purpose: &str) -> Result<Self> {
-        let memory = context.reserve_between_runs(RankedSet::memory_bytes(rows), purpose)?;
-        Ok(Self { rows: RankedSet::new(left_out.others(rows)), _memory: memory })
     }
 
     /// Returns whether a row passes. `row` is a position in a store, or an entry of an index.
@@ -268,7 +260,7 @@ impl<'a> StoredColumns<'a> {
     pub(crate) fn excluding(
         self,
         context: &Context,
-        left_out: Option<&'a RowSet>,
+        left_out: Option<&'a SharedRows>,
     ) -> Result<impl Iterator<Item = Result<RecordBatch>> + use<'a>> {
         self.check(context)?;
         let mut row = 0;
@@ -341,7 +333,7 @@ impl<'a> StoredColumns<'a> {
         self,
         context: &Context,
         condition: &Condition,
-        left_out: Option<&RowSet>,
+        left_out: Option<&SharedRows>,
     ) -> Result<FilterBitmap> {
         self.check(context)?;
         let memory = context.reserve_between_runs(RankedSet::memory_bytes(self.rows), PURPOSE)?;
@@ -394,7 +386,7 @@ impl<'a> StoredColumns<'a> {
 
 /// Removes the rows in `left_out` from a table. The first row of the table has the number `first`. Returns the other
 /// rows and their numbers.
-fn without(table: &RecordBatch, left_out: Option<&RowSet>, first: u64) -> Result<(RecordBatch, Vec<u64>)> {
+fn without(table: &RecordBatch, left_out: Option<&SharedRows>, first: u64) -> Result<(RecordBatch, Vec<u64>)> {
     let numbers = first..first + table.num_rows() as u64;
     let stays = |row: u64| left_out.is_none_or(|left_out| !left_out.contains(row));
     let rows: Vec<u64> = numbers.clone().filter(|&row| stays(row)).collect();

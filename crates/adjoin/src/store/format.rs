@@ -215,6 +215,13 @@ impl Header {
         (header.checksum == header.own_checksum() && header.magic == EXTENT_MAGIC).then_some(header)
     }
 
+    /// Returns the header with another number of the bucket.
+    pub(super) fn with_number(self, number: u32) -> Self {
+        let mut header = Self { number, ..self };
+        header.checksum = header.own_checksum();
+        header
+    }
+
     fn own_checksum(&self) -> u64 {
         checksum(&self.as_bytes()[..std::mem::offset_of!(Self, checksum)])
     }

@@ -1,12 +1,15 @@
 //! Rows of a source in memory, from the first scan until the buckets are written. A build that holds them reads the
 //! source once.
 
+use std::ops::Range;
+
 use adjoin_device::Reservation;
 
 use super::assign::{Nearest, TwoLevel};
 use super::intake::UsableRows;
 use super::partitions::Records;
 use super::records::Tally;
+use super::shuffle::ShuffledRows;
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::geometry::{Coordinate, Space};
@@ -45,6 +48,8 @@ pub(super) struct GroupedRows {
 pub(super) enum AssignedRows {
     /// In memory or on disk, by partition.
     Records(Records),
+    /// In the files of the reading parts of a build. Each center is a partition.
+    Shuffled(ShuffledRows),
     /// All in memory.
     Grouped(GroupedRows),
 }
@@ -54,7 +59,33 @@ impl AssignedRows {
     pub(super) fn spilled(&self) -> u64 {
         match self {
             Self::Records(records) => records.spilled(),
+            Self::Grouped(_) | Self::Shuffled(_) => 0,
+        }
+    }
+
+    /// Returns the number of partitions of records.
+    pub(super) fn partitions(&self) -> usize {
+        match self {
+            Self::Records(records) => records.count(),
+            Self::Shuffled(rows) => rows.centers(),
             Self::Grouped(_) => 0,
+        }
+    }
+
+    /// Passes the records of consecutive partitions to `take`. Within each center, they are in the order of the source.
+    ///
+    /// # Errors
+    /// Fails if a file cannot be read or is damaged, or if `take` fails.
+    ///
+    /// # Panics
+    /// Panics if the rows are grouped in memory.
+    pub(super) fn read(&self, partitions: Range<usize>, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        match self {
+            Self::Records(records) => {
+                partitions.into_iter().try_for_each(|partition| records.read(partition, &mut take))
+            }
+            Self::Shuffled(rows) => rows.read(partitions, take),
+            Self::Grouped(_) => unreachable!("grouped rows have no records"),
         }
     }
 }

@@ -72,6 +72,7 @@ pub(crate) fn fix_or_skip() -> Message {
 }
 
 /// A scan over the usable rows of a source.
+#[derive(Clone, Copy)]
 pub(crate) struct Intake<'a> {
     pub(crate) context: &'a Context,
     pub(crate) source: &'a dyn VectorSource,

@@ -142,6 +142,16 @@ pub(super) struct Growing {
     pub(super) columns_bytes: u64,
 }
 
+/// Properties of a store on which the memory of a part that writes buckets depends.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WritingPart {
+    pub(super) vectors: VectorType,
+    pub(super) rows: u64,
+    pub(super) buckets: usize,
+    /// Bytes for reading records.
+    pub(super) records: u64,
+}
+
 /// Bytes per center for the tree order: the center, the parts that are still to be split, and the sides of a split.
 const TREE_BYTES_A_CENTER: usize = 32;
 /// Bytes per center for the old and the new position of its first row, if rows are appended.
@@ -403,6 +413,49 @@ impl BuildMemory {
             places,
             columns,
             attributes,
+            order: OrderMemory::default(),
+        }
+    }
+
+    /// Reserves and divides the memory of a part of a build that writes buckets.
+    ///
+    /// # Errors
+    /// Fails as [`Self::plan`] does.
+    pub(super) fn plan_writing(context: &Context, writing: &WritingPart) -> Result<(Context, Self)> {
+        Self::fitting(context, "writing buckets", |free, _| Self::to_write(writing, free))
+    }
+
+    /// Returns the minimum memory of a part of a build that writes buckets.
+    pub(super) fn least_to_write(writing: &WritingPart) -> u64 {
+        Self::to_write(writing, 0).largest_phase()
+    }
+
+    fn to_write(writing: &WritingPart, free: u64) -> Self {
+        let &WritingPart { vectors, rows, buckets, records } = writing;
+        let extent = extent_rows_max(rows, buckets as u64, vectors).min(rows) * (row_bytes(vectors) + 8);
+        let centers = (buckets * (size_of::<Tally>() + TREE_BYTES_A_CENTER + ENTRY_BYTES)) as u64;
+        let beside_load = centers + records + EXTENTS * extent + WRITE_BUFFER_BYTES as u64;
+        Self {
+            buckets,
+            batch: 0,
+            scan: 0,
+            picks: 0,
+            id_check: 0,
+            sample: 0,
+            training: 0,
+            centers,
+            comparing: 0,
+            records,
+            held: 0,
+            held_texts_max: 0,
+            loads: 2,
+            extents: 1,
+            load: extent + free.saturating_sub(beside_load) / 3,
+            extent,
+            reading: 0,
+            places: 0,
+            columns: 0,
+            attributes: 0,
             order: OrderMemory::default(),
         }
     }

@@ -9,6 +9,7 @@ mod attribute_rows;
 mod attributes;
 mod bad_rows;
 mod blocks;
+mod bucket_file;
 mod buckets;
 mod buckets_check;
 mod centers;
@@ -23,16 +24,19 @@ mod held;
 mod ids;
 mod intake;
 mod kind;
+mod learning;
 mod manifest;
 mod memory;
 mod options;
 mod ordinals;
 mod partitions;
+mod parts;
 mod publish;
 mod reader;
 mod records;
 mod replaced_folder;
 mod result_columns;
+mod shuffle;
 mod sorting;
 mod tree;
 mod verify;
@@ -63,6 +67,7 @@ pub(crate) use intake::{
     Intake, Scanned, UsableRows, batch_bytes, fix, fix_or_skip, read_all, read_all_bytes, scan_bytes, tell,
 };
 pub(crate) use kind::{find_manifest, has_manifest, refuse_remote};
+pub(crate) use learning::NoUsableRow;
 pub use manifest::{FolderKind, StoreManifest};
 pub(crate) use manifest::{
     NO_CHECKSUM, is_longest, is_other_manifest, is_replaced, named_files, read_manifest, read_manifest_bytes, sealed,
@@ -71,10 +76,10 @@ pub(crate) use manifest::{
 pub(crate) use memory::{BuildInput, BuildMemory};
 pub use options::{BuildOptions, OnBad, OnDuplicateId};
 pub(crate) use partitions::{BLOCK_BYTES_MAX, PartitionSizes, Partitions, Records};
+pub use parts::BuildPlan;
 pub(crate) use publish::{Drafts, check_replaceable, check_target, is_file_of_ours, is_ours};
 pub use reader::Store;
 pub(crate) use replaced_folder::{REPLACED_MARK, ReplacedFolder};
 pub(crate) use result_columns::{ColumnNeeds, ResultColumns, kept_needs, places_of};
 pub use verify::{Damage, DamagedPart, StoreVerifyReport};
-pub(crate) use writer::NoUsableRow;
 pub use writer::{BuildReport, TemporaryStore};

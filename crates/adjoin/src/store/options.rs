@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::manifest::Centers;
 use crate::base::checkpoint::Fact;
 use crate::base::choice::choices;
@@ -11,7 +13,7 @@ use crate::base::row_numbers::RowSet;
 use crate::source::SourceOptions;
 
 /// Handling of rows that have no usable vector.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnBad {
     /// Refuse the source and name the first such row.
     Error,
@@ -22,7 +24,7 @@ pub enum OnBad {
 choices! { Argument::OnBad => OnBad { Error = "error", Skip = "skip" } }
 
 /// Handling of ids that occur more than once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnDuplicateId {
     /// Refuse the source and name the first such id.
     Error,

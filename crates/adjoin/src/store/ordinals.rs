@@ -84,15 +84,11 @@ impl Ordinals {
         let mut of = RowNumbers::new(source_rows, |_| NO_CENTER);
         match rows.rows {
             AssignedRows::Grouped(rows) => rows.each_center(|row, center| of.set(row, center.into())),
-            AssignedRows::Records(records) => {
-                for partition in 0..records.count() {
-                    context.cancel.check()?;
-                    records.read(partition, |records| {
-                        Record::each(records, vectors, |record| of.set(record.row, record.center.into()));
-                        Ok(())
-                    })?;
-                }
-            }
+            rows => rows.read(0..rows.partitions(), |records| {
+                context.cancel.check()?;
+                Record::each(records, vectors, |record| of.set(record.row, record.center.into()));
+                Ok(())
+            })?,
         }
         let mut counts = vec![0; tallies.len()];
         let _finding = context.reserve(size_of_val(&counts[..]) as u64 + sorter_bytes, PURPOSE)?;

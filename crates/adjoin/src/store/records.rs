@@ -4,6 +4,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::assign::Nearest;
+use crate::base::error::Result;
 use crate::base::geometry::{Coordinate, Space};
 use crate::base::options::VectorType;
 use crate::source::Ids;
@@ -53,6 +54,25 @@ impl<'a> Record<'a> {
     }
 }
 
+impl Record<'_> {
+    /// Calls `take` with the bytes of each record.
+    ///
+    /// # Errors
+    /// Fails if `take` fails.
+    pub(crate) fn each_encoded(
+        mut records: &[u8],
+        vectors: VectorType,
+        mut take: impl FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        while !records.is_empty() {
+            let (_, rest) = Record::split(records, vectors);
+            take(&records[..records.len() - rest.len()])?;
+            records = rest;
+        }
+        Ok(())
+    }
+}
+
 /// Totals of the rows assigned to a center.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tally {
@@ -63,6 +83,13 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
+    /// Adds the totals of other rows of the center.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.rows += other.rows;
+        self.id_bytes += other.id_bytes;
+        self.radius = self.radius.max(other.radius);
+    }
+
     /// Counts a row with an id of `id_bytes` bytes. The radius is in coordinates.
     pub(super) fn count<T: Coordinate>(&mut self, nearest: Nearest<T::Distance>, id_bytes: u64, space: Space<'_>) {
         self.rows += 1;

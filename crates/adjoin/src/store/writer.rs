@@ -11,18 +11,17 @@ use adjoin_kernels::Panel;
 
 use super::assign::TwoLevel;
 use super::attributes::RowPlaces;
-use super::buckets::{BucketWriter, SortedRows, Written, extent_rows_max};
-use super::centers::{Training, TrainingSample, default_buckets, sample_rows, train};
+use super::bucket_file::Written;
+use super::buckets::{BucketWriter, SortedRows, extent_rows_max};
 use super::checkpoint::{BuildCheckpoint, BuildRepeated, Learned};
-use super::draw::Draw;
 use super::files::{FileFacts, Files, Role};
 use super::format;
 use super::held::{AssignedRows, HeldRows};
-use super::ids::{self, IdCheck};
-use super::intake::{self, Intake, Scanned};
+use super::intake::{self, Intake};
+use super::learning::Learning;
 use super::manifest::{Assignment, FolderKind, NO_CHECKSUM, StoreManifest};
 use super::memory::{BuildInput, BuildMemory};
-use super::options::{BuildOptions, OnDuplicateId};
+use super::options::BuildOptions;
 use super::ordinals::{Ordinals, RowsToRank, sort_column};
 use super::partitions::Partitions;
 use super::publish::{Drafts, check_target};
@@ -32,14 +31,12 @@ use super::sorting::Sorting;
 use super::tree::tree_order;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
-use crate::base::geometry::{self, Coding, Coordinate, Space, with_coordinates};
+use crate::base::geometry::{Coordinate, Space, with_coordinates};
 use crate::base::locks::OwnFolder;
 use crate::base::message::{Argument, message};
 use crate::base::mutex::lock;
-use crate::base::options::Metric;
-use crate::base::random::Random;
 use crate::base::report::Stopwatch;
-use crate::source::{Attributes, IdKind, SourceInfo, VectorSource};
+use crate::source::{Attributes, SourceInfo, VectorSource};
 
 /// Manifest and statistics of a build.
 #[derive(Debug, Clone)]
@@ -116,12 +113,7 @@ impl Store {
         options: &BuildOptions,
     ) -> Result<BuildReport> {
         let info = source.info();
-        if info.rows == 0 {
-            return Err(Error::input("the source has no rows; there is nothing to join"));
-        }
-        if options.buckets == Some(0) {
-            return Err(Error::option(message![Argument::Buckets, " is 0; give at least 1"]));
-        }
+        check_input(info, options)?;
         // Fails early if possible. Publishing checks again, since another build may finish in the meantime.
         check_target(context, store, FolderKind::Store, options.force)?;
         let sort_column = options.sort_by.as_ref().map(|name| sort_column(context, source, name)).transpose()?;
@@ -168,6 +160,17 @@ impl Store {
     }
 }
 
+/// Refuses a source without rows, and a store without buckets.
+pub(super) fn check_input(info: &SourceInfo, options: &BuildOptions) -> Result<()> {
+    if info.rows == 0 {
+        return Err(Error::input("the source has no rows; there is nothing to join"));
+    }
+    if options.buckets == Some(0) {
+        return Err(Error::option(message![Argument::Buckets, " is 0; give at least 1"]));
+    }
+    Ok(())
+}
+
 /// A build in progress.
 struct Build<'a> {
     context: &'a Context,
@@ -186,19 +189,6 @@ struct Build<'a> {
     watch: Stopwatch,
 }
 
-/// Result of the first scan.
-struct Survey {
-    scanned: Scanned,
-    duplicate_ids: u64,
-    /// Total size of the ids, in bytes.
-    id_bytes: u64,
-    /// Length of the longest vector; inner products only.
-    longest: Option<f64>,
-    sample: TrainingSample,
-    /// The rows, if memory holds them.
-    held: Option<HeldRows>,
-}
-
 /// Rows after their assignment to centers.
 struct Assigned {
     rows: AssignedRows,
@@ -212,7 +202,7 @@ struct Assigned {
     waited: f64,
 }
 
-impl Build<'_> {
+impl<'a> Build<'a> {
     fn run(mut self) -> Result<BuildReport> {
         let plain = Space::plain(self.info.vectors, self.options.metric);
         if let Some(learned) = self.kept.and_then(|kept| lock(kept).learned()) {
@@ -226,53 +216,32 @@ impl Build<'_> {
                 self.lay_out::<T>(space, &centers, &learned, None, BuildSeconds::default())
             });
         }
+        let learning = self.learning();
         let sample_memory = self.context.reserve(self.memory.sample, "the build")?;
-        let mut survey = self.survey()?;
+        let mut survey = learning.survey()?;
         let mut seconds = BuildSeconds { survey: self.watch.seconds(), ..BuildSeconds::default() };
         let held = survey.held.take();
-        if held.is_none() {
-            self.memory = self.scanning_again;
-        }
         let plain = plain.up_to_length(survey.longest);
-        let memory = self.context.reserve(self.memory.training, "the build")?;
-        let coding = survey.sample.coding(self.context.kernel, plain, self.options.seed)?;
-        // Only the choice of the coding needed this memory. Training reserves the same amount again.
-        drop(memory);
+        let coding = learning.coding(&survey, plain)?;
         let space = Space { coding: coding.as_ref(), ..plain };
         with_coordinates!(space, T => {
             let phase = Stopwatch::start();
-            let (centers, learned) = self.learn::<T>(space, survey, coding.clone())?;
-            drop(sample_memory); // the next phase reserves it again
+            let (centers, learned) = learning.train::<T>(space, &survey)?;
+            if let Some(kept) = self.kept {
+                lock(kept).keep_learned(learned.clone(), &centers, space)?;
+            }
+            drop((survey, sample_memory)); // the next phase reserves its memory again
             seconds.train = phase.seconds();
+            if held.is_none() {
+                self.memory = self.scanning_again;
+            }
             self.lay_out::<T>(space, &centers, &learned, held, seconds)
         })
     }
 
-    /// Trains the centers and writes a checkpoint of them, if requested.
-    fn learn<T: Coordinate>(
-        &self,
-        space: Space<'_>,
-        survey: Survey,
-        coding: Option<Coding>,
-    ) -> Result<(Panel<T>, Learned)> {
-        let Training { centers, distances } = self.train::<T>(&survey.sample, space)?;
-        let Survey { scanned, duplicate_ids, id_bytes, longest, sample, .. } = survey;
-        let learned = Learned {
-            usable_rows: scanned.usable_rows,
-            skipped_rows: scanned.skipped_rows,
-            duplicate_ids,
-            id_bytes,
-            longest,
-            coding,
-            distances,
-            spilled: sample.records.spilled(),
-            centers_bytes: 0,
-            centers: 0,
-        };
-        if let Some(kept) = self.kept {
-            lock(kept).keep_learned(learned.clone(), &centers, space)?;
-        }
-        Ok((centers, learned))
+    fn learning(&self) -> Learning<'a> {
+        let Self { context, intake, options, memory, .. } = *self;
+        Learning { context, intake, options, memory, temporary: self.drafts.temporary() }
     }
 
     /// Runs all phases after the survey and the training.
@@ -307,93 +276,14 @@ impl Build<'_> {
         seconds.write = phase.lap();
         (seconds.assign_waited, seconds.write_waited) = (waited, written.waited);
         let centers = stored_centers(space, centers, &written.centers);
-        let mut manifest = self.manifest(learned, &written, &centers);
-        let (mut bytes_written, mut spill_bytes) = (written.bytes, spilled);
-        if let Some((facts, spilled)) = attributes {
-            bytes_written += facts.bytes;
-            spill_bytes += spilled;
-            manifest.files.add(Role::Attributes, facts);
-        }
-        if let Some(facts) = written.blocks {
-            bytes_written += facts.bytes;
-            manifest.files.add(Role::Blocks, facts);
-        }
-        let encoded = manifest.encode();
-        let contents = [(Role::Centers, &*centers), (Role::Table, &*written.table)];
-        self.drafts.publish(&manifest.files, &encoded, &contents, self.options.force)?;
-        bytes_written += (centers.len() + written.table.len() + encoded.len()) as u64;
+        let (attributes, of_columns) = attributes.unzip();
+        let (info, options) = (self.info, self.options);
+        let finished = FinishedBuild { info, options, learned, written, centers, attributes };
+        let (manifest, bytes_written) = finished.publish(self.drafts)?;
+        let spill_bytes = spilled + of_columns.unwrap_or(0);
         let center_distances = learned.distances + distances;
         seconds.total = self.watch.seconds();
         Ok(BuildReport { manifest, center_distances, bytes_written, spill_bytes, seconds, resume: None })
-    }
-
-    /// Checks all rows and draws the sample. The sample depends only on the number of usable rows and the seed.
-    fn survey(&self) -> Result<Survey> {
-        let rows = self.info.rows;
-        let _memory = self.context.reserve(self.memory.survey(), "the build")?;
-        let check_ids = self.info.ids != IdKind::None;
-        let mut check =
-            check_ids.then(|| IdCheck::new(self.context, &self.drafts.temporary(), rows, self.memory.id_check));
-        let mut id_bytes_seen = 0;
-        let draw_of = |rows| {
-            let picked = Random::new(self.options.seed, "training sample").ascending_sample(sample_rows(rows), rows);
-            let sizes = self.memory.sample_sizes();
-            Draw::new(picked, Partitions::new(self.context, &self.drafts.temporary(), "sample", sizes))
-        };
-        let BuildMemory { held, held_texts_max, .. } = self.memory;
-        let holds = held > 0;
-        let mut held = holds.then(|| HeldRows::new(self.context, self.info, held, held_texts_max)).transpose()?;
-        // Assumes that all rows are usable. In this common case no other scan is needed for the sample.
-        let mut draw = draw_of(rows);
-        self.context.progress.begin("check", "rows", rows);
-        let mut longest = (self.options.metric == Metric::Ip).then_some(0.0_f64);
-        let scanned = self.intake.scan(|usable| {
-            if let Some(longest) = &mut longest {
-                *longest = longest.max(geometry::longest(self.context.kernel, self.info.vectors, &usable.stored));
-            }
-            if let Some(check) = &mut check {
-                check.add(&usable)?;
-                id_bytes_seen += usable.ids.bytes();
-            }
-            draw.take(&usable)?;
-            if held.as_mut().is_some_and(|held| !held.push(self.context, &usable)) {
-                held = None;
-            }
-            Ok(())
-        })?;
-        if scanned.usable_rows == 0 {
-            return Err(Error::input("no row of the source has a usable vector").caused_by(NoUsableRow));
-        }
-        let duplicates = check.map_or(Ok(ids::Duplicates::default()), |check| check.finish(0))?;
-        if let (Some(first), OnDuplicateId::Error) = (duplicates.first, self.options.on_duplicate_id) {
-            let remedy = message![Argument::NoIds, " to use row numbers"];
-            return Err(ids::refusal(self.intake.source, first, duplicates.count, remedy)?);
-        }
-        if scanned.skipped_rows > 0 {
-            // The sample was drawn as if all rows were usable. Draw it again, now that the number of usable rows is
-            // known.
-            drop(draw);
-            draw = draw_of(scanned.usable_rows);
-            match &held {
-                Some(held) => draw.take(held.rows())?,
-                None => drop(self.intake.scan(|usable| draw.take(&usable))?),
-            }
-        }
-        let sample = draw.finish()?;
-        Ok(Survey { scanned, duplicate_ids: duplicates.count, id_bytes: id_bytes_seen, longest, sample, held })
-    }
-
-    fn train<T: Coordinate>(&self, sample: &TrainingSample, space: Space<'_>) -> Result<Training<T>> {
-        let _memory = self.context.reserve(self.memory.training, "the build")?;
-        let buckets = self.options.buckets.unwrap_or(default_buckets(self.info.rows));
-        match &self.options.centers {
-            None => train(self.context, sample, space, buckets, self.options.seed),
-            Some(given) => {
-                let mut centers = Panel::zeroed(given.len() / space.vectors.bytes(), space.dimensions());
-                T::load(space, self.context.kernel, given, &mut centers);
-                Ok(Training { centers, distances: 0 })
-            }
-        }
     }
 
     /// Assigns the rows in memory to their centers.
@@ -432,21 +322,14 @@ impl Build<'_> {
             None => Partitions::new(self.context, &self.drafts.temporary(), "rows", sizes),
         };
         let partitions = records.count();
-        // Partitions are ranges of the tree order, so buckets that are adjacent on disk are read back together.
-        let partition_of = |place: usize| place * partitions / order.len();
-        let mut partition_of_center = vec![0; order.len()];
-        order
-            .iter()
-            .enumerate()
-            .for_each(|(place, &center)| partition_of_center[center as usize] = partition_of(place));
-
+        let partition_of_center = partitions_of_centers(&order, partitions);
         let distances_a_row = levels.distances_a_vector() as u64;
         let sorting = Sorting { records, tallies, partition_of_center, kept: self.kept, distances_a_row };
         let (mut sorting, waited) = self.sort(space, &levels, sorting, learned.usable_rows)?;
         sorting.measure(space);
         let Sorting { records, tallies, .. } = sorting;
         let rows = AssignedRows::Records(records.finish()?);
-        let partition_of = (0..order.len()).map(|place| partition_of(place) as u32).collect();
+        let partition_of = (0..order.len()).map(|place| partition_of(place, partitions, order.len()) as u32).collect();
         let distances = learned.usable_rows * distances_a_row;
         Ok(Assigned { rows, order, partition_of, tallies, distances, waited })
     }
@@ -539,8 +422,58 @@ impl Build<'_> {
         self.context.device.rename(&kept_path, &path)?;
         Ok(written)
     }
+}
 
-    fn manifest(&self, learned: &Learned, written: &Written, centers: &[u8]) -> StoreManifest {
+/// Returns the partition of the center at a place of the tree order. Partitions are ranges of that order, so buckets
+/// that are adjacent on disk are read back together.
+pub(super) fn partition_of(place: usize, partitions: usize, centers: usize) -> usize {
+    place * partitions / centers
+}
+
+/// Returns the partition of each center, by the number of the center.
+pub(super) fn partitions_of_centers(order: &[u32], partitions: usize) -> Vec<usize> {
+    let mut of_center = vec![0; order.len()];
+    for (place, &center) in order.iter().enumerate() {
+        of_center[center as usize] = partition_of(place, partitions, order.len());
+    }
+    of_center
+}
+
+/// All parts of a store before it is published.
+pub(super) struct FinishedBuild<'a> {
+    pub(super) info: &'a SourceInfo,
+    pub(super) options: &'a BuildOptions,
+    pub(super) learned: &'a Learned,
+    pub(super) written: Written,
+    /// Encoded centers.
+    pub(super) centers: Vec<u8>,
+    /// The file of columns, if any are kept.
+    pub(super) attributes: Option<FileFacts>,
+}
+
+impl FinishedBuild<'_> {
+    /// Publishes the store, whose files of buckets and columns are drafts. Returns its manifest, and the bytes of all its
+    /// files.
+    ///
+    /// # Errors
+    /// Fails as [`Drafts::publish`] does.
+    pub(super) fn publish(mut self, drafts: Drafts<'_>) -> Result<(StoreManifest, u64)> {
+        let mut manifest = self.manifest();
+        let mut bytes = self.written.bytes;
+        let more = [(Role::Attributes, self.attributes.take()), (Role::Blocks, self.written.blocks.take())];
+        for (role, facts) in more.into_iter().filter_map(|(role, facts)| Some((role, facts?))) {
+            bytes += facts.bytes;
+            manifest.files.add(role, facts);
+        }
+        let encoded = manifest.encode();
+        let contents = [(Role::Centers, &*self.centers), (Role::Table, &*self.written.table)];
+        drafts.publish(&manifest.files, &encoded, &contents, self.options.force)?;
+        bytes += (self.centers.len() + self.written.table.len() + encoded.len()) as u64;
+        Ok((manifest, bytes))
+    }
+
+    fn manifest(&self) -> StoreManifest {
+        let Self { learned, written, centers, .. } = self;
         let sorted_by = self.options.sort_by.clone();
         StoreManifest {
             format_version: if sorted_by.is_some() { format::SORTED_VERSION } else { format::FORMAT_VERSION },
@@ -587,8 +520,3 @@ pub(super) fn stored_centers<T: Coordinate>(space: Space<'_>, centers: &Panel<T>
     }
     stored
 }
-
-/// Cause of an error: no row with a usable vector is left for the build.
-#[derive(Debug, thiserror::Error)]
-#[error("all rows are left out")]
-pub(crate) struct NoUsableRow;

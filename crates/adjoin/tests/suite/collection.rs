@@ -6,6 +6,7 @@ mod backups;
 mod carried;
 mod crashes;
 mod damage;
+mod held;
 mod history;
 #[cfg(adjoin_shuttle)]
 mod interleavings;

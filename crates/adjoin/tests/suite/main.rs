@@ -5,6 +5,7 @@
 mod append;
 mod at_once;
 mod budget;
+mod build_parts;
 mod changes;
 mod collection;
 mod cross;

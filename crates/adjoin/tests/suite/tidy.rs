@@ -38,7 +38,7 @@ const LAYERS: &[&[&str]] = &[
     &["store"],
     &["source"],
     &["plan"],
-    &["sql"],
+    &["sql", "text"],
     &["base"],
 ];
 

@@ -7,7 +7,7 @@ use arrow_array::RecordBatch;
 use super::PURPOSE;
 use super::mixed::Mixed;
 use crate::base::error::Result;
-use crate::base::row_numbers::RowSet;
+use crate::index::delete_list::DeleteList;
 use crate::index::rows::EntryOrder;
 use crate::store::{Drafts, FileFacts, Reordering};
 
@@ -21,7 +21,7 @@ impl Mixed<'_> {
         &self,
         drafts: &Drafts<'_>,
         temporary: &Path,
-        deleted: &RowSet,
+        deleted: &DeleteList,
         EntryOrder { places, duplicates }: EntryOrder<'_>,
     ) -> Result<Option<(FileFacts, u64)>> {
         let (context, index) = (self.context, self.index);
@@ -53,7 +53,7 @@ impl Mixed<'_> {
             row += table.num_rows() as u64;
             Ok(())
         };
-        columns.excluding(context, Some(deleted))?.try_for_each(&mut add)?;
+        columns.excluding(context, Some(deleted.entries()))?.try_for_each(&mut add)?;
         self.newcomers.attributes(context)?.try_for_each(&mut add)?;
         reordering.write(drafts).map(Some)
     }

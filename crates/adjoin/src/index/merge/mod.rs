@@ -37,6 +37,7 @@ use super::build::lists::Lists;
 use super::build::origin::GatherRoom;
 use super::build::reach;
 use super::build::writing::{self, InsertedEntries, Writing, Written};
+use super::delete_list::DeleteList;
 use super::drafting::{Contents, write_rest};
 use super::layout::{GROWN, Places, ROWS};
 use super::manifest::IndexManifest;
@@ -47,7 +48,7 @@ use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::geometry::{Coordinate, with_coordinates};
 use crate::base::options::Metric;
-use crate::base::row_numbers::{RankedSet, RowSet};
+use crate::base::row_numbers::RankedSet;
 use crate::source::{AttributeTables, Ids};
 use crate::store::{Drafts, FolderKind, NO_CHECKSUM, Role};
 
@@ -118,8 +119,8 @@ struct Laid {
 pub(crate) struct Merge<'a> {
     pub(crate) context: &'a Context,
     pub(crate) index: &'a Index,
-    /// Entries of the index that were deleted.
-    pub(crate) deleted: &'a RowSet,
+    /// Rows of the index that were deleted.
+    pub(crate) deleted: &'a DeleteList,
     pub(crate) newcomers: &'a dyn Newcomers,
     /// If a vertex has a deleted neighbor, at most this number of the kept neighbors of the deleted vertex become its
     /// candidates, nearest first. FreshDiskANN uses all of them (Algorithm 4).
@@ -189,7 +190,7 @@ impl Merge<'_> {
         let (places, behind) = near.order(survey.kept.iter().next().expect("the survey keeps a vertex") as u32);
         let numbering = &Numbering::new(survey.kept.clone(), &behind);
         let standing: Vec<u32> = places.iter().map(|&place| walking[place as usize]).collect();
-        let left = &RankedSet::new(deleted.others(facts.rows));
+        let left = &RankedSet::new(deleted.entries().complement(facts.rows));
         let mut mixed = self.mixed::<T>(survey, numbering, &standing, left)?;
         let (mut navigation, mut _of_navigation) = finishing::navigation::<T>(&mixed, options, &[])?;
         let (lists, spilled) = self.link::<T>(&mixed, survey, near, &places, temporary)?;

@@ -11,10 +11,10 @@ use super::{Newcomers, PURPOSE};
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::geometry::{Coordinate, Space, copy_row};
-use crate::base::row_numbers::RowSet;
 use crate::graph::{Graph, GraphOptions};
 use crate::index::Index;
 use crate::index::cache::PageCache;
+use crate::index::delete_list::DeleteList;
 use crate::index::filtered_vertices::FilteredVertices;
 use crate::index::promise::aim_at;
 use crate::index::walk::WalkAim;
@@ -67,16 +67,16 @@ impl Near {
     pub(super) fn find<T: Coordinate>(
         context: &Context,
         index: &Index,
-        deleted: &RowSet,
+        deleted: &DeleteList,
         rows: WalkingRows<'_>,
         depth: Depth,
     ) -> Result<Self> {
         let WalkingRows { newcomers, numbers: walking } = rows;
         let facts = index.facts();
         let strategy = WalkStrategy::default();
-        let admitted = FilteredVertices::without(context, index, deleted)?;
+        let admitted = FilteredVertices::excluding(index, deleted);
         let admitted = admitted.as_ref();
-        let aim = aim_at(index, admitted, depth.near, depth.list);
+        let aim = aim_at(admitted, depth.near, depth.list);
         let among = Among::find::<T>(context, facts.space(), &facts.options().graph, rows)?;
         // Each row has its nearest vertices, and the end of their list.
         let held = walking.len() as u64 * ((depth.near + 1) * size_of::<u32>()) as u64;

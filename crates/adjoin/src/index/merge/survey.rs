@@ -12,6 +12,7 @@ use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::row_numbers::RowSet;
 use crate::index::Index;
+use crate::index::delete_list::DeleteList;
 use crate::index::scan::Pieces;
 
 /// Bytes of an inserted row in a hash table by vector.
@@ -47,11 +48,16 @@ impl Survey {
     ///
     /// # Errors
     /// If pages cannot be read, if memory does not suffice, or if the work is cancelled.
-    pub(super) fn of(context: &Context, index: &Index, deleted: &RowSet, newcomers: &dyn Newcomers) -> Result<Self> {
+    pub(super) fn of(
+        context: &Context,
+        index: &Index,
+        deleted: &DeleteList,
+        newcomers: &dyn Newcomers,
+    ) -> Result<Self> {
         let facts = index.facts();
         let rows = u64::from(newcomers.rows());
-        let kept = kept(index, deleted);
-        let deleted_count = u64::from(facts.vertices) - kept.len();
+        let kept = deleted.kept_vertices(index);
+        let deleted_count = u64::from(deleted.vertices());
         let lists = deleted_count * (facts.degree as u64 + 2) * size_of::<u32>() as u64;
         let memory =
             context.reserve(RowSet::memory_bytes(facts.vertices.into()) + rows * ENTRY_BYTES + lists, PURPOSE)?;
@@ -115,17 +121,4 @@ impl Survey {
             }
         })
     }
-}
-
-/// Returns the vertices of an index with at least one remaining entry.
-fn kept(index: &Index, deleted: &RowSet) -> RowSet {
-    let vertices = index.facts().vertices;
-    let mut kept = deleted.others(vertices.into());
-    // Entries ascend. The entries of first rows are those below the number of vertices.
-    for vertex in deleted.iter().map(|entry| entry as u32).take_while(|&entry| entry < vertices) {
-        if index.further_entries(vertex).any(|entry| !deleted.contains(entry.into())) {
-            kept.insert(vertex.into());
-        }
-    }
-    kept
 }

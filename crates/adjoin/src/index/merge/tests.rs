@@ -4,10 +4,9 @@ use super::{ALL_REPLACEMENTS, Merge, Newcomers};
 use crate::base::context::Context;
 use crate::base::options::{Element, Metric, VectorType};
 use crate::base::random::Random;
-use crate::base::row_numbers::RowSet;
 use crate::index::calibration::Calibration;
 use crate::index::tests::{Indexed, Set};
-use crate::index::{GivenOrder, Index, IndexRows, relayout_in_order, search};
+use crate::index::{DeleteList, GivenOrder, Index, IndexRows, relayout_in_order, search};
 use crate::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
 use crate::sink::Collect;
 use crate::source::{Ids, VectorSource};
@@ -47,9 +46,9 @@ fn rows_of(index: &Index) -> Rows {
 /// Merges rows, many of which are equal, both in the index and among the inserted rows.
 fn merged(context: &Context, indexed: &Indexed, share: u64, came: &Set, replacements: usize) -> (Index, Rows) {
     let index = &indexed.index;
-    let (mut deleted, mut random) = (RowSet::new(index.facts().rows), Random::new(share, "deleted"));
-    (0..index.facts().rows).filter(|_| random.below(100) < share).for_each(|entry| deleted.insert(entry));
-    let entries: Vec<u32> = (0..index.facts().rows as u32).filter(|&entry| !deleted.contains(entry.into())).collect();
+    let mut random = Random::new(share, "deleted");
+    let deleted = DeleteList::of(index, (0..index.facts().rows as u32).filter(|_| random.below(100) < share));
+    let entries: Vec<u32> = (0..index.facts().rows as u32).filter(|&entry| !deleted.has(entry)).collect();
     let ids = index.ids_of(index.facts().ids, &entries).unwrap();
     let Ids::Int64(ids) = ids else { panic!("ids of another kind") };
     let stored = index.vectors_of(&Context::default(), &entries).unwrap();

@@ -6,7 +6,6 @@ use super::{PartEnd, PartPlan};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::locks::WriterLock;
-use crate::base::options::format_count;
 use crate::base::report::{JoinStatistics, Stopwatch, Written};
 use crate::job::Output;
 use crate::join::{Done, JoinOptions, Prepared, Sets, least_memory, resume_within};
@@ -14,8 +13,6 @@ use crate::sink::{KeepRule, PairSink, PairSorter, PartContent, PartRecords};
 use crate::source::IdKind;
 use crate::store::Store;
 
-/// Maximum number of missing parts that a message lists.
-const LISTED: usize = 8;
 /// Memory of a decoded frame of a part.
 const FRAME_BYTES: u64 = 2 << 20;
 
@@ -35,7 +32,8 @@ impl PartPlan {
     ) -> Result<JoinStatistics> {
         self.check_content(output)?;
         let lock = WriterLock::take_for(&context.device, folder, "merged")?;
-        self.check_parts(context, folder)?;
+        let files = self.files();
+        files.check_all(folder, 1..=files.parts, |number| self.open_part(context, folder, number))?;
         let sets = Sets::from(store);
         let merged = Merge { plan: self, context, sets, folder, watch: Stopwatch::start() }.run(output);
         lock.release()?;
@@ -58,29 +56,6 @@ impl PartPlan {
         Err(Error::option(format!(
             "{at} was planned for the result {planned}, whose parts have too few records for this result; ask for {planned}, \
              or plan for pairs, which suffice for every result"
-        )))
-    }
-
-    /// Checks that all parts exist and belong to this plan, and that their files are not truncated.
-    fn check_parts(&self, context: &Context, folder: &Path) -> Result<()> {
-        let parts = self.head.parts.len() as u32;
-        let mut missing = Vec::new();
-        for number in 1..=parts {
-            if self.open_part(context, folder, number)?.is_none() {
-                missing.push(number);
-            }
-        }
-        if missing.is_empty() {
-            return Ok(());
-        }
-        let listed: Vec<String> = missing.iter().take(LISTED).map(u32::to_string).collect();
-        let more = if missing.len() > LISTED { ", ..." } else { "" };
-        Err(Error::input(format!(
-            "{} of {} missing in {}: {}{more}; run them first",
-            missing.len(),
-            format_count(parts.into(), "part"),
-            folder.display(),
-            listed.join(", ")
         )))
     }
 }
@@ -137,7 +112,7 @@ impl Merge<'_> {
         let mut reader = plan.open_part(context, folder, number)?.ok_or_else(|| {
             Error::input(format!(
                 "{} was removed during the merge; run that part again",
-                plan.part_file(folder, number).display()
+                plan.files().path(folder, number).display()
             ))
         })?;
         let mut frames = 1; // the head

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::ResultKind;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
-use crate::base::message::{Argument, message};
+use crate::base::part_files::PartFiles;
 use crate::base::report::CommonStatistics;
 use crate::base::sealed::{SealedKind, SealedReader};
 use crate::join::{Done, JoinOptions, JoinPlan, PlannedPart};
@@ -172,19 +172,12 @@ impl PartPlan {
     /// # Errors
     /// Fails if there is no such part.
     pub fn part_number(&self, text: &str) -> Result<u32> {
-        let parts = self.head.parts.len() as u32;
-        let number = text.split_once('/');
-        let number = number.and_then(|(number, of)| Some((number.parse::<u32>().ok()?, of.parse::<u32>().ok()?)));
-        match number {
-            Some((number, of)) if of == parts && (1..=parts).contains(&number) => Ok(number),
-            _ => {
-                let at = self.path.display();
-                Err(Error::option(message![
-                    Argument::Part.with(text),
-                    format!(" is not a part of {at}; give 1/{parts} to {parts}/{parts}")
-                ]))
-            }
-        }
+        self.files().number(text)
+    }
+
+    /// Returns the files of the parts.
+    fn files(&self) -> PartFiles<'_> {
+        PartFiles { plan: &self.path, parts: self.head.parts.len() as u32 }
     }
 
     /// Reads the tasks of a part.
@@ -215,25 +208,9 @@ impl PartPlan {
         Ok(tasks)
     }
 
-    /// Returns the path of the result of a part.
-    fn part_file(&self, folder: &Path, number: u32) -> PathBuf {
-        folder.join(format!("part-{number:05}-of-{:05}", self.head.parts.len()))
-    }
-
     /// Opens the result of a part. Returns `None` if there is none.
     fn open_part(&self, context: &Context, folder: &Path, number: u32) -> Result<Option<SealedReader>> {
-        let path = self.part_file(folder, number);
-        let Some(mut reader) = SealedReader::open(context, &path, PART)? else { return Ok(None) };
-        let head: Option<PartHead> = serde_json::from_slice(reader.next()?.unwrap_or_default()).ok();
-        let Some(head) = head else { return Err(reader.damaged()) };
-        if head != self.part_head(number) {
-            let (at, plan) = (path.display(), self.path.display());
-            return Err(Error::input(message![
-                format!("{at} is a part of another plan than {plan}; choose another folder, or run the part with "),
-                Argument::Force
-            ]));
-        }
-        Ok(Some(reader))
+        self.files().open(context, folder, number, PART, &self.part_head(number))
     }
 
     fn part_head(&self, part: u32) -> PartHead {

@@ -1,14 +1,12 @@
 //! Runs one part of a join.
 
-use std::io::ErrorKind as IoErrorKind;
 use std::path::Path;
 
 use super::{PART, PartEnd, PartPlan};
 use crate::base::context::Context;
-use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::locks::OwnFolder;
+use crate::base::error::Result;
+use crate::base::part_files::create_part_folder;
 use crate::base::report::{JoinStatistics, Written};
-use crate::base::sealed::SealedWriter;
 use crate::join::{JoinOptions, Sets, least_memory, resume_within, run};
 use crate::sink::PartSink;
 use crate::store::Store;
@@ -30,18 +28,11 @@ impl PartPlan {
     ) -> Result<Option<JoinStatistics>> {
         let sets = Sets::from(store);
         let part = &self.head.parts[number as usize - 1];
-        create_folder(context, folder)?;
-        if !force && self.is_done(context, folder, number)? {
-            // Creating a folder of our own removes the leftovers of killed runs. An error is ignored: leftovers do no
-            // harm.
-            let _ = OwnFolder::create(&context.device, folder, "part");
+        create_part_folder(context, folder)?;
+        if !force && self.files().is_done(context, folder, || self.open_part(context, folder, number))? {
             return Ok(None);
         }
-        let path = self.part_file(folder, number);
-        // An existing result is replaced by an equal one, so two concurrent runs of a part do no harm.
-        let mut file = SealedWriter::create(context, &path, true, PART)?;
-        let head = serde_json::to_vec(&self.part_head(number)).expect("a head has no map");
-        file.append(&head)?;
+        let mut file = self.files().create(context, folder, number, PART, &self.part_head(number))?;
         let plan = self.head.plan.clone().with_tasks(self.tasks(context, number)?);
         let least = least_memory(sets, &JoinOptions::exact(plan.predicate()))?;
         let mut sink = PartSink::create(context, sets, self.head.content, &context.temporary(Some(folder)), least)?;
@@ -64,33 +55,5 @@ impl PartPlan {
             predicted.seconds = Some(self.head.facts[number as usize - 1].seconds);
         }
         Ok(Some(statistics))
-    }
-
-    /// Returns whether a complete result of a part exists. A damaged result counts as missing.
-    fn is_done(&self, context: &Context, folder: &Path, number: u32) -> Result<bool> {
-        let read = || -> Result<bool> {
-            let Some(mut reader) = self.open_part(context, folder, number)? else { return Ok(false) };
-            while reader.next()?.is_some() {
-                context.cancel.check()?;
-            }
-            Ok(true)
-        };
-        match read() {
-            Err(error) if error.kind() == ErrorKind::Corrupt => {
-                context.progress.note(&format!("{error}: it is computed again"));
-                Ok(false)
-            }
-            read => read,
-        }
-    }
-}
-
-fn create_folder(context: &Context, folder: &Path) -> Result<()> {
-    match context.device.create_folder(folder) {
-        Err(error) if error.source.kind() == IoErrorKind::AlreadyExists => match context.device.kind(folder)? {
-            Some(adjoin_device::FileKind::Folder) => Ok(()),
-            _ => Err(Error::input(format!("{} is a file; name a folder for the results of parts", folder.display()))),
-        },
-        created => Ok(created?),
     }
 }

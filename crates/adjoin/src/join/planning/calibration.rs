@@ -6,9 +6,10 @@ use std::ops::Range;
 
 use adjoin_device::Reservation;
 
+use super::comparison::Comparison;
 use super::drawn_groups::DrawnGroups;
-use super::nearness::{self, Horizon, NearGraph, near_graph};
-use super::neighbors::{Comparison, Neighbor, NeighborSearch, Neighbors, Room, neighbors, neighbors_bytes};
+use super::nearness::{self, CENTERS_MAX, Horizon, NearGraph, near_graph};
+use super::neighbors::{Neighbor, NeighborSearch, Neighbors, Room, neighbors, neighbors_bytes};
 use crate::base::error::Result;
 use crate::base::geometry::Coordinate;
 use crate::base::random::Random;
@@ -25,8 +26,8 @@ const SHARE_MAX: f64 = 1.0 / 3.0;
 /// Number of neighbors per vector that the smallest budget assumes. If there are fewer neighbors, a larger sample is
 /// needed. Its memory is reserved once its size is known.
 const NEIGHBORS_FORESEEN: f64 = 4.0;
-/// Numbers of nearest centers to examine for each center, in successive attempts.
-const CENTERS: [usize; 3] = [128, 512, usize::MAX];
+/// Numbers of nearest centers to examine for each center, in successive attempts. The last attempt examines all.
+const CENTERS: [usize; 3] = [128, CENTERS_MAX, usize::MAX];
 /// Edges are searched up to the largest threshold of a sampled pair plus this fraction of it, unless a smaller
 /// threshold suffices.
 const BEYOND_LARGEST: f64 = 0.3;

@@ -1,8 +1,6 @@
 //! Groups sampled vectors that are near each other, so that one bound can exclude members of a bucket for a whole
 //! group.
 
-use std::ops::Range;
-
 use adjoin_kernels::{Kernel, Panel};
 
 use crate::base::geometry::Coordinate;
@@ -21,13 +19,6 @@ pub(super) struct DrawnGroups<T: Coordinate> {
     own: Vec<T::Distance>,
 }
 
-/// Some of the sampled vectors of one group.
-pub(super) struct DrawnGroup {
-    /// Row of the pivot.
-    pub(super) pivot: u32,
-    pub(super) vectors: Range<usize>,
-}
-
 impl<T: Coordinate> DrawnGroups<T> {
     pub(super) fn new(kernel: Kernel, drawn: &DrawnVectors<T>) -> Self {
         let (panel, count) = (&drawn.members.panel, drawn.len());
@@ -35,7 +26,7 @@ impl<T: Coordinate> DrawnGroups<T> {
         let mut own = Vec::with_capacity(count);
         let mut sums = vec![T::Sum::default(); panel.dimensions()];
         for pivot in 0..pivots.rows() {
-            let vectors = group_of(pivot, &(0..count));
+            let vectors = pivot * GROUP_VECTORS..count.min((pivot + 1) * GROUP_VECTORS);
             sums.fill(T::Sum::default());
             vectors.clone().for_each(|vector| T::add_to(&panel.row(vector)[..sums.len()], &mut sums));
             let mean = |&sum: &T::Sum| T::from_mean(sum.into() / vectors.len() as f64);
@@ -56,22 +47,13 @@ impl<T: Coordinate> DrawnGroups<T> {
         Panel::<T>::bytes_for(1, dimensions) + (dimensions * size_of::<T::Sum>()) as u64
     }
 
-    /// Returns the groups of a range of sampled vectors. The first and the last group may be incomplete.
-    pub(super) fn of(&self, vectors: Range<usize>) -> impl Iterator<Item = DrawnGroup> {
-        let pivots = vectors.start / GROUP_VECTORS..vectors.end.div_ceil(GROUP_VECTORS);
-        let group = move |pivot| DrawnGroup { pivot: pivot as u32, vectors: group_of(pivot, &vectors) };
-        let groups = pivots.map(group);
-        groups.filter(|group| !group.vectors.is_empty())
+    /// Returns the number of the group of a sampled vector, which is the row of its pivot.
+    pub(super) fn group_of(vector: u32) -> u32 {
+        vector / GROUP_VECTORS as u32
     }
 
     /// Returns the squared distance of a sampled vector to the pivot of its group.
     pub(super) fn own(&self, vector: usize) -> T::Distance {
         self.own[vector]
     }
-}
-
-/// Returns the part of the range `vectors` that belongs to group `pivot`.
-fn group_of(pivot: usize, vectors: &Range<usize>) -> Range<usize> {
-    let start = pivot * GROUP_VECTORS;
-    start.max(vectors.start)..(start + GROUP_VECTORS).min(vectors.end)
 }

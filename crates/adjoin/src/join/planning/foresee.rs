@@ -3,10 +3,11 @@
 use adjoin_kernels::{Kernel, Panel};
 
 use super::calibration::{many_neighbors_bytes, vectors_drawn, vectors_foreseen, vectors_in_least};
+use super::comparison::Comparison;
 use super::division::{EDGE_BYTES, EDGES_A_BUCKET, THREADS_BYTES, WORKER_BYTES, kept_of_pairs, tables_bytes_of};
 use super::estimate::{PairSample, Placed, pairs_of};
 use super::margins::MARGIN_BYTES_MIN;
-use super::neighbors::{Comparison, neighbors_bytes};
+use super::neighbors::neighbors_bytes;
 use crate::base::geometry::{Coordinate, Space, Threshold};
 use crate::base::options::{Metric, VectorType};
 use crate::join::execution::{Queue, Verifier};

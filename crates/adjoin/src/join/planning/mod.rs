@@ -1,6 +1,7 @@
 //! Plans a join, given stores and a threshold. First runs the passes that collect the inputs, then computes the plan.
 
 mod calibration;
+mod comparison;
 mod curve;
 mod division;
 mod drawn_groups;
@@ -9,6 +10,7 @@ mod edges;
 mod estimate;
 mod foresee;
 mod margins;
+mod near_rows;
 mod nearness;
 mod neighbors;
 

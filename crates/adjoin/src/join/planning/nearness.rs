@@ -1,12 +1,15 @@
 //! A pass over the store that finds, for each pair of buckets, the least threshold of the union rule at which the pair
 //! is compared.
 
+use std::ops::Range;
+
 use adjoin_device::Reservation;
-use adjoin_kernels::{LEAST_RANKS, LeastOfColumn, Panel};
+use adjoin_kernels::{LEAST_RANKS, LeastOfColumn, PackedColumns};
 
 use super::PLAN_PURPOSE;
 use super::edge_sides::{EdgeSides, Gathered, room_for_edges};
 use super::margins::CHUNK_CENTERS;
+use super::near_rows::{NearRows, larger};
 use super::neighbors::NeighborSearch;
 use crate::base::error::Result;
 use crate::base::geometry::Coordinate;
@@ -181,31 +184,133 @@ fn gap_of<T: Coordinate>(search: &NeighborSearch<'_, T>, i: u32, j: u32) -> Gap 
     Gap { squared: T::at_most(squared, centers.dimensions()) }
 }
 
+/// Maximum number of nearest centers to examine for each center, unless all are examined.
+pub(super) const CENTERS_MAX: usize = 512;
+/// Number of centers that are compared with all others at once.
+const BLOCK_CENTERS: usize = 32;
+
 /// Returns for each center the squared distance within which other centers are examined. It is the squared distance of
-/// the `count`-th nearest center, but at least eps squared.
-fn candidate_reach<T: Coordinate>(search: &NeighborSearch<'_, T>, count: usize) -> Result<Vec<f64>> {
+/// the `count`-th nearest center, but at least eps squared. Buckets without members have a reach of 0.
+fn candidate_reach<T: Coordinate>(search: &NeighborSearch<'_, T>, count: usize) -> Result<Vec<T::Distance>> {
     let NeighborSearch { context, buckets, centers, threshold, .. } = *search;
-    let least = threshold.distance.powi(2);
-    let state = || vec![T::Distance::default(); centers.rows()];
-    map_items(context.threads, centers.rows(), &context.cancel, state, |squared, center| {
-        context.kernel.one_to_many(centers.row(center), centers, squared);
-        let partners = buckets.partners(center as u32);
-        let near = partners.filter(|&other| buckets.members(other) > 0).map(|other| squared[other as usize]);
-        let mut squared: Vec<f64> = near.map(|squared| T::at_most(squared, centers.dimensions())).collect();
+    let mut reach = vec![T::Distance::default(); centers.rows()];
+    for part in buckets.parts() {
+        let with_members = |numbers: Range<u32>| numbers.filter(|&number| buckets.members(number) > 0);
+        let partners: Vec<u32> = with_members(buckets.partners(part.start)).collect();
+        let numbers: Vec<u32> = with_members(part).collect();
         // If there are fewer centers than `count`, all of them are examined.
-        if count >= squared.len() {
-            return Ok(f64::INFINITY);
+        if count >= partners.len() {
+            numbers.iter().for_each(|&number| reach[number as usize] = T::FARTHEST);
+            continue;
         }
-        // The nearest candidate (index 0) is the center itself, if it is among the candidates.
-        Ok(squared.select_nth_unstable_by(count, f64::total_cmp).1.max(least))
-    })
+        let blocks: Vec<&[u32]> = numbers.chunks(BLOCK_CENTERS).collect();
+        let state = || NearestCenters::new(search, count);
+        let squared = map_items(context.threads, blocks.len(), &context.cancel, state, |nearest, block| {
+            // The partners in the order of the tree that are near the block are compared first.
+            let first = partners.partition_point(|&partner| partner < blocks[block][0]);
+            Ok(nearest.farthest(blocks[block], [&partners[first..], &partners[..first]]))
+        })?;
+        let least = T::tile_limit(threshold);
+        for (&number, squared) in numbers.iter().zip(squared.into_iter().flatten()) {
+            reach[number as usize] = larger(squared, least);
+        }
+    }
+    Ok(reach)
+}
+
+/// Finds the nearest centers of a block of centers.
+struct NearestCenters<'a, T: Coordinate> {
+    search: &'a NeighborSearch<'a, T>,
+    /// A center's nearest center has the index 0. The one with this index is the last one to find.
+    last: usize,
+    block: PackedColumns<T>,
+    /// For each center of the block, the distances of some centers. They include the nearest ones.
+    nearest: Vec<Vec<T::Distance>>,
+    /// Distances of others to all centers of the block.
+    distances: Vec<T::Distance>,
+}
+
+impl<'a, T: Coordinate> NearestCenters<'a, T> {
+    fn new(search: &'a NeighborSearch<'a, T>, count: usize) -> Self {
+        let block = search.context.kernel.pack(search.centers, &[]);
+        Self { search, last: count, block, nearest: vec![Vec::new(); BLOCK_CENTERS], distances: Vec::new() }
+    }
+
+    /// Returns the memory in bytes.
+    fn memory_bytes(centers: usize, dimensions: usize) -> u64 {
+        let nearest = centers.min(Self::distances_max(CENTERS_MAX)) * BLOCK_CENTERS * size_of::<T::Distance>();
+        let distances = CHUNK_CENTERS.min(centers) * BLOCK_CENTERS * size_of::<T::Distance>();
+        PackedColumns::<T>::bytes_for(BLOCK_CENTERS, dimensions) + (nearest + distances) as u64
+    }
+
+    /// Returns the number of distances after which only the nearest ones are kept.
+    fn distances_max(last: usize) -> usize {
+        2 * last + 2
+    }
+
+    /// Returns for each center of `block` the squared distance of the last one of its nearest centers among `others`.
+    /// There must be enough others.
+    fn farthest(&mut self, block: &[u32], others: [&[u32]; 2]) -> Vec<T::Distance> {
+        let NeighborSearch { context, centers, .. } = *self.search;
+        context.kernel.pack_into(centers, block, &mut self.block);
+        self.nearest.iter_mut().for_each(Vec::clear);
+        let mut limits = vec![T::FARTHEST; block.len()];
+        for others in others.iter().flat_map(|others| others.chunks(CHUNK_CENTERS)) {
+            self.distances.resize(others.len() * block.len(), T::Distance::default());
+            context.kernel.many_to_many(centers, others, &self.block, &mut self.distances);
+            for distances in self.distances.chunks_exact(block.len()) {
+                // Most centers are far from the whole block. The compiler vectorizes this loop.
+                let is_near = distances.iter().zip(&limits).fold(false, |any, (one, limit)| any | (one <= limit));
+                if is_near {
+                    add_near::<T>(distances, &mut limits, &mut self.nearest, self.last);
+                }
+            }
+        }
+        self.nearest[..block.len()].iter_mut().map(|nearest| nth_least::<T>(nearest, self.last)).collect()
+    }
+}
+
+/// Adds the distances of a center that are within the limits to the lists of a block. If a list is full, it is cut, and
+/// its limit is lowered.
+fn add_near<T: Coordinate>(
+    distances: &[T::Distance],
+    limits: &mut [T::Distance],
+    nearest: &mut [Vec<T::Distance>],
+    last: usize,
+) {
+    for ((&distance, limit), nearest) in distances.iter().zip(limits).zip(nearest) {
+        if distance > *limit {
+            continue;
+        }
+        nearest.push(distance);
+        if nearest.len() == NearestCenters::<T>::distances_max(last) {
+            *limit = nth_least::<T>(nearest, last);
+            nearest.truncate(last + 1);
+        }
+    }
+}
+
+/// Returns the distance with the index `nth` in ascending order. The distances up to `nth` are moved to the front.
+fn nth_least<T: Coordinate>(distances: &mut [T::Distance], nth: usize) -> T::Distance {
+    // A computation that overflows may return NaN, which is nowhere near.
+    let order = |a: &T::Distance, b: &T::Distance| T::distance_key(*a).cmp(&T::distance_key(*b));
+    if nth < distances.len() { *distances.select_nth_unstable_by(nth, order).1 } else { T::FARTHEST }
 }
 
 struct NearnessPass<'a, T: Coordinate> {
     search: &'a NeighborSearch<'a, T>,
     horizon: Horizon,
-    reach: Vec<f64>,
+    /// For each center, the squared distance within which it examines others.
+    reach: Vec<T::Distance>,
     sides: &'a EdgeSides<'a, Nearness>,
+}
+
+/// State of a worker of a pass.
+struct Around<T: Coordinate> {
+    near_rows: NearRows<T>,
+    numbers: Vec<u32>,
+    squared: Vec<T::Distance>,
+    least: Vec<LeastOfColumn<T>>,
 }
 
 /// Another bucket to examine.
@@ -221,12 +326,14 @@ impl<T: Coordinate> NearnessPass<'_, T> {
     fn run(&self) -> Result<Vec<u64>> {
         let NeighborSearch { context, buckets, centers, read_ahead, .. } = *self.search;
         let pass = load::BucketPass { context, buckets, centers, phase: "plan", read_ahead };
-        pass.run(Vec::new, |least, number, bucket| self.look_around(number, bucket, least))
+        let near_rows = || NearRows::new(context.kernel, centers.dimensions());
+        let state = || Around { near_rows: near_rows(), numbers: Vec::new(), squared: Vec::new(), least: Vec::new() };
+        pass.run(state, |around, number, bucket| self.look_around(number, bucket, around))
     }
 
     /// Records the least measures of a bucket's members towards all candidates. Returns the number of distances
     /// computed.
-    fn look_around(&self, number: u32, bucket: &LoadedBucket<T>, least: &mut Vec<LeastOfColumn<T>>) -> Result<u64> {
+    fn look_around(&self, number: u32, bucket: &LoadedBucket<T>, around: &mut Around<T>) -> Result<u64> {
         let NeighborSearch { context, buckets, centers, threshold, .. } = *self.search;
         let own_radius = buckets.radius(number);
         let candidate = |(other, squared): (u32, f64)| {
@@ -240,7 +347,8 @@ impl<T: Coordinate> NearnessPass<'_, T> {
             let near = parts.iter().flatten().any(reached);
             near.then_some(Candidate { bucket: other, parts, dimensions: centers.dimensions() })
         };
-        let all: Vec<Candidate> = self.around(number).into_iter().filter_map(candidate).collect();
+        let all: Vec<Candidate> = self.around(number, around).into_iter().filter_map(candidate).collect();
+        let least = &mut around.least;
         let members: Vec<u32> = (0..bucket.len() as u32).collect();
         for candidates in all.chunks(CHUNK_CENTERS) {
             let others: Vec<u32> = candidates.iter().map(|candidate| candidate.bucket).collect();
@@ -255,13 +363,28 @@ impl<T: Coordinate> NearnessPass<'_, T> {
     }
 
     /// Returns the candidates of a bucket in ascending order, with the squared distances between the centers.
-    fn around(&self, number: u32) -> Vec<(u32, f64)> {
+    fn around(&self, number: u32, around: &mut Around<T>) -> Vec<(u32, f64)> {
         let NeighborSearch { context, buckets, centers, .. } = *self.search;
-        let mut squared = vec![T::Distance::default(); centers.rows()];
-        context.kernel.one_to_many(centers.row(number as usize), centers, &mut squared);
-        let at_most = squared.iter().map(|&squared| T::at_most(squared, centers.dimensions()));
-        let all = (0..).zip(at_most).filter(|&(other, _)| buckets.may_meet(number, other));
-        all.filter(|&(other, at)| at <= self.reach[number as usize].max(self.reach[other as usize])).collect()
+        let Around { near_rows, numbers, squared, .. } = around;
+        let (kernel, reach) = (context.kernel, |center: u32| self.reach[center as usize]);
+        numbers.clear();
+        near_rows.find(
+            kernel,
+            (centers, number),
+            centers,
+            reach,
+            |row| self.reach[row],
+            |other| {
+                if buckets.may_meet(number, other) {
+                    numbers.push(other);
+                }
+            },
+        );
+        squared.resize(numbers.len(), T::Distance::default());
+        kernel.one_to_some(centers.row(number as usize), centers, numbers, squared);
+        let near = numbers.iter().zip(&*squared);
+        let near = near.filter(|&(&other, &squared)| squared <= larger(reach(number), reach(other)));
+        near.map(|(&other, &squared)| (other, T::at_most(squared, centers.dimensions()))).collect()
     }
 }
 
@@ -300,9 +423,10 @@ fn pass_bytes<T: Coordinate>(buckets: &Buckets<'_>, threads: usize) -> u64 {
     let (centers, dimensions) = (buckets.extents().len(), buckets.vectors().dimensions);
     let columns = adjoin_kernels::PackedColumns::<T>::bytes_for(CHUNK_CENTERS.min(centers), dimensions);
     let chunk = CHUNK_CENTERS.min(centers) * (size_of::<LeastOfColumn<T>>() + 4) + 4 * buckets.rows_max();
-    let a_center = size_of::<T::Distance>() + 32 + size_of::<Candidate>();
-    load::BucketPass::<T>::bytes(threads, buckets)
-        + (centers * 8) as u64
-        + threads as u64 * (columns + (chunk + centers * a_center) as u64)
-        + Panel::<T>::bytes_for(1, dimensions)
+    let a_center = size_of::<T::Distance>() + 32 + size_of::<Candidate>() + NearRows::<T>::BYTES_A_ROW as usize;
+    let a_worker = columns + NearRows::<T>::memory_bytes(dimensions) + (chunk + centers * a_center) as u64;
+    let in_pass = load::BucketPass::<T>::bytes(threads, buckets) + threads as u64 * a_worker;
+    // The numbers of the buckets with members exist only while the reach is computed, twice.
+    let in_reach = (centers * 8) as u64 + threads as u64 * NearestCenters::<T>::memory_bytes(centers, dimensions);
+    (centers * size_of::<T::Distance>()) as u64 + in_pass.max(in_reach)
 }
