@@ -46,7 +46,7 @@ from ._folders import OnMissing as OnMissing
 from ._options import PathLike
 from ._parts import merge, plan, run_part
 from ._results import Hits, Neighbors, Rows
-from ._source import files_of
+from ._source import TEXTS, files_of, texts_of
 from ._work import NONE, ArrowStream, Folder, Table, Temporary, check_memory, check_recall, check_rows, working
 
 __all__ = [
@@ -631,6 +631,10 @@ def dedupe(
     *,
     eps: Optional[float] = None,
     min_similarity: Optional[float] = None,
+    text: Optional[str] = None,
+    min_jaccard: Optional[float] = None,
+    shingles: Literal["words", "characters"] = "words",
+    shingle_size: Optional[int] = None,
     recall: Optional[float] = None,
     exact: bool = False,
     keep_by: Optional[str] = None,
@@ -651,8 +655,18 @@ def dedupe(
 ) -> Deduped:
     """Writes a data set without its near-duplicates. The output has all columns, in the shards of the source.
 
+    Rows are near-duplicates if their vectors are within ``eps`` or ``min_similarity``, or if their texts share many
+    shingles, which are runs of words. ``adjoin.dedupe(texts)`` removes near-duplicates from a list of texts.
+
     Args:
-        source: Anything that :func:`build` accepts.
+        source: Anything that :func:`build` accepts. Without ``eps``, ``min_similarity`` and ``text``, a list or an Arrow
+            array of texts, or a Series of pandas or Polars. The rows of the result then have the column ``text``.
+        text: Column of texts to compare instead of vectors.
+        min_jaccard: Least Jaccard similarity of two texts, the number of shingles of both divided by the number of
+            shingles of either. The default is 0.8. Texts are compared in lower case, and each run of white space counts
+            as one space. Empty texts and nulls are always kept.
+        shingles: Unit of shingles, ``"words"`` or ``"characters"``.
+        shingle_size: Number of units of a shingle, by default 3 words or 9 characters. A shorter text is one shingle.
         output: A file if the source is one file, otherwise a folder. Without it, :meth:`Deduped.kept` returns the kept
             rows.
         keep_by: Order of the rows, such as ``"length(text) desc, date"``. Of several near rows, the first in this order
@@ -673,11 +687,15 @@ def dedupe(
     target = _options.optional_path("output", output)
     wanted = _options.threshold(eps, min_similarity, recall, exact)
     options = _options.store_options(seed, None, vector_column, id_column, ids, split, on_bad, "keep")
+    given_texts = eps is None and min_similarity is None and text is None
+    if given_texts:
+        source, text = {TEXTS: texts_of(source)}, TEXTS
+    compared = _options.compared_texts(text, min_jaccard, shingles, shingle_size, wanted, options)
     staying: dict[str, Any] = {
         "keep_by": _options.text("keep_by", keep_by),
         "exact_text": _options.text("exact_text", exact_text),
         "decisions": _options.optional_path("decisions", decisions),
-        "columns": _options.texts("columns", columns),
+        "columns": [TEXTS] if given_texts and not columns else _options.texts("columns", columns),
         "force": _options.flag("force", force),
     }
     resources = _options.resources(memory, threads)
@@ -685,7 +703,7 @@ def dedupe(
         resources["temporary"] = folder.name
         staying["removed"] = os.path.join(folder.name, "removed.parquet")
         staying["output"] = target or os.path.join(folder.name, _kept_name(files))
-        done = json.loads(_engine.dedupe(files, wanted, staying, options, resources, shown))
+        done = json.loads(_engine.dedupe(files, wanted, compared, staying, options, resources, shown))
         deduped = Deduped(done, Path(staying["output"]), Path(staying["removed"]), folder)
     check_memory(deduped.stats["memory"], deduped)
     return deduped

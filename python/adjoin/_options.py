@@ -152,6 +152,28 @@ def threshold(eps: Any, min_similarity: Any, recall: Any, exact: Any) -> dict[st
     return {**{name: number(name, value) for name, value in numbers.items()}, "exact": flag("exact", exact)}
 
 
+def compared_texts(
+    column: Any, min_jaccard: Any, shingles: Any, shingle_size: Any, threshold: dict[str, Any], store: dict[str, Any]
+) -> Optional[dict[str, Any]]:
+    """Returns how texts are compared, or None if vectors are. Refuses options of the other kind."""
+    column, unit = text("text", column), choice("shingles", shingles, "shingles")
+    if column is None:
+        for name, value in (("min_jaccard", min_jaccard), ("shingle_size", shingle_size), ("shingles", unit != "words" or None)):
+            if value is not None:
+                raise OptionError(f"{name} is for texts, but vectors are compared; leave it out, or give text instead of a threshold")
+        return None
+    if threshold["eps"] is not None or threshold["min_similarity"] is not None:
+        raise OptionError("text compares texts, but eps and min_similarity compare vectors; give only one of them")
+    if store["on_bad"] != "error":
+        raise OptionError("on_bad is for vectors, but texts are compared, and empty ones are kept; leave it out")
+    return {
+        "column": column,
+        "min_jaccard": number("min_jaccard", min_jaccard),
+        "shingles": unit,
+        "shingle_size": optional_integer("shingle_size", shingle_size, U32_MAX),
+    }
+
+
 def store_options(
     seed: Any,
     buckets: Any,

@@ -31,6 +31,11 @@ NAMING = ("vector_column", "id_column", "split")
 #: Vectors in memory, their element type, and the number of dimensions.
 SmallArray = tuple[bytes, str, int]
 
+#: Name of the column of texts that are given without a table.
+TEXTS = "text"
+#: Length from which a text is no path.
+PATH_MAX = 4096
+
 ARRAY = "the array given"
 COLUMNS = "the columns given"
 #: Element types by their NumPy names.
@@ -63,6 +68,24 @@ def files_of(
             if os.fspath(file) not in str(error):
                 raise
             raise type(error)(str(error).replace(os.fspath(file), shown_as)) from None
+
+
+def texts_of(source: Any) -> Any:
+    """Returns the texts of a list or of a column. Refuses paths and tables, whose column of texts must be named."""
+    if not hasattr(source, "columns") and not hasattr(source, "column_names"):  # tables have these
+        as_list = next((name for name in ("to_pylist", "to_list", "tolist") if hasattr(source, name)), None)
+        # Series of pandas have NaN in place of missing texts.
+        source = source if as_list is None else [None if part != part else part for part in getattr(source, as_list)()]
+    if isinstance(source, (str, bytes, os.PathLike)) or not isinstance(source, Sequence):
+        raise OptionError(f"source is {shown(source)}; give text=COLUMN to compare texts, or eps or min_similarity to compare vectors")
+    for part in source:
+        if part is not None and not isinstance(part, str):
+            raise refused("a text of source", part, "texts or None, or eps or min_similarity to compare vectors")
+    if not source:
+        raise OptionError("source has no texts; give at least one")
+    if all(part is not None and "\0" not in part and len(part) < PATH_MAX and os.path.isfile(part) for part in source):
+        raise OptionError(f"source is {shown(source)}, which are files; give text=COLUMN to compare texts, or eps or min_similarity to compare vectors")
+    return list(source)
 
 
 def small_array(source: Any, options: dict[str, Any]) -> Optional[SmallArray]:
@@ -158,6 +181,8 @@ def _vectors(values: Any) -> Optional[tuple[bytes, str, int]]:
     """Returns vectors as bytes, their element type, and the number of dimensions; None if the values are not vectors."""
     import numpy
 
+    if isinstance(values, list) and isinstance(next((value for value in values if value is not None), None), str):
+        return None  # NumPy would give each text the size of the longest one
     try:
         array = _array(values)
     except ValueError:  # lists of different lengths

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use adjoin::{Error, Result};
 use arrow_array::types::{ArrowPrimitiveType, Float16Type, Float32Type, Float64Type, Int8Type, UInt8Type};
 use arrow_array::{
-    Array, ArrayRef, BooleanArray, FixedSizeListArray, Float64Array, Int64Array, NullArray, PrimitiveArray,
-    RecordBatch, StringArray,
+    Array, ArrayRef, BooleanArray, FixedSizeListArray, Float64Array, Int64Array, LargeStringArray, NullArray,
+    PrimitiveArray, RecordBatch, StringArray,
 };
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{ArrowError, Field, Schema};
@@ -108,7 +108,15 @@ fn values_of(name: &str, values: &[Option<Value>]) -> Result<ArrayRef> {
              values of one type"
         ))),
         Some(2) => Ok(Arc::new(values().map(|value| value.and_then(Value::float)).collect::<Float64Array>())),
-        Some(_) => Ok(Arc::new(values().map(|value| value.and_then(Value::text)).collect::<StringArray>())),
+        Some(_) => {
+            let texts = || values().map(|value| value.and_then(Value::text));
+            let bytes: usize = texts().flatten().map(str::len).sum();
+            // Offsets of 32 bits suffice for most columns.
+            Ok(match i32::try_from(bytes) {
+                Ok(_) => Arc::new(texts().collect::<StringArray>()) as ArrayRef,
+                Err(_) => Arc::new(texts().collect::<LargeStringArray>()),
+            })
+        }
         None => {
             Err(Error::input(format!("column {name} of the source has values of several types; give those of one")))
         }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
-use adjoin::{Dedupe, Error, OrderBy, Result, Target};
+use adjoin::{Dedupe, Error, Nearness, OrderBy, Result, Target, TextOptions};
 use arrow_array::{RecordBatch, RecordBatchIterator, RecordBatchReader};
 use arrow_ipc::reader::{FileReader, StreamReader};
 use arrow_schema::{ArrowError, SchemaRef};
@@ -28,12 +28,36 @@ pub(crate) struct RowsToKeep {
     force: bool,
 }
 
+/// Texts to compare instead of vectors.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Texts {
+    column: String,
+    min_jaccard: Option<f64>,
+    shingles: String,
+    shingle_size: Option<usize>,
+}
+
+impl Texts {
+    fn options(&self, target: &JoinTarget, seed: u64) -> Result<TextOptions> {
+        Ok(TextOptions {
+            min_jaccard: self.min_jaccard.unwrap_or(TextOptions::MIN_JACCARD),
+            aim: target.aim()?,
+            unit: self.shingles.parse()?,
+            size: self.shingle_size,
+            seed,
+            ..TextOptions::new(self.column.clone())
+        })
+    }
+}
+
 /// Writes the data set without its near-duplicates. Returns a report as JSON.
 #[pyfunction]
 pub(crate) fn dedupe(
     py: Python<'_>,
     sources: Vec<String>,
     target: JoinTarget,
+    texts: Option<Texts>,
     rows_to_keep: RowsToKeep,
     store_options: StoreOptions,
     resources: Resources,
@@ -42,12 +66,18 @@ pub(crate) fn dedupe(
     let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
     running.run(py, |context| {
         let RowsToKeep { keep_by, exact_text, decisions, output, removed, columns, force } = &rows_to_keep;
-        let join = target.join_options(store_options.seed())?;
+        let seed = store_options.seed();
+        let by = match &texts {
+            Some(texts) => Nearness::Texts(texts.options(&target, seed)?),
+            None => {
+                let join = target.join_options(seed)?;
+                Nearness::Vectors { build: store_options.build_options(join.predicate.metric(), false)?, join }
+            }
+        };
         let what = Dedupe {
             inputs: &sources,
             source: store_options.source_options()?,
-            build: store_options.build_options(join.predicate.metric(), false)?,
-            join,
+            by,
             keep_by: keep_by.as_deref().map(OrderBy::parse).transpose()?,
             exact_text: exact_text.as_deref().map(OrderBy::parse).transpose()?,
             decisions: decisions.as_deref(),

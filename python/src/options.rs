@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use adjoin::{
     AttributeKind, BuildOptions, Choice, Conditions, Context, Durability, Element, Error, GraphOptions, IdChoice,
     IdKind, IndexOptions, JoinEffort, JoinOptions, KeepRule, Metric, OnBad, OnDuplicateId, OnMissing, Predicate,
-    Result, ResultKind, SourceOptions, VectorSource, open_source, parse_bytes,
+    Result, ResultKind, ShingleUnit, SourceOptions, VectorSource, open_source, parse_bytes,
 };
 use adjoin_object::ObjectDevice;
 use arrow_schema::Schema;
@@ -191,6 +191,7 @@ pub(crate) fn choices(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
         ("on_missing", OnMissing::names()),
         ("result", ResultKind::names()),
         ("search metric", Metric::names()),
+        ("shingles", ShingleUnit::names()),
     ];
     let choices = PyDict::new(py);
     for (option, names) in all {

@@ -50,9 +50,12 @@ pub(crate) fn spool(
             DataType::Struct(fields) => (TABLE, Schema::new(fields.clone())),
             vectors => ("the array given", Schema::new(vec![Field::new(VECTORS, vectors.clone(), true)])),
         };
-        let columns = options.columns_read(name, &schema);
+        // A whole table need not have vectors. The engine checks its columns.
+        let columns = match whole {
+            true => Ok((0..schema.fields().len()).collect()),
+            false => options.columns_read(name, &schema),
+        };
         let columns = columns.map_err(|error| Python::attach(|py| raised(py, &error)))?;
-        let columns = if whole { (0..schema.fields().len()).collect() } else { columns };
         let file = BufWriter::new(File::create(&path).map_err(|error| spool_failed(&path, &error))?);
         let read = schema.project(&columns).map_err(|error| spool_failed(&path, &error))?;
         let (read, schema) = (Arc::new(schema_without_views(&read)), Arc::new(schema));

@@ -247,3 +247,75 @@ def test_json_lines_give_the_pairs_of_a_table(tmp_path: Path) -> None:
     lines = (tmp_path / "a.jsonl").read_bytes().splitlines(keepends=True)
     kept = [line for line, row in zip(lines, whole.to_pylist()) if row["id"] not in gone]
     assert (tmp_path / "b.jsonl").read_bytes().splitlines(keepends=True) == kept
+
+
+TEXTS = [
+    "the quick brown fox jumps over the lazy dog near the old river bank",
+    "a completely different text about something else entirely",
+    "The quick  brown fox jumps over the lazy dog near the old river",
+    None,
+    "",
+    "a completely different text about something else entirely",
+    "",
+]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        TEXTS,
+        tuple(TEXTS),
+        pyarrow.array(TEXTS),
+        pyarrow.chunked_array([TEXTS[:2], TEXTS[2:]]),
+        polars.Series(TEXTS),
+        pandas.Series(TEXTS),
+        numpy.array(TEXTS, dtype=object),
+    ],
+    ids=lambda source: type(source).__name__,
+)
+def test_near_texts_of_a_list_are_removed(source: Any) -> None:
+    with adjoin.dedupe(source) as deduped:
+        assert pyarrow.table(deduped.kept()).to_pydict() == {"text": [TEXTS[0], TEXTS[1], None, "", ""]}
+        removed = pyarrow.table(deduped.removed()).to_pydict()
+        assert removed["id"] == [2, 5] and removed["kept_id"] == [0, 1]
+        assert removed["text"] == [TEXTS[2], TEXTS[5]] and removed["kept_text"] == [TEXTS[0], TEXTS[1]]
+        assert removed["similarity"] == [pytest.approx(11 / 12), 1.0]
+        assert (len(deduped), deduped.rows, deduped.near_rows, deduped.stats["skipped_rows"]) == (5, 7, 2, 3)
+        assert deduped.stats["metric"] == "jaccard" and deduped.stats["dedupe"]["text"]["promised_recall"] == 1.0
+
+
+def test_near_texts_of_a_column_are_removed(tmp_path: Path) -> None:
+    whole = pyarrow.table({"id": list("abcdefg"), "body": TEXTS, "year": range(7)})
+    pyarrow.parquet.write_table(whole, tmp_path / "a.parquet")
+    for source in (whole, tmp_path / "a.parquet", polars.from_arrow(whole)):
+        with adjoin.dedupe(source, text="body", min_jaccard=0.9, keep_by="year desc", columns=["year"]) as deduped:
+            assert pyarrow.table(deduped.kept())["id"].to_pylist() == ["c", "d", "e", "f", "g"]
+            removed = pyarrow.table(deduped.removed()).to_pydict()
+            assert removed["id"] == ["a", "b"] and removed["kept_id"] == ["c", "f"] and removed["kept_year"] == [2, 5]
+    with adjoin.dedupe(whole, text="body", shingles="characters", shingle_size=4, recall=0.9, min_jaccard=0.7) as deduped:
+        assert deduped.stats["dedupe"]["text"]["shingle_size"] == 4 and len(deduped) == 5
+
+
+def test_sources_and_options_that_do_not_fit_texts_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    whole = pyarrow.table({"body": TEXTS, "year": range(7)})
+    pyarrow.parquet.write_table(whole, path)
+    for source, options, words in (
+        (str(path), {}, "give text=COLUMN to compare texts, or eps or min_similarity"),
+        ([str(path)], {}, "which are files; give text=COLUMN"),
+        (whole, {}, "give text=COLUMN"),
+        ([1, 2], {}, "give texts or None"),
+        (path, {"text": "year"}, "column year is Int64, not texts"),
+        (path, {"text": "absent"}, "there is no column absent"),
+        (path, {"text": "body", "min_jaccard": 0}, "min_jaccard=0 is no similarity; give a number above 0 and at most 1"),
+        (path, {"text": "body", "shingle_size": 0}, "shingle_size=0 is out of range; give 1 to 1000 words"),
+        (path, {"text": "body", "eps": 1}, "give only one of them"),
+        (path, {"text": "body", "on_bad": "skip"}, "on_bad is for vectors"),
+        (path, {"text": "body", "vector_column": "v"}, "leave out vector_column"),
+        (path, {"eps": 1, "min_jaccard": 0.5}, "min_jaccard is for texts"),
+        (path, {"text": "body", "shingles": "lines"}, "give words or characters"),
+    ):
+        with pytest.raises(adjoin.AdjoinError, match=words.replace("(", "\\(")):
+            adjoin.dedupe(source, **options)
+    with pytest.raises(adjoin.AdjoinError, match="at least one"):
+        adjoin.dedupe([])
