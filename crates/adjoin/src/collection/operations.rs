@@ -79,9 +79,11 @@ pub struct WriteReport {
     /// Sequence number of the write. A search now sees all writes up to this number. If the write changed nothing, it
     /// is the number of the last write.
     pub sequence: u64,
-    /// Number of rows that were inserted, including those that replaced others.
+    /// Number of rows that were inserted, including those that replaced others. If several rows to upsert have one id,
+    /// each of them counts.
     pub rows: u64,
-    /// Number of rows that were removed, by a delete or because another row replaced them.
+    /// Number of rows that were removed, by a delete or because another row replaced them. If several rows to upsert
+    /// have one id, all but the last are replaced.
     pub gone: u64,
     /// Number of ids to delete that no row had.
     pub missing: u64,
