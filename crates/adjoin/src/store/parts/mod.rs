@@ -27,7 +27,7 @@ use crate::base::error::{Error, Result};
 use crate::base::geometry::{Coordinate, Space};
 use crate::base::message::{Argument, message};
 use crate::base::options::{Metric, VectorType};
-use crate::base::part_files::{PartFiles, create_part_folder};
+use crate::base::part_files::PartFiles;
 use crate::base::report::CommonStatistics;
 use crate::base::sealed::{SealedKind, SealedReader};
 use crate::source::{self, IdKind, SourceInfo, SourceOptions, VectorSource, facts_of_files};
@@ -212,7 +212,6 @@ impl BuildPlan {
         folder: &Path,
         force: bool,
     ) -> Result<Option<BuildPartStatistics>> {
-        create_part_folder(context, folder)?;
         if !force && self.files().is_done(context, folder, || self.open_part(context, folder, number))? {
             return Ok(None);
         }

@@ -10,6 +10,7 @@ use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::geometry::{Coordinate, Space, with_coordinates};
 use crate::base::options::VectorType;
+use crate::base::part_files::create_part_folder;
 use crate::base::report::Stopwatch;
 use crate::source::{RowRange, VectorSource};
 use crate::store::assign::TwoLevel;
@@ -25,6 +26,7 @@ impl BuildPlan {
     /// Runs a reading part.
     pub(super) fn read_rows(&self, context: &Context, number: u32, folder: &Path) -> Result<BuildPartStatistics> {
         let watch = Stopwatch::start();
+        create_part_folder(context, folder)?;
         let file = self.files().create(context, folder, number, SHUFFLE, &self.part_head(number))?;
         let source = self.open_source(context)?;
         let options = self.options(false);

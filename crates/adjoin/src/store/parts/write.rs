@@ -9,6 +9,7 @@ use super::{BUCKETS, BuildPartCounts, BuildPartStatistics, BuildPhase, BuildPlan
 use crate::base::context::Context;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::geometry::with_coordinates;
+use crate::base::part_files::create_part_folder;
 use crate::base::report::Stopwatch;
 use crate::base::sealed::SealedReader;
 use crate::store::bucket_file::Written;
@@ -113,6 +114,7 @@ impl BuildPlan {
         let watch = Stopwatch::start();
         let (places, learned) = (self.places(section), &self.head.learned);
         self.check_read(context, number, folder)?;
+        create_part_folder(context, folder)?;
         let mut file = self.files().create(context, folder, number, BUCKETS, &self.part_head(number))?;
         let (vectors, rows, buckets) = (self.head.vectors, learned.usable_rows, learned.centers);
         let writing = WritingPart { vectors, rows, buckets, records: READING_BYTES };
