@@ -200,12 +200,10 @@ fn a_budget_that_is_too_small_is_refused_with_one_that_suffices() {
             plan.run_part(&setup.context(), number, &case.path("parts"), true)
         };
         let refused = error_of(run(18_100_000)).to_string();
-        let named = refused.split_whitespace().zip(refused.split_whitespace().skip(1)).find_map(|(number, unit)| {
-            let factor = if unit.starts_with("MB") { 1e6 } else { return None };
-            number.parse::<f64>().ok().map(|number| (number * factor) as u64)
-        });
-        let named = named.unwrap_or_else(|| panic!("no budget is named: {refused}"));
-        assert!(run(named + 50_000).unwrap_or_else(|error| panic!("{refused}: {error}")).is_some());
+        let before = refused.split("MB or more").next().unwrap();
+        let digits = before.rfind(|letter: char| !letter.is_ascii_digit()).map_or(before, |at| &before[at + 1..]);
+        let named = digits.parse::<u64>().unwrap_or_else(|_| panic!("no budget is named: {refused}"));
+        assert!(run(named * 1_000_000).unwrap_or_else(|error| panic!("{refused}: {error}")).is_some());
     }
     assert!(files_of(&case.merge(&plan).unwrap()) == one);
 }

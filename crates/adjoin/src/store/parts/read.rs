@@ -18,9 +18,12 @@ use crate::store::intake::{self, Intake};
 use crate::store::memory::{BuildInput, BuildMemory};
 use crate::store::partitions::{Partitions, Records};
 use crate::store::records::{RECORD_BYTES, Record, RecordHead, Tally};
-use crate::store::shuffle::{SHUFFLE, ShuffleWriter};
+use crate::store::shuffle::{FRAME_BYTES, SHUFFLE, ShuffleWriter};
 use crate::store::sorting::Sorting;
 use crate::store::writer::{partition_of, partitions_of_centers};
+
+/// Memory of the frame that is being filled, and of the table of a section.
+const FRAMES_BYTES: u64 = 2 * FRAME_BYTES as u64;
 
 impl BuildPlan {
     /// Runs a reading part.
@@ -33,6 +36,10 @@ impl BuildPlan {
         let plain = Space::plain(self.head.vectors, self.head.metric);
         // A part needs no columns, so their memory is not planned.
         let input = BuildInput { source: &*source, options: &options, columns_bytes: Some(0) };
+        let least = with_coordinates!(plain, T => BuildMemory::foresee::<T>(context.threads, input, 0, 0).least);
+        // A refusal of the frame names the memory for assigning rows, too.
+        let context = &context.naming_more(FRAMES_BYTES + least);
+        let _frame = context.reserve(FRAMES_BYTES, "the build")?;
         let (run, memory) = with_coordinates!(plain, T => BuildMemory::plan::<T>(context, input)?);
         let part = ReadingPart { plan: self, context: &run, memory, temporary: &run.temporary(Some(folder)) };
         let space = self.space();
