@@ -16,6 +16,7 @@ use crate::source::{RowRange, VectorSource};
 use crate::store::assign::TwoLevel;
 use crate::store::intake::{self, Intake};
 use crate::store::memory::{BuildInput, BuildMemory};
+use crate::store::options::BuildOptions;
 use crate::store::partitions::{Partitions, Records};
 use crate::store::records::{RECORD_BYTES, Record, RecordHead, Tally};
 use crate::store::shuffle::{FRAME_BYTES, SHUFFLE, ShuffleWriter};
@@ -32,9 +33,9 @@ impl BuildPlan {
         create_part_folder(context, folder)?;
         let file = self.files().create(context, folder, number, SHUFFLE, &self.part_head(number))?;
         let source = self.open_source(context)?;
-        let options = self.options(false);
+        // The merge reads the columns, so a part needs no memory for them.
+        let options = BuildOptions { attributes: Vec::new(), ..self.options(false) };
         let plain = Space::plain(self.head.vectors, self.head.metric);
-        // A part needs no columns, so their memory is not planned.
         let input = BuildInput { source: &*source, options: &options, columns_bytes: Some(0) };
         let least = with_coordinates!(plain, T => BuildMemory::foresee::<T>(context.threads, input, 0, 0).least);
         // A refusal of the frame names the memory for assigning rows, too.
