@@ -280,16 +280,32 @@ impl BuildPlan {
         ]))
     }
 
-    /// Reads the centers and the tree order of their numbers. The caller has reserved the memory.
-    fn centers<T: Coordinate>(&self, context: &Context) -> Result<(Panel<T>, Vec<u32>)> {
+    /// Opens the plan again, after its head.
+    fn reopen(&self, context: &Context) -> Result<SealedReader> {
         let mut reader = Self::open(context, &self.path)?;
         if reader.seal() != self.seal {
             return Err(Error::input(format!("{} was replaced during the run; start again", self.path.display())));
         }
         reader.next()?;
-        let (count, dimensions) = (self.head.learned.centers, self.space().dimensions());
+        Ok(reader)
+    }
+
+    /// Reads the numbers of the centers in tree order, which follow the head.
+    fn order(&self, reader: &mut SealedReader) -> Result<Vec<u32>> {
+        let count = self.head.learned.centers;
         let order = reader.next()?.unwrap_or_default().as_chunks().0;
         let order: Vec<u32> = order.iter().map(|&number| u32::from_le_bytes(number)).collect();
+        match order.len() == count && order.iter().all(|&number| (number as usize) < count) {
+            true => Ok(order),
+            false => Err(reader.damaged()),
+        }
+    }
+
+    /// Reads the centers and their numbers in tree order. The caller has reserved the memory.
+    fn centers<T: Coordinate>(&self, context: &Context) -> Result<(Panel<T>, Vec<u32>)> {
+        let mut reader = self.reopen(context)?;
+        let order = self.order(&mut reader)?;
+        let (count, dimensions) = (order.len(), self.space().dimensions());
         let mut centers = Panel::zeroed(count, dimensions);
         for row in 0..count {
             let frame = reader.next()?.filter(|frame| frame.len() == dimensions * size_of::<f32>());
@@ -297,7 +313,7 @@ impl BuildPlan {
             decode_center(&mut centers, row, frame);
         }
         // The end verifies the seal.
-        if reader.next()?.is_some() || order.len() != count || order.iter().any(|&number| number as usize >= count) {
+        if reader.next()?.is_some() {
             return Err(reader.damaged());
         }
         Ok((centers, order))

@@ -166,6 +166,9 @@ impl Rows<'_> {
     /// of each center.
     fn write_load(&self, load: Range<usize>, first: usize, places: &[u32], out: &mut ShuffleWriter) -> Result<()> {
         let bytes: u64 = load.clone().map(|place| self.bytes(place)).sum();
+        if bytes == 0 {
+            return Ok(());
+        }
         let partition = self.partition(load.start);
         let mut encoded = Vec::new();
         let encode = |record: &Record<'_>, encoded: &mut Vec<u8>| {
