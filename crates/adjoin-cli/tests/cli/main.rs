@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // a test fails by panicking
 
+mod build_parts;
 mod carried_columns;
 mod cgroup;
 mod collection;

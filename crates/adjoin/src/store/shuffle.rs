@@ -88,7 +88,7 @@ impl ShuffleWriter {
         Ok(())
     }
 
-    /// Ends a section. `tallies` are those of its centers, in order.
+    /// Ends a section. `tallies` has the tally of each of its centers, in order.
     ///
     /// # Errors
     /// Fails if the file cannot be written.
@@ -171,7 +171,7 @@ impl ShuffledRows {
         Self { context: context.clone(), files: Vec::new(), centers }
     }
 
-    /// Adds the section of a file. Its rows follow those of the files before.
+    /// Adds the section of a file. Its rows follow the rows of the files before.
     pub(super) fn add(&mut self, path: &Path, frames: Vec<ListedFrame>) {
         self.files.push((path.to_owned(), frames));
     }

@@ -200,12 +200,10 @@ fn a_budget_that_is_too_small_is_refused_with_one_that_suffices() {
             plan.run_part(&setup.context(), number, &case.path("parts"), true)
         };
         let refused = error_of(run(18_100_000)).to_string();
-        let named = refused.split_whitespace().zip(refused.split_whitespace().skip(1)).find_map(|(number, unit)| {
-            let factor = if unit.starts_with("MB") { 1e6 } else { return None };
-            number.parse::<f64>().ok().map(|number| (number * factor) as u64)
-        });
-        let named = named.unwrap_or_else(|| panic!("no budget is named: {refused}"));
-        assert!(run(named + 50_000).unwrap_or_else(|error| panic!("{refused}: {error}")).is_some());
+        let before = refused.split("MB or more").next().unwrap();
+        let digits = before.rfind(|letter: char| !letter.is_ascii_digit()).map_or(before, |at| &before[at + 1..]);
+        let named = digits.parse::<u64>().unwrap_or_else(|_| panic!("no budget is named: {refused}"));
+        assert!(run(named * 1_000_000).unwrap_or_else(|error| panic!("{refused}: {error}")).is_some());
     }
     assert!(files_of(&case.merge(&plan).unwrap()) == one);
 }
@@ -301,7 +299,7 @@ fn changed_sources_and_other_plans_are_refused() {
     assert_eq!(plan.part_number("2/6").unwrap(), 2);
     assert!(case.plan(3).is_ok() && fs::read(&path).unwrap() == whole, "an equal plan has equal bytes");
     let other = case.plan(2).unwrap();
-    assert!(error_of(case.merge(&other)).to_string().contains("4 of 4 parts missing"));
+    assert!(error_of(case.merge(&other)).to_string().contains("2 of 4 parts missing"));
     fs::write(case.path("a.u8bin"), u8bin(300, 2)).unwrap();
     let error = error_of(case.run(&plan, 1, true)).to_string();
     assert!(error.contains("a.u8bin has changed since") && error.contains("plan again"), "{error}");
@@ -320,11 +318,11 @@ fn options_that_parts_do_not_support_are_refused() {
 #[test]
 fn a_part_or_a_merge_after_a_crash_has_the_same_bytes() {
     let device = SimulatedDevice::new(FaultPlan::None);
-    device.put("data/set.fbin", &fbin(400, 4));
+    device.put("/data/set.fbin", &fbin(400, 4));
     let setup = Setup { threads: 1, ..Setup::default() }.with_buckets(9);
     let context = |device: &SimulatedDevice| setup.context_on(Arc::new(device.clone()));
-    let [plan_file, parts, store] = ["data/plan", "data/parts", "data/store"].map(Path::new);
-    let sources = [String::from("data/set.fbin")];
+    let [plan_file, parts, store] = ["/data/plan", "/data/parts", "/data/store"].map(Path::new);
+    let sources = [String::from("/data/set.fbin")];
     let plan = |device: &SimulatedDevice| {
         let options = SourceOptions::default();
         BuildPlan::create(&context(device), &sources, &options, &setup.build, 2, plan_file, true).map(|(plan, _)| plan)

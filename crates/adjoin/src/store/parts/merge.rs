@@ -121,7 +121,7 @@ impl Merging<'_> {
             rows += extents.iter().map(|extent| u64::from(extent.rows)).sum::<u64>();
             let largest = extents.iter().map(|extent| extent.bytes(true) + BLOCK_BYTES).max().unwrap_or(0);
             let lists = (total * (size_of::<Extent>() + size_of::<u32>())) as u64;
-            // A frame, and the lists of all parts along with those of one part.
+            // A frame, and the lists of all parts and of the current one.
             context.grow(&mut memory, 2 * (largest + lists), PURPOSE)?;
         }
         if rows != plan.head.learned.usable_rows {
@@ -168,7 +168,7 @@ impl Merging<'_> {
                 found == Extent { radius: 0.0, ..*extent } && bytes.len() as u64 >= extent.bytes(true)
             });
             let Some(header) = header else { return Err(reader.damaged()) };
-            // A part numbers its extents from 0, since it does not know those of other parts.
+            // A part numbers its extents from 0, since other parts have not counted theirs yet.
             bytes[..HEADER_BYTES].copy_from_slice(header.with_number(number as u32).as_bytes());
             bytes.truncate(extent.bytes(true) as usize);
             let offset = writing.written.bytes;

@@ -27,7 +27,7 @@ use crate::base::error::{Error, Result};
 use crate::base::geometry::{Coordinate, Space};
 use crate::base::message::{Argument, message};
 use crate::base::options::{Metric, VectorType};
-use crate::base::part_files::{PartFiles, create_part_folder};
+use crate::base::part_files::PartFiles;
 use crate::base::report::CommonStatistics;
 use crate::base::sealed::{SealedKind, SealedReader};
 use crate::source::{self, IdKind, SourceInfo, SourceOptions, VectorSource, facts_of_files};
@@ -212,7 +212,6 @@ impl BuildPlan {
         folder: &Path,
         force: bool,
     ) -> Result<Option<BuildPartStatistics>> {
-        create_part_folder(context, folder)?;
         if !force && self.files().is_done(context, folder, || self.open_part(context, folder, number))? {
             return Ok(None);
         }
@@ -281,16 +280,32 @@ impl BuildPlan {
         ]))
     }
 
-    /// Reads the centers and the tree order of their numbers. The caller has reserved the memory.
-    fn centers<T: Coordinate>(&self, context: &Context) -> Result<(Panel<T>, Vec<u32>)> {
+    /// Opens the plan again, after its head.
+    fn reopen(&self, context: &Context) -> Result<SealedReader> {
         let mut reader = Self::open(context, &self.path)?;
         if reader.seal() != self.seal {
             return Err(Error::input(format!("{} was replaced during the run; start again", self.path.display())));
         }
         reader.next()?;
-        let (count, dimensions) = (self.head.learned.centers, self.space().dimensions());
+        Ok(reader)
+    }
+
+    /// Reads the numbers of the centers in tree order, which follow the head.
+    fn order(&self, reader: &mut SealedReader) -> Result<Vec<u32>> {
+        let count = self.head.learned.centers;
         let order = reader.next()?.unwrap_or_default().as_chunks().0;
         let order: Vec<u32> = order.iter().map(|&number| u32::from_le_bytes(number)).collect();
+        match order.len() == count && order.iter().all(|&number| (number as usize) < count) {
+            true => Ok(order),
+            false => Err(reader.damaged()),
+        }
+    }
+
+    /// Reads the centers and their numbers in tree order. The caller has reserved the memory.
+    fn centers<T: Coordinate>(&self, context: &Context) -> Result<(Panel<T>, Vec<u32>)> {
+        let mut reader = self.reopen(context)?;
+        let order = self.order(&mut reader)?;
+        let (count, dimensions) = (order.len(), self.space().dimensions());
         let mut centers = Panel::zeroed(count, dimensions);
         for row in 0..count {
             let frame = reader.next()?.filter(|frame| frame.len() == dimensions * size_of::<f32>());
@@ -298,7 +313,7 @@ impl BuildPlan {
             decode_center(&mut centers, row, frame);
         }
         // The end verifies the seal.
-        if reader.next()?.is_some() || order.len() != count || order.iter().any(|&number| number as usize >= count) {
+        if reader.next()?.is_some() {
             return Err(reader.damaged());
         }
         Ok((centers, order))

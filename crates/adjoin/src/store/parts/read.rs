@@ -10,27 +10,37 @@ use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::geometry::{Coordinate, Space, with_coordinates};
 use crate::base::options::VectorType;
+use crate::base::part_files::create_part_folder;
 use crate::base::report::Stopwatch;
 use crate::source::{RowRange, VectorSource};
 use crate::store::assign::TwoLevel;
 use crate::store::intake::{self, Intake};
 use crate::store::memory::{BuildInput, BuildMemory};
+use crate::store::options::BuildOptions;
 use crate::store::partitions::{Partitions, Records};
 use crate::store::records::{RECORD_BYTES, Record, RecordHead, Tally};
-use crate::store::shuffle::{SHUFFLE, ShuffleWriter};
+use crate::store::shuffle::{FRAME_BYTES, SHUFFLE, ShuffleWriter};
 use crate::store::sorting::Sorting;
 use crate::store::writer::{partition_of, partitions_of_centers};
+
+/// Memory of the frame that is being filled, and of the table of a section.
+const FRAMES_BYTES: u64 = 2 * FRAME_BYTES as u64;
 
 impl BuildPlan {
     /// Runs a reading part.
     pub(super) fn read_rows(&self, context: &Context, number: u32, folder: &Path) -> Result<BuildPartStatistics> {
         let watch = Stopwatch::start();
+        create_part_folder(context, folder)?;
         let file = self.files().create(context, folder, number, SHUFFLE, &self.part_head(number))?;
         let source = self.open_source(context)?;
-        let options = self.options(false);
+        // The merge reads the columns, so a part needs no memory for them.
+        let options = BuildOptions { attributes: Vec::new(), ..self.options(false) };
         let plain = Space::plain(self.head.vectors, self.head.metric);
-        // A part needs no columns, so their memory is not planned.
         let input = BuildInput { source: &*source, options: &options, columns_bytes: Some(0) };
+        let least = with_coordinates!(plain, T => BuildMemory::foresee::<T>(context.threads, input, 0, 0).least);
+        // A refusal of the frame names the memory for assigning rows, too.
+        let context = &context.naming_more(FRAMES_BYTES + least);
+        let _frame = context.reserve(FRAMES_BYTES, "the build")?;
         let (run, memory) = with_coordinates!(plain, T => BuildMemory::plan::<T>(context, input)?);
         let part = ReadingPart { plan: self, context: &run, memory, temporary: &run.temporary(Some(folder)) };
         let space = self.space();
@@ -156,6 +166,9 @@ impl Rows<'_> {
     /// of each center.
     fn write_load(&self, load: Range<usize>, first: usize, places: &[u32], out: &mut ShuffleWriter) -> Result<()> {
         let bytes: u64 = load.clone().map(|place| self.bytes(place)).sum();
+        if bytes == 0 {
+            return Ok(());
+        }
         let partition = self.partition(load.start);
         let mut encoded = Vec::new();
         let encode = |record: &Record<'_>, encoded: &mut Vec<u8>| {

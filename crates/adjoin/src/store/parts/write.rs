@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{BUCKETS, BuildPartCounts, BuildPartStatistics, BuildPhase, BuildPlan};
 use crate::base::context::Context;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::geometry::with_coordinates;
+use crate::base::part_files::create_part_folder;
 use crate::base::report::Stopwatch;
 use crate::base::sealed::SealedReader;
 use crate::store::bucket_file::Written;
@@ -113,6 +113,7 @@ impl BuildPlan {
         let watch = Stopwatch::start();
         let (places, learned) = (self.places(section), &self.head.learned);
         self.check_read(context, number, folder)?;
+        create_part_folder(context, folder)?;
         let mut file = self.files().create(context, folder, number, BUCKETS, &self.part_head(number))?;
         let (vectors, rows, buckets) = (self.head.vectors, learned.usable_rows, learned.centers);
         let writing = WritingPart { vectors, rows, buckets, records: READING_BYTES };
@@ -120,7 +121,7 @@ impl BuildPlan {
         let context = &context.naming_more(BuildMemory::least_to_write(&writing));
         let Section { rows: all, tallies: sums, _lists } = self.section(context, section, folder)?;
         let (run, memory) = BuildMemory::plan_writing(context, &writing)?;
-        let order = with_coordinates!(self.space(), T => self.centers::<T>(&run)?.1);
+        let order = self.order(&mut self.reopen(&run)?)?;
         let order = &order[places];
         let mut tallies = vec![Tally::default(); buckets];
         order.iter().zip(sums).for_each(|(&center, sum)| tallies[center as usize] = sum);
