@@ -96,7 +96,7 @@ pub use base::error::{Error, ErrorKind, Result};
 pub use base::message::{Argument, Mention, Message};
 pub use base::report::{
     Cancel, CommonStatistics, Interval, JoinStatistics, MemoryStatistics, NearestStatistics, Progress,
-    RecallStatistics, SearchStatistics, TextCounts, Written,
+    RecallStatistics, SearchStatistics, Written,
 };
 
 // Vectors and thresholds.
@@ -121,14 +121,11 @@ pub use sink::{
 };
 
 // Folders that can be searched, and the options for building them.
-pub use collection::{
-    Attribute, AttributeKind, Collection, CollectionManifest, CollectionOptions, CollectionStatistics, Durability,
-    Merger, Write, WriteReport,
-};
+pub use collection::{Attribute, AttributeKind, Collection, CollectionOptions, Durability, Merger, Write, WriteReport};
 pub use folder::{ClosedFolder, Folder, FolderFacts, OnMissing};
 pub use graph::GraphOptions;
 pub use index::{BuiltIndex, Index, IndexOptions, RelayoutReport};
-pub use store::{Append, AppendReport, BuildOptions, BuildPlan, BuildReport, FolderKind, OnBad, OnDuplicateId, Store};
+pub use store::{Append, AppendReport, BuildOptions, BuildPlan, FolderKind, OnBad, OnDuplicateId, Store};
 
 // Searches.
 pub use buckets::SearchQueries;

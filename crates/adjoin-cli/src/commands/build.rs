@@ -1,23 +1,10 @@
-use adjoin::{BuildOptions, BuildReport, Result, Store, format_bytes, format_count, format_number};
+use adjoin::{BuildOptions, Result, Store, format_bytes, format_count, format_number};
 
 use super::memory::{memory_verdict, print_memory};
 use crate::Outcome;
 use crate::args::Build;
 use crate::resolve;
 use crate::signals::Stopped;
-
-/// Prints the duration of each phase, and the bytes that did not fit into memory.
-fn print_seconds(report: &BuildReport) {
-    let seconds = report.seconds;
-    eprintln!(
-        "checked in {:.1} s, trained in {:.1} s, assigned in {:.1} s ({:.1} s waiting for the source), \
-         wrote buckets in {:.1} s ({:.1} s reading back)",
-        seconds.survey, seconds.train, seconds.assign, seconds.assign_waited, seconds.write, seconds.write_waited,
-    );
-    if report.spill_bytes > 0 {
-        eprintln!("{} written to temporary files", format_bytes(report.spill_bytes));
-    }
-}
 
 pub(crate) fn build(arguments: &Build, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::context(&arguments.resources, stopped)?;
@@ -56,7 +43,15 @@ pub(crate) fn build(arguments: &Build, stopped: &Stopped) -> Result<Outcome> {
                 "run {runs} of this build: {before} assigned before, at most {again} of {all} distances computed again"
             );
         }
-        print_seconds(&report);
+        let seconds = report.seconds;
+        eprintln!(
+            "checked in {:.1} s, trained in {:.1} s, assigned in {:.1} s ({:.1} s waiting for the source), \
+             wrote buckets in {:.1} s ({:.1} s reading back)",
+            seconds.survey, seconds.train, seconds.assign, seconds.assign_waited, seconds.write, seconds.write_waited,
+        );
+        if report.spill_bytes > 0 {
+            eprintln!("{} written to temporary files", format_bytes(report.spill_bytes));
+        }
         if manifest.skipped_rows > 0 {
             eprintln!("{} without a usable vector skipped", format_count(manifest.skipped_rows, "row"));
         }

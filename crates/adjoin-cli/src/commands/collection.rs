@@ -1,8 +1,8 @@
 use std::path::Path;
 
 use adjoin::{
-    Attribute, Collection, CollectionManifest, CollectionOptions, CollectionStatistics, Condition, Context, Durability,
-    Error, Result, Target, VectorSource, VectorType, Write, WriteReport, format_bytes, format_count, format_number,
+    Attribute, Collection, CollectionOptions, Condition, Context, Durability, Error, Result, Target, VectorSource,
+    VectorType, Write, WriteReport, format_bytes, format_count, format_number,
 };
 use serde::Serialize;
 
@@ -142,26 +142,29 @@ fn backup(arguments: &CollectionBackup, stopped: &Stopped) -> Result<Outcome> {
 
 /// Manifest and statistics of a collection.
 #[derive(Serialize)]
-struct CollectionInfo {
+struct CollectionInfo<M, S> {
     #[serde(flatten)]
-    manifest: CollectionManifest,
-    stats: CollectionStatistics,
+    manifest: M,
+    stats: S,
 }
 
 /// Prints the manifest and statistics of a collection.
 pub(super) fn info(folder: &Path, json: bool) -> Result<Outcome> {
     let context = resolve::own_context();
     let collection = Collection::open_read_only(&context, folder)?;
-    let told = CollectionInfo { manifest: collection.manifest(), stats: collection.statistics()? };
-    let of_attribute = |Attribute { name, kind }: &Attribute| (name.clone(), kind.to_string());
-    let columns: Vec<_> = told.manifest.attributes.iter().map(of_attribute).collect();
-    let text = || describe(&told) + &columns_in_words(&columns);
-    print(&if json { manifest_as_json(&told)? } else { text() })?;
+    let info = match json {
+        true => manifest_as_json(&CollectionInfo { manifest: collection.manifest(), stats: collection.statistics()? })?,
+        false => describe(&collection)?,
+    };
+    print(&info)?;
     Ok(Outcome::Done)
 }
 
-fn describe(CollectionInfo { manifest, stats }: &CollectionInfo) -> String {
-    let CollectionStatistics { facts, unmerged_bytes, index_bytes, dead_bytes, .. } = *stats;
+fn describe(collection: &Collection) -> Result<String> {
+    let (manifest, stats) = (collection.manifest(), collection.statistics()?);
+    let facts = stats.facts;
+    let of_attribute = |Attribute { name, kind }: &Attribute| (name.clone(), kind.to_string());
+    let columns: Vec<_> = manifest.attributes.iter().map(of_attribute).collect();
     let lines = [
         format!(
             "vectors      {} of {} x {}",
@@ -172,13 +175,17 @@ fn describe(CollectionInfo { manifest, stats }: &CollectionInfo) -> String {
         format!("ids          {}", kind_of_ids(manifest.ids)),
         format!("metric       {}", manifest.metric),
         format!("last write   {}", facts.sequence),
-        format!("unmerged     {}, {} of memory", format_count(facts.unmerged, "row"), format_bytes(unmerged_bytes)),
+        format!(
+            "unmerged     {}, {} of memory",
+            format_count(facts.unmerged, "row"),
+            format_bytes(stats.unmerged_bytes)
+        ),
         format!(
             "deleted      {} deleted or replaced, about {} on disk until the next merge",
             format_count(facts.gone, "row"),
-            format_bytes(dead_bytes)
+            format_bytes(stats.dead_bytes)
         ),
-        format!("index        {} of {}", format_bytes(index_bytes), format_count(manifest.merged_rows, "row")),
+        format!("index        {} of {}", format_bytes(stats.index_bytes), format_count(manifest.merged_rows, "row")),
         format!(
             "graph        {} neighbors at most, of {} candidates, alpha {}",
             manifest.degree, manifest.build_list, manifest.alpha
@@ -187,7 +194,7 @@ fn describe(CollectionInfo { manifest, stats }: &CollectionInfo) -> String {
         format!("codes        {} of a vector, in memory", format_count(manifest.code_bytes as u64, "byte")),
         format!("log          {} in {}", format_bytes(facts.log_bytes), format_count(facts.log_files as u64, "file")),
     ];
-    lines.map(|line| line + "\n").concat()
+    Ok(lines.map(|line| line + "\n").concat() + &columns_in_words(&columns))
 }
 
 /// Reads every byte of a collection.

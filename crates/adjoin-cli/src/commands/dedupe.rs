@@ -2,7 +2,7 @@ use std::path::Path;
 
 use adjoin::{
     BuildOptions, Dedupe, Deduped, JoinEffort, JoinOptions, Metric, Nearness, OrderBy, Predicate, Result, TableFormat,
-    Target, TextCounts, TextOptions, format_count, format_number,
+    Target, TextOptions, format_count, format_number,
 };
 
 use super::memory::{memory_verdict, print_memory};
@@ -52,9 +52,9 @@ pub(crate) fn dedupe(arguments: &args::Dedupe, stopped: &Stopped) -> Result<Outc
 fn nearness(arguments: &args::Dedupe) -> Result<Nearness> {
     let aim = JoinEffort::of(arguments.wanted.recall, arguments.wanted.exact)?;
     let (seed, on_bad) = (arguments.seed.seed, arguments.on_bad);
-    let args::Texts { text, min_jaccard, shingles: unit, shingle_size: size } = &arguments.texts;
-    if let Some(column) = text.clone() {
-        let (min_jaccard, unit, size) = (*min_jaccard, *unit, *size);
+    let texts = &arguments.texts;
+    if let Some(column) = texts.text.clone() {
+        let (min_jaccard, unit, size) = (texts.min_jaccard, texts.shingles, texts.shingle_size);
         return Ok(Nearness::Texts(TextOptions { column, min_jaccard, aim, unit, size, seed }));
     }
     let predicate = Predicate::of(arguments.threshold.eps, arguments.threshold.min_similarity)?;
@@ -82,8 +82,9 @@ fn called(row: u64, text: &Option<String>) -> String {
     format!("row {}{text}", format_number(row))
 }
 
-/// Describes the comparison of texts by bands. Returns `None` if it was exact.
-fn by_bands(text: &TextCounts) -> Option<String> {
+/// Describes the comparison of texts by bands. Returns `None` if it was exact, or if vectors were compared.
+fn by_bands(done: &Deduped) -> Option<String> {
+    let text = done.statistics.dedupe.text.as_ref()?;
     let [bands, hashes] = [text.bands?, text.hashes_per_band?].map(format_number);
     let recall = percent(text.promised_recall);
     Some(format!("{recall} of the pairs at the threshold are compared (MinHash, {bands} bands of {hashes} hashes)"))
@@ -108,7 +109,7 @@ fn summarize(done: &Deduped, arguments: &args::Dedupe) {
         eprintln!("removed rows are listed in {removed}");
     }
     if let Some(recall) = &common.recall {
-        match dedupe.text.as_ref().and_then(by_bands) {
+        match by_bands(done) {
             Some(bands) => eprintln!("recall: {bands}; at least {} requested", percent(recall.target)),
             None => eprintln!("recall: {}", resolve::recall_in_words(recall)),
         }

@@ -82,17 +82,6 @@ impl RowSet {
         self.0[(row / 64) as usize] &= !(1 << (row % 64));
     }
 
-    /// Extends the set, so that it can hold the rows below `rows`.
-    pub(crate) fn grow(&mut self, rows: u64) {
-        let words = rows.div_ceil(64) as usize;
-        self.0.resize(words.max(self.0.len()), 0);
-    }
-
-    /// Returns whether the set contains a row. Rows beyond its end are not in the set.
-    pub(crate) fn has(&self, row: u64) -> bool {
-        row / 64 < self.0.len() as u64 && self.contains(row)
-    }
-
     /// Adds all rows of another set with the same length.
     pub(crate) fn extend(&mut self, other: &Self) {
         self.0.iter_mut().zip(&other.0).for_each(|(rows, more)| *rows |= more);

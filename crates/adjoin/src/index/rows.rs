@@ -60,11 +60,6 @@ impl Duplicates {
         &self.rows
     }
 
-    /// Returns the vertices that have further rows.
-    pub(super) fn vertices(&self) -> impl Iterator<Item = u32> {
-        self.ends.iter().map(|&(vertex, _)| vertex)
-    }
-
     /// Returns the vertex of a further row, given its position among all further rows.
     pub(super) fn vertex_of(&self, further: usize) -> u32 {
         self.ends[self.ends.partition_point(|&(_, end)| end as usize <= further)].0

@@ -82,4 +82,5 @@ pub use reader::Store;
 pub(crate) use replaced_folder::{REPLACED_MARK, ReplacedFolder};
 pub(crate) use result_columns::{ColumnNeeds, ResultColumns, kept_needs, places_of};
 pub use verify::{Damage, DamagedPart, StoreVerifyReport};
-pub use writer::{BuildReport, TemporaryStore};
+pub(crate) use writer::BuildReport;
+pub use writer::TemporaryStore;

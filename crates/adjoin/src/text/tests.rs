@@ -45,7 +45,7 @@ fn jaccard(a: &[u64], b: &[u64]) -> f64 {
 fn oracle(sets: &[Vec<u64>], places: &[u64], never_removed: u64, min_jaccard: f64) -> Removed {
     let mut order: Vec<usize> = (0..sets.len()).collect();
     order.sort_by_key(|&row| places[row]);
-    let (mut kept, mut removed) = (Vec::new(), Removed::new());
+    let (mut kept, mut removed) = (Vec::<usize>::new(), Removed::new());
     for row in order {
         let mut best: Option<(usize, f64)> = None;
         for &other in &kept {
@@ -77,7 +77,7 @@ struct Search<'a> {
 impl Search<'_> {
     fn run(&self) -> (Removed, Compared) {
         let folder = tempfile::tempdir().unwrap();
-        let context = Context { threads: self.threads, ..Context::default() };
+        let context = Context::default().with_threads(self.threads);
         let mut counts = ShingleCounts::new(self.min_jaccard);
         let mut sorter = Sorter::new(&context, folder.path(), 0);
         let (mut bytes, mut set_bytes) = (Vec::new(), 0);
@@ -188,7 +188,8 @@ fn bands_compare_pairs_at_the_threshold_with_the_promised_recall() {
 
 #[test]
 fn many_near_texts_take_one_comparison_each() {
-    let template: Vec<String> = (0..20_000).map(|k| format!("order {k} was sent to you and will arrive soon")).collect();
+    let template: Vec<String> =
+        (0..20_000).map(|k| format!("order {k} was sent to you and will arrive soon")).collect();
     let sets = sets(&template);
     let places: Vec<u64> = (0..sets.len() as u64).collect();
     for recall in [0.95, 1.0] {
