@@ -91,7 +91,7 @@ pub(super) fn scan(
     let columns = footer.choose(options)?;
     let footer = footer.reading_ahead(&columns.places());
     // Skipping rows within a row group would read all pages before them anyway.
-    let first_row = footer.group_start(first_row);
+    let (_, first_row) = footer.group_of(first_row);
     let rows = rows_per_batch(vectors, batch_bytes);
     let tables = footer.scan_tables(&columns, rows, batch_bytes as u64, first_row)?;
     Ok(Box::new(ColumnScan::from_row(first_row, columns, vectors, batch_bytes, tables)))
@@ -409,28 +409,25 @@ impl Footer {
         Ok(Box::new(PiecewiseTables::new(self, &places, rows, first_row, batch)?))
     }
 
-    /// Returns the number of row groups that end at or before a row.
-    fn groups_before(&self, row: u64) -> usize {
-        let mut end = 0;
-        let ends = self.metadata.metadata().row_groups().iter().map(|group| {
-            end += group.num_rows().unsigned_abs();
-            end
-        });
-        ends.take_while(|&end| end <= row).count()
-    }
-
-    /// Returns the first row of the row group that contains a row.
-    fn group_start(&self, row: u64) -> u64 {
-        let groups = self.metadata.metadata().row_groups().iter();
-        groups.take(self.groups_before(row)).map(|group| group.num_rows().unsigned_abs()).sum()
+    /// Returns the number of the row group that contains a row, and the first row of this group.
+    fn group_of(&self, row: u64) -> (usize, u64) {
+        let mut start = 0;
+        for (number, group) in self.metadata.metadata().row_groups().iter().enumerate() {
+            let end = start + group.num_rows().unsigned_abs();
+            if row < end {
+                return (number, start);
+            }
+            start = end;
+        }
+        (self.metadata.metadata().num_row_groups(), start)
     }
 
     /// Creates a reader of the columns at `places` from row `first_row` on.
     fn reader(&self, places: &[ColumnPlace], rows: usize, first_row: u64) -> Result<ParquetRecordBatchReader> {
         // The Parquet crate skips rows by reading the header of each page. So whole row groups before the first row
         // are left out instead.
-        let (groups, skipped) = (self.metadata.metadata().row_groups(), first_row - self.group_start(first_row));
-        let group = self.groups_before(first_row);
+        let (group, start) = self.group_of(first_row);
+        let (groups, skipped) = (self.metadata.metadata().row_groups(), first_row - start);
         decode(&self.path, &self.file, "its Parquet columns", || {
             ParquetRecordBatchReaderBuilder::new_with_metadata(self.file.clone(), self.metadata.clone())
                 .with_row_groups((group..groups.len()).collect())
