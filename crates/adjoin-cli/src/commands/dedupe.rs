@@ -52,9 +52,9 @@ pub(crate) fn dedupe(arguments: &args::Dedupe, stopped: &Stopped) -> Result<Outc
 fn nearness(arguments: &args::Dedupe) -> Result<Nearness> {
     let aim = JoinEffort::of(arguments.wanted.recall, arguments.wanted.exact)?;
     let (seed, on_bad) = (arguments.seed.seed, arguments.on_bad);
-    let args::Texts { text, min_jaccard, shingles: unit, shingle_size: size } = &arguments.texts;
-    if let Some(column) = text.clone() {
-        let (min_jaccard, unit, size) = (*min_jaccard, *unit, *size);
+    let texts = &arguments.texts;
+    if let Some(column) = texts.text.clone() {
+        let (min_jaccard, unit, size) = (texts.min_jaccard, texts.shingles, texts.shingle_size);
         return Ok(Nearness::Texts(TextOptions { column, min_jaccard, aim, unit, size, seed }));
     }
     let predicate = Predicate::of(arguments.threshold.eps, arguments.threshold.min_similarity)?;
