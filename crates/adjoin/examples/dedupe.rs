@@ -1,6 +1,8 @@
 //! Copies a data set without its near-duplicates, and lists the removed rows.
 
-use adjoin::{BuildOptions, Context, Dedupe, JoinOptions, Nearness, Predicate, Result, SourceOptions, Target, format_count};
+use adjoin::{
+    BuildOptions, Context, Dedupe, JoinOptions, Nearness, Predicate, Result, SourceOptions, Target, format_count,
+};
 
 fn main() -> Result<()> {
     let folder = tempfile::tempdir().expect("a folder for temporary files");
@@ -19,10 +21,7 @@ fn main() -> Result<()> {
     let dedupe = Dedupe {
         inputs: &inputs,
         source: SourceOptions::default(),
-        by: Nearness::Vectors {
-            build: BuildOptions::default(),
-            join: JoinOptions::exact(Predicate::l2(0.01)?),
-        },
+        by: Nearness::Vectors { build: BuildOptions::default(), join: JoinOptions::exact(Predicate::l2(0.01)?) },
         keep_by: None,    // of similar rows, the first one is kept
         exact_text: None, // texts are not compared
         decisions: None,  // no decisions were made about single rows

@@ -218,7 +218,8 @@ impl<'a> NearTexts<'a> {
         for table in self.column.tables(context)? {
             let (first, table) = table?;
             let Some(texts) = table.column(0).as_string_opt::<i32>() else {
-                empty_rows += (first..first + table.num_rows() as u64).filter(|&row| is_compared(left_out, row)).count() as u64;
+                empty_rows +=
+                    (first..first + table.num_rows() as u64).filter(|&row| is_compared(left_out, row)).count() as u64;
                 continue;
             };
             self.each_set(context, texts, |k, set| {

@@ -55,12 +55,7 @@ impl<'a> NearVectors<'a> {
     }
 
     /// Determines which rows to remove. The rows in `left_out` are not compared.
-    pub(super) fn find(
-        self,
-        tables: &Tables<'_>,
-        left_out: Option<Arc<RowSet>>,
-        order: RowOrder,
-    ) -> Result<Found> {
+    pub(super) fn find(self, tables: &Tables<'_>, left_out: Option<Arc<RowSet>>, order: RowOrder) -> Result<Found> {
         let Self { inputs, options, build, join, source } = self;
         let vectors = source.info().vectors;
         // The source is dropped to free its memory for the join, which opens the files again.
@@ -100,12 +95,7 @@ impl<'a> NearVectors<'a> {
 }
 
 /// Returns the result of a join that removes no rows, for the case that no row has a vector to compare.
-fn nothing_near(
-    tables: &Tables<'_>,
-    vectors: VectorType,
-    build: &BuildOptions,
-    join: &JoinOptions,
-) -> Result<Found> {
+fn nothing_near(tables: &Tables<'_>, vectors: VectorType, build: &BuildOptions, join: &JoinOptions) -> Result<Found> {
     let (sorter, memory) = tables.sorter(SORTING_SHARE)?;
     let removed = RemovedRows { gone: RowSet::new(tables.rows), pairs: sorter.finish()?, _memory: memory };
     let (eps, min_similarity) = join.predicate.thresholds();

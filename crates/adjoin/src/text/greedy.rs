@@ -177,8 +177,7 @@ impl GreedyTexts<'_> {
         let work = |buffers: &mut Buffers, piece: usize| {
             pieces[piece].iter().map(|text| nearest(buffers, text)).collect::<Result<Vec<_>>>()
         };
-        let results =
-            map_items(self.context.threads, pieces.len(), &self.context.cancel, Buffers::default, work)?;
+        let results = map_items(self.context.threads, pieces.len(), &self.context.cancel, Buffers::default, work)?;
         let mut all_keys = Vec::with_capacity(batch.len());
         for (text, (keys, nearest)) in batch.iter_mut().zip(results.into_iter().flatten()) {
             nearest.add_to(text, compared);

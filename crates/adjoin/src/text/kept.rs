@@ -84,7 +84,8 @@ impl KeptTexts {
     /// If a file cannot be written.
     pub(super) fn push(&mut self, row: u64, keys: &[u32], set: &[u64]) -> Result<bool> {
         let entries = self.entries.len() + keys.len();
-        let grown = |capacity: usize, wanted: usize| if wanted > capacity { wanted.max(2 * capacity) } else { capacity };
+        let grown =
+            |capacity: usize, wanted: usize| if wanted > capacity { wanted.max(2 * capacity) } else { capacity };
         let entries_capacity = grown(self.entries.capacity(), entries);
         let rows_capacity = grown(self.rows.capacity(), self.rows.len() + 1);
         let heads = if entries > self.heads.len() { entries.next_power_of_two() } else { self.heads.len() };
@@ -201,7 +202,11 @@ impl Sets {
         let wanted = self.latest.len() + set.len();
         if wanted > self.latest.capacity() {
             // A vector that grows is copied, so a third of the memory is the largest length that can be doubled.
-            let grown = if wanted.max(2 * self.latest.capacity()) > most / 3 { most } else { wanted.max(2 * self.latest.capacity()) };
+            let grown = if wanted.max(2 * self.latest.capacity()) > most / 3 {
+                most
+            } else {
+                wanted.max(2 * self.latest.capacity())
+            };
             self.latest.reserve_exact(grown.max(wanted) - self.latest.len());
         }
         self.latest.extend_from_slice(set);

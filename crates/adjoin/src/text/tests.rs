@@ -188,7 +188,8 @@ fn bands_compare_pairs_at_the_threshold_with_the_promised_recall() {
 
 #[test]
 fn many_near_texts_take_one_comparison_each() {
-    let template: Vec<String> = (0..20_000).map(|k| format!("order {k} was sent to you and will arrive soon")).collect();
+    let template: Vec<String> =
+        (0..20_000).map(|k| format!("order {k} was sent to you and will arrive soon")).collect();
     let sets = sets(&template);
     let places: Vec<u64> = (0..sets.len() as u64).collect();
     for recall in [0.95, 1.0] {
