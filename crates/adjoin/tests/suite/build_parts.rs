@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use adjoin::{
     BuildOptions, BuildPlan, Metric, OnBad, OnDuplicateId, Random, Result, SourceOptions, Store,
-    device::{Device, FaultPlan, Keep, Pieces, SimulatedDevice},
+    device::{FaultPlan, Keep, Pieces, SimulatedDevice},
     open_source,
 };
 use arrow_array::builder::{FixedSizeListBuilder, Float32Builder};
