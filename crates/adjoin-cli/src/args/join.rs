@@ -151,14 +151,14 @@ pub(crate) struct Texts {
     pub(crate) text: Option<String>,
     /// With --text: least Jaccard similarity of two texts, the fraction of their shingles that both have
     #[arg(long, value_name = "J", allow_negative_numbers = true, default_value_t = TextOptions::MIN_JACCARD,
-        requires = "text")]
+        conflicts_with_all = ["eps", "min_similarity"])]
     pub(crate) min_jaccard: f64,
     /// With --text: unit of shingles
     #[arg(long, value_name = "UNIT", default_value_t = ShingleUnit::Words, value_parser = choice::<ShingleUnit>(),
-        requires = "text")]
+        conflicts_with_all = ["eps", "min_similarity"])]
     pub(crate) shingles: ShingleUnit,
     /// With --text: number of words or characters of a shingle [default: 3 words or 9 characters]
-    #[arg(long, value_name = "N", requires = "text")]
+    #[arg(long, value_name = "N", conflicts_with_all = ["eps", "min_similarity"])]
     pub(crate) shingle_size: Option<usize>,
 }
 

@@ -15,6 +15,7 @@ mod copy;
 mod cross;
 mod decisions;
 mod dedupe;
+mod dedupe_texts;
 mod documents;
 mod end_to_end;
 mod explain;
