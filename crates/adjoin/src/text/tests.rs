@@ -119,6 +119,7 @@ fn shuffled(rows: usize) -> Vec<u64> {
 
 #[test]
 fn exact_searches_match_the_oracle_with_any_memory_and_threads() {
+    let mut spilled = 0;
     for (seed, min_jaccard) in [(1, 0.3), (2, 0.5), (3, 0.8), (4, 1.0)] {
         let sets = sets(&texts(600, seed));
         for (places, never_removed) in [((0..600).collect(), 0), (shuffled(600), 0), (shuffled(600), 40)] {
@@ -144,10 +145,12 @@ fn exact_searches_match_the_oracle_with_any_memory_and_threads() {
                 let (removed, compared) = run(threads, 0);
                 assert_eq!(removed, expected, "{min_jaccard} with {threads} threads");
                 assert_eq!((compared.pairs, compared.near_pairs), (all.pairs, all.near_pairs));
-                assert!(compared.spilled > 0 && compared.passes > 1, "{compared:?}");
+                assert!(compared.passes > 1, "{compared:?}");
+                spilled += compared.spilled;
             }
         }
     }
+    assert!(spilled > 0, "no sets were written to disk");
 }
 
 #[test]
@@ -203,7 +206,7 @@ fn many_near_texts_take_one_comparison_each() {
             kept_bytes: 64 << 20,
         };
         let (removed, compared) = search.run();
-        assert_eq!(removed.len(), sets.len() - 1);
+        assert!(removed.len() as f64 >= recall * (sets.len() - 1) as f64, "{} at {recall}", removed.len());
         assert!(compared.pairs < 2 * sets.len() as u64, "{compared:?}");
     }
 }

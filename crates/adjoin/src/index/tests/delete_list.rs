@@ -5,7 +5,7 @@ use super::*;
 /// Adds and removes entries at random, and counts the vertices of which all rows are deleted.
 #[test]
 fn a_delete_list_counts_vertices_without_rows() {
-    let indexed = Indexed::new(Set::drawn(u8s(1), 700, 1, 1), Metric::L2);
+    let indexed = Indexed::new(Set::drawn(u8s(4), 700, 1, 1), Metric::L2);
     let (index, rows) = (&indexed.index, indexed.set.info.rows);
     assert!(u64::from(index.facts().vertices) < rows / 2, "vertices have several rows");
     let mut memory = Context::default().reserve(100 * DeleteList::change_bytes(rows, rows), "a test").unwrap();
