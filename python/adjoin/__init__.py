@@ -690,8 +690,8 @@ def dedupe(
     given_texts = eps is None and min_similarity is None and text is None
     if given_texts:
         source, text = {TEXTS: texts_of(source)}, TEXTS
-    compared = _options.compared_texts(text, min_jaccard, shingles, shingle_size, wanted, options)
     staying: dict[str, Any] = {
+        "texts": _options.compared_texts(text, min_jaccard, shingles, shingle_size, wanted, options),
         "keep_by": _options.text("keep_by", keep_by),
         "exact_text": _options.text("exact_text", exact_text),
         "decisions": _options.optional_path("decisions", decisions),
@@ -703,7 +703,7 @@ def dedupe(
         resources["temporary"] = folder.name
         staying["removed"] = os.path.join(folder.name, "removed.parquet")
         staying["output"] = target or os.path.join(folder.name, _kept_name(files))
-        done = json.loads(_engine.dedupe(files, wanted, compared, staying, options, resources, shown))
+        done = json.loads(_engine.dedupe(files, wanted, staying, options, resources, shown))
         deduped = Deduped(done, Path(staying["output"]), Path(staying["removed"]), folder)
     check_memory(deduped.stats["memory"], deduped)
     return deduped

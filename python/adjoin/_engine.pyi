@@ -49,7 +49,6 @@ def rows(files: Sequence[str]) -> Batches: ...
 def dedupe(
     sources: Sequence[str],
     target: dict[str, Any],
-    texts: Optional[dict[str, Any]],
     rows_to_keep: dict[str, Any],
     store_options: dict[str, Any],
     resources: dict[str, Any],

@@ -15,10 +15,12 @@ use crate::join::parquet;
 use crate::options::{JoinTarget, Resources, StoreOptions, json};
 use crate::run::{Running, raised};
 
-/// Which rows to keep, and the paths of the output and of the list of removed rows.
+/// Which rows to keep, and the paths of the output and of the list of removed rows. With `texts`, texts are compared
+/// instead of vectors.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct RowsToKeep {
+    texts: Option<Texts>,
     keep_by: Option<String>,
     exact_text: Option<String>,
     decisions: Option<PathBuf>,
@@ -57,7 +59,6 @@ pub(crate) fn dedupe(
     py: Python<'_>,
     sources: Vec<String>,
     target: JoinTarget,
-    texts: Option<Texts>,
     rows_to_keep: RowsToKeep,
     store_options: StoreOptions,
     resources: Resources,
@@ -65,9 +66,9 @@ pub(crate) fn dedupe(
 ) -> PyResult<String> {
     let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
     running.run(py, |context| {
-        let RowsToKeep { keep_by, exact_text, decisions, output, removed, columns, force } = &rows_to_keep;
+        let RowsToKeep { texts, keep_by, exact_text, decisions, output, removed, columns, force } = &rows_to_keep;
         let seed = store_options.seed();
-        let by = match &texts {
+        let by = match texts {
             Some(texts) => Nearness::Texts(texts.options(&target, seed)?),
             None => {
                 let join = target.join_options(seed)?;

@@ -104,7 +104,6 @@ impl Search<'_> {
             Ok(())
         };
         let compared = search.decide(sorter.finish().unwrap(), remove).unwrap();
-        drop(search);
         assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none(), "temporary files are removed");
         (removed, compared)
     }
