@@ -94,6 +94,7 @@ OnBad = Literal["error", "skip"]
 OnDuplicateId = Literal["error", "keep"]
 KeepRule = Literal["greedy", "cluster"]
 ResultKind = Literal["pairs", "counts", "clusters", "removed", "kept"]
+ShingleUnit = Literal["words", "characters"]
 
 
 class Result(Table, Temporary):
@@ -633,7 +634,7 @@ def dedupe(
     min_similarity: Optional[float] = None,
     text: Optional[str] = None,
     min_jaccard: Optional[float] = None,
-    shingles: Literal["words", "characters"] = "words",
+    shingles: ShingleUnit = "words",
     shingle_size: Optional[int] = None,
     recall: Optional[float] = None,
     exact: bool = False,

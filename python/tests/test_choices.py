@@ -20,6 +20,7 @@ ANNOTATIONS = {
     "on_missing": adjoin.OnMissing,
     "result": adjoin.ResultKind,
     "search metric": adjoin.SearchMetric,
+    "shingles": adjoin.ShingleUnit,
 }
 
 

@@ -60,7 +60,9 @@ impl BuildPlan {
         }
         // The file is created first, so that an error is reported before any work if it cannot be written.
         let mut file = SealedWriter::create(context, path, force, PLAN)?;
-        let source = open_files(context, inputs, source_options)?;
+        // Parts open the source by these names, and compare the state of files by name.
+        let sources: Vec<String> = inputs.iter().map(|name| name_for_others(name)).collect();
+        let source = open_files(context, &sources, source_options)?;
         check_input(source.info(), options)?;
         let plain = Space::plain(source.info().vectors, options.metric);
         let input = BuildInput::of(context, &*source, options);
@@ -87,7 +89,6 @@ impl BuildPlan {
         let plain = plain.up_to_length(survey.longest);
         let coding = learning.coding(&survey, plain)?;
         let space = Space { coding: coding.as_ref(), ..plain };
-        let sources = inputs.iter().map(|name| name_for_others(name)).collect();
         let least = with_coordinates!(plain, T => BuildMemory::foresee::<T>(context.threads, input, 0, 0).least);
         let planning = Planning { learning: &learning, survey: &survey, parts, least, sources, source_options };
         with_coordinates!(space, T => planning.write::<T>(space, &mut file))?;
