@@ -25,16 +25,8 @@ pub(crate) fn build(arguments: &Build, stopped: &Stopped) -> Result<Outcome> {
     drop(context); // ends the progress bar
     if !arguments.resources.quiet.quiet {
         let manifest = &report.manifest;
-        eprintln!(
-            "{}: {} of {} x {} in {}, {} written in {:.1} s",
-            arguments.output.display(),
-            format_count(manifest.rows, "vector"),
-            manifest.vectors.dimensions,
-            manifest.vectors.element,
-            format_count(manifest.buckets.into(), "bucket"),
-            format_bytes(report.bytes_written),
-            report.seconds.total,
-        );
+        let (what, bytes) = (manifest.in_words(), format_bytes(report.bytes_written));
+        eprintln!("{}: {what}, {bytes} written in {:.1} s", arguments.output.display(), report.seconds.total);
         if let Some(resume) = report.resume.filter(|resume| resume.runs > 1) {
             let runs = resume.runs;
             let before = format_count(resume.rows_before, "row");

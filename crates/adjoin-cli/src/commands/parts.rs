@@ -70,6 +70,15 @@ pub(crate) fn plan_build(arguments: &PlanBuild, stopped: &Stopped) -> Result<Out
     Ok(memory_verdict(&statistics.common.memory))
 }
 
+/// Reports that a part was done before.
+fn done_before(context: Context, arguments: &RunPart) -> Outcome {
+    drop(context); // ends the progress bar
+    if !arguments.resources.quiet.quiet {
+        eprintln!("part {} is in {} already", arguments.part, arguments.output.display());
+    }
+    Outcome::Done
+}
+
 /// Runs a part of a build.
 fn run_build_part(context: Context, arguments: &RunPart) -> Result<Outcome> {
     if arguments.store.is_some() {
@@ -82,13 +91,7 @@ fn run_build_part(context: Context, arguments: &RunPart) -> Result<Outcome> {
     let stats = stats.map(|path| StatisticsFile::begin(&context, path, force)).transpose()?;
     let done = plan.run_part(&context, number, &arguments.output, force)?;
     let (folder, quiet) = (arguments.output.display(), arguments.resources.quiet.quiet);
-    let Some(mut statistics) = done else {
-        drop(context);
-        if !quiet {
-            eprintln!("part {} is in {folder} already", arguments.part);
-        }
-        return Ok(Outcome::Done);
-    };
+    let Some(mut statistics) = done else { return Ok(done_before(context, arguments)) };
     stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;
     drop(context); // ends the progress bar
     if !quiet {
@@ -120,17 +123,8 @@ fn merge_build(context: Context, arguments: &Merge) -> Result<Outcome> {
     stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;
     drop(context); // ends the progress bar
     if !arguments.resources.quiet.quiet {
-        let manifest = &report.manifest;
-        eprintln!(
-            "{}: {} of {} x {} in {}, {} merged in {:.1} s",
-            store.display(),
-            format_count(manifest.rows, "vector"),
-            manifest.vectors.dimensions,
-            manifest.vectors.element,
-            format_count(manifest.buckets.into(), "bucket"),
-            format_bytes(report.bytes_written),
-            report.seconds.total,
-        );
+        let (what, bytes) = (report.manifest.in_words(), format_bytes(report.bytes_written));
+        eprintln!("{}: {what}, {bytes} merged in {:.1} s", store.display(), report.seconds.total);
         print_memory(&statistics.common.memory);
     }
     Ok(memory_verdict(&statistics.common.memory))
@@ -153,13 +147,7 @@ pub(crate) fn run_part(arguments: &RunPart, stopped: &Stopped) -> Result<Outcome
     let statistics = plan.run_part(&context, &store, number, &arguments.output, arguments.force)?;
     let folder = arguments.output.display();
     let quiet = arguments.resources.quiet.quiet;
-    let Some(mut statistics) = statistics else {
-        drop(context);
-        if !quiet {
-            eprintln!("part {} is in {folder} already", arguments.part);
-        }
-        return Ok(Outcome::Done);
-    };
+    let Some(mut statistics) = statistics else { return Ok(done_before(context, arguments)) };
     stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;
     drop(context); // ends the progress bar
     if !quiet {

@@ -1,9 +1,10 @@
 //! Writes a data set without its near-duplicates. The output has the shards of the source, and all columns unchanged.
 //!
 //! First, rows that a user decided to remove (`decisions.rs`) and rows with equal texts (`equal.rs`) are removed. The
-//! other rows are joined by their vectors (`near_vectors.rs`) or compared by their texts (`near_texts.rs`). Of several near rows, the first one in the requested order (`order.rs`) is kept. Then each
-//! file of the source is written again without the removed rows ([`crate::source`]), to a file or folder that appears
-//! atomically (`place.rs`). The removed rows are listed with the reasons (`removed.rs`).
+//! other rows are joined by their vectors (`near_vectors.rs`) or compared by their texts (`near_texts.rs`). Of several
+//! near rows, the first one in the requested order (`order.rs`) is kept. Then each file of the source is written again
+//! without the removed rows ([`crate::source`]), to a file or folder that appears atomically (`place.rs`). The removed
+//! rows are listed with the reasons (`removed.rs`).
 
 mod decisions;
 mod equal;

@@ -15,7 +15,7 @@ use super::format::{
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::geometry::Space;
-use crate::base::options::{DIMENSIONS_MAX, Metric, ROWS_MAX, VectorType};
+use crate::base::options::{DIMENSIONS_MAX, Metric, ROWS_MAX, VectorType, format_count};
 use crate::base::report::CommonStatistics;
 use crate::source::IdKind;
 
@@ -380,6 +380,13 @@ pub(crate) fn is_longest(metric: Metric, longest: Option<f64>) -> bool {
 }
 
 impl StoreManifest {
+    /// Describes the rows and buckets of the store in one line.
+    pub fn in_words(&self) -> String {
+        let [rows, buckets] =
+            [(self.rows, "vector"), (self.buckets.into(), "bucket")].map(|(n, of)| format_count(n, of));
+        format!("{rows} of {} x {} in {buckets}", self.vectors.dimensions, self.vectors.element)
+    }
+
     /// Returns the number of rows left out for lack of a usable vector. Removed rows had a usable vector, so they are
     /// not counted.
     pub(crate) fn without_vectors(&self) -> u64 {

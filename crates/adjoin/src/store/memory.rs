@@ -24,7 +24,7 @@ use crate::base::report::Interval;
 use crate::source::{Attributes, IdKind, VectorSource};
 
 /// Bytes of each phase of a build.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct BuildMemory {
     /// Number of buckets.
     buckets: usize,
@@ -435,29 +435,8 @@ impl BuildMemory {
         let extent = extent_rows_max(rows, buckets as u64, vectors).min(rows) * (row_bytes(vectors) + 8);
         let centers = (buckets * (size_of::<Tally>() + TREE_BYTES_A_CENTER + ENTRY_BYTES)) as u64;
         let beside_load = centers + records + EXTENTS * extent + WRITE_BUFFER_BYTES as u64;
-        Self {
-            buckets,
-            batch: 0,
-            scan: 0,
-            picks: 0,
-            id_check: 0,
-            sample: 0,
-            training: 0,
-            centers,
-            comparing: 0,
-            records,
-            held: 0,
-            held_texts_max: 0,
-            loads: 2,
-            extents: 1,
-            load: extent + free.saturating_sub(beside_load) / 3,
-            extent,
-            reading: 0,
-            places: 0,
-            columns: 0,
-            attributes: 0,
-            order: OrderMemory::default(),
-        }
+        let load = extent + free.saturating_sub(beside_load) / 3;
+        Self { buckets, centers, records, loads: 2, extents: 1, load, extent, ..Self::default() }
     }
 
     /// Returns the minimum memory for building a source, and the bytes that would be written to temporary files if

@@ -12,6 +12,7 @@ use std::ops::Range;
 use adjoin_kernels::{Kernel, PackedColumns, Panel};
 
 use super::drawn_groups::{DrawnGroups, GROUP_VECTORS};
+use super::margins::RESIDUAL_EXPECTED;
 use super::near_rows::NearRows;
 use super::neighbors::{Neighbor, NeighborSearch};
 use crate::base::error::Result;
@@ -29,10 +30,9 @@ const PIVOTS_AT_ONCE: usize = 16;
 /// The pairs of a group are compared without its pivot if they are at most this multiple of the distances to the
 /// pivot. Selecting a member by its distance to the pivot takes longer than computing the distance.
 const PAIRS_PER_PIVOT_DISTANCE: usize = 3;
-/// Assumed radius of a bucket, and assumed residual of its members if floats were rounded, as multiples of those that
-/// are known before the bucket is read. A bucket that exceeds the assumptions is compared with all sampled vectors.
+/// Assumed radius of a bucket, as a multiple of the one that is known before the bucket is read. A bucket that exceeds
+/// this, or [`RESIDUAL_EXPECTED`] if floats were rounded, is compared with all sampled vectors.
 const RADIUS_EXPECTED: f64 = 1.001;
-const RESIDUAL_EXPECTED: f64 = 1.25;
 /// Relative error bound for the few operations of a bound, which are rounded to f32.
 const SLACK: f64 = 1e-6;
 

@@ -25,9 +25,8 @@ pub(super) const MARGIN_BYTES_MIN: u64 = 2 << 20;
 /// that no margin is further below 0 than this fraction of the squared radius of the bucket. If the pass finds one
 /// that is, it is repeated with the measured values.
 const SHORTFALL_EXPECTED: f64 = 0.5;
-/// If floats were rounded, the first pass assumes that residuals are at most this multiple of the largest one seen so
-/// far.
-const RESIDUAL_EXPECTED: f64 = 1.25;
+/// If floats were rounded, a pass assumes that residuals are at most this multiple of the largest one seen so far.
+pub(super) const RESIDUAL_EXPECTED: f64 = 1.25;
 
 /// A bucket graph and its cost.
 pub(super) struct Graph {
