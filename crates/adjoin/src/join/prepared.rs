@@ -75,7 +75,7 @@ pub(super) struct Predicted {
 }
 
 /// Cost of planning.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(super) struct Spent {
     pub(super) center_distances: u64,
     /// Number of distances between sampled vectors and others.
@@ -222,6 +222,13 @@ impl JoinPlan {
         let spent = &mut plan.decided.spent;
         (spent.calibrate_seconds, spent.plan_seconds) = (None, 0.0);
         plan
+    }
+
+    /// Returns the plan without the cost of planning, for the statistics of a part: the parts of a plan were planned
+    /// together.
+    pub(crate) fn without_costs(mut self) -> Self {
+        self.decided.spent = Spent::default();
+        self
     }
 
     /// Fails if the plan has another format version. Called for plans that were decoded as a part of other data.

@@ -265,6 +265,11 @@ impl<'a> Buckets<'a> {
         if matches!(self.joined, Joined::Grown(new) if number < new) { 2 } else { 1 }
     }
 
+    /// Returns the largest weight of a pair ([`Self::pair_weight`]).
+    pub(crate) fn pair_weight_max(&self) -> u64 {
+        if matches!(self.joined, Joined::Grown(_)) { 2 } else { 1 }
+    }
+
     /// Returns whether two sets are joined with each other. In that case, no bucket is compared with itself.
     pub fn are_of_two_sets(&self) -> bool {
         matches!(self.joined, Joined::TwoSets(_))

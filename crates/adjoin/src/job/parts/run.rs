@@ -33,7 +33,7 @@ impl PartPlan {
             return Ok(None);
         }
         let mut file = self.files().create(context, folder, number, PART, &self.part_head(number))?;
-        let plan = self.head.plan.clone().with_tasks(self.tasks(context, number)?);
+        let plan = self.head.plan.clone().with_tasks(self.tasks(context, number)?).without_costs();
         let least = least_memory(sets, &JoinOptions::exact(plan.predicate()))?;
         let mut sink = PartSink::create(context, sets, self.head.content, &context.temporary(Some(folder)), least)?;
         let prepared = resume_within(context, sets, plan, Some(part.cache_bytes))?;

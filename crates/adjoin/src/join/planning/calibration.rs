@@ -9,7 +9,7 @@ use adjoin_device::Reservation;
 use super::comparison::Comparison;
 use super::drawn_groups::DrawnGroups;
 use super::nearness::{self, CENTERS_MAX, Horizon, NearGraph, near_graph};
-use super::neighbors::{Neighbor, NeighborSearch, Neighbors, Room, neighbors, neighbors_bytes};
+use super::neighbors::{Neighbor, NeighborSearch, Neighbors, Sample, find_neighbors, neighbors_bytes, noted_bound};
 use crate::base::error::Result;
 use crate::base::geometry::Coordinate;
 use crate::base::random::Random;
@@ -37,8 +37,6 @@ const PURPOSE: &str = "calibrating this join";
 const CHUNK_VECTORS_MIN: u64 = 1024;
 /// Memory of a recorded neighbor in the samples of two certifications, in bytes, per unit of its weight.
 const CERTIFIED_NEIGHBOR_BYTES: u64 = 80;
-/// Minimum memory for neighbors if they may take more. Most vectors have few neighbors.
-const NEIGHBORS_BYTES_MIN: u64 = 1 << 20;
 
 /// A calibrated rule with the edges that it needs.
 pub(super) struct Calibrated {
@@ -58,15 +56,6 @@ pub(super) struct Calibrated {
     pub(super) sample_distances: u64,
 }
 
-/// Memory of the pass that finds neighbors.
-struct Memory {
-    /// Number of sampled vectors to compare in one pass.
-    chunk: u64,
-    /// Bytes for neighbors.
-    neighbors: u64,
-    reserved: Reservation,
-}
-
 /// The recall that a threshold must reach.
 #[derive(Clone, Copy)]
 pub(super) struct Goal {
@@ -84,10 +73,14 @@ pub(super) fn calibrate<T: Coordinate>(
     goal: Goal,
     vectors_max: u64,
 ) -> Result<Option<Calibrated>> {
-    let mut sampled = Sampled::new(search.buckets);
+    let NeighborSearch { context, buckets, .. } = *search;
+    // A budget that is too small is refused before the first pass.
+    let foreseen = vectors_in_least(buckets.rows(), buckets.promised().len() as u64, goal.recall);
+    drop(context.reserve(least_bytes::<T>(buckets, context.threads, foreseen), PURPOSE)?);
+    let mut sampled = Sampled::new(buckets);
     let (mut steps, mut step, mut spent) = (Vec::new(), 0, Distances::default());
     loop {
-        let draws = sampled.draws(search.buckets, step);
+        let draws = sampled.draws(buckets, step);
         if draws.iter().zip(&sampled.parts).any(|(wanted, part)| part.promised && *wanted > vectors_max) {
             return Ok(None);
         }
@@ -102,7 +95,7 @@ pub(super) fn calibrate<T: Coordinate>(
                 return Ok(found);
             }
         }
-        step = sampled.next_step(search.buckets, &steps, step);
+        step = sampled.next_step(buckets, &steps, step);
     }
 }
 
@@ -133,14 +126,6 @@ pub(super) fn vectors_in_least(rows: u64, sets: u64, recall: f64) -> u64 {
     if recall >= 1.0 { first } else { rows_to_draw(rows, NEIGHBORS_FORESEEN, recall).max(first) }
 }
 
-/// Returns the memory in bytes for the neighbors of a first sample, if each of its vectors has the maximum number of
-/// recorded neighbors.
-pub(super) fn many_neighbors_bytes(rows: u64, sets: u64) -> u64 {
-    let (_, bytes) = neighbors_bytes(rows, (sets * CALIBRATION_VECTORS).min(rows));
-    let noted = bytes / size_of::<Neighbor>() as u64;
-    bytes + noted * (size_of::<Task>() as u64 + CERTIFIED_NEIGHBOR_BYTES)
-}
-
 /// Number of distances computed so far.
 #[derive(Debug, Clone, Copy, Default)]
 struct Distances {
@@ -162,14 +147,13 @@ struct Part {
 /// Sampled vectors with their neighbors, sorted by place (bucket and member).
 struct Sampled {
     parts: Vec<Part>,
-    places: Vec<(u32, u32)>,
-    neighbors: Vec<Neighbors>,
+    sample: Sample,
     /// Number of steps whose samples are included.
     steps: u32,
     /// Edges between the buckets of sampled vectors and the buckets of their neighbors, in ascending order.
     edges: Vec<Task>,
-    /// Memory of the neighbors, and of the edges.
-    memory: Vec<Reservation>,
+    /// Memory of the neighbors, and of the edges and certifications.
+    memory: Option<Reservation>,
     of_edges: Option<Reservation>,
 }
 
@@ -183,11 +167,10 @@ impl Sampled {
         };
         Self {
             parts: buckets.parts().into_iter().map(part).collect(),
-            places: Vec::new(),
-            neighbors: Vec::new(),
+            sample: Sample::new(buckets.rows()),
             steps: 0,
             edges: Vec::new(),
-            memory: Vec::new(),
+            memory: None,
             of_edges: None,
         }
     }
@@ -213,7 +196,7 @@ impl Sampled {
 
     /// Returns the indexes of the sampled vectors of a part.
     fn of_part(&self, part: &Part) -> Range<usize> {
-        within(&self.places, &part.buckets)
+        within(&self.sample.places, &part.buckets)
     }
 
     fn is_all_of(&self, part: &Part) -> bool {
@@ -230,7 +213,8 @@ impl Sampled {
         let (mut rows, mut neighbors) = (0, 0.0);
         for part in &self.parts {
             let drawn = self.of_part(part);
-            let counts: usize = self.neighbors[drawn.clone()].iter().map(|found| found.unweighted as usize).sum();
+            let counts: usize =
+                self.sample.neighbors[drawn.clone()].iter().map(|found| found.unweighted as usize).sum();
             rows += part.rows;
             neighbors += counts as f64 / drawn.len().max(1) as f64 * part.rows as f64;
         }
@@ -260,7 +244,7 @@ impl Sampled {
         for step in self.steps..=step {
             // Each step has its own random stream, so the sample of a step contains the samples of all earlier steps.
             let seed = seed.wrapping_add(u64::from(step) << 32);
-            let mut all = self.places.iter().chain(&places).copied().collect::<Vec<_>>();
+            let mut all = self.sample.places.iter().chain(&places).copied().collect::<Vec<_>>();
             all.sort_unstable();
             for (part, wanted) in self.parts.iter().zip(self.draws(search.buckets, step)) {
                 let known = &all[within(&all, &part.buckets)];
@@ -278,42 +262,25 @@ impl Sampled {
     /// computed.
     fn find<T: Coordinate>(&mut self, search: &NeighborSearch<'_, T>, places: Vec<(u32, u32)>) -> Result<u64> {
         let NeighborSearch { context, buckets, centers, .. } = *search;
-        let count = places.len() as u64;
-        self.of_edges = None; // the edges are computed again below
-        let held = context.budget().reserved();
-        let Memory { chunk, neighbors: bytes, mut reserved } = plan_memory(search, count)?;
-        let (mut found, mut computed) = (Vec::with_capacity(places.len()), 0);
-        let (of_vectors, most_of_neighbors) = neighbors_bytes(buckets.rows(), count);
-        let least = least_bytes::<T>(buckets, context.threads, count);
-        // A refusal names a budget that holds all neighbors and a chunk. A chunk takes half of the spare memory.
-        let more = most_of_neighbors - least_for_neighbors(buckets, count);
-        let of_chunk = (count - CHUNK_VECTORS_MIN.min(count)) * bytes_of_drawn::<T>(buckets, context.threads);
-        let refusal = || context.too_small(held + least + more + more.min(of_chunk), PURPOSE);
-        let mut room = Room { bytes, refusal: &refusal };
+        // The edges are computed again below, and the memory of the earlier vectors is a part of that of all.
+        (self.of_edges, self.memory) = (None, None);
+        let known = self.sample.places.len() as u64;
+        let (chunk, mut reserved) = plan_memory(search, known, places.len() as u64)?;
+        let mut computed = 0;
         for chunk in places.chunks((chunk as usize).max(1)) {
             let drawn = DrawnVectors::read(context, buckets, centers, chunk)?;
-            let (neighbors, distances) = neighbors(search, &drawn, &mut room)?;
-            computed += distances;
-            found.extend(neighbors);
+            computed += find_neighbors(search, &drawn, &mut self.sample)?;
         }
-        // Memory that was reserved for neighbors but is not needed is released.
-        reserved.shrink(of_vectors + (bytes - room.bytes));
-        self.memory.push(reserved);
-        self.add(places, found);
-        let noted = self.neighbors.iter().flat_map(|found| &found.noted);
-        let bytes =
-            |one: &Neighbor| size_of::<Task>() as u64 + buckets.pair_weight(one.bucket) * CERTIFIED_NEIGHBOR_BYTES;
+        self.sample.sort();
+        // Only the vectors and their neighbors remain.
+        let held = self.sample.places.len() as u64;
+        reserved.shrink(neighbors_bytes(buckets.rows(), held));
+        self.memory = Some(reserved);
+        let noted = self.sample.neighbors.iter().flat_map(|found| &found.noted);
+        let bytes = |one: &Neighbor| bytes_of_certified(buckets.pair_weight(one.bucket));
         self.of_edges = Some(context.reserve(noted.map(bytes).sum(), PURPOSE)?);
-        self.edges = edges_between(&self.places, &self.neighbors);
+        self.edges = edges_between(&self.sample.places, &self.sample.neighbors);
         Ok(computed)
-    }
-
-    /// Adds vectors to the sample.
-    fn add(&mut self, places: Vec<(u32, u32)>, neighbors: Vec<Neighbors>) {
-        let known = self.places.drain(..).zip(self.neighbors.drain(..));
-        let mut all: Vec<_> = known.chain(places.into_iter().zip(neighbors)).collect();
-        all.sort_unstable_by_key(|(place, _)| *place);
-        (self.places, self.neighbors) = all.into_iter().unzip();
     }
 
     /// Finds the threshold and the edges for a goal. Returns `None` if this sample is too small to certify the goal.
@@ -369,8 +336,9 @@ impl Sampled {
         });
         let promised = || self.parts.iter().filter(|part| part.promised);
         let watched = promised().map(|part| {
-            let with_neighbors = self.of_part(part).filter(|&k| self.neighbors[k].count > 0);
-            let vectors = with_neighbors.map(|k| (self.neighbors[k].row, self.neighbors[k].count)).collect();
+            let with_neighbors = self.of_part(part).filter(|&k| self.sample.neighbors[k].count > 0);
+            let vectors =
+                with_neighbors.map(|k| (self.sample.neighbors[k].row, self.sample.neighbors[k].count)).collect();
             WatchedVectors { vectors, whole: self.is_all_of(part), seed }
         });
         Ok(Calibrated {
@@ -431,7 +399,7 @@ impl Sampled {
         // If some neighbors were not recorded, the recorded ones are a random sample, so the result is one too.
         let weight = |neighbor: &Neighbor| buckets.pair_weight(neighbor.bucket);
         let are_noted = |found: &Neighbors| found.count == found.noted.iter().map(weight).sum::<u64>();
-        let whole = whole && self.neighbors[of.clone()].iter().all(are_noted);
+        let whole = whole && self.sample.neighbors[of.clone()].iter().all(are_noted);
         let mut sample = RowSample::new(whole);
         of.for_each(|k| self.push(&mut sample, buckets, graph, k, true));
         sample
@@ -440,7 +408,7 @@ impl Sampled {
     /// Adds sampled vector `k` to `sample` if it has neighbors. If `weighted`, neighbors count by weight, otherwise
     /// once each.
     fn push(&self, sample: &mut RowSample, buckets: &Buckets<'_>, graph: Option<&NearGraph>, k: usize, weighted: bool) {
-        let (found, (bucket, _)) = (&self.neighbors[k], self.places[k]);
+        let (found, (bucket, _)) = (&self.sample.neighbors[k], self.sample.places[k]);
         if found.count == 0 {
             return;
         }
@@ -467,7 +435,7 @@ impl Sampled {
         population: u64,
     ) -> PairSample {
         let weight = |neighbor: &Neighbor| if weighted { buckets.pair_weight(neighbor.bucket) as usize } else { 1 };
-        let noted = || drawn.iter().flat_map(|&k| &self.neighbors[k].noted);
+        let noted = || drawn.iter().flat_map(|&k| &self.sample.neighbors[k].noted);
         let mut places: Vec<(u32, u32)> = noted().map(|one| (one.bucket, one.member)).collect();
         places.sort_unstable();
         places.dedup();
@@ -506,22 +474,19 @@ fn reach_of(t: f64) -> f64 {
     }
 }
 
-/// Divides the available memory between sampled vectors and neighbors.
-fn plan_memory<T: Coordinate>(search: &NeighborSearch<'_, T>, count: u64) -> Result<Memory> {
+/// Reserves the memory for finding the neighbors of `count` more vectors, after those of `known` vectors were found.
+/// Returns the number of vectors to compare in one pass.
+fn plan_memory<T: Coordinate>(search: &NeighborSearch<'_, T>, known: u64, count: u64) -> Result<(u64, Reservation)> {
     let NeighborSearch { context, buckets, .. } = *search;
     // If the budget is too small, the error names the memory of the whole step, not only of its first part.
-    drop(context.reserve(least_bytes::<T>(buckets, context.threads, count), PURPOSE)?);
-    let least = least_for_finding::<T>(buckets, context.threads, count) + search.read_ahead;
+    drop(context.reserve(least_bytes::<T>(buckets, context.threads, known + count), PURPOSE)?);
+    let least = least_for_finding::<T>(buckets, context.threads, known + count) + search.read_ahead;
     let spare = context.budget().free().saturating_sub(least);
     let per_vector = bytes_of_drawn::<T>(buckets, context.threads);
     let chunk_least = CHUNK_VECTORS_MIN.min(count);
-    // One half of the spare memory is for more vectors per pass, the other half for neighbors.
-    let chunk = (chunk_least + spare / 2 / per_vector).clamp(chunk_least, count);
+    let chunk = (chunk_least + spare / per_vector).clamp(chunk_least, count);
     let more = (chunk - chunk_least) * per_vector;
-    let least_for_neighbors = least_for_neighbors(buckets, count);
-    let neighbors = neighbors_bytes(buckets.rows(), count).1.min(least_for_neighbors + (spare - more));
-    let bytes = least + more + (neighbors - least_for_neighbors);
-    Ok(Memory { chunk, neighbors, reserved: context.reserve(bytes, PURPOSE)? })
+    Ok((chunk, context.reserve(least + more, PURPOSE)?))
 }
 
 /// Returns the least memory in bytes for sampling `count` vectors, finding their neighbors, and finding edges. Does
@@ -529,27 +494,25 @@ fn plan_memory<T: Coordinate>(search: &NeighborSearch<'_, T>, count: u64) -> Res
 pub(super) fn least_bytes<T: Coordinate>(buckets: &Buckets<'_>, threads: usize, count: u64) -> u64 {
     let count = count.min(buckets.rows());
     let finding = least_for_finding::<T>(buckets, threads, count);
-    let edges = neighbors_bytes(buckets.rows(), count).0
-        + least_for_neighbors(buckets, count)
-        + nearness::least_bytes::<T>(buckets, threads);
+    let certified = noted_bound(buckets.rows(), count) * bytes_of_certified(buckets.pair_weight_max());
+    let edges = neighbors_bytes(buckets.rows(), count) + certified + nearness::least_bytes::<T>(buckets, threads);
     finding.max(edges) + least_read_ahead(buckets.extents(), false)
+}
+
+/// Returns the memory in bytes of a recorded neighbor in the list of edges and in certifications.
+pub(super) fn bytes_of_certified(weight: u64) -> u64 {
+    size_of::<Task>() as u64 + weight * CERTIFIED_NEIGHBOR_BYTES
 }
 
 /// Returns the least memory in bytes for sampling `count` vectors and finding their neighbors, without read-ahead.
 fn least_for_finding<T: Coordinate>(buckets: &Buckets<'_>, threads: usize, count: u64) -> u64 {
     let dimensions = buckets.space().dimensions();
     let a_worker = Comparison::<T>::memory_bytes(buckets.rows_max(), dimensions);
-    neighbors_bytes(buckets.rows(), count).0
-        + least_for_neighbors(buckets, count)
+    neighbors_bytes(buckets.rows(), count)
         + BucketPass::<T>::bytes(threads, buckets)
         + threads as u64 * a_worker
         + DrawnGroups::<T>::least_bytes(dimensions)
         + CHUNK_VECTORS_MIN.min(count) * bytes_of_drawn::<T>(buckets, threads)
-}
-
-/// Returns the least memory in bytes for the neighbors of `count` vectors.
-fn least_for_neighbors(buckets: &Buckets<'_>, count: u64) -> u64 {
-    neighbors_bytes(buckets.rows(), count).1.min(NEIGHBORS_BYTES_MIN)
 }
 
 /// Returns the memory in bytes per sampled vector while neighbors are searched.

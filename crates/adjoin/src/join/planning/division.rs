@@ -9,7 +9,7 @@ use crate::base::geometry::Coordinate;
 use crate::join::execution::{Queue, Verifier};
 use crate::join::options::{JoinEffort, JoinOptions};
 use crate::load::{Buckets, Cache, LoadedBucket, coding_bytes, least_read_ahead, most_read_ahead};
-use crate::plan::{BucketSizes, Needs, Policy, Rule, Steps};
+use crate::plan::{BucketSizes, Needs, Policy, Steps};
 use crate::sink::PairWriter;
 use crate::source::IdKind;
 use crate::store::format::Extent;
@@ -31,7 +31,7 @@ pub(super) fn advised(buckets: &Buckets<'_>, options: &JoinOptions, with_ids: bo
     // There are never more edges than pairs of buckets.
     let edges = (count * count / 2).min(count * EDGES_A_BUCKET) * EDGE_BYTES;
     let of_writer = if with_ids { kept_of_pairs(buckets.rows(), id_bytes_of(buckets)) } else { 0 };
-    let edges = edges + of_writer + of_many_neighbors(buckets, options);
+    let edges = edges + of_writer;
     let of_bytes = least_to_calibrate::<u8>(buckets, options, with_ids, 1);
     if !buckets.space().is_of_floats() {
         return edges + of_bytes;
@@ -55,15 +55,6 @@ pub(super) fn kept_of_pairs(rows: u64, id_bytes: u64) -> u64 {
 /// Returns the mean bytes of an id.
 fn id_bytes_of(buckets: &Buckets<'_>) -> u64 {
     buckets.extents().iter().map(|extent| extent.id_bytes).sum::<u64>() / buckets.rows().max(1)
-}
-
-/// Returns the memory in bytes of a calibration whose vectors have very many neighbors.
-fn of_many_neighbors(buckets: &Buckets<'_>, options: &JoinOptions) -> u64 {
-    // The recall need not be measured, so no vectors are sampled.
-    if options.aim == JoinEffort::Every || options.rule.is_some_and(Rule::is_exact) {
-        return 0;
-    }
-    calibration::many_neighbors_bytes(buckets.rows(), buckets.promised().len() as u64)
 }
 
 /// Returns the least memory in bytes of a join with `threads` threads, for any result of its passes over the buckets.

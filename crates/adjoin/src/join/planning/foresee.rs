@@ -2,12 +2,12 @@
 
 use adjoin_kernels::{Kernel, Panel};
 
-use super::calibration::{many_neighbors_bytes, vectors_drawn, vectors_foreseen, vectors_in_least};
+use super::calibration::{bytes_of_certified, vectors_drawn, vectors_foreseen, vectors_in_least};
 use super::comparison::Comparison;
 use super::division::{EDGE_BYTES, EDGES_A_BUCKET, THREADS_BYTES, WORKER_BYTES, kept_of_pairs, tables_bytes_of};
 use super::estimate::{PairSample, Placed, pairs_of};
 use super::margins::MARGIN_BYTES_MIN;
-use super::neighbors::neighbors_bytes;
+use super::neighbors::{neighbors_bytes, noted_bound};
 use crate::base::geometry::{Coordinate, Space, Threshold};
 use crate::base::options::{Metric, VectorType};
 use crate::join::execution::{Queue, Verifier};
@@ -146,13 +146,16 @@ impl UnopenedSet {
         let packed = 2 * centers + 512 * Panel::<T>::bytes_for(1, dimensions);
         let a_pass = bucket + read + buckets * CENTER_BYTES + 2 * rows * 8 + (1 << 16);
         let margins = packed + a_pass + MARGIN_BYTES_MIN;
-        let (neighbors, of_neighbors) = neighbors_bytes(self.rows, vectors_in_least(self.rows, 2, recall));
+        let vectors = vectors_in_least(self.rows, 2, recall);
+        let certified = noted_bound(self.rows, vectors) * bytes_of_certified(1);
         let comparing = Comparison::<T>::memory_bytes(rows as usize, dimensions)
             + drawn(1_024)
             + 1_024 * Comparison::<T>::BYTES_A_VECTOR;
-        let calibrating = neighbors + of_neighbors.min(1 << 20) + a_pass + comparing.max(packed + (2 << 20));
-        let many = if recall >= 1.0 { 0 } else { many_neighbors_bytes(self.rows, 1) };
-        centers + run.max(pairs).max(margins).max(calibrating + many)
+        let calibrating = match recall < 1.0 {
+            true => neighbors_bytes(self.rows, vectors) + a_pass + comparing.max(packed + (2 << 20) + certified),
+            false => 0,
+        };
+        centers + run.max(pairs).max(margins).max(calibrating)
     }
 }
 
