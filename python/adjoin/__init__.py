@@ -95,6 +95,7 @@ OnDuplicateId = Literal["error", "keep"]
 KeepRule = Literal["greedy", "cluster"]
 ResultKind = Literal["pairs", "counts", "clusters", "removed", "kept"]
 ShingleUnit = Literal["words", "characters"]
+RecallOf = Literal["pairs-and-vectors", "pairs"]
 
 
 class Result(Table, Temporary):
@@ -442,6 +443,7 @@ def join(
     target_rows: Optional[int] = None,
     metric: Optional[Metric] = None,
     recall: Optional[float] = None,
+    recall_of: RecallOf = "pairs-and-vectors",
     exact: bool = False,
     other: Any = None,
     new: Any = None,
@@ -472,6 +474,8 @@ def join(
             distance or, with ``metric="cosine"``, a similarity. ``stats["join"]`` reports it.
         recall: Fraction of all pairs to find, and also of the pairs of the average vector. The default is 0.95; if
             finding every pair costs at most twice as much, every pair is found.
+        recall_of: With ``"pairs"``, ``recall`` is promised for all pairs only, as papers do. That takes less time, and
+            vectors with few neighbors may miss more of them.
         exact: Finds every pair.
         where: A SQL condition on the other columns of the source, or on the columns that the store keeps, such as
             ``"lang = 'en'"``. Rows that do not pass are excluded.
@@ -491,7 +495,7 @@ def join(
     Raises a subclass of :class:`AdjoinError` that names the kind of error. Warns with :class:`PromiseWarning` if the
     join exceeded ``memory``. Ctrl-C stops it and removes temporary files.
     """
-    wanted = _options.threshold(eps, min_similarity, recall, exact)
+    wanted = _options.threshold(eps, min_similarity, recall, exact, recall_of)
     rows = _options.optional_integer("target_rows", target_rows, _options.U64_MAX)
     meant = None if metric is None else _options.choice("metric", metric, "metric")
     if rows is None and meant is not None:

@@ -146,10 +146,14 @@ def resources(memory: Any, threads: Any) -> dict[str, Any]:
     return {"memory": memory, "threads": threads, "before_bytes": _engine.resident_from_now_on()}
 
 
-def threshold(eps: Any, min_similarity: Any, recall: Any, exact: Any) -> dict[str, Any]:
+def threshold(eps: Any, min_similarity: Any, recall: Any, exact: Any, recall_of: Any = "pairs-and-vectors") -> dict[str, Any]:
     """Returns the threshold and the recall of a join."""
     numbers = {"eps": eps, "min_similarity": min_similarity, "recall": recall}
-    return {**{name: number(name, value) for name, value in numbers.items()}, "exact": flag("exact", exact)}
+    return {
+        **{name: number(name, value) for name, value in numbers.items()},
+        "exact": flag("exact", exact),
+        "recall_of": choice("recall_of", recall_of, "recall_of"),
+    }
 
 
 def compared_texts(

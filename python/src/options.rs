@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use adjoin::{
     AttributeKind, BuildOptions, Choice, Conditions, Context, Durability, Element, Error, GraphOptions, IdChoice,
     IdKind, IndexOptions, JoinEffort, JoinOptions, KeepRule, Metric, OnBad, OnDuplicateId, OnMissing, Predicate,
-    Result, ResultKind, ShingleUnit, SourceOptions, VectorSource, open_source, parse_bytes,
+    RecallOf, Result, ResultKind, ShingleUnit, SourceOptions, VectorSource, open_source, parse_bytes,
 };
 use adjoin_object::ObjectDevice;
 use arrow_schema::Schema;
@@ -142,6 +142,7 @@ pub(crate) struct JoinTarget {
     min_similarity: Option<f64>,
     recall: Option<f64>,
     exact: bool,
+    recall_of: String,
 }
 
 impl JoinTarget {
@@ -152,7 +153,7 @@ impl JoinTarget {
     }
 
     pub(crate) fn aim(&self) -> Result<JoinEffort> {
-        JoinEffort::of(self.recall, self.exact)
+        JoinEffort::of(self.recall, self.exact)?.with_recall_of(self.recall_of.parse()?)
     }
 
     pub(crate) fn join_options(&self, seed: u64) -> Result<JoinOptions> {
@@ -192,6 +193,7 @@ pub(crate) fn choices(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
         ("result", ResultKind::names()),
         ("search metric", Metric::names()),
         ("shingles", ShingleUnit::names()),
+        ("recall_of", RecallOf::names()),
     ];
     let choices = PyDict::new(py);
     for (option, names) in all {

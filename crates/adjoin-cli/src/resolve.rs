@@ -316,6 +316,7 @@ pub(crate) fn build_options(store: &StoreOptions, metric: Metric) -> BuildOption
 
 /// Describes a recall in one line.
 pub(crate) fn recall_in_words(recall: &RecallStatistics) -> String {
+    let of = if recall.of_pairs_only { "all pairs" } else { "each" };
     let requested = format!("at least {} requested", percent(recall.target));
     let known = recall.sample_vectors_with_neighbors.zip(recall.pair).zip(recall.per_vector);
     let Some(((vectors, pair), per_vector)) = known else {
@@ -332,5 +333,5 @@ pub(crate) fn recall_in_words(recall: &RecallStatistics) -> String {
             format!("{left}, {}", estimated(right, "those of a right one"))
         }
     };
-    format!("{pairs}, {vector}, measured with {}; {requested}", format_count(vectors, "sampled vector"))
+    format!("{pairs}, {vector}, measured with {}; {requested} of {of}", format_count(vectors, "sampled vector"))
 }

@@ -64,7 +64,7 @@ impl Drawn {
             population: self.population,
             drawn: self.sample.vectors,
         };
-        Certification { sets: vec![rows], pairs }.least_threshold(recall, f64::INFINITY)
+        Certification { of_pairs_only: false, sets: vec![rows], pairs }.least_threshold(recall, f64::INFINITY)
     }
 }
 

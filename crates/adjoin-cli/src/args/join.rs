@@ -8,8 +8,8 @@ use clap::{ArgGroup, Args, ValueHint};
 
 use super::choices::{choice, one_of};
 use super::groups::{
-    CacheSize, EFFORT, INPUT, OUTPUT, RecallOptions, Replace, Resources, Seed, SourceColumns, StatisticsOutput,
-    StoreOptions, TARGET, TemporaryPlace, Threshold, TraceOutput,
+    CacheSize, EFFORT, INPUT, OUTPUT, RecallMeaning, RecallOptions, Replace, Resources, Seed, SourceColumns,
+    StatisticsOutput, StoreOptions, TARGET, TemporaryPlace, Threshold, TraceOutput,
 };
 
 /// Options that do not apply to nearest neighbors.
@@ -64,6 +64,8 @@ pub(crate) struct Join {
     pub(crate) filters: JoinFilters,
     #[command(flatten)]
     pub(crate) wanted: RecallOptions,
+    #[command(flatten)]
+    pub(crate) meaning: RecallMeaning,
     #[command(flatten)]
     pub(crate) store: StoreOptions,
     #[command(flatten)]

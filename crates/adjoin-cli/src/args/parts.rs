@@ -8,8 +8,8 @@ use clap::{ArgGroup, Args, ValueHint};
 
 use super::choices::choice;
 use super::groups::{
-    CacheSize, INPUT, KeptColumns, OUTPUT, RecallOptions, Replace, Resources, Seed, StatisticsOutput, StoreOptions,
-    TemporaryPlace, Threshold,
+    CacheSize, INPUT, KeptColumns, OUTPUT, RecallMeaning, RecallOptions, Replace, Resources, Seed, StatisticsOutput,
+    StoreOptions, TemporaryPlace, Threshold,
 };
 
 #[derive(Debug, Args)]
@@ -26,6 +26,8 @@ pub(crate) struct Plan {
     pub(crate) threshold: Threshold,
     #[command(flatten)]
     pub(crate) wanted: RecallOptions,
+    #[command(flatten)]
+    pub(crate) meaning: RecallMeaning,
     /// Number of parts, with about equal work
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), help_heading = OUTPUT)]
     pub(crate) parts: u32,

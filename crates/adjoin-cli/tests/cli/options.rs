@@ -130,6 +130,12 @@ fn joins_report_the_requested_and_reached_recall() {
     let found = pairs_of(&place, "part.parquet").1;
     assert!(found.len() as f64 >= 0.8 * expected.len() as f64, "{} of {}", found.len(), expected.len());
     assert!(found.iter().all(|pair| expected.contains(pair)));
+    place.done("join store --eps 1.5 --recall 0.8 --recall-of pairs --stats stats.json --force -o part.parquet");
+    let (found, statistics) = (pairs_of(&place, "part.parquet").1, std::fs::read(place.path("stats.json")).unwrap());
+    assert!(found.len() as f64 >= 0.8 * expected.len() as f64, "{} of {}", found.len(), expected.len());
+    let recall = serde_json::from_slice::<serde_json::Value>(&statistics).unwrap()["recall"].clone();
+    assert_eq!((&recall["of_pairs_only"], &recall["kept"]), (&true.into(), &true.into()), "{recall}");
+    place.refused("join store --eps 1.5 --recall-of pairs -o none.csv", &["--recall <R>"]);
     let plan = place.done("explain store --eps 1.5 --no-calibrate").out;
     assert!(plan.contains("margin-sum, which finds every pair") && plan.contains("100 % (exact)"), "{plan}");
 }

@@ -13,7 +13,7 @@ fn keys() -> Value {
         "version": true, "command": true, "rows": true, "dimensions": true, "element": true, "metric": true,
         "seed": true, "skipped_rows": true, "duplicate_ids": true,
         "recall": {
-            "target": true, "kept": true, "at_k": false, "p5": false, "queries": false, "sample_queries": false,
+            "target": true, "of_pairs_only": true, "kept": true, "at_k": false, "p5": false, "queries": false, "sample_queries": false,
             "pair": interval(), "per_vector": interval(), "per_right_vector": false,
             "sample_vectors": false, "sample_vectors_with_neighbors": false, "sample_pairs": false,
         },

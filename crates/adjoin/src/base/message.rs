@@ -91,6 +91,8 @@ pub enum Argument {
     ShingleSize,
     /// The target recall of pairs.
     Recall,
+    /// What the target recall is a fraction of.
+    RecallOf,
     /// Whether every pair must be found.
     Exact,
     /// The maximum out-degree of a vertex.
@@ -153,6 +155,7 @@ impl Argument {
             Self::Shingles => "shingles",
             Self::ShingleSize => "shingle-size",
             Self::Recall => "recall",
+            Self::RecallOf => "recall_of",
             Self::Exact => "exact",
             Self::Degree => "degree",
             Self::BuildList => "build-list",

@@ -416,6 +416,9 @@ impl LatencyStatistics {
 #[allow(missing_docs)]
 pub struct RecallStatistics {
     pub target: f64,
+    /// Whether the target is for all pairs only, and not for a vector's neighbors on average.
+    #[serde(default)]
+    pub of_pairs_only: bool,
     pub kept: bool,
     pub at_k: Option<Interval>,
     /// Recall that 95 % of the queries reach or exceed.
@@ -437,6 +440,7 @@ impl RecallStatistics {
     pub fn promised(target: f64) -> Self {
         Self {
             target,
+            of_pairs_only: false,
             kept: true,
             at_k: None,
             p5: None,

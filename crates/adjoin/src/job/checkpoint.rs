@@ -319,6 +319,7 @@ impl Job<'_> {
             match join.aim {
                 JoinEffort::Every => "every pair".to_owned(),
                 JoinEffort::Recall(recall) => format!("{recall}"),
+                JoinEffort::RecallOfPairs(recall) => format!("{recall} of all pairs"),
                 JoinEffort::Unsaid => "the default".to_owned(),
             },
         ));

@@ -1,5 +1,6 @@
 //! Options of a join.
 
+use crate::base::choice::choices;
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
 use crate::base::predicate::Predicate;
@@ -18,9 +19,24 @@ pub enum JoinEffort {
     Every,
     /// At least this fraction of all pairs, and at least this fraction of a vector's neighbors on average.
     Recall(f64),
+    /// At least this fraction of all pairs. Vectors with few neighbors may miss more of them. Papers on joins define
+    /// recall in this way (DiskJoin, section 2).
+    RecallOfPairs(f64),
     /// The default: 0.95, or all pairs if that costs little more.
     Unsaid,
 }
+
+/// What the recall of a join is a fraction of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RecallOf {
+    /// All pairs, and also the neighbors of a vector, on average.
+    #[default]
+    PairsAndVectors,
+    /// All pairs.
+    Pairs,
+}
+
+choices! { Argument::RecallOf => RecallOf { PairsAndVectors = "pairs-and-vectors", Pairs = "pairs" } }
 
 impl JoinEffort {
     /// Creates the effort for a target recall.
@@ -50,11 +66,25 @@ impl JoinEffort {
         }
     }
 
+    /// Returns the effort with another meaning of its recall.
+    ///
+    /// # Errors
+    /// Fails if no recall was requested.
+    pub fn with_recall_of(self, of: RecallOf) -> Result<Self> {
+        match (of, self) {
+            (RecallOf::PairsAndVectors, _) => Ok(self),
+            (RecallOf::Pairs, Self::Recall(recall) | Self::RecallOfPairs(recall)) => Ok(Self::RecallOfPairs(recall)),
+            (RecallOf::Pairs, Self::Every | Self::Unsaid) => {
+                Err(Error::option(message![Argument::RecallOf.with(of), " needs ", Argument::Recall]))
+            }
+        }
+    }
+
     /// Returns the recall to reach.
     pub fn target(self) -> f64 {
         match self {
             Self::Every => 1.0,
-            Self::Recall(recall) => recall,
+            Self::Recall(recall) | Self::RecallOfPairs(recall) => recall,
             Self::Unsaid => RECALL_UNSAID,
         }
     }

@@ -17,7 +17,7 @@ use crate::plan::{BucketSizes, Division, Explanation, Lead, Rule, Schedule, Step
 /// Upper limit for counts of a run, far larger than any real count.
 pub(super) const COUNT_MAX: u64 = 1 << 60;
 /// Format version of a plan in a file.
-const PLAN_VERSION: u32 = 6;
+const PLAN_VERSION: u32 = 7;
 
 /// A planned join, ready to run.
 pub struct Prepared {

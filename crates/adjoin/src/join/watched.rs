@@ -123,7 +123,8 @@ impl Watched {
         let pair = bounded(measured.pair, told.pair);
         let per_vector = bounded(measured.per_vector, told.per_vector);
         let per_right_vector = bounded(measured.per_right_vector, told.per_right_vector);
-        let every = || [pair, per_vector, per_right_vector].into_iter().flatten();
+        let promised = if told.of_pairs_only { [pair, None, None] } else { [pair, per_vector, per_right_vector] };
+        let every = || promised.into_iter().flatten();
         // A recall is a quotient of rounded sums. So a recall that reaches the target may be computed as slightly
         // smaller.
         let least = told.target * (1.0 - 1e-9);

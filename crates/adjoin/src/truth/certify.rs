@@ -267,6 +267,8 @@ pub(crate) fn steps_to_test(rows: u64) -> [u32; TESTS as usize] {
 /// Samples of one join: one for each set of rows whose recall is promised, and one for all pairs.
 #[derive(Debug, Clone, Default)]
 pub struct Certification {
+    /// Whether a target is for all pairs only, and not for the mean over rows.
+    pub of_pairs_only: bool,
     /// The rows of each set.
     pub sets: Vec<RowSample>,
     /// The rows from which the recall of all pairs is estimated.
@@ -283,7 +285,7 @@ impl Certification {
     pub(crate) fn certifies(&self, threshold: f64, target: f64) -> bool {
         let alpha = Self::alpha();
         let many = self.pairs.many(target, alpha);
-        self.sets.iter().all(|set| set.certifies_rows(threshold, target, alpha))
+        (self.of_pairs_only || self.sets.iter().all(|set| set.certifies_rows(threshold, target, alpha)))
             && self.pairs.certifies_pairs(threshold, target, many, alpha)
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use adjoin::{
-    Element, JoinEffort, JoinOptions, JoinStatistics, Metric, Predicate,
+    Element, JoinEffort, JoinOptions, JoinStatistics, Metric, Predicate, RecallOf,
     device::{Device, FileSystem},
     kernels::Kernel,
     lab::plan::Rule,
@@ -221,6 +221,28 @@ fn hard_cases_reach_the_recall_and_the_predicted_pairs() {
                 assert!((1.0 / 1.5..1.5).contains(&factor), "{what}: {predicted} of {found}");
             }
         }
+    }
+}
+
+#[test]
+fn a_recall_of_pairs_does_not_promise_that_of_vectors() {
+    let (set, predicate) = sampled_set();
+    let truth = set.true_pairs(predicate);
+    let built = Setup::default().with_buckets(150).build(&set).unwrap();
+    let [both, of_pairs] = [RecallOf::PairsAndVectors, RecallOf::Pairs].map(|of| {
+        let aim = JoinEffort::recall(0.9).unwrap().with_recall_of(of).unwrap();
+        built.join(&Setup { rule: Rule::Union, aim, ..Setup::default() }, predicate).unwrap()
+    });
+    let facts = |joined: &Joined| {
+        let recall = joined.statistics.common.recall.clone().unwrap();
+        (recall.of_pairs_only, recall.kept, recalls(&joined.pairs, &truth).0 >= 0.9)
+    };
+    assert_eq!([facts(&both), facts(&of_pairs)], [(false, true, true), (true, true, true)]);
+    let checked = [&both, &of_pairs].map(|joined| joined.statistics.join.candidate_pairs);
+    assert!(checked[1] < checked[0], "fewer pairs suffice: {checked:?}");
+    for unpromised in [JoinEffort::Every, JoinEffort::Unsaid] {
+        let error = error_of(unpromised.with_recall_of(RecallOf::Pairs)).to_string();
+        assert!(error.contains("recall_of pairs needs recall"), "{error}");
     }
 }
 

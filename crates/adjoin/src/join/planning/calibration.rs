@@ -60,6 +60,8 @@ pub(super) struct Calibrated {
 #[derive(Clone, Copy)]
 pub(super) struct Goal {
     pub(super) recall: f64,
+    /// Whether the recall is for all pairs only, and not for the mean over vectors.
+    pub(super) of_pairs_only: bool,
     pub(super) seed: u64,
 }
 
@@ -290,7 +292,8 @@ impl Sampled {
         goal: Goal,
         spent: &mut Distances,
     ) -> Result<Option<Calibrated>> {
-        let (every_edge, recall) = (self.certification(search.buckets, None), goal.recall);
+        let Goal { recall, of_pairs_only, .. } = goal;
+        let every_edge = self.certification(search.buckets, None, of_pairs_only);
         let largest = every_edge.largest_threshold();
         let farther = if largest.is_finite() { largest + BEYOND_LARGEST * largest.abs() } else { largest };
         // If the largest threshold cannot be certified, no smaller one can.
@@ -304,7 +307,7 @@ impl Sampled {
         for (number, centers) in CENTERS.into_iter().enumerate() {
             let (graph, distances) = near_graph(search, Horizon { t, centers }, &self.edges)?;
             spent.to_centers += distances;
-            let certification = self.certification(search.buckets, Some(&graph));
+            let certification = self.certification(search.buckets, Some(&graph), of_pairs_only);
             if let Some(t) = certification.least_threshold(recall, t) {
                 return self.settle(search, goal, graph, &certification, t, *spent).map(Some);
             }
@@ -327,7 +330,7 @@ impl Sampled {
         t: f64,
         spent: Distances,
     ) -> Result<Calibrated> {
-        let Goal { recall, seed } = goal;
+        let Goal { recall, seed, .. } = goal;
         let pair_low = certification.least_pair_recall(t, recall);
         let row_lows = certification.least_row_recalls(t);
         let bounded_recalls = certification.sets.iter().zip(&row_lows).map(|(set, &row_low)| {
@@ -356,7 +359,7 @@ impl Sampled {
 
     /// Returns a certification that tests thresholds with this sample. If `graph` is given and lacks an edge,
     /// neighbors on that edge count as never found.
-    fn certification(&self, buckets: &Buckets<'_>, graph: Option<&NearGraph>) -> Certification {
+    fn certification(&self, buckets: &Buckets<'_>, graph: Option<&NearGraph>, of_pairs_only: bool) -> Certification {
         let promised: Vec<&Part> = self.parts.iter().filter(|part| part.promised).collect();
         let sets = promised.iter().map(|part| self.rows(buckets, graph, self.of_part(part), self.is_all_of(part)));
         let sets: Vec<RowSample> = sets.collect();
@@ -375,7 +378,7 @@ impl Sampled {
                 self.pair_sample(buckets, sample, false, &drawn, rows)
             }
         };
-        Certification { sets, pairs }
+        Certification { of_pairs_only, sets, pairs }
     }
 
     /// Selects sampled vectors of all parts at one rate: the smallest fraction at which any part was sampled. Returns

@@ -112,6 +112,10 @@ impl<'a, T: Coordinate> Passes<'a, T> {
         }
     }
 
+    fn of_pairs_only(&self) -> bool {
+        matches!(self.options.aim, JoinEffort::RecallOfPairs(_))
+    }
+
     fn search(&self) -> NeighborSearch<'_, T> {
         let Self { context, buckets, options, threshold, ref centers, .. } = *self;
         let predicate = options.predicate;
@@ -133,7 +137,8 @@ impl<'a, T: Coordinate> Passes<'a, T> {
         let watch = Stopwatch::start();
         let search = self.search();
         let seed = self.options.seed;
-        let Some(found) = calibrate(&search, Goal { recall, seed }, vectors_max)? else { return Ok(None) };
+        let goal = Goal { recall, of_pairs_only: self.of_pairs_only(), seed };
+        let Some(found) = calibrate(&search, goal, vectors_max)? else { return Ok(None) };
         let _memory = self.context.reserve(PairSample::<T>::memory_bytes(self.buckets), PURPOSE)?;
         let pairs = PairSample::draw(&search, seed)?;
         self.edges_of(recall, found, &pairs, &watch).map(Some)
@@ -141,6 +146,7 @@ impl<'a, T: Coordinate> Passes<'a, T> {
 
     fn edges_of(&self, target: f64, found: Calibrated, pairs: &PairSample<T>, watch: &Stopwatch) -> Result<Edges> {
         let (rule, t) = (Rule::Union, found.t);
+        let promised = RecallStatistics { of_pairs_only: self.of_pairs_only(), ..RecallStatistics::promised(target) };
         let (edges, memory) = found.graph.edges(&self.search(), t)?;
         // The thresholds of single edges are not needed from here on.
         drop(found.graph);
@@ -157,7 +163,7 @@ impl<'a, T: Coordinate> Passes<'a, T> {
                 sample_vectors: Some(found.vectors),
                 sample_vectors_with_neighbors: Some(found.vectors_with_neighbors),
                 sample_pairs: Some(found.pairs),
-                ..of_sets(RecallStatistics::promised(target), &found.recalls)
+                ..of_sets(promised, &found.recalls)
             },
             watched: Some(found.watched),
             center_distances: found.center_distances,
@@ -170,7 +176,7 @@ impl<'a, T: Coordinate> Passes<'a, T> {
 
     /// Returns the edges of the exact rule, which misses no pair.
     fn exact(&self) -> Result<Edges> {
-        let rule = Rule::MarginSum;
+        let (rule, proved) = (Rule::MarginSum, RecallStatistics::proved_of_pairs(self.options.aim.target()));
         let Graph { graph, memory, center_distances } = self.exact_graph()?;
         let parts = |pair: &DrawnPair| rule.parts(self.threshold.distance, pair.gap);
         let search = self.search();
@@ -182,7 +188,7 @@ impl<'a, T: Coordinate> Passes<'a, T> {
             graph,
             memory,
             admission: Admission { rule, t: None },
-            recall: RecallStatistics::proved_of_pairs(self.options.aim.target()),
+            recall: RecallStatistics { of_pairs_only: self.of_pairs_only(), ..proved },
             watched: None,
             center_distances,
             sample_distances: 0,
