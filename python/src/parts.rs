@@ -97,6 +97,6 @@ pub(crate) fn merge(
         let store = plan.open_store(context, store.as_deref())?;
         let context = &context.clone().or_temporary(Target::parent_of(path));
         let output = result.output(Some(Target::File { path: path.clone(), force }), rule.parse()?);
-        json(&plan.merge(context, &store, folder, &output)?)
+        json(&plan.merge(context, &store, folder, &output, &[])?)
     })
 }

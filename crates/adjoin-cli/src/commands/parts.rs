@@ -109,6 +109,7 @@ fn merge_build(context: Context, arguments: &Merge) -> Result<Outcome> {
         (arguments.result.is_some(), "--result"),
         (arguments.keep_rule != KeepRule::default(), "--keep-rule"),
         (arguments.store.is_some(), "--store"),
+        (!arguments.columns.is_empty(), "--columns"),
     ];
     if let Some((_, option)) = joins.iter().find(|(is_given, _)| *is_given) {
         return Err(Error::option(format!("{option} can be used only with the plan of a join; leave it out")));
@@ -183,7 +184,7 @@ pub(crate) fn merge(arguments: &Merge, stopped: &Stopped) -> Result<Outcome> {
     let store = plan.open_store(&context, arguments.store.as_deref())?;
     forget_code(); // of opening files
     let output = result.output(target, arguments.keep_rule);
-    let mut statistics = plan.merge(&context, &store, &arguments.folder, &output)?;
+    let mut statistics = plan.merge(&context, &store, &arguments.folder, &output, &arguments.columns)?;
     stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;
     drop(context); // ends the progress bar
     if !arguments.resources.quiet.quiet {

@@ -99,6 +99,37 @@ fn pairs_and_removed_rows_of_files_and_stores_carry_columns_of_every_type() {
 }
 
 #[test]
+fn merged_parts_carry_columns() {
+    let place = Place::new();
+    let all = every_type();
+    write_rows(&place, "set.parquet", &all[..all.len() - 1], 0..ROWS);
+    let list = all.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(",");
+    place.done(&format!("build set.parquet --columns {list} -o set.store --quiet"));
+    for planned in ["pairs", "removed"] {
+        place.done(&format!("plan set.store --eps 3 --exact --parts 3 --result {planned} -o {planned}.plan --quiet"));
+        for part in 1..=3 {
+            place.done(&format!("run-part {planned}.plan --part {part}/3 -o {planned}.parts --quiet"));
+        }
+    }
+    let pair_names = names_of(&all, ["left_", "right_"], &["left_id", "right_id", "distance"]);
+    let removed_names = names_of(&all, ["", "kept_"], &["id", "kept_id", "distance"]);
+    for (result, names) in [("pairs", &pair_names), ("removed", &removed_names)] {
+        let merge = format!("merge pairs.plan pairs.parts --result {result} --force --quiet");
+        place.done(&format!("{merge} -o own.parquet"));
+        place.done(&format!("{merge} --columns {list} -o lines.parquet"));
+        check(&parquet(&place, "lines.parquet"), &parquet(&place, "own.parquet"), &all, names, result);
+    }
+    for (line, words) in [
+        ("removed.plan removed.parts", "plan for pairs"),
+        ("pairs.plan pairs.parts --result counts", "is for pairs and removed rows"),
+        ("pairs.plan pairs.parts --columns other", "other"),
+    ] {
+        place.refused(&format!("merge {line} --columns text -o none.csv"), &[words]);
+        assert!(!place.path("none.csv").exists());
+    }
+}
+
+#[test]
 fn pairs_of_two_sets_and_of_new_rows_carry_columns() {
     let place = Place::new();
     let columns = common();

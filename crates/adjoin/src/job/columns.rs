@@ -1,11 +1,12 @@
 //! A join whose result carries columns of its rows. The pairs are first written to a temporary file, so that the
 //! columns can be read after the join, when its memory is free.
 
-use super::{Job, Named, OpenedSets};
+use super::{Job, Named, OpenedSets, Output};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
 use crate::base::output::Target;
+use crate::base::predicate::Predicate;
 use crate::base::report::{JoinStatistics, Written};
 use crate::join::{Sets, run};
 use crate::sink::{CarriedColumns, PairWriter, SpilledPairReader, SpilledPairs, TableFormat};
@@ -21,10 +22,7 @@ impl Job<'_> {
         if self.columns.is_empty() {
             return Ok(());
         }
-        if !self.output.names_two_rows() {
-            let words = " is for pairs and removed rows, which name two rows each; leave it out";
-            return Err(Error::option(message![Argument::Columns, words]));
-        }
+        self.carrying().check_result()?;
         if self.resume {
             let words = " cannot continue a run with columns; leave out one of the two";
             return Err(Error::option(message![Argument::Resume, words]));
@@ -49,13 +47,7 @@ impl Job<'_> {
         });
         let needs = needs.collect::<Result<Vec<ColumnNeeds>>>()?;
         let rows = |named: &&Named| named.unopened(&BuildOptions::default()).rows;
-        Ok(self.carrying_bytes(&needs, sets.iter().map(rows).sum()))
-    }
-
-    /// Returns the memory for writing a result with columns, for sets of `rows` rows.
-    fn carrying_bytes(&self, needs: &[ColumnNeeds], rows: u64) -> u64 {
-        let written = PairWriter::memory_bytes(true) + self.output.bound(rows);
-        Sets::columns_bytes(rows) + CarriedColumns::least_bytes(needs) + SpilledPairs::memory_bytes() + written
+        Ok(self.carrying().memory_bytes(&needs, sets.iter().map(rows).sum()))
     }
 
     /// Joins the opened sets, and writes a result that carries columns.
@@ -63,19 +55,81 @@ impl Job<'_> {
     /// # Errors
     /// Fails as [`Job::run`] does.
     pub(super) fn run_with_columns(&self, context: &Context, opened: &OpenedSets) -> Result<JoinStatistics> {
-        let sets = opened.sets();
+        let (sets, carrying) = (opened.sets(), self.carrying());
+        let context = &carrying.check(context, sets)?;
+        let (statistics, pairs) = self.spill(context, sets)?;
+        carrying.write(context, sets, self.join.predicate, statistics, pairs)
+    }
+
+    fn carrying(&self) -> Carrying<'_> {
+        Carrying { output: &self.output, columns: self.columns }
+    }
+
+    /// Joins the opened sets, and writes the pairs to a temporary file.
+    fn spill(&self, context: &Context, sets: Sets<'_>) -> Result<(JoinStatistics, SpilledPairReader)> {
+        let at = context.temporary(self.output.target().and_then(Target::path).map(Target::parent_of));
+        let mut pairs = SpilledPairs::create(context, &at, self.output.ids_of_pairs(sets))?;
+        let prepared = self.join.prepare(context, sets, self.output.wants_ids())?;
+        self.output.announce(context, sets, prepared.predicted_results(), self.yes)?;
+        let done = run(context, sets, &prepared, &mut pairs)?;
+        Ok((prepared.statistics(context, sets, &done, Written::default()), pairs.read()?))
+    }
+}
+
+/// A result that carries columns of its rows.
+#[derive(Clone, Copy)]
+pub(super) struct Carrying<'a> {
+    pub(super) output: &'a Output<'a>,
+    pub(super) columns: &'a [String],
+}
+
+impl Carrying<'_> {
+    /// Refuses a result whose lines do not name two rows.
+    pub(super) fn check_result(&self) -> Result<()> {
+        if self.output.names_two_rows() {
+            return Ok(());
+        }
+        let words = " is for pairs and removed rows, which name two rows each; leave it out";
+        Err(Error::option(message![Argument::Columns, words]))
+    }
+
+    /// Returns the memory for writing the result of sets of `rows` rows.
+    fn memory_bytes(&self, needs: &[ColumnNeeds], rows: u64) -> u64 {
+        let written = PairWriter::memory_bytes(true) + self.output.bound(rows);
+        Sets::columns_bytes(rows) + CarriedColumns::least_bytes(needs) + SpilledPairs::memory_bytes() + written
+    }
+
+    /// Checks the name of the result, and the memory for writing it. The result is created only after all pairs have
+    /// been found, which may take hours. Returns a context whose errors name a budget for all of it.
+    ///
+    /// # Errors
+    /// Fails if the result cannot be created, a set does not have a column, or memory does not suffice.
+    pub(super) fn check(&self, context: &Context, sets: Sets<'_>) -> Result<Context> {
         if let Some(Target::File { path, force }) = self.output.target() {
-            // The result is created only after the join, which may take hours, so its name is checked now.
             TableFormat::of(path)?;
             Target::check_free(&*context.device, path, *force)?;
         }
         let rows = sets.stores().map(|store| store.manifest().source_rows).sum();
-        let carrying = self.carrying_bytes(&sets.column_needs(self.columns)?, rows);
-        let context = &context.naming_more(carrying);
-        drop(context.reserve(carrying, PURPOSE)?);
-        let (mut statistics, mut pairs) = self.spill(context, sets)?;
+        let bytes = self.memory_bytes(&sets.column_needs(self.columns)?, rows);
+        let context = context.naming_more(bytes);
+        drop(context.reserve(bytes, PURPOSE)?);
+        Ok(context)
+    }
+
+    /// Writes the result from pairs in a temporary file, and completes the statistics of the join.
+    ///
+    /// # Errors
+    /// Fails if the result cannot be written, or a disk fails.
+    pub(super) fn write(
+        &self,
+        context: &Context,
+        sets: Sets<'_>,
+        predicate: Predicate,
+        mut statistics: JoinStatistics,
+        mut pairs: SpilledPairReader,
+    ) -> Result<JoinStatistics> {
         let _writing = context.reserve(PairWriter::memory_bytes(true), PURPOSE)?;
-        let mut sink = self.output.sink(context, sets, self.join.predicate, self.columns)?;
+        let mut sink = self.output.sink(context, sets, predicate, self.columns)?;
         context.progress.begin("columns", "pairs", statistics.join.pairs);
         let mut done = 0;
         while let Some(batch) = pairs.next()? {
@@ -87,15 +141,5 @@ impl Job<'_> {
         statistics.write(|| sink.finish())?;
         *statistics.common.io.spill_bytes.get_or_insert(0) += pairs.bytes();
         Ok(statistics)
-    }
-
-    /// Joins the opened sets, and writes the pairs to a temporary file.
-    fn spill(&self, context: &Context, sets: Sets<'_>) -> Result<(JoinStatistics, SpilledPairReader)> {
-        let at = context.temporary(self.output.target().and_then(Target::path).map(Target::parent_of));
-        let mut pairs = SpilledPairs::create(context, &at, self.output.ids_of_pairs(sets))?;
-        let prepared = self.join.prepare(context, sets, self.output.wants_ids())?;
-        self.output.announce(context, sets, prepared.predicted_results(), self.yes)?;
-        let done = run(context, sets, &prepared, &mut pairs)?;
-        Ok((prepared.statistics(context, sets, &done, Written::default()), pairs.read()?))
     }
 }

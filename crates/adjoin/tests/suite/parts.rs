@@ -64,7 +64,7 @@ impl Parts<'_> {
         let path = self.folder.join("merged.csv");
         let output = result.output(Some(Target::File { path: path.clone(), force: true }), rule);
         let _ = std::fs::remove_file(&path);
-        let merged = plan.merge(&self.setup.context(), &self.built.store, &self.parts(), &output);
+        let merged = plan.merge(&self.setup.context(), &self.built.store, &self.parts(), &output, &[]);
         assert_eq!(path.exists(), merged.is_ok(), "a result appears only if all of it is there");
         merged.map(|_| std::fs::read(path).unwrap())
     }
@@ -158,7 +158,7 @@ fn the_recall_and_the_counts_of_all_parts_are_those_of_one_machine() {
                 assert_eq!(of_part, (predicted.unwrap().bytes_read, Some(0)), "the plan states the cost of planning");
             }
             let output = planned.output(None, KeepRule::Greedy);
-            let merged = plan.merge(&setup.context(), &built.store, &of.parts(), &output).unwrap();
+            let merged = plan.merge(&setup.context(), &built.store, &of.parts(), &output, &[]).unwrap();
             let facts = |statistics: &JoinStatistics| {
                 let CommonStatistics { recall, predicted, strategy, .. } = &statistics.common;
                 let mut join = statistics.join;

@@ -1,24 +1,28 @@
 //! Merges the results of all parts of a join.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{PartEnd, PartPlan};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::locks::WriterLock;
+use crate::base::output::Target;
 use crate::base::report::{JoinStatistics, Stopwatch, Written};
 use crate::job::Output;
+use crate::job::columns::Carrying;
 use crate::join::{Done, JoinOptions, Prepared, Sets, least_memory, resume_within};
-use crate::sink::{KeepRule, PairSink, PairSorter, PartContent, PartRecords};
+use crate::sink::{KeepRule, PairSink, PairSorter, PartContent, PartRecords, SpilledPairs};
 use crate::source::IdKind;
 use crate::store::Store;
 
 /// Memory of a decoded frame of a part.
 const FRAME_BYTES: u64 = 2 << 20;
+/// Purpose of the memory, in error messages.
+const PURPOSE: &str = "merging parts";
 
 impl PartPlan {
     /// Merges the results of all parts in a folder. The result equals the result of a join on one machine. Pairs are
-    /// in the order of their rows.
+    /// in the order of their rows. Pairs and removed rows carry `columns`, which the store must keep.
     ///
     /// # Errors
     /// Fails if a part is missing, damaged or of another plan, the result cannot be computed from the records of the
@@ -29,21 +33,30 @@ impl PartPlan {
         store: &Store,
         folder: &Path,
         output: &Output<'_>,
+        columns: &[String],
     ) -> Result<JoinStatistics> {
-        self.check_content(output)?;
+        self.check_content(output, columns)?;
         let lock = WriterLock::take_for(&context.device, folder, "merged")?;
         let files = self.files();
         files.check_all(folder, 1..=files.parts, |number| self.open_part(context, folder, number))?;
         let sets = Sets::from(store);
-        let merged = Merge { plan: self, context, sets, folder, watch: Stopwatch::start() }.run(output);
+        let merge = Merge { plan: self, context, sets, folder, watch: Stopwatch::start() };
+        let merged = if columns.is_empty() { merge.run(output) } else { merge.run_with_columns(output, columns) };
         lock.release()?;
-        merged
+        let mut statistics = merged?;
+        statistics.common.memory = context.memory(); // after the result was written
+        Ok(statistics)
     }
 
     /// Refuses a result that cannot be computed from the records of the parts.
-    fn check_content(&self, output: &Output<'_>) -> Result<()> {
+    fn check_content(&self, output: &Output<'_>, columns: &[String]) -> Result<()> {
+        if !columns.is_empty() {
+            Carrying { output, columns }.check_result()?;
+        }
         let is_possible = match (output, self.head.content) {
             (_, PartContent::Pairs) => true,
+            // Columns are added to pairs, from which removed rows are then chosen.
+            _ if !columns.is_empty() => false,
             (Output::Pairs(_) | Output::Sink(_), _) => false,
             (Output::Clusters(_) | Output::Keep { rule: KeepRule::Cluster, .. }, PartContent::Forest) => true,
             (Output::Counts(_), PartContent::Counts) => true,
@@ -72,28 +85,60 @@ impl Merge<'_> {
     fn run(&self, output: &Output<'_>) -> Result<JoinStatistics> {
         let Self { plan, context, sets, .. } = *self;
         let predicate = plan.head.plan.predicate();
-        let _frame = context.reserve(FRAME_BYTES, "merging parts")?;
+        let _frame = context.reserve(FRAME_BYTES, PURPOSE)?;
         let sink = output.rows(context, sets, predicate, least_memory(sets, &JoinOptions::exact(predicate))?, &[])?;
-        let path = output.target().and_then(crate::base::output::Target::path);
-        let at = context.temporary(path.map(crate::base::output::Target::parent_of));
-        let mut sorter = match &sink {
-            Some(_) => None,
-            None => Some(PairSorter::new(context, &at, self.ids())?),
-        };
+        let sorter = if sink.is_some() { None } else { Some(self.sorter(output)?) };
         let prepared = resume_within(context, sets, plan.head.plan.clone(), None)?;
         let mut sink = sink.map_or_else(|| output.sink_of_pairs(context, sets, &[]), Ok)?;
+        let mut statistics = self.gather(&prepared, sorter, &mut *sink)?;
+        statistics.write(|| sink.finish())?;
+        Ok(statistics)
+    }
+
+    /// Merges to a result that carries columns. Pairs are first written to a temporary file, so that the columns are
+    /// read when the memory of the merge is free.
+    fn run_with_columns(&self, output: &Output<'_>, columns: &[String]) -> Result<JoinStatistics> {
+        let Self { plan, context, sets, .. } = *self;
+        let carrying = Carrying { output, columns };
+        let context = &carrying.check(context, sets)?;
+        let mut pairs = SpilledPairs::create(context, &self.temporary(output), self.ids())?;
+        let statistics = {
+            let _frame = context.reserve(FRAME_BYTES, PURPOSE)?;
+            let sorter = self.sorter(output)?;
+            let prepared = resume_within(context, sets, plan.head.plan.clone(), None)?;
+            self.gather(&prepared, Some(sorter), &mut pairs)?
+        };
+        carrying.write(context, sets, plan.head.plan.predicate(), statistics, pairs.read()?)
+    }
+
+    fn sorter(&self, output: &Output<'_>) -> Result<PairSorter> {
+        PairSorter::new(self.context, &self.temporary(output), self.ids())
+    }
+
+    fn temporary(&self, output: &Output<'_>) -> PathBuf {
+        self.context.temporary(output.target().and_then(Target::path).map(Target::parent_of))
+    }
+
+    /// Passes the records of all parts to the sink, in the order of their rows if there is a sorter.
+    fn gather(
+        &self,
+        prepared: &Prepared,
+        mut sorter: Option<PairSorter>,
+        sink: &mut dyn PairSink,
+    ) -> Result<JoinStatistics> {
+        let Self { plan, context, .. } = *self;
         let mut done = Done::default();
         context.progress.begin("merge", "parts", plan.head.parts.len() as u64);
         for number in 1..=plan.head.parts.len() as u32 {
-            done += self.pass_part(number, &prepared, &mut |records| match (&mut sorter, &records) {
+            done += self.pass_part(number, prepared, &mut |records| match (&mut sorter, &records) {
                 (Some(sorter), PartRecords::Pairs(batch)) => sorter.push(batch),
-                _ => records.pass_to(&mut *sink),
+                _ => records.pass_to(sink),
             })?;
             done += plan.head.parts[number as usize - 1].whole.clone();
             context.progress.advance(number.into());
         }
-        let spilled = sorter.map_or(Ok(0), |sorter| pass_sorted(context, sorter, &mut *sink))?;
-        self.finish(&prepared, done, sink, spilled)
+        let spilled = sorter.map_or(Ok(0), |sorter| pass_sorted(context, sorter, sink))?;
+        Ok(self.statistics(prepared, done, spilled))
     }
 
     fn ids(&self) -> [IdKind; 2] {
@@ -131,25 +176,17 @@ impl Merge<'_> {
         end.map(|end| end.done.reproducible()).ok_or_else(|| reader.damaged())
     }
 
-    fn finish(
-        &self,
-        prepared: &Prepared,
-        done: Done,
-        sink: Box<dyn PairSink + '_>,
-        spilled: u64,
-    ) -> Result<JoinStatistics> {
+    fn statistics(&self, prepared: &Prepared, done: Done, spilled: u64) -> JoinStatistics {
         let Self { context, sets, .. } = *self;
         let done = done.took(self.watch.seconds());
         let mut statistics = prepared.statistics(context, sets, &done, Written::default());
-        statistics.write(|| sink.finish())?;
-        let common = &mut statistics.common;
-        (common.command, common.memory) = ("merge", context.memory());
+        statistics.common.command = "merge";
         // The reads of the store are in the statistics of the parts, which may have run on other machines.
-        let io = &mut common.io;
+        let io = &mut statistics.common.io;
         (io.bytes_read, io.bytes_requested, io.read_amplification) = (None, None, None);
         (io.passes, io.reads, io.direct) = (None, None, None);
         *io.spill_bytes.get_or_insert(0) += spilled;
-        Ok(statistics)
+        statistics
     }
 }
 
