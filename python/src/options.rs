@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use adjoin::{
     AttributeKind, BuildOptions, Choice, Conditions, Context, Durability, Element, Error, GraphOptions, IdChoice,
     IdKind, IndexOptions, JoinEffort, JoinOptions, KeepRule, Metric, OnBad, OnDuplicateId, OnMissing, Predicate,
-    RecallOf, Result, ResultKind, ShingleUnit, SourceOptions, VectorSource, open_source, parse_bytes,
+    Result, ResultKind, ShingleUnit, SourceOptions, VectorSource, open_source, parse_bytes,
 };
 use adjoin_object::ObjectDevice;
 use arrow_schema::Schema;
@@ -153,7 +153,7 @@ impl JoinTarget {
     }
 
     pub(crate) fn aim(&self) -> Result<JoinEffort> {
-        JoinEffort::of(self.recall, self.exact)?.with_recall_of(self.recall_of.parse()?)
+        JoinEffort::of(self.recall, self.exact)?.with_recall_of(&self.recall_of)
     }
 
     pub(crate) fn join_options(&self, seed: u64) -> Result<JoinOptions> {
@@ -193,7 +193,7 @@ pub(crate) fn choices(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
         ("result", ResultKind::names()),
         ("search metric", Metric::names()),
         ("shingles", ShingleUnit::names()),
-        ("recall_of", RecallOf::names()),
+        ("recall_of", JoinEffort::RECALL_OF.to_vec()),
     ];
     let choices = PyDict::new(py);
     for (option, names) in all {

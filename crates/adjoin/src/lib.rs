@@ -138,7 +138,7 @@ pub use estimate::{AtThreshold, Estimate};
 pub use job::{
     Conditions, Job, NearestJob, Opened, OpenedSets, Output, PartOptions, PartPlan, ResultKind, open_source,
 };
-pub use join::{JoinEffort, JoinOptions, RecallOf};
+pub use join::{JoinEffort, JoinOptions};
 pub use truth::{GroundtruthOptions, GroundtruthTarget, RangeForm, TruthFiles};
 
 // Graphs and traces for the model of flash devices.

@@ -22,7 +22,7 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     context = resolve::temporary(context, &arguments.temporary)?;
     let (predicate, missed) = predicate(&context, arguments)?;
     let aim = JoinEffort::of(arguments.wanted.recall, arguments.wanted.exact)?;
-    let aim = aim.with_recall_of(arguments.meaning.recall_of)?;
+    let aim = aim.with_recall_of(&arguments.meaning.recall_of)?;
     let cache_bytes = arguments.cache.bytes()?;
     let JoinFilters { condition, where_other, where_pair } = &arguments.filters;
     let [rows, other_rows, pairs] = [condition, where_other, where_pair];

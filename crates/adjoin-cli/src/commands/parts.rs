@@ -19,7 +19,7 @@ pub(crate) fn plan(arguments: &Plan, stopped: &Stopped) -> Result<Outcome> {
     let context = resolve::context(&arguments.resources, stopped)?;
     let predicate = Predicate::of(arguments.threshold.eps, arguments.threshold.min_similarity)?;
     let aim = JoinEffort::of(arguments.wanted.recall, arguments.wanted.exact)?;
-    let aim = aim.with_recall_of(arguments.meaning.recall_of)?;
+    let aim = aim.with_recall_of(&arguments.meaning.recall_of)?;
     let cache_bytes = arguments.cache.bytes()?;
     let join = JoinOptions { seed: arguments.seed.seed, cache_bytes, ..JoinOptions::approximate(predicate, aim) };
     let options = PartOptions { join, parts: arguments.parts, result: arguments.result };

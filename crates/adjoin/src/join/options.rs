@@ -1,6 +1,5 @@
 //! Options of a join.
 
-use crate::base::choice::choices;
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
 use crate::base::predicate::Predicate;
@@ -25,18 +24,6 @@ pub enum JoinEffort {
     /// The default: 0.95, or all pairs if that costs little more.
     Unsaid,
 }
-
-/// What the recall of a join is a fraction of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum RecallOf {
-    /// All pairs, and also the neighbors of a vector, on average.
-    #[default]
-    PairsAndVectors,
-    /// All pairs.
-    Pairs,
-}
-
-choices! { Argument::RecallOf => RecallOf { PairsAndVectors = "pairs-and-vectors", Pairs = "pairs" } }
 
 impl JoinEffort {
     /// Creates the effort for a target recall.
@@ -66,17 +53,20 @@ impl JoinEffort {
         }
     }
 
-    /// Returns the effort with another meaning of its recall.
+    /// What a recall may be a fraction of: all pairs and also a vector's neighbors on average, or all pairs only.
+    pub const RECALL_OF: [&str; 2] = ["pairs-and-vectors", "pairs"];
+
+    /// Returns the effort whose recall is of `of`, one of [`JoinEffort::RECALL_OF`].
     ///
     /// # Errors
-    /// Fails if no recall was requested.
-    pub fn with_recall_of(self, of: RecallOf) -> Result<Self> {
-        match (of, self) {
-            (RecallOf::PairsAndVectors, _) => Ok(self),
-            (RecallOf::Pairs, Self::Recall(recall) | Self::RecallOfPairs(recall)) => Ok(Self::RecallOfPairs(recall)),
-            (RecallOf::Pairs, Self::Every | Self::Unsaid) => {
-                Err(Error::option(message![Argument::RecallOf.with(of), " needs ", Argument::Recall]))
-            }
+    /// Fails if `of` is another text, or if pairs are named but no recall was requested.
+    pub fn with_recall_of(self, of: &str) -> Result<Self> {
+        let [both, pairs] = Self::RECALL_OF;
+        match self {
+            _ if of == both => Ok(self),
+            Self::Recall(recall) | Self::RecallOfPairs(recall) if of == pairs => Ok(Self::RecallOfPairs(recall)),
+            _ if of == pairs => Err(Error::option(message![Argument::RecallOf.with(of), " needs ", Argument::Recall])),
+            _ => Err(Error::option(message![Argument::RecallOf, format!(" is {of:?}; give {both} or {pairs}")])),
         }
     }
 
