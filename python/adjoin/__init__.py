@@ -47,6 +47,7 @@ from ._options import PathLike
 from ._parts import merge, plan, run_part
 from ._results import Hits, Neighbors, Rows
 from ._source import TEXTS, files_of, texts_of
+from .text import Embedded
 from ._work import NONE, ArrowStream, Folder, Table, Temporary, check_memory, check_recall, check_rows, working
 
 __all__ = [
@@ -692,15 +693,16 @@ def dedupe(
     target = _options.optional_path("output", output)
     wanted = _options.threshold(eps, min_similarity, recall, exact)
     options = _options.store_options(seed, None, vector_column, id_column, ids, split, on_bad, "keep")
-    given_texts = eps is None and min_similarity is None and text is None
-    if given_texts:
-        source, text = {TEXTS: texts_of(source)}, TEXTS
+    carried = [source.text] if isinstance(source, Embedded) else []
+    if eps is None and min_similarity is None and text is None:
+        otherwise = "text=COLUMN to compare texts, or eps or min_similarity to compare vectors"
+        source, text, carried = {TEXTS: texts_of(source, otherwise)}, TEXTS, [TEXTS]
     staying: dict[str, Any] = {
         "texts": _options.compared_texts(text, min_jaccard, shingles, shingle_size, wanted, options),
         "keep_by": _options.text("keep_by", keep_by),
         "exact_text": _options.text("exact_text", exact_text),
         "decisions": _options.optional_path("decisions", decisions),
-        "columns": [TEXTS] if given_texts and not columns else _options.texts("columns", columns),
+        "columns": _options.texts("columns", columns) or carried,
         "force": _options.flag("force", force),
     }
     resources = _options.resources(memory, threads)

@@ -16,7 +16,7 @@ from typing import Any, Optional
 from . import _engine
 from ._errors import AdjoinError, DeviceError, InputError, OptionError
 from ._options import path, refused, shown
-from ._streams import split_of, streamed
+from ._streams import original_errors, split_of, streamed
 
 #: Number of rows that are copied at once if the rows of an array are not contiguous.
 ROWS_AT_ONCE = 4096
@@ -70,21 +70,22 @@ def files_of(
             raise type(error)(str(error).replace(os.fspath(file), shown_as)) from None
 
 
-def texts_of(source: Any) -> Any:
-    """Returns the texts of a list or of a column. Refuses paths and tables, whose column of texts must be named."""
+def texts_of(source: Any, otherwise: str) -> list[Optional[str]]:
+    """Returns the texts of a list or of a column. Refuses paths and tables, whose column of texts must be named; the
+    error then says what to give ``otherwise``."""
     if not hasattr(source, "columns") and not hasattr(source, "column_names"):  # tables have these
         as_list = next((name for name in ("to_pylist", "to_list", "tolist") if hasattr(source, name)), None)
         # Series of pandas have NaN in place of missing texts.
         source = source if as_list is None else [None if part != part else part for part in getattr(source, as_list)()]
     if isinstance(source, (str, bytes, os.PathLike)) or not isinstance(source, Sequence):
-        raise OptionError(f"source is {shown(source)}; give text=COLUMN to compare texts, or eps or min_similarity to compare vectors")
+        raise OptionError(f"source is {shown(source)}; give {otherwise}")
     for part in source:
         if part is not None and not isinstance(part, str):
-            raise refused("a text of source", part, "texts or None, or eps or min_similarity to compare vectors")
+            raise refused("a text of source", part, f"texts or None, or {otherwise}")
     if not source:
         raise OptionError("source has no texts; give at least one")
     if all(part is not None and "\0" not in part and len(part) < PATH_MAX and os.path.isfile(part) for part in source):
-        raise OptionError(f"source is {shown(source)}, which are files; give text=COLUMN to compare texts, or eps or min_similarity to compare vectors")
+        raise OptionError(f"source is {shown(source)}, which are files; give {otherwise}")
     return list(source)
 
 
@@ -116,11 +117,12 @@ def _written(source: Any, folder: Path, options: dict[str, Any], whole: bool, na
     if type(source) is dict:
         _write_columns(source, folder / "vectors.arrow")
         return folder / "vectors.arrow", COLUMNS
-    stream = streamed(source, options, whole)
+    stream = streamed(source, lambda empty: None if whole else _engine.columns(empty, options))
     source = source if stream is None else stream
     if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
         file = folder / "vectors.arrow"
-        return file, _engine.spool(source, os.fspath(file), options, whole)
+        with original_errors(stream, "the table given"):
+            return file, _engine.spool(source, os.fspath(file), options, whole)
     if isinstance(source, tuple) and len(source) == 2:
         _write_named(*source, folder / "vectors.npz")
         return folder / "vectors.npz", ARRAY
