@@ -46,6 +46,7 @@ from ._folders import OnMissing as OnMissing
 from ._options import PathLike
 from ._parts import merge, plan, run_part
 from ._results import Hits, Neighbors, Rows
+from ._result_at import ResultAt
 from ._source import TEXTS, files_of, texts_of
 from .text import Embedded
 from ._work import NONE, ArrowStream, Folder, Table, Temporary, check_memory, check_recall, check_rows, working
@@ -71,6 +72,7 @@ __all__ = [
     "OptionTypeError",
     "PromiseWarning",
     "Result",
+    "ResultAt",
     "Rows",
     "ServerError",
     "Store",
@@ -134,6 +136,15 @@ class Result(Table, Temporary):
     def kept(self, rule: KeepRule = "greedy") -> ArrowStream:
         """Returns the rows to keep: ``id``, in row order."""
         return ArrowStream(self._joined.rows("kept", _options.choice("rule", rule, "keep rule")))
+
+    def at(self, threshold: float) -> ResultAt:
+        """Returns the result at a nearer ``threshold`` (a distance or a similarity, like the threshold of the join) without
+        another run.
+
+        Its pairs are read from this result, which must stay open. Counts, clusters, removed and kept rows need all pairs in
+        memory, within the memory of the join. They are refused if this join may have missed a pair, or is of two sets.
+        """
+        return ResultAt(self, threshold)
 
     def _rows(self) -> ArrowStream:
         return self.pairs()

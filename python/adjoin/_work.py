@@ -175,18 +175,18 @@ class Table:
 
     def to_polars(self) -> polars.DataFrame:
         """Returns the rows as a Polars data frame, in memory."""
-        frame: polars.DataFrame = _package("polars", "to_polars").DataFrame(self._rows())
+        frame: polars.DataFrame = package("polars", "to_polars").DataFrame(self._rows())
         return frame
 
     def to_pandas(self) -> pandas.DataFrame:
         """Returns the rows as a pandas data frame, in memory. Needs pyarrow too."""
-        _package("pandas", "to_pandas")
-        frame: pandas.DataFrame = _package("pyarrow", "to_pandas").table(self._rows()).to_pandas()
+        package("pandas", "to_pandas")
+        frame: pandas.DataFrame = package("pyarrow", "to_pandas").table(self._rows()).to_pandas()
         return frame
 
     def to_arrow(self) -> Any:
         """Returns the rows as a pyarrow table, in memory."""
-        return _package("pyarrow", "to_arrow").table(self._rows())
+        return package("pyarrow", "to_arrow").table(self._rows())
 
 
 class ArrowStream(Table):
@@ -207,7 +207,8 @@ def _shown(value: object) -> str:
     return _options.shown(value) if not isinstance(value, str) or len(value) > _options.SHOWN else value
 
 
-def _package(name: str, method: str) -> Any:
+def package(name: str, method: str) -> Any:
+    """Imports a package that a method needs. The error names the command that installs it."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
