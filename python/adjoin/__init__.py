@@ -49,7 +49,7 @@ from ._results import Hits, Neighbors, Rows
 from ._result_at import ResultAt
 from ._source import TEXTS, files_of, texts_of
 from .text import Embedded
-from ._work import NONE, ArrowStream, Folder, Table, Temporary, check_memory, check_recall, check_rows, working
+from ._work import NONE, ArrowStream, Folder, Table, Temporary, check_memory, check_recall, check_rows, package, working
 
 __all__ = [
     "AdjoinError",
@@ -104,9 +104,10 @@ RecallOf = Literal["pairs-and-vectors", "pairs"]
 class Result(Table, Temporary):
     """Result of a join. The pairs are in a temporary folder until :meth:`close` or the end of a ``with`` block."""
 
-    def __init__(self, joined: _engine.Joined, folder: Folder) -> None:
+    def __init__(self, joined: _engine.Joined, folder: Folder, has_columns: bool) -> None:
         super().__init__(folder)
         self._joined = joined
+        self._has_preview = not has_columns  # their columns are read for all pairs, before the first
         #: Statistics of the run, as written by ``--stats`` of the command.
         self.stats: dict[str, Any] = json.loads(joined.stats)
 
@@ -228,14 +229,23 @@ class Deduped(Table, Temporary):
         return int(self.stats["dedupe"]["kept_rows"])
 
     def kept(self) -> ArrowStream:
-        """Returns the kept rows with all columns, in source order. The files must be Parquet or Arrow; see
-        :meth:`to_numpy` for arrays."""
+        """Returns the kept rows with all columns, in source order. The files must be Parquet or Arrow. If the source is an
+        array, returns the numbers of its kept rows as ``id``; :meth:`to_numpy` returns their vectors."""
         if self.output.suffix == ".npy":
-            raise InputError(f"{self.output} is an array, which has no columns; take to_numpy()")
+            return self._kept_numbers()
         files = [self.output]
         if self.output.is_dir():
             files = sorted((path for path in self.output.rglob("*") if path.is_file()), key=os.fsencode)
         return ArrowStream(_engine.rows([os.fspath(file) for file in files]))
+
+    def _kept_numbers(self) -> ArrowStream:
+        """Returns the numbers of the kept rows of an array."""
+        numpy, pyarrow = package("numpy", "kept"), package("pyarrow", "kept")
+        is_kept = numpy.ones(self.rows, dtype=bool)
+        for batch in pyarrow.RecordBatchReader.from_stream(self.removed()):
+            is_kept[batch.column(0).to_numpy()] = False
+        schema = pyarrow.schema([pyarrow.field("id", pyarrow.uint64(), nullable=False)])
+        return ArrowStream(pyarrow.table([numpy.flatnonzero(is_kept).astype("<u8")], schema=schema))
 
     def removed(self) -> ArrowStream:
         """Returns the removed rows: ``id``, ``kept_id`` (null if the row was removed by decision), the ``distance`` or
@@ -543,7 +553,7 @@ def join(
             sets = [files, others, []] if new is None else [files, [], others]
             request = {"target": wanted, "filters": conditions, "columns": carried}
             joined = _engine.join(sets, request, options, resources, folder.name, shown)
-        result = Result(joined, folder)
+        result = Result(joined, folder, has_columns=bool(carried))
     check_memory(result.stats["memory"], result)
     check_recall(result.stats["recall"], result)
     check_rows(rows, left, result)

@@ -38,7 +38,7 @@ class ResultAt(Table):
         if not is_nearer:
             side = "at least" if self._value == "similarity" else "from 0 to"
             raise OptionError(f"threshold is {shown(threshold)}; this join allows {side} {widest}; run another join")
-        self._result = result
+        self._result, self._has_preview = result, result._has_preview
         self._read: Optional[tuple[Any, Any, Any, Any]] = None
         self._count = sum(len(batch) for batch in self._batches())
 

@@ -195,6 +195,9 @@ class ArrowStream(Table):
     def __init__(self, batches: Batches) -> None:
         self._batches = batches
 
+    def __repr__(self) -> str:
+        return "<adjoin.ArrowStream: rows to read once, with to_polars(), to_pandas() or to_arrow()>"
+
     def __arrow_c_stream__(self, requested_schema: Optional[object] = None) -> object:
         return self._batches.__arrow_c_stream__(requested_schema)
 

@@ -70,7 +70,7 @@ class Embedded:
     """
 
     def __init__(self, table: Any, model: _models.Model, text: str, cache: Optional[str]) -> None:
-        self._table, self._model, self._cache = table, model, cache
+        self._table, self._model, self._cache, self._creator = table, model, cache, os.getpid()
         #: Column of texts.
         self.text = text
         #: Number of dimensions of the vectors.
@@ -171,6 +171,9 @@ class Embedded:
 
     def _encoded(self, texts: list[str], rows: Mapping[str, int] = {}) -> Any:
         """Returns the vectors that the model returns for texts. Messages name the ``rows`` of texts."""
+        if os.getpid() != self._creator:  # the threads of a model do not exist in a forked child, which would wait for them
+            processes = f"process {self._creator}, and cannot be used in its forked child {os.getpid()}"
+            raise OptionError(f"these embedded texts belong to {processes}; call embed() in the child")
         numpy, name = _package("numpy"), self._model.name
         try:
             vectors = numpy.asarray(self._model.encode(texts), dtype="<f4")

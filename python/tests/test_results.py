@@ -111,8 +111,15 @@ def test_notebooks_show_the_first_rows(
         assert deduped._repr_html_() is None
         monkeypatch.undo()
     assert deduped._repr_html_() is None, "closed"
-    with adjoin.dedupe(vectors, eps=EPS) as arrays, adjoin.join(vectors, eps=EPS) as pairs:
-        assert arrays._repr_html_() is None and pairs._repr_html_() is None and pairs.pairs()._repr_html_() is None
+    with adjoin.dedupe(vectors, eps=EPS) as arrays:
+        assert (arrays._repr_html_() or "").count("<tr>") == 11
+    with adjoin.join(vectors, eps=EPS, exact=True) as pairs:
+        for result in (pairs, pairs.at(0.4)):
+            assert (result._repr_html_() or "").count("<tr>") == 11 and "<th>left_id</th>" in (result._repr_html_() or "")
+        stream = pairs.pairs()
+        assert stream._repr_html_() is None and "rows to read once" in repr(stream), "it can be read only once"
+    with adjoin.join(table, eps=EPS, columns=["text"]) as pairs:
+        assert pairs._repr_html_() is None, "columns are expensive"
 
 
 def test_a_report_has_pairs_statistics_and_names(vectors: numpy.ndarray, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 import sys
@@ -302,3 +303,20 @@ def test_a_model_that_cannot_be_loaded_is_refused(static: Path, tmp_path: Path, 
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(ImportError, match="install it with: pip install sentence-transformers"):
         embed(TEXTS, tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_forked_child_must_embed_by_itself() -> None:
+    texts = embed(TEXTS, Counting())
+
+    def refused() -> bool:
+        try:
+            numpy.asarray(texts)
+        except adjoin.OptionError as error:
+            return "call embed() in the child" in str(error)
+        return False
+
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if refused() else 1)
+    assert os.waitpid(child, 0)[1] == 0 and not refused()
