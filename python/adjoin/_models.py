@@ -17,7 +17,7 @@ from ._options import path, refused
 
 #: Most tokens of a text, if a tokenizer does not set the number.
 TOKENS_MAX = 512
-#: Files of a model to download. Other formats of the same weights are left out.
+#: Files of a model to download. Its weights in other formats are left out.
 DOWNLOADED = ["*.json", "*.txt", "*.model", "*.safetensors"]
 #: Weights of older models, which have no safetensors.
 OLDER_WEIGHTS = ["pytorch_model.bin", "*/pytorch_model.bin"]
@@ -32,8 +32,8 @@ class Model(NamedTuple):
     name: str
     #: Returns an array with one vector per text.
     encode: Callable[[list[str]], Any]
-    #: Hash of everything that the vectors of a text depend on. None if it is unknown.
-    digest: Optional[str]
+    #: Returns a hash of the model's files. None if they are unknown.
+    digest: Optional[Callable[[], str]]
 
 
 def load(model: Any) -> Model:
@@ -89,8 +89,8 @@ def _loaded(name: str, place: Path) -> Model:
         raise InputError(f"model {name} has no {known}; give the folder of such a model")
     with _errors_of(name):
         encode = load_folder(os.fspath(place)).encode
-    digest = _digest([library.__name__, library.__version__], [file for file in place.rglob("*") if file.is_file()])
-    return Model(name, encode, digest)
+    words = [library.__name__, library.__version__]
+    return Model(name, encode, lambda: _digest(words, [file for file in place.rglob("*") if file.is_file()]))
 
 
 def _weights(folder: Path) -> Iterable[Path]:
@@ -144,7 +144,7 @@ def _onnx(name: str, file: Path) -> Model:
         session = runtime.InferenceSession(os.fspath(file), providers=runtime.get_available_providers())
     read = [file, folder / "tokenizer.json", *(one for one in (pooling, modules) if one.is_file())]
     encoder = _Onnx(name, tokenizer, session, _json(pooling), "Normalize" in str(_json(modules)))
-    return Model(name, encoder.encode, _digest(["onnx", "1", runtime.__version__], read))
+    return Model(name, encoder.encode, lambda: _digest([runtime.__name__, runtime.__version__], read))
 
 
 class _Onnx:

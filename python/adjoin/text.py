@@ -60,7 +60,8 @@ def embed(source: Any, model: Any, *, text: str = TEXTS, cache: Optional[PathLik
     loaded = _models.load(model)
     if folder is not None and loaded.digest is None:
         raise OptionError(f"cache needs the folder of a model or its name on the hub, but model is {shown(model)}; leave it out")
-    return Embedded(_table(source, column), loaded, column, folder)
+    cached = None if folder is None or loaded.digest is None else (folder, loaded.digest())
+    return Embedded(_table(source, column), loaded, column, cached)
 
 
 class Embedded:
@@ -69,7 +70,7 @@ class Embedded:
     Each time that the rows are read, the texts are embedded batch by batch.
     """
 
-    def __init__(self, table: Any, model: _models.Model, text: str, cache: Optional[str]) -> None:
+    def __init__(self, table: Any, model: _models.Model, text: str, cache: Optional[tuple[str, str]]) -> None:
         self._table, self._model, self._cache, self._creator = table, model, cache, os.getpid()
         #: Column of texts.
         self.text = text
@@ -125,7 +126,7 @@ class Embedded:
     def _tables(self, rows: Any, names: list[str]) -> Iterator[Any]:
         """Yields the selected columns of the rows, batch by batch."""
         pyarrow = _package("pyarrow")
-        cache = None if self._cache is None else _cache_in(self._cache, self._model.digest or "")
+        cache = None if self._cache is None else _cache_in(*self._cache)
         try:
             first = 0
             for batch in rows:
@@ -136,6 +137,7 @@ class Embedded:
         finally:
             if cache is not None:
                 cache.close()
+            pyarrow.default_memory_pool().release_unused()  # the engine needs the memory next
 
     def _vectors(self, column: Any, first: int, cache: Optional[VectorCache]) -> Any:
         """Returns the vectors of a column of texts that starts with row ``first``. The vector of a missing text is
@@ -197,8 +199,11 @@ def _table(source: Any, text: str) -> Any:
     if isinstance(source, (str, bytes, os.PathLike)):
         return _file(_options.path("source", source))
     if type(source) is dict:
-        return _package("pyarrow").table(source)
-    # Of the type, since the columns of a lazy frame are expensive.
+        try:
+            return _package("pyarrow").table(source)
+        except Exception as error:  # pyarrow has its own errors
+            raise InputError(f"the columns given cannot be read: {' '.join(str(error).split())}") from error
+    # Only the type is asked, since the columns of a lazy frame are expensive.
     if any(hasattr(type(source), name) for name in ("columns", "column_names", "schema", "features")):
         return source
     pyarrow = _package("pyarrow")

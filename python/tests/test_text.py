@@ -272,6 +272,7 @@ def test_a_model_without_a_vector_for_each_text_is_refused(encode: Any, message:
         ([__file__], "which are files; give the path of one file"),
         (7, "source is 7; give the path"),
         ({"body": TEXTS}, "source has no column text, only body; give one of these to text"),
+        ({"text": TEXTS, "n": [1]}, "the columns given cannot be read: "),
         ({"text": [1, 2]}, "column text of source has the type int64"),
         ({"text": TEXTS, "vector": range(5)}, "source has a column vector already"),
     ],
