@@ -72,7 +72,7 @@ def files_of(
 
 def texts_of(source: Any, otherwise: str) -> list[Optional[str]]:
     """Returns the texts of a list or of a column. Refuses paths and tables, whose column of texts must be named; the
-    error then says what to give ``otherwise``."""
+    error names what to give ``otherwise``."""
     if not hasattr(source, "columns") and not hasattr(source, "column_names"):  # tables have these
         as_list = next((name for name in ("to_pylist", "to_list", "tolist") if hasattr(source, name)), None)
         # Series of pandas have NaN in place of missing texts.

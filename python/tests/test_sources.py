@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -170,3 +171,15 @@ def test_joins_one_split_of_a_folder(vectors: numpy.ndarray, tmp_path: Path) -> 
     assert rows and min(rows) >= 300
     with pytest.raises(adjoin.InputError, match='there is no split dev; the splits are test, train; give one of these to split'):
         adjoin.join(tmp_path, eps=EPS, split="dev")
+
+
+def test_an_error_in_the_middle_of_a_stream_is_shown(vectors: numpy.ndarray) -> None:
+    datasets = pytest.importorskip("datasets")
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for _ in range(10):
+            yield from ({"vector": vector} for vector in vectors.tolist())
+        raise ValueError("the file of\nthe 6001st row is missing")
+
+    with pytest.raises(adjoin.InputError, match="given cannot be read: the file of the 6001st row is missing$"):
+        adjoin.join(datasets.IterableDataset.from_generator(rows), eps=0.5)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy
 import pandas
 import polars
@@ -74,6 +75,8 @@ SOURCES: dict[str, Callable[[Path], Any]] = {
     "csv": lambda folder: folder / "a.csv",
     "jsonl": lambda folder: folder / "a.jsonl",
     "data set": lambda folder: pyarrow.dataset.dataset(folder / "a.parquet"),
+    "duckdb": lambda folder: duckdb.sql(f"SELECT * FROM '{folder / 'a.parquet'}'"),
+    "hugging face": lambda _: pytest.importorskip("datasets").Dataset.from_dict({"text": TEXTS}),
 }
 
 
