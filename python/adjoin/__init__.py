@@ -44,12 +44,17 @@ from ._folders import IdKind as IdKind
 from ._folders import Metric as Metric
 from ._folders import OnMissing as OnMissing
 from ._options import PathLike
-from ._parts import merge, plan, run_part
+from ._parts import merge, plan, plan_build, run_part
 from ._results import Hits, Neighbors, Rows
 from ._result_at import ResultAt
 from ._source import TEXTS, files_of, texts_of
-from .text import Embedded
+from ._types import KeepRule as KeepRule
+from ._types import OnBad as OnBad
+from ._types import OnDuplicateId as OnDuplicateId
+from ._types import ResultKind as ResultKind
+from ._types import SearchMetric as SearchMetric
 from ._work import NONE, ArrowStream, Folder, Table, Temporary, check_memory, check_recall, check_rows, package, working
+from .text import Embedded
 
 __all__ = [
     "AdjoinError",
@@ -88,15 +93,10 @@ __all__ = [
     "nearest",
     "open",
     "plan",
+    "plan_build",
     "run_part",
 ]
 
-#: Metrics of searches. Inner products (``"ip"``) cannot be joined.
-SearchMetric = Literal["l2", "cosine", "ip"]
-OnBad = Literal["error", "skip"]
-OnDuplicateId = Literal["error", "keep"]
-KeepRule = Literal["greedy", "cluster"]
-ResultKind = Literal["pairs", "counts", "clusters", "removed", "kept"]
 ShingleUnit = Literal["words", "characters"]
 RecallOf = Literal["pairs-and-vectors", "pairs"]
 

@@ -28,6 +28,7 @@ __all__ = [
     "merge",
     "nearest",
     "plan",
+    "plan_build",
     "resident_from_now_on",
     "rows",
     "run_part",
@@ -92,6 +93,13 @@ def explain(
     progress: Optional[Progress],
 ) -> str: ...
 def plan(request: dict[str, Any], resources: dict[str, Any], progress: Optional[Progress]) -> str: ...
+def plan_build(
+    sources: Sequence[str],
+    request: dict[str, Any],
+    store_options: dict[str, Any],
+    resources: dict[str, Any],
+    progress: Optional[Progress],
+) -> str: ...
 def run_part(request: dict[str, Any], resources: dict[str, Any], progress: Optional[Progress]) -> Optional[str]: ...
 def merge(request: dict[str, Any], resources: dict[str, Any], progress: Optional[Progress]) -> str: ...
 def threshold_leaving(

@@ -1,17 +1,17 @@
-"""One join on many machines: the plan, the run of a part, and the merge."""
+"""One join or build on many machines: the plan, the run of a part, and the merge."""
 
 from __future__ import annotations
 
 import json
-from typing import Any, Literal, Optional, Union
+from collections.abc import Sequence
+from typing import Any, Optional, Union
 
 from . import _engine, _options
 from ._options import PathLike
 from ._progress import bar
+from ._source import paths_of
+from ._types import KeepRule, OnBad, OnDuplicateId, ResultKind, SearchMetric
 from ._work import check_memory, check_recall
-
-ResultKind = Literal["pairs", "counts", "clusters", "removed", "kept"]
-KeepRule = Literal["greedy", "cluster"]
 
 
 def plan(
@@ -56,6 +56,52 @@ def plan(
     return stats
 
 
+def plan_build(
+    source: Any,
+    path: PathLike,
+    *,
+    parts: int,
+    metric: SearchMetric = "l2",
+    seed: int = 1,
+    buckets: Optional[int] = None,
+    vector_column: Optional[str] = None,
+    id_column: Optional[str] = None,
+    ids: bool = True,
+    split: Optional[str] = None,
+    on_bad: OnBad = "error",
+    on_duplicate_id: OnDuplicateId = "error",
+    columns: Sequence[str] = (),
+    force: bool = False,
+    memory: Union[str, int, None] = None,
+    threads: Optional[int] = None,
+    temporary: Optional[PathLike] = None,
+    progress: Optional[bool] = None,
+) -> dict[str, Any]:
+    """Plans the build of a store in parts, and writes the plan to ``path``.
+
+    ``source`` is a path or URL, or a list of them, which all machines can read. Run parts 1 to ``parts``, which read
+    rows, with :func:`run_part`. Then run parts ``parts + 1`` to ``2 * parts``, which write buckets, and unite them with
+    :func:`merge`. The other arguments are options of :func:`build`, and the store equals the one of :func:`build`. Set
+    ``memory`` to the budget of the machines that run the parts.
+
+    Returns the statistics. ``["plan"]["parts"]`` has a dict per part, with its ``phase`` and ``memory_bytes``.
+
+    Raises a subclass of :class:`AdjoinError` that names the kind of error.
+    """
+    files = paths_of(source)
+    request = {
+        "metric": _options.choice("metric", metric, "search metric"),
+        "parts": _options.integer("parts", parts, 2**32 - 1),
+        "path": _options.path("path", path),
+        "force": _options.flag("force", force),
+    }
+    options = _options.store_options(seed, buckets, vector_column, id_column, ids, split, on_bad, on_duplicate_id, columns)
+    resources, shown = _resources(memory, threads, temporary), bar(_options.optional_flag("progress", progress))
+    stats: dict[str, Any] = json.loads(_engine.plan_build(files, request, options, resources, shown))
+    check_memory(stats["memory"])
+    return stats
+
+
 def run_part(
     plan: PathLike,
     part: str,
@@ -68,10 +114,10 @@ def run_part(
     temporary: Optional[PathLike] = None,
     progress: Optional[bool] = None,
 ) -> Optional[dict[str, Any]]:
-    """Runs one part of a plan, such as ``"3/256"``, and writes its result into ``folder``.
+    """Runs one part of the plan of a join or a build, such as ``"3/256"``, and writes its result into ``folder``.
 
     The result has the same bytes on any machine. A finished part is not run again unless ``force`` is set. If this
-    machine has the store at another path than the one in the plan, pass it as ``store``.
+    machine has the store of a join at another path than the one in the plan, pass it as ``store``.
 
     Returns the statistics, or None if the result exists already.
 
@@ -107,11 +153,13 @@ def merge(
     temporary: Optional[PathLike] = None,
     progress: Optional[bool] = None,
 ) -> dict[str, Any]:
-    """Merges the results of all parts in ``folder``, and writes the result of the join to ``path``.
+    """Merges the results of all parts in ``folder``, and writes the result of the join to ``path``. With the plan of a
+    build, ``path`` is the folder of the store.
 
     ``result`` is by default the result that was planned. The other arguments are options of :func:`run_part`.
+    ``result``, ``keep_rule`` and ``store`` are for joins only.
 
-    Returns the statistics of the join.
+    Returns the statistics of the join or of the build.
 
     Raises a subclass of :class:`AdjoinError` that names the kind of error, for example if a part is missing or damaged.
     Warns with :class:`PromiseWarning` if the recall or ``memory`` missed its target.

@@ -70,6 +70,17 @@ def files_of(
             raise type(error)(str(error).replace(os.fspath(file), shown_as)) from None
 
 
+def paths_of(source: Any, name: str = "source") -> list[str]:
+    """Returns the paths and URLs of ``source``, such that they are valid in other processes. Refuses data that is not in
+    files."""
+    if isinstance(source, (str, bytes, os.PathLike)):
+        source = [source]
+    elif not _is_paths(source, name):
+        raise refused(name, source, "a path or a list of paths that all machines can read")
+    paths = [path(name, part) for part in source]
+    return [part if "://" in part else os.path.abspath(part) for part in paths]
+
+
 def texts_of(source: Any, otherwise: str) -> list[Optional[str]]:
     """Returns the texts of a list or of a column. Refuses paths and tables, whose column of texts must be named; the
     error names what to give ``otherwise``."""

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Optional, Protocol
+from typing import Literal, Optional, Protocol
+
+#: Metrics of searches. Inner products (``"ip"``) cannot be joined.
+SearchMetric = Literal["l2", "cosine", "ip"]
+OnBad = Literal["error", "skip"]
+OnDuplicateId = Literal["error", "keep"]
+KeepRule = Literal["greedy", "cluster"]
+ResultKind = Literal["pairs", "counts", "clusters", "removed", "kept"]
 
 
 class Batches(Protocol):

@@ -144,6 +144,7 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(join::join, module)?)?;
     module.add_function(wrap_pyfunction!(join::condition_columns, module)?)?;
     module.add_function(wrap_pyfunction!(parts::plan, module)?)?;
+    module.add_function(wrap_pyfunction!(parts::plan_build, module)?)?;
     module.add_function(wrap_pyfunction!(parts::run_part, module)?)?;
     module.add_function(wrap_pyfunction!(parts::merge, module)?)?;
     module.add_function(wrap_pyfunction!(dedupe::dedupe, module)?)?;

@@ -1,4 +1,4 @@
-"""A join on many machines gives the result of a join on one machine, with every runner, and whatever process is
+"""A join or a build on many machines gives the result of one machine, with every runner, and whatever process is
 killed."""
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def shared(tmp_path_factory):
     draw = numpy.random.default_rng(1)
     centers = draw.standard_normal((40, 8))
     vectors = centers[draw.integers(0, 40, 600)] + 0.1 * draw.standard_normal((600, 8))
-    adjoin.build(vectors.astype("float32"), folder / "store")
+    numpy.save(folder / "vectors.npy", vectors.astype("float32"))
+    adjoin.build(folder / "vectors.npy", folder / "store")
     with adjoin.join(folder / "store", **EPS) as result:
         assert len(result) > 100
         for kind in ("pairs", "counts", "clusters", "removed", "kept"):
@@ -61,11 +62,48 @@ def check(shared, folder, runner, parts, **options):
     return stats
 
 
+def files_of(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def check_build(shared, folder, runner, parts, **options):
+    """Checks the bytes of a store. Returns the statistics."""
+    options = {"parts": parts, "runner": runner, "folder": folder / "build", **options}
+    stats = distributed.build(shared / "vectors.npy", folder / "built", **options)
+    assert files_of(folder / "built") == files_of(shared / "store")
+    assert [part["part"] for part in stats["parts"]] == list(range(1, 2 * parts + 1))
+    assert stats["build_part"]["rows"] == 600
+    return stats
+
+
 @pytest.mark.parametrize("parts", [1, 2, 4, 8])
 def test_processes_give_the_result_of_one_machine(shared, tmp_path, parts):
     stats = check(shared, tmp_path, "local", parts)
     assert sum(part["stats"]["join"]["pairs"] for part in stats["parts"]) == stats["join"]["pairs"]
     assert stats["plan"]["parts"][0]["memory_bytes"] == stats["parts"][0]["stats"]["memory"]["budget_bytes"]
+
+
+@pytest.mark.parametrize("parts", [1, 2, 4])
+def test_processes_build_the_store_of_one_machine(shared, tmp_path, parts):
+    stats = check_build(shared, tmp_path, "local", parts)
+    done = [part["stats"]["build_part"] for part in stats["parts"]]
+    for phase, some in (("read", done[:parts]), ("write", done[parts:])):
+        assert all(part["phase"] == phase for part in some) and sum(part["rows"] for part in some) == 600
+    assert stats["plan"]["parts"][-1]["memory_bytes"] == stats["parts"][-1]["stats"]["memory"]["budget_bytes"]
+
+
+def test_a_build_takes_the_options_of_one_machine(shared, tmp_path):
+    table = pyarrow.table({"name": [f"row {row}" for row in range(300)], "year": [row % 7 for row in range(300)]})
+    vectors = pyarrow.array(numpy.load(shared / "vectors.npy")[:300].tolist(), pyarrow.list_(pyarrow.float32(), 8))
+    table = table.append_column("vector", vectors)
+    for file in range(2):
+        pyarrow.parquet.write_table(table.slice(150 * file, 150), tmp_path / f"{file}.parquet")
+    sources = [tmp_path / "0.parquet", tmp_path / "1.parquet"]
+    options = {"metric": "cosine", "seed": 3, "buckets": 9, "id_column": "name", "columns": ["year"]}
+    adjoin.build(sources, tmp_path / "one", **options)
+    distributed.build(sources, tmp_path / "many", parts=2, **options)
+    assert files_of(tmp_path / "many") == files_of(tmp_path / "one")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.parquet", "1.parquet", "many", "one"]
 
 
 @pytest.mark.parametrize("result", ["counts", "clusters", "removed", "kept"])
@@ -99,7 +137,8 @@ def test_a_slurm_array_runs_the_script_of_the_how_to(shared, tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_killed_processes_are_run_again(shared, tmp_path, monkeypatch, seed):
+@pytest.mark.parametrize("job", ["join", "build"])
+def test_killed_processes_are_run_again(shared, tmp_path, monkeypatch, job, seed):
     draw, kills = random.Random(seed), []
 
     class Killing(_local.Local):
@@ -108,13 +147,16 @@ def test_killed_processes_are_run_again(shared, tmp_path, monkeypatch, seed):
             if len(kills) < 3 and draw.random() < 0.5:
                 running = draw.choice([key.data for key in self._running.get_map().values()])
                 if draw.random() < 0.5:  # while it writes its result, if it does not end before
-                    while running.process.poll() is None and not list((tmp_path / "work/parts").glob("*.partial*")):
+                    while running.process.poll() is None and not list(Path(task["folder"]).glob("*.partial*")):
                         time.sleep(0.002)
                 running.process.kill()
                 kills.append(running.task["part"])
 
     monkeypatch.setattr(_local, "Local", Killing)
-    stats = check(shared, tmp_path, "local", 4, concurrency=2)
+    if job == "join":
+        stats = check(shared, tmp_path, "local", 4, concurrency=2)
+    else:
+        stats = check_build(shared, tmp_path, "local", 2, concurrency=2)
     assert kills and sum(part["attempts"] for part in stats["parts"]) >= 4
 
 
@@ -125,15 +167,21 @@ if os.environ.get("RAY_ADDRESS"):
     import ray
     ray.init(log_to_driver=False)
 store, path, folder, runner = sys.argv[1:]
-distributed.join(store, path, parts=8, runner=runner, folder=folder, eps=0.3, exact=True, concurrency=1)
+options = {"runner": runner, "folder": folder, "concurrency": 1}
+if path.endswith(".parquet"):
+    distributed.join(store, path, parts=8, eps=0.3, exact=True, **options)
+else:
+    distributed.build(store, path, parts=4, **options)
 """
 
 
-def killed_driver(shared, folder, runner, how, done, **variables):
-    """Runs a driver, and sends it a signal once a number of parts are done. Returns its messages."""
-    command = [sys.executable, "-c", DRIVER, shared / "store", folder / f"{runner}-8.parquet", folder / "work", runner]
+def killed_driver(paths, runner, how, done, **variables):
+    """Runs a driver, and sends it a signal once a number of parts are done. Returns its messages.
+
+    ``paths`` are the store of a join or the source of a build, the result, and the folder of parts."""
+    command = [sys.executable, "-c", DRIVER, *paths, runner]
     driver = subprocess.Popen(command, env={**os.environ, **variables}, stderr=subprocess.PIPE, text=True)
-    while driver.poll() is None and len(list((folder / "work/parts").glob("part-*-of-00008"))) < done:
+    while driver.poll() is None and len(list((paths[2] / "parts").glob("part-*-of-00008"))) < done:
         time.sleep(0.002)
     driver.send_signal(how)
     text = driver.communicate()[1]
@@ -143,7 +191,7 @@ def killed_driver(shared, folder, runner, how, done, **variables):
 
 @pytest.mark.parametrize("done", [1, 5])
 def test_a_killed_driver_goes_on_with_the_parts_that_are_done(shared, tmp_path, done):
-    killed_driver(shared, tmp_path, "local", signal.SIGKILL, done)
+    killed_driver((shared / "store", tmp_path / "local-8.parquet", tmp_path / "work"), "local", signal.SIGKILL, done)
     before = {path.name: path.stat().st_ino for path in (tmp_path / "work/parts").glob("part-*-of-00008")}
     assert done <= len(before) < 8
     stats = check(shared, tmp_path, "local", 8)
@@ -151,8 +199,20 @@ def test_a_killed_driver_goes_on_with_the_parts_that_are_done(shared, tmp_path, 
     assert all((tmp_path / "work/parts" / name).stat().st_ino == number for name, number in before.items())
 
 
+@pytest.mark.parametrize("how, done", [(signal.SIGKILL, 2), (signal.SIGINT, 5), (signal.SIGKILL, 7)])
+def test_a_stopped_build_goes_on_with_the_parts_that_are_done(shared, tmp_path, how, done):
+    killed_driver((shared / "vectors.npy", tmp_path / "built", tmp_path / "build"), "local", how, done)
+    before = {path.name: path.stat().st_ino for path in (tmp_path / "build/parts").glob("part-*-of-00008")}
+    assert done <= len(before) and not (tmp_path / "built").exists()
+    stats = check_build(shared, tmp_path, "local", 4)
+    assert sum(part["stats"] is None for part in stats["parts"]) >= len(before)
+    assert all((tmp_path / "build/parts" / name).stat().st_ino == number for name, number in before.items())
+    assert not list((tmp_path / "build").glob("stopped-*"))
+
+
 def test_an_interrupt_stops_the_driver_and_its_parts(shared, tmp_path):
-    text = killed_driver(shared, tmp_path, "local", signal.SIGINT, 1)
+    paths = shared / "store", tmp_path / "local-8.parquet", tmp_path / "work"
+    text = killed_driver(paths, "local", signal.SIGINT, 1)
     assert text.rstrip().endswith("KeyboardInterrupt")
     check(shared, tmp_path, "local", 8)
     assert not list((tmp_path / "work").glob("stopped-*"))
@@ -273,14 +333,35 @@ def test_wrong_arguments_are_refused_before_any_work(shared, tmp_path, monkeypat
     assert rows_of(tmp_path / "pairs.parquet") == rows_of(shared / "pairs.parquet")
 
 
+def test_wrong_arguments_of_a_build_are_refused_before_any_work(shared, tmp_path):
+    def build(source=shared / "vectors.npy", store=tmp_path / "store", **options):
+        distributed.build(source, store, **{"parts": 2, **options})
+
+    with pytest.raises(adjoin.OptionTypeError, match="give a path or a list of paths that all machines can read"):
+        build(numpy.zeros((2, 2), "float32"))
+    with pytest.raises(adjoin.OptionError, match="give a folder, and copy it to a bucket afterwards"):
+        build(store="s3://bucket/store")
+    with pytest.raises(adjoin.InputError, match="exists already; give force=True"):
+        build(store=shared / "store")
+    with pytest.raises(adjoin.OptionError, match="parts is 0; give 1 to"):
+        build(parts=0)
+    assert {path.name for path in tmp_path.iterdir()} <= {"store.parts"}
+    build()
+    before = files_of(tmp_path / "store")
+    build(force=True, seed=2)
+    assert files_of(tmp_path / "store") != before
+
+
 def test_a_folder_with_parts_of_another_join_is_refused(shared, tmp_path):
     def join(**options):
         options = {"parts": 2, **EPS, **options}
         distributed.join(shared / "store", tmp_path / "pairs.parquet", folder=tmp_path / "work", force=True, **options)
 
     join()
-    with pytest.raises(adjoin.OptionError, match=r"another join \(eps was 0.3, parts was 2\); give the same"):
+    with pytest.raises(adjoin.OptionError, match=r"another run \(eps was 0.3, parts was 2\); give the same"):
         join(eps=0.25, parts=3)
+    with pytest.raises(adjoin.OptionError, match=r"another run \(.*job was 'join'"):
+        distributed.build(shared / "vectors.npy", tmp_path / "built", parts=2, folder=tmp_path / "work")
     (tmp_path / "work/job.json").write_text("{")
     with pytest.raises(adjoin.InputError, match="job.json is damaged"):
         join()
@@ -343,6 +424,11 @@ def test_ray_gives_the_result_of_one_machine(shared, tmp_path, ray_cluster, part
     check(shared, tmp_path, "ray", parts)
 
 
+@pytest.mark.parametrize("parts", [1, 3])
+def test_ray_builds_the_store_of_one_machine(shared, tmp_path, ray_cluster, parts):
+    check_build(shared, tmp_path, "ray", parts)
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_killed_workers_of_ray_are_replaced(shared, tmp_path, ray_cluster, monkeypatch, seed):
     monkeypatch.setattr(_ray._task, "run", killing(tmp_path, seed, 4))
@@ -350,8 +436,16 @@ def test_killed_workers_of_ray_are_replaced(shared, tmp_path, ray_cluster, monke
     assert sum(part["attempts"] for part in stats["parts"]) == 6
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_killed_workers_of_ray_are_replaced_in_a_build(shared, tmp_path, ray_cluster, monkeypatch, seed):
+    monkeypatch.setattr(_ray._task, "run", killing(tmp_path, seed, 4))
+    stats = check_build(shared, tmp_path, "ray", 2)
+    assert sum(part["attempts"] for part in stats["parts"]) == 6
+
+
 def test_a_killed_driver_of_ray_goes_on(shared, tmp_path, ray_cluster):
-    killed_driver(shared, tmp_path, "ray", signal.SIGKILL, 3, RAY_ADDRESS=ray_cluster.address)
+    paths = shared / "store", tmp_path / "ray-8.parquet", tmp_path / "work"
+    killed_driver(paths, "ray", signal.SIGKILL, 3, RAY_ADDRESS=ray_cluster.address)
     stats = check(shared, tmp_path, "ray", 8)
     assert sum(part["stats"] is None for part in stats["parts"]) >= 3
 
@@ -368,8 +462,8 @@ def test_the_how_to_deduplicates_a_bucket_on_ray(tmp_path, ray_cluster):
     for shard in range(2):
         shards[f"part-{shard}.parquet"] = table.slice(1_000 * shard, 1_000)
         pyarrow.parquet.write_table(shards[f"part-{shard}.parquet"], bucket / f"embeddings/part-{shard}.parquet")
-    changes = {"s3://bucket": f"file://{bucket}", "/shared": str(tmp_path), "parts=64": "parts=3", "threads=4": "threads=1"}
-    changes |= {'memory="8GB"': 'memory="300MB"', "memory=2_000_000_000": "memory=200_000_000"}
+    changes = {"s3://bucket": f"file://{bucket}", "/shared": str(tmp_path), '"parts": 64': '"parts": 3', '"threads": 4': '"threads": 1'}
+    changes |= {'"memory": "8GB"': '"memory": "300MB"', "memory=2_000_000_000": "memory=200_000_000"}
     for name, value in changes.items():
         assert name in script
         script = script.replace(name, value)
@@ -411,6 +505,11 @@ def test_dask_gives_the_result_of_one_machine(shared, tmp_path, dask_client, par
     check(shared, tmp_path, "dask", parts)
 
 
+@pytest.mark.parametrize("parts", [1, 3])
+def test_dask_builds_the_store_of_one_machine(shared, tmp_path, dask_client, parts):
+    check_build(shared, tmp_path, "dask", parts)
+
+
 def test_killed_workers_of_dask_are_replaced(shared, tmp_path, dask_client, monkeypatch):
     monkeypatch.setattr(_dask._task, "run", killing(tmp_path, 1, 4))
     check(shared, tmp_path, "dask", 4)
@@ -444,6 +543,11 @@ def spark_session():
 @pytest.mark.parametrize("parts", [1, 2, 4, 8])
 def test_spark_gives_the_result_of_one_machine(shared, tmp_path, spark_session, parts):
     check(shared, tmp_path, "spark", parts)
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_spark_builds_the_store_of_one_machine(shared, tmp_path, spark_session, parts):
+    check_build(shared, tmp_path, "spark", parts)
 
 
 def test_killed_workers_of_spark_are_replaced(shared, tmp_path, spark_session, monkeypatch):

@@ -1,5 +1,6 @@
-"""A join in parts gives the result of one machine."""
+"""A join or a build in parts gives the result of one machine."""
 
+import numpy
 import pyarrow.parquet
 import pytest
 
@@ -39,3 +40,24 @@ def test_missing_parts_and_wrong_numbers_are_refused(tmp_path, vectors):
     adjoin.run_part(tmp_path / "plan", "1/2", tmp_path / "parts")
     with pytest.raises(adjoin.OptionError, match="was planned for the result counts"):
         adjoin.merge(tmp_path / "plan", tmp_path / "parts", tmp_path / "pairs.csv", result="pairs")
+
+
+def test_parts_of_a_build_are_merged_to_the_store_of_one_machine(tmp_path, vectors):
+    numpy.save(tmp_path / "set.npy", vectors)
+    told = adjoin.plan_build(tmp_path / "set.npy", tmp_path / "plan", parts=2, metric="cosine")
+    assert [part["phase"] for part in told["plan"]["parts"]] == ["read", "read", "write", "write"]
+    with pytest.raises(adjoin.InputError, match="missing in .*: 1, 2"):
+        adjoin.run_part(tmp_path / "plan", "3/4", tmp_path / "parts")
+    for part in (2, 1, 4, 3):
+        assert adjoin.run_part(tmp_path / "plan", f"{part}/4", tmp_path / "parts")["build_part"]["rows"] >= 0
+    assert adjoin.run_part(tmp_path / "plan", "4/4", tmp_path / "parts") is None
+    for option in ({"result": "pairs"}, {"keep_rule": "cluster"}, {"store": tmp_path}):
+        with pytest.raises(adjoin.OptionError, match=f"{next(iter(option))} can be used only with the plan of a join"):
+            adjoin.merge(tmp_path / "plan", tmp_path / "parts", tmp_path / "merged", **option)
+    with pytest.raises(adjoin.OptionError, match="store can be used only with the plan of a join"):
+        adjoin.run_part(tmp_path / "plan", "1/4", tmp_path / "parts", store=tmp_path)
+    stats = adjoin.merge(tmp_path / "plan", tmp_path / "parts", tmp_path / "merged")
+    assert stats["build_part"]["rows"] == len(vectors)
+    adjoin.build(tmp_path / "set.npy", tmp_path / "one", metric="cosine")
+    for file in (tmp_path / "one").iterdir():
+        assert file.read_bytes() == (tmp_path / "merged" / file.name).read_bytes()

@@ -1,9 +1,9 @@
-"""Runs one join on many machines: plans it in parts, runs the parts on Ray, Dask, Spark or processes of this machine, and
-merges the results.
+"""Runs one join or build on many machines: plans it in parts, runs the parts on Ray, Dask, Spark or processes of this
+machine, and merges the results.
 
-The store, the result and the folder of parts are on a file system that all machines share, or the store is in a bucket.
-Workers get the names of files and return statistics; vectors and pairs never pass through the runner. The result equals
-the one of :func:`adjoin.join`.
+Files and folders are on a file system that all machines share. The source of a build and the store of a join may also be
+in a bucket. Workers get the names of files and return statistics; vectors and pairs never pass through the runner. The
+result equals the one of :func:`adjoin.build` or :func:`adjoin.join`.
 
 Install the runner with the package: ``pip install "adjoin[ray]"``, ``"adjoin[dask]"`` or ``"adjoin[spark]"``.
 """
@@ -11,19 +11,21 @@ Install the runner with the package: ``pip install "adjoin[ray]"``, ``"adjoin[da
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, Optional, Union
+from typing import Any, Literal, NamedTuple, Optional, Union
 
-from .. import _options
+from .. import _options, _parts
 from .._errors import InputError, OptionError
 from .._options import PathLike
-from .._parts import KeepRule, ResultKind
+from .._source import paths_of
+from .._types import KeepRule, OnBad, OnDuplicateId, ResultKind, SearchMetric
 from ._job import Job
 from ._local import cores
 from ._runners import workers_of
 from ._task import is_url
 
-__all__ = ["Runner", "join"]
+__all__ = ["Runner", "build", "join"]
 
 Runner = Literal["local", "ray", "dask", "spark"]
 RUNNERS = ("local", "ray", "dask", "spark")
@@ -85,28 +87,141 @@ def join(
     target.
     """
     target = _options.path("path", path)
-    threads = _positive("threads", threads)
-    most = None if concurrency is None else _positive("concurrency", concurrency)
-    attempts = _options.integer("retries", retries, _options.U32_MAX)
+    force = _options.flag("force", force)
+    running = _Running.of(runner, threads, concurrency, retries, temporary, progress)
     rule = _options.choice("keep_rule", keep_rule, "keep rule")
-    at = _options.optional_path("temporary", temporary)
-    shown = _options.optional_flag("progress", progress)
-    _check_target(target, _options.flag("force", force))
+    if is_url(target):
+        raise OptionError(f"path is {target}; give a file, and copy it to a bucket afterwards")
+    _check_free(target, force)
     request = {
         **_options.threshold(eps, min_similarity, recall, exact),
         "parts": _options.integer("parts", parts, _options.U32_MAX),
         "result": _options.choice("result", result, "result"),
         "seed": _options.integer("seed", seed, _options.U64_MAX),
-        "memory": _memory_of_a_part(memory, threads),
+        "memory": _memory_of_a_part(memory, running.threads),
     }
-    where = Path(f"{target}.parts" if folder is None else _options.path("folder", folder)).absolute()
-    job = Job(where, _options.path("store", store), request)
-    workers = workers_of(_runner(runner), threads, most)  # first, so that a missing package is reported before any work
-    job.plan(shown)
-    done = job.run(workers, threads, attempts, at, shown)
-    stats = job.merge(target, rule, {"memory": memory, "force": force, "temporary": at, "progress": shown})
-    job.clean(keep=folder is not None)
-    return {**stats, "plan": job.planned, "parts": done}
+    at = _options.path("store", store)
+    at = at if is_url(at) else os.path.abspath(at)
+
+    def write_plan(file: Path) -> dict[str, Any]:
+        return _parts.plan(at, file, force=True, progress=running.progress, **request)
+
+    def merge(job: Job) -> dict[str, Any]:
+        options = {"store": at, "keep_rule": rule, "force": force, **running.merging(memory)}
+        return _parts.merge(job.plan_file, job.parts_folder, target, **options)
+
+    return running.run(Job("join", _folder_of_parts(folder, target), request, write_plan, at), merge, keep=folder is not None)
+
+
+def build(
+    source: Any,
+    store: PathLike,
+    *,
+    parts: int,
+    runner: Runner = "local",
+    metric: SearchMetric = "l2",
+    seed: int = 1,
+    buckets: Optional[int] = None,
+    vector_column: Optional[str] = None,
+    id_column: Optional[str] = None,
+    ids: bool = True,
+    split: Optional[str] = None,
+    on_bad: OnBad = "error",
+    on_duplicate_id: OnDuplicateId = "error",
+    columns: Sequence[str] = (),
+    memory: Union[str, int, None] = None,
+    threads: int = 1,
+    concurrency: Optional[int] = None,
+    retries: int = 3,
+    folder: Optional[PathLike] = None,
+    force: bool = False,
+    temporary: Optional[PathLike] = None,
+    progress: Optional[bool] = None,
+) -> dict[str, Any]:
+    """Builds a store in ``parts`` parts that read rows, and then as many that write buckets.
+
+    This process plans, which reads the source once, hands out the parts, and merges them to the folder ``store``. After a
+    crash, call it again with equal arguments: parts that are done are not run again. Ctrl-C stops all parts.
+
+    Args:
+        source: A path or URL, or a list of them, which all machines can read. Parts fail if a file has changed since the
+            plan.
+        folder: Folder for the plan and the results of parts, by default ``store`` with ``.parts`` appended. It must be
+            on a file system that all machines share, and needs space for the rows twice. The default is removed after
+            the merge.
+
+    The arguments about runners and resources are those of :func:`join`. The other arguments are options of
+    :func:`adjoin.build`.
+
+    Returns the statistics of :func:`adjoin.merge`, with ``plan`` and ``parts`` as :func:`join` does.
+
+    Raises and warns as :func:`join` does.
+    """
+    target = _options.path("store", store)
+    force = _options.flag("force", force)
+    running = _Running.of(runner, threads, concurrency, retries, temporary, progress)
+    files = paths_of(source)
+    if is_url(target):
+        raise OptionError(f"store is {target}; give a folder, and copy it to a bucket afterwards with adjoin.copy")
+    _check_free(target, force)
+    options = _options.store_options(seed, buckets, vector_column, id_column, ids, split, on_bad, on_duplicate_id, columns)
+    del options["sort_by"]  # not supported in parts
+    request = {
+        **options,
+        "metric": _options.choice("metric", metric, "search metric"),
+        "parts": _options.integer("parts", parts, _options.U32_MAX),
+        "memory": _memory_of_a_part(memory, running.threads),
+    }
+
+    def write_plan(file: Path) -> dict[str, Any]:
+        # The plan predicts the memory of parts for its own number of threads.
+        threads = max(running.threads, cores())
+        at, shown = running.temporary, running.progress
+        return _parts.plan_build(files, file, force=True, threads=threads, temporary=at, progress=shown, **request)
+
+    def merge(job: Job) -> dict[str, Any]:
+        return _parts.merge(job.plan_file, job.parts_folder, target, force=force, **running.merging(memory))
+
+    job = Job("build", _folder_of_parts(folder, target), {"source": files, **request}, write_plan)
+    return running.run(job, merge, keep=folder is not None)
+
+
+class _Running(NamedTuple):
+    """Checked arguments about the runner and its tasks."""
+
+    runner: str
+    threads: int
+    concurrency: Optional[int]
+    retries: int
+    temporary: Optional[str]
+    progress: Optional[bool]
+
+    @classmethod
+    def of(cls, runner: Any, threads: Any, concurrency: Any, retries: Any, temporary: Any, progress: Any) -> _Running:
+        if runner not in RUNNERS:
+            raise OptionError(f"runner is {_options.shown(runner)}; give {' or '.join(RUNNERS)}")
+        return cls(
+            runner,
+            _positive("threads", threads),
+            None if concurrency is None else _positive("concurrency", concurrency),
+            _options.integer("retries", retries, _options.U32_MAX),
+            _options.optional_path("temporary", temporary),
+            _options.optional_flag("progress", progress),
+        )
+
+    def merging(self, memory: Union[str, int, None]) -> dict[str, Any]:
+        """Returns the resources of the merge, which runs in this process."""
+        return {"memory": memory, "temporary": self.temporary, "progress": self.progress}
+
+    def run(self, job: Job, merge: Callable[[Job], dict[str, Any]], keep: bool) -> dict[str, Any]:
+        """Plans, runs the parts, and merges. Returns the statistics of all."""
+        # First, so that a missing package is reported before any work.
+        workers = workers_of(self.runner, self.threads, self.concurrency)
+        job.plan()
+        done = job.run(workers, self.threads, self.retries, self.temporary, self.progress)
+        stats = merge(job)
+        job.clean(keep)
+        return {**stats, "plan": job.planned, "parts": done}
 
 
 def _positive(name: str, value: Any) -> int:
@@ -116,12 +231,6 @@ def _positive(name: str, value: Any) -> int:
     return number
 
 
-def _runner(value: Any) -> str:
-    if value not in RUNNERS:
-        raise OptionError(f"runner is {_options.shown(value)}; give {' or '.join(RUNNERS)}")
-    return str(value)
-
-
 def _memory_of_a_part(memory: Any, threads: int) -> Union[str, int]:
     if memory is None:
         return f"{50 / max(1, cores() // threads):.6g}%"
@@ -129,8 +238,10 @@ def _memory_of_a_part(memory: Any, threads: int) -> Union[str, int]:
     return str(checked)
 
 
-def _check_target(path: str, force: bool) -> None:
-    if is_url(path):
-        raise OptionError(f"path is {path}; give a file, and copy it to a bucket afterwards")
+def _folder_of_parts(folder: Optional[PathLike], target: str) -> Path:
+    return Path(f"{target}.parts" if folder is None else _options.path("folder", folder)).absolute()
+
+
+def _check_free(path: str, force: bool) -> None:
     if os.path.exists(path) and not force:
         raise InputError(f"{path} exists already; give force=True to replace it")

@@ -1,4 +1,4 @@
-"""The folder of a join in parts: its plan, its arguments, and the results of parts."""
+"""The folder of a join or a build in parts: its plan, its arguments, and the results of parts."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Literal, Optional
 from uuid import uuid4
 
-from .. import _options, _parts
+from .. import _options
 from .._errors import DeviceError, InputError, OptionError
 from .._progress import bar
 from .._work import check_memory
@@ -23,24 +25,35 @@ PART = re.compile(r"part-(\d+)-of-\d+")
 
 
 class Job:
-    """A join in parts that may have been started before.
+    """A join or a build in parts that may have been started before.
 
     The file ``job.json`` is written after the plan. If it is missing, no part was started, and the plan is rewritten.
     If it exists, its plan is reused, since parts of different plans cannot be merged.
     """
 
-    def __init__(self, folder: Path, store: str, request: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        kind: Literal["join", "build"],
+        folder: Path,
+        request: dict[str, Any],
+        write_plan: Callable[[Path], dict[str, Any]],
+        store: Optional[str] = None,
+    ) -> None:
+        """``request`` has all arguments on which the plan depends. ``write_plan`` writes it to a file, and returns its
+        statistics. ``store`` is the store of a join."""
+        self._kind = kind
         self._folder = folder
-        self._store = store if is_url(store) else os.path.abspath(store)
-        self._request = {"version": VERSION, "store": self._store, **request}
+        self._store = store
+        self._request = {"version": VERSION, "job": kind, "store": store, **request}
+        self._write_plan = write_plan
         self.plan_file = folder / "plan"
         self.parts_folder = folder / "parts"
         self._job_file = folder / "job.json"
         #: Statistics of the plan.
         self.planned: dict[str, Any] = {}
 
-    def plan(self, progress: Optional[bool]) -> None:
-        """Plans the join, unless that was done before."""
+    def plan(self) -> None:
+        """Plans the parts, unless that was done before."""
         try:
             self.parts_folder.mkdir(parents=True, exist_ok=True)
             known = self._known()
@@ -49,9 +62,7 @@ class Job:
         if known is not None:
             self.planned = known
             return
-        names = ("parts", "eps", "min_similarity", "recall", "exact", "result", "seed", "memory")
-        options = {name: self._request[name] for name in names}
-        self.planned = _parts.plan(self._store, self.plan_file, force=True, progress=progress, **options)["plan"]
+        self.planned = self._write_plan(self.plan_file)["plan"]
         draft = self._job_file.with_suffix(f".{uuid4().hex}")
         draft.write_text(json.dumps({"request": self._request, "plan": self.planned}))
         draft.replace(self._job_file)
@@ -71,16 +82,20 @@ class Job:
         if differing:
             listed = ", ".join(f"{name} was {_options.shown(request.get(name))}" for name in differing)
             raise OptionError(
-                f"{self._folder} has the parts of another join ({listed}); give the same arguments, another folder, or "
+                f"{self._folder} has the parts of another run ({listed}); give the same arguments, another folder, or "
                 "remove it"
             )
         return planned
 
-    def tasks(self, threads: int, temporary: Optional[str], stop: Path) -> list[Task]:
-        """Returns a task per part. Parts that are done end at once, after a check of their bytes."""
+    def tasks(self, threads: int, temporary: Optional[str], stop: Path) -> list[list[Task]]:
+        """Returns a task per part, in rounds: each round needs the parts of the rounds before. A build has two, its
+        phases.
+
+        Parts that are done end at once, after a check of their bytes.
+        """
         facts = self.planned["parts"]
         shared = {"plan": str(self.plan_file), "store": self._store, "folder": str(self.parts_folder), "stop": str(stop)}
-        return [
+        tasks = [
             Task(
                 **shared,  # type: ignore[typeddict-item]
                 part=fact["part"],
@@ -92,29 +107,33 @@ class Job:
             )
             for fact in facts
         ]
+        phases = groupby(zip(facts, tasks), key=lambda pair: pair[0].get("phase"))
+        return [[task for _, task in pairs] for _, pairs in phases]
 
     def run(
         self, workers: Workers, threads: int, retries: int, temporary: Optional[str], progress: Optional[bool]
     ) -> list[dict[str, Any]]:
         """Runs all parts. Returns a dictionary per part, in their order."""
         stop = self._folder / f"stopped-{uuid4().hex}"
-        tasks = self.tasks(threads, temporary, stop)
+        rounds = self.tasks(threads, temporary, stop)
+        parts = sum(map(len, rounds))
         done: dict[int, dict[str, Any]] = {}
         shown = bar(progress)
 
         def ended(outcome: Outcome, attempts: int) -> None:
             done[outcome["part"]] = {name: outcome[name] for name in ("part", "host", "stats")} | {"attempts": attempts}
             if shown is not None:
-                shown("join", "parts", len(tasks), len(done))
+                shown(self._kind, "parts", parts, len(done))
 
         try:
             if shown is not None:
-                shown("join", "parts", len(tasks), 0)
-            run_tasks(workers, tasks, retries, stop, ended)
+                shown(self._kind, "parts", parts, 0)
+            for tasks in rounds:
+                run_tasks(workers, tasks, retries, stop, ended)
+                self._check_seen(done)
         finally:
             if shown is not None:
                 shown.close()
-        self._check_seen(done)
         for part in done.values():
             if part["stats"] is not None:
                 check_memory(part["stats"]["memory"])
@@ -131,11 +150,6 @@ class Job:
                 f"{self.parts_folder} has no part {unseen[0]}, which ran on {hosts}; name a folder on a file system that "
                 "all machines share"
             )
-
-    def merge(self, path: str, keep_rule: str, options: dict[str, Any]) -> dict[str, Any]:
-        """Merges the parts. Returns the statistics of the join."""
-        options = {"store": self._store, "keep_rule": keep_rule, **options}
-        return _parts.merge(self.plan_file, self.parts_folder, path, **options)
 
     def clean(self, keep: bool) -> None:
         """Removes the folder after a merge, or only leftovers of stopped runs if it is to be kept."""

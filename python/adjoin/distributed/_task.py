@@ -1,4 +1,4 @@
-"""One part of a join, as a worker runs it. Workers get a :class:`Task` and return an :class:`Outcome`, both small."""
+"""One part of a join or a build, as a worker runs it. Workers get a :class:`Task` and return an :class:`Outcome`, both small."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class Task(TypedDict):
     """A part to run."""
 
     plan: str
-    store: str
+    #: The store of a join.
+    store: Optional[str]
     folder: str
     part: int
     parts: int
@@ -77,7 +78,8 @@ def run(task: Task) -> Outcome:
 def _run(task: Task) -> Optional[dict[str, Any]]:
     check_seen("plan", task["plan"])
     check_seen("folder of parts", task["folder"])
-    check_seen("store", task["store"])
+    if task["store"] is not None:
+        check_seen("store", task["store"])
     watch = _Watch(task)
     watch.check()
     resources = _options.resources(task["memory"], task["threads"])
