@@ -32,6 +32,7 @@ mod index;
 mod inputs;
 mod integers;
 mod killed_collection;
+mod killed_parts;
 mod layouts;
 mod leftovers;
 mod manual;

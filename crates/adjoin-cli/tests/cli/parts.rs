@@ -1,17 +1,10 @@
-//! Joins in parts as users run them: with one process per part, started by a shell. Processes are killed at random
-//! moments.
+//! Joins in parts as users run them: with one process per part, started by a shell.
 
 use std::fs::File;
-use std::process::Stdio;
-use std::time::{Duration, Instant};
-
-use adjoin::Random;
 
 use crate::place::{Place, Ran};
 
 const PARTS: u32 = 4;
-/// Number of processes to kill: by default, and with `ADJOIN_EVERY_FAULT`.
-const KILLS: (usize, usize) = (12, 100);
 
 /// Creates a folder with a store and a plan for a join of it.
 fn planned(rows: u32, result: &str) -> Place {
@@ -96,28 +89,4 @@ fn wrong_parts_are_refused_in_one_line() {
     refused(&place, "run-part old.plan --part 1/4 -o parts", "format version 0, older than the version 1");
     done(&place, "build set.fbin --seed 2 --force -o set.store");
     refused(&place, "run-part set.plan --part 1/4 --force -o parts", "this plan is for another store than");
-}
-
-#[test]
-fn a_killed_part_has_the_same_bytes_when_it_is_run_again() {
-    let place = planned(20_000, "pairs");
-    let line = ["run-part", "set.plan", "--part", "2/4", "-o", "parts", "--memory", "60MB"];
-    let begun = Instant::now();
-    done(&place, &line.join(" "));
-    let took = begun.elapsed();
-    let file = "parts/part-00002-of-00004";
-    let expected = place.read(file);
-    let mut random = Random::new(1, "killed parts");
-    let kills = if std::env::var_os("ADJOIN_EVERY_FAULT").is_some() { KILLS.1 } else { KILLS.0 };
-    for _ in 0..kills {
-        place.removed("parts");
-        let mut child = place.command(&line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        std::thread::sleep(Duration::from_secs_f64(took.as_secs_f64() * random.uniform()));
-        let _ = child.kill();
-        child.wait().unwrap();
-        assert!(!place.path(file).exists() || place.read(file) == expected, "a part that exists is whole");
-        done(&place, &line.join(" "));
-        assert!(place.read(file) == expected);
-        assert_eq!(place.names_and_bytes("parts").len(), 1, "leftovers of the killed run are removed");
-    }
 }
