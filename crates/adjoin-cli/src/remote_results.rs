@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use adjoin::device::Location;
-use adjoin::{Error, OwnFolder, Result, Target, format_bytes};
+use adjoin::{Error, OwnFolder, Result, TableFormat, Target, format_bytes};
 
 use crate::args::{Collection, Command, MemoryOption, Quiet, Resources};
 use crate::resolve;
@@ -70,6 +70,28 @@ fn results(command: &mut Command) -> Result<Option<Results<'_>>> {
             let stats = search.statistics.stats.iter_mut().map(Name::Path);
             let names = [Name::Text(&mut search.output)].into_iter().chain(stats).collect();
             (names, None, search.replace.force, &search.resources)
+        }
+        Command::Plan(plan) => {
+            let stats = plan.statistics.stats.iter_mut().map(Name::Path);
+            let names = [Name::Path(&mut plan.output)].into_iter().chain(stats).collect();
+            (names, None, plan.replace.force, &plan.resources)
+        }
+        Command::PlanBuild(plan) => {
+            let stats = plan.statistics.stats.iter_mut().map(Name::Path);
+            let names = [Name::Path(&mut plan.output)].into_iter().chain(stats).collect();
+            (names, plan.temporary.temporary.clone(), plan.replace.force, &plan.resources)
+        }
+        // The result of a part is uploaded by the engine.
+        Command::RunPart(part) => {
+            let names = part.statistics.stats.iter_mut().map(Name::Path).collect();
+            (names, part.temporary.temporary.clone(), part.force, &part.resources)
+        }
+        Command::Merge(merge) => {
+            // The result of a build is a folder, which is not uploaded.
+            let table = merge.file.as_mut().filter(|file| TableFormat::of(Path::new(file.as_str())).is_ok());
+            let stats = merge.statistics.stats.iter_mut().map(Name::Path);
+            let names = table.into_iter().map(Name::Text).chain(stats).collect();
+            (names, merge.temporary.temporary.clone(), merge.replace.force, &merge.resources)
         }
         Command::Get(get) => (vec![Name::Path(&mut get.output)], None, get.replace.force, &get.resources),
         Command::Groundtruth(truth) => {

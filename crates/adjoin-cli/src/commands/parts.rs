@@ -119,7 +119,9 @@ fn merge_build(context: Context, arguments: &Merge) -> Result<Outcome> {
     };
     let (force, stats) = (arguments.replace.force, arguments.statistics.stats.as_deref());
     let plan = BuildPlan::read(&context, &arguments.plan)?;
-    check_files(&context, &[arguments.plan.display().to_string()], &[("--stats", stats)], force)?;
+    let inputs = [arguments.plan.display().to_string()];
+    resolve::check_outputs(&context, &inputs, &[("-o", store)])?;
+    check_files(&context, &inputs, &[("--stats", stats)], force)?;
     let stats = stats.map(|path| StatisticsFile::begin(&context, path, force)).transpose()?;
     let (report, mut statistics) = plan.merge(&context, &arguments.folder, store, force)?;
     stats.map_or(Ok(()), |stats| stats.finish(&mut statistics, |of| &mut of.common.memory))?;

@@ -50,6 +50,8 @@ mod object_stores;
 mod options;
 mod pairs;
 mod parts;
+#[cfg(feature = "object")]
+mod parts_in_buckets;
 mod place;
 mod refused_inputs;
 mod refused_options;

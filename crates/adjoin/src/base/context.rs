@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use adjoin_device::{
-    BudgetExceeded, Creator, Device, FileKind, FileSystem, LimitedBy, MappedBlocks, MemoryBudget, MemoryLimit,
-    Reservation, current_resident_bytes, forget_peak_resident_bytes, memory_limit, peak_resident_bytes,
+    BudgetExceeded, Creator, Device, FileKind, FileSystem, LimitedBy, Location, MappedBlocks, MemoryBudget,
+    MemoryLimit, Reservation, current_resident_bytes, forget_peak_resident_bytes, memory_limit, peak_resident_bytes,
 };
 use adjoin_kernels::Kernel;
 
@@ -227,9 +227,10 @@ impl Context {
     }
 
     /// Returns the folder for temporary files of work on files in `folder`. It is the folder that the caller set.
-    /// Otherwise it is `folder`, since the disk of the result must have free space in any case. Without `folder`, it
-    /// is the system's temporary folder.
+    /// Otherwise it is `folder`, since the disk of the result must have free space in any case. Without `folder`, or if
+    /// it is in an object store, it is the system's temporary folder.
     pub fn temporary(&self, folder: Option<&Path>) -> PathBuf {
+        let folder = folder.filter(|folder| !Location::is_remote(folder));
         self.temporary.as_deref().or(folder).map_or_else(std::env::temp_dir, Path::to_owned)
     }
 

@@ -10,6 +10,9 @@ use crate::base::error::Result;
 /// Size of the head of a frame in bytes: a length and a checksum.
 pub(crate) const FRAME_HEAD_BYTES: usize = 4 + 8;
 
+/// Number of bytes to read at a time from an object store, where a read of a short frame takes as long.
+const REQUEST_BYTES: usize = 1 << 20;
+
 /// The head of a frame.
 pub(crate) type FrameHead = [u8; FRAME_HEAD_BYTES];
 
@@ -35,24 +38,22 @@ pub(crate) struct Frames {
     end: u64,
     longest: usize,
     frame: Vec<u8>,
+    /// Bytes of a file in an object store, from `buffered_from` on.
+    buffer: Vec<u8>,
+    buffered_from: u64,
 }
 
 impl Frames {
     /// Creates a reader of the frames in the range `part` of a file. A frame of more than `longest` bytes counts as
     /// damaged.
     pub(crate) fn new(file: Arc<dyn ReadFile>, part: std::ops::Range<u64>, longest: usize) -> Self {
-        Self { file, offset: part.start, end: part.end, longest, frame: Vec::new() }
+        let (frame, buffer) = (Vec::new(), Vec::new());
+        Self { file, offset: part.start, end: part.end, longest, frame, buffer, buffered_from: 0 }
     }
 
     /// Returns a reader of the frames from `offset` on.
     pub(crate) fn reader_at(&self, offset: u64) -> Self {
-        Self {
-            file: self.file.clone(),
-            offset: offset.min(self.end),
-            end: self.end,
-            longest: self.longest,
-            frame: Vec::new(),
-        }
+        Self::new(self.file.clone(), offset.min(self.end)..self.end, self.longest)
     }
 
     /// Returns the offset in the file of the next read.
@@ -101,8 +102,25 @@ impl Frames {
         if bytes.len() as u64 > self.end - self.offset {
             return Ok(false);
         }
-        self.file.read_at(self.offset, bytes)?;
+        if self.file.is_remote() && bytes.len() < REQUEST_BYTES {
+            self.read_buffered(bytes)?;
+        } else {
+            self.file.read_at(self.offset, bytes)?;
+        }
         self.offset += bytes.len() as u64;
         Ok(true)
+    }
+
+    /// Fills `bytes` from the buffer, which is filled first unless it has them.
+    fn read_buffered(&mut self, bytes: &mut [u8]) -> Result<()> {
+        let buffered = self.buffered_from..self.buffered_from + self.buffer.len() as u64;
+        if self.offset < buffered.start || self.offset + bytes.len() as u64 > buffered.end {
+            self.buffer.resize((self.end - self.offset).min(REQUEST_BYTES as u64) as usize, 0);
+            self.buffered_from = self.offset;
+            self.file.read_at(self.offset, &mut self.buffer)?;
+        }
+        let start = (self.offset - self.buffered_from) as usize;
+        bytes.copy_from_slice(&self.buffer[start..start + bytes.len()]);
+        Ok(())
     }
 }

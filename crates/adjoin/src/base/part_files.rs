@@ -4,7 +4,7 @@ use std::io::ErrorKind as IoErrorKind;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use adjoin_device::FileKind;
+use adjoin_device::{FileKind, Location};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -157,11 +157,14 @@ impl PartFiles<'_> {
     }
 }
 
-/// Creates the folder for the results of parts, if it is missing.
+/// Creates the folder for the results of parts, if it is missing. Object stores have no folders.
 ///
 /// # Errors
 /// Fails if it is a file or cannot be created.
 pub(crate) fn create_part_folder(context: &Context, folder: &Path) -> Result<()> {
+    if Location::is_remote(folder) {
+        return Ok(());
+    }
     match context.device.create_folder(folder) {
         Err(error) if error.source.kind() == IoErrorKind::AlreadyExists => match context.device.kind(folder)? {
             Some(FileKind::Folder) => Ok(()),

@@ -1,11 +1,12 @@
 //! Uploads results to object stores.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use adjoin_device::{FileKind, Location, NewObject};
+use adjoin_device::{FileKind, Location, NewObject, Reservation};
 
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
+use crate::base::locks::OwnFolder;
 use crate::base::message::{Argument, message};
 use crate::base::output::Target;
 
@@ -63,6 +64,45 @@ impl Target {
         }
         to.sync()?;
         Ok(len)
+    }
+}
+
+/// A temporary file that is uploaded to an object when it is complete.
+pub(crate) struct ObjectDraft {
+    context: Context,
+    folder: OwnFolder,
+    url: PathBuf,
+    force: bool,
+    /// Memory of the upload.
+    memory: Reservation,
+}
+
+impl ObjectDraft {
+    /// Creates a folder for the temporary file, and reserves the memory of the upload.
+    ///
+    /// # Errors
+    /// Fails as [`Target::check_object`] does, or if the folder cannot be created.
+    pub(crate) fn create(context: &Context, url: &Path, force: bool) -> Result<Self> {
+        Target::check_object(context, url, force)?;
+        let memory = context.reserve(upload_bytes(context, COMMON_BYTES), PURPOSE)?;
+        let folder = OwnFolder::create(&context.device, &context.temporary(None), "upload")?;
+        Ok(Self { context: context.clone(), folder, url: url.to_owned(), force, memory })
+    }
+
+    /// Returns the path of the temporary file.
+    pub(crate) fn file(&self) -> PathBuf {
+        self.folder.path().join("object")
+    }
+
+    /// Uploads the file, and removes it.
+    ///
+    /// # Errors
+    /// Fails as [`Target::upload`] does.
+    pub(crate) fn publish(self) -> Result<()> {
+        let file = self.file();
+        let Self { context, folder: _folder, url, force, memory } = self;
+        drop(memory); // the upload reserves what it needs
+        Target::upload(&context, &file, &url, force).map(drop)
     }
 }
 
