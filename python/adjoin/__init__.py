@@ -51,6 +51,7 @@ from ._source import TEXTS, files_of, texts_of
 from ._types import KeepRule as KeepRule
 from ._types import OnBad as OnBad
 from ._types import OnDuplicateId as OnDuplicateId
+from ._types import RecallOf as RecallOf
 from ._types import ResultKind as ResultKind
 from ._types import SearchMetric as SearchMetric
 from ._work import NONE, ArrowStream, Folder, Table, Temporary, check_memory, check_recall, check_rows, package, working
@@ -98,7 +99,6 @@ __all__ = [
 ]
 
 ShingleUnit = Literal["words", "characters"]
-RecallOf = Literal["pairs-and-vectors", "pairs"]
 
 
 class Result(Table, Temporary):

@@ -10,7 +10,7 @@ from . import _engine, _options
 from ._options import PathLike
 from ._progress import bar
 from ._source import paths_of
-from ._types import KeepRule, OnBad, OnDuplicateId, ResultKind, SearchMetric
+from ._types import KeepRule, OnBad, OnDuplicateId, RecallOf, ResultKind, SearchMetric
 from ._work import check_memory, check_recall
 
 
@@ -22,6 +22,7 @@ def plan(
     eps: Optional[float] = None,
     min_similarity: Optional[float] = None,
     recall: Optional[float] = None,
+    recall_of: RecallOf = "pairs-and-vectors",
     exact: bool = False,
     result: ResultKind = "pairs",
     seed: int = 1,
@@ -43,7 +44,7 @@ def plan(
     """
     request = {
         "store": _options.path("store", store),
-        "target": _options.threshold(eps, min_similarity, recall, exact),
+        "target": _options.threshold(eps, min_similarity, recall, exact, recall_of),
         "parts": _options.integer("parts", parts, 2**32 - 1),
         "result": _options.choice("result", result, "result"),
         "seed": _options.integer("seed", seed, _options.U64_MAX),
@@ -147,6 +148,7 @@ def merge(
     result: Optional[ResultKind] = None,
     keep_rule: KeepRule = "greedy",
     store: Optional[PathLike] = None,
+    columns: Sequence[str] = (),
     force: bool = False,
     memory: Union[str, int, None] = None,
     threads: Optional[int] = None,
@@ -157,7 +159,8 @@ def merge(
     build, ``path`` is the folder of the store.
 
     ``result`` is by default the result that was planned. The other arguments are options of :func:`run_part`.
-    ``result``, ``keep_rule`` and ``store`` are for joins only.
+    ``columns`` of the store are added to pairs and removed rows, for both rows; the join must have been planned for
+    pairs. ``result``, ``keep_rule``, ``store`` and ``columns`` are for joins only.
 
     Returns the statistics of the join or of the build.
 
@@ -171,6 +174,7 @@ def merge(
         "result": None if result is None else _options.choice("result", result, "result"),
         "rule": _options.choice("keep_rule", keep_rule, "keep rule"),
         "store": _options.optional_path("store", store),
+        "columns": _options.texts("columns", columns),
         "force": _options.flag("force", force),
     }
     resources, shown = _resources(memory, threads, temporary), bar(_options.optional_flag("progress", progress))

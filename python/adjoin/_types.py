@@ -10,6 +10,7 @@ SearchMetric = Literal["l2", "cosine", "ip"]
 OnBad = Literal["error", "skip"]
 OnDuplicateId = Literal["error", "keep"]
 KeepRule = Literal["greedy", "cluster"]
+RecallOf = Literal["pairs-and-vectors", "pairs"]
 ResultKind = Literal["pairs", "counts", "clusters", "removed", "kept"]
 
 

@@ -123,6 +123,7 @@ pub(crate) struct MergeRequest {
     result: Option<String>,
     rule: String,
     store: Option<PathBuf>,
+    columns: Vec<String>,
     force: bool,
 }
 
@@ -139,21 +140,27 @@ pub(crate) fn merge(
         if BuildPlan::is_at(context, &request.plan)? {
             return merge_build(context, &request);
         }
-        let MergeRequest { ref plan, ref folder, ref path, ref result, ref rule, ref store, force } = request;
+        let MergeRequest { ref plan, ref folder, ref path, ref result, ref rule, ref store, ref columns, force } =
+            request;
         let plan = PartPlan::read(context, plan)?;
         let result = result.as_deref().map_or_else(|| Ok(plan.result()), str::parse)?;
         let store = plan.open_store(context, store.as_deref())?;
         let context = &context.clone().or_temporary(Target::parent_of(path));
         let output = result.output(Some(Target::File { path: path.clone(), force }), rule.parse()?);
-        json(&plan.merge(context, &store, folder, &output, &[])?)
+        json(&plan.merge(context, &store, folder, &output, columns)?)
     })
 }
 
 /// Merges the results of all parts of a build.
 fn merge_build(context: &Context, request: &MergeRequest) -> Result<String> {
-    let MergeRequest { plan, folder, path, result, rule, store, force } = request;
+    let MergeRequest { plan, folder, path, result, rule, store, columns, force } = request;
     let is_other_rule = rule.parse::<KeepRule>()? != KeepRule::default();
-    refuse_for_builds(&[("result", result.is_some()), ("keep_rule", is_other_rule), ("store", store.is_some())])?;
+    refuse_for_builds(&[
+        ("result", result.is_some()),
+        ("keep_rule", is_other_rule),
+        ("store", store.is_some()),
+        ("columns", !columns.is_empty()),
+    ])?;
     let (_, statistics) = BuildPlan::read(context, plan)?.merge(context, folder, path, *force)?;
     json(&statistics)
 }

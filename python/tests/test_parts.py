@@ -5,6 +5,7 @@ import pyarrow.parquet
 import pytest
 
 import adjoin
+import adjoin.distributed
 
 
 def rows_of(path):
@@ -27,6 +28,26 @@ def test_parts_are_merged_to_the_result_of_one_machine(tmp_path, vectors):
         result.write(tmp_path / "one-removed.parquet", "removed")
     assert rows_of(tmp_path / "pairs.parquet") == rows_of(tmp_path / "one.parquet")
     assert rows_of(tmp_path / "removed.parquet") == rows_of(tmp_path / "one-removed.parquet")
+
+
+def test_merged_pairs_carry_columns(tmp_path, vectors):
+    table = pyarrow.table({"vector": list(vectors), "name": [f"row {row}" for row in range(len(vectors))]})
+    pyarrow.parquet.write_table(table, tmp_path / "rows.parquet")
+    adjoin.build(tmp_path / "rows.parquet", tmp_path / "store", columns=["name"])
+    adjoin.plan(tmp_path / "store", tmp_path / "plan", parts=2, eps=0.3, recall=0.9, recall_of="pairs")
+    for part in ("1/2", "2/2"):
+        adjoin.run_part(tmp_path / "plan", part, tmp_path / "parts")
+    stats = adjoin.merge(tmp_path / "plan", tmp_path / "parts", tmp_path / "pairs.parquet", columns=["name"])
+    assert stats["recall"]["of_pairs_only"] and stats["recall"]["target"] == 0.9
+    pairs = pyarrow.parquet.read_table(tmp_path / "pairs.parquet").to_pylist()
+    assert len(pairs) == stats["join"]["pairs"] > 0
+    assert all(pair[f"{side}_name"] == f"row {pair[f'{side}_id']}" for pair in pairs for side in ("left", "right"))
+    removed = tmp_path / "removed.parquet"
+    adjoin.distributed.join(tmp_path / "store", removed, parts=2, eps=0.3, exact=True, result="removed", columns=["name"])
+    rows = pyarrow.parquet.read_table(removed).to_pylist()
+    assert rows and all((row["name"], row["kept_name"]) == (f"row {row['id']}", f"row {row['kept_id']}") for row in rows)
+    with pytest.raises(adjoin.OptionError, match="columns is for pairs and removed rows"):
+        adjoin.distributed.join(tmp_path / "store", removed, parts=2, eps=0.3, result="counts", columns=["name"])
 
 
 def test_missing_parts_and_wrong_numbers_are_refused(tmp_path, vectors):

@@ -19,7 +19,7 @@ from .. import _options, _parts
 from .._errors import InputError, OptionError
 from .._options import PathLike
 from .._source import paths_of
-from .._types import KeepRule, OnBad, OnDuplicateId, ResultKind, SearchMetric
+from .._types import KeepRule, OnBad, OnDuplicateId, RecallOf, ResultKind, SearchMetric
 from ._job import Job
 from ._local import cores
 from ._runners import workers_of
@@ -40,8 +40,10 @@ def join(
     eps: Optional[float] = None,
     min_similarity: Optional[float] = None,
     recall: Optional[float] = None,
+    recall_of: RecallOf = "pairs-and-vectors",
     exact: bool = False,
     result: ResultKind = "pairs",
+    columns: Sequence[str] = (),
     keep_rule: KeepRule = "greedy",
     seed: int = 1,
     memory: Union[str, int, None] = None,
@@ -93,10 +95,13 @@ def join(
     if is_url(target):
         raise OptionError(f"path is {target}; give a file, and copy it to a bucket afterwards")
     _check_free(target, force)
+    wanted, carried = _options.choice("result", result, "result"), _options.texts("columns", columns)
+    if carried and wanted not in ("pairs", "removed"):
+        raise OptionError("columns is for pairs and removed rows, which name two rows each; leave it out")
     request = {
-        **_options.threshold(eps, min_similarity, recall, exact),
+        **_options.threshold(eps, min_similarity, recall, exact, recall_of),
         "parts": _options.integer("parts", parts, _options.U32_MAX),
-        "result": _options.choice("result", result, "result"),
+        "result": "pairs" if carried else wanted,
         "seed": _options.integer("seed", seed, _options.U64_MAX),
         "memory": _memory_of_a_part(memory, running.threads),
     }
@@ -107,8 +112,8 @@ def join(
         return _parts.plan(at, file, force=True, progress=running.progress, **request)
 
     def merge(job: Job) -> dict[str, Any]:
-        options = {"store": at, "keep_rule": rule, "force": force, **running.merging(memory)}
-        return _parts.merge(job.plan_file, job.parts_folder, target, **options)
+        options = {"store": at, "result": wanted, "columns": carried, "keep_rule": rule, "force": force}
+        return _parts.merge(job.plan_file, job.parts_folder, target, **options, **running.merging(memory))
 
     return running.run(Job("join", _folder_of_parts(folder, target), request, write_plan, at), merge, keep=folder is not None)
 
