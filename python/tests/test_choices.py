@@ -18,6 +18,7 @@ ANNOTATIONS = {
     "on_bad": adjoin.OnBad,
     "on_duplicate_id": adjoin.OnDuplicateId,
     "on_missing": adjoin.OnMissing,
+    "recall_of": adjoin.RecallOf,
     "result": adjoin.ResultKind,
     "search metric": adjoin.SearchMetric,
     "shingles": adjoin.ShingleUnit,

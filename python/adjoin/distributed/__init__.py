@@ -92,12 +92,12 @@ def join(
     force = _options.flag("force", force)
     running = _Running.of(runner, threads, concurrency, retries, temporary, progress)
     rule = _options.choice("keep_rule", keep_rule, "keep rule")
-    if is_url(target):
-        raise OptionError(f"path is {target}; give a file, and copy it to a bucket afterwards")
-    _check_free(target, force)
     wanted, carried = _options.choice("result", result, "result"), _options.texts("columns", columns)
     if carried and wanted not in ("pairs", "removed"):
         raise OptionError("columns is for pairs and removed rows, which name two rows each; leave it out")
+    if is_url(target):
+        raise OptionError(f"path is {target}; give a file, and copy it to a bucket afterwards")
+    _check_free(target, force)
     request = {
         **_options.threshold(eps, min_similarity, recall, exact, recall_of),
         "parts": _options.integer("parts", parts, _options.U32_MAX),
@@ -112,7 +112,7 @@ def join(
         return _parts.plan(at, file, force=True, progress=running.progress, **request)
 
     def merge(job: Job) -> dict[str, Any]:
-        options = {"store": at, "result": wanted, "columns": carried, "keep_rule": rule, "force": force}
+        options: dict[str, Any] = {"store": at, "result": wanted, "columns": carried, "keep_rule": rule, "force": force}
         return _parts.merge(job.plan_file, job.parts_folder, target, **options, **running.merging(memory))
 
     return running.run(Job("join", _folder_of_parts(folder, target), request, write_plan, at), merge, keep=folder is not None)
