@@ -71,6 +71,9 @@ pub(crate) struct PlanBuild {
     pub(crate) metric: Metric,
     #[command(flatten)]
     pub(crate) columns: KeptColumns,
+    /// Not supported in parts; refused with the remedy, since `adjoin build` has it
+    #[arg(long, value_name = "COLUMN", hide = true)]
+    pub(crate) sort_by: Option<String>,
     #[command(flatten)]
     pub(crate) store: StoreOptions,
     #[command(flatten)]

@@ -49,8 +49,8 @@ pub(crate) fn plan_build(arguments: &PlanBuild, stopped: &Stopped) -> Result<Out
     let context = resolve::context(&arguments.resources, stopped)?;
     let context = resolve::temporary(context, &arguments.temporary)?;
     let source = resolve::source_options(&arguments.store.columns)?;
-    let attributes = arguments.columns.names.clone();
-    let options = BuildOptions { attributes, ..resolve::build_options(&arguments.store, arguments.metric) };
+    let (attributes, sort_by) = (arguments.columns.names.clone(), arguments.sort_by.clone());
+    let options = BuildOptions { attributes, sort_by, ..resolve::build_options(&arguments.store, arguments.metric) };
     let (path, force, stats) = (&arguments.output, arguments.replace.force, arguments.statistics.stats.as_deref());
     check_files(&context, &arguments.sources, &[("-o", Some(path)), ("--stats", stats)], force)?;
     let stats = stats.map(|path| StatisticsFile::begin(&context, path, force)).transpose()?;

@@ -74,5 +74,9 @@ fn collections_and_too_many_parts_are_refused() {
     let place = planned();
     place.done("collection create rows.collection --dimensions 32");
     place.refused("plan-build rows.collection --parts 2 -o a.plan", &["rows.collection is a collection"]);
+    place.refused(
+        "plan-build set.fbin --parts 2 --sort-by a -o a.plan",
+        &["--sort-by is not supported for a build in parts"],
+    );
     place.refused("plan-build set.fbin --parts 10001 -o a.plan", &["--parts is 10001; give 1 to 10000"]);
 }

@@ -1,5 +1,6 @@
 //! Files of frames that end with a seal, a checksum of everything before it. Such a file, or object of an object store,
-//! appears completely or not at all. The seal reveals whether the file was truncated or changed later. It also identifies the contents of the file.
+//! appears completely or not at all. The seal reveals whether the file was truncated or changed later. It also
+//! identifies the contents of the file.
 
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
