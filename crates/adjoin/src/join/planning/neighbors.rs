@@ -240,7 +240,7 @@ mod tests {
     fn all(count: u32, seed: u64) -> Vec<(usize, Neighbor)> {
         let mut random = Random::new(seed, "neighbors");
         let one = |member: u32| {
-            let vector = if member % 3 == 0 { 0 } else { random.below(900) as usize };
+            let vector = if member.is_multiple_of(3) { 0 } else { random.below(900) as usize };
             let lot = random.below(u64::from(u32::MAX)) as u32;
             (vector, Neighbor { lot, bucket: member % 7, member, t: 1.0 })
         };
