@@ -46,7 +46,6 @@ from ._folders import OnMissing as OnMissing
 from ._options import PathLike
 from ._parts import merge, plan, plan_build, run_part
 from ._results import Hits, Neighbors, Rows
-from ._result_at import ResultAt
 from ._source import TEXTS, files_of, texts_of
 from ._types import KeepRule as KeepRule
 from ._types import OnBad as OnBad
@@ -101,15 +100,10 @@ __all__ = [
 ShingleUnit = Literal["words", "characters"]
 
 
-class Result(Table, Temporary):
-    """Result of a join. The pairs are in a temporary folder until :meth:`close` or the end of a ``with`` block."""
+class JoinedPairs(Table):
+    """Pairs of a join, and the results about rows that follow from them."""
 
-    def __init__(self, joined: _engine.Joined, folder: Folder, has_columns: bool) -> None:
-        super().__init__(folder)
-        self._joined = joined
-        self._has_preview = not has_columns  # their columns are read for all pairs, before the first
-        #: Statistics of the run, as written by ``--stats`` of the command.
-        self.stats: dict[str, Any] = json.loads(joined.stats)
+    _joined: _engine.Joined
 
     def pairs(self) -> ArrowStream:
         """Returns every pair: ``left_id``, ``right_id`` (ids, or row numbers), ``distance`` or ``similarity``, and the
@@ -137,15 +131,6 @@ class Result(Table, Temporary):
     def kept(self, rule: KeepRule = "greedy") -> ArrowStream:
         """Returns the rows to keep: ``id``, in row order."""
         return ArrowStream(self._joined.rows("kept", _options.choice("rule", rule, "keep rule")))
-
-    def at(self, threshold: float) -> ResultAt:
-        """Returns the result at a nearer ``threshold`` (a distance or a similarity, like the threshold of the join) without
-        another run.
-
-        Its pairs are read from this result, which must stay open. Counts, clusters, removed and kept rows need all pairs in
-        memory, within the memory of the join. They are refused if this join may have missed a pair, or is of two sets.
-        """
-        return ResultAt(self, threshold)
 
     def _rows(self) -> ArrowStream:
         return self.pairs()
@@ -189,6 +174,27 @@ class Result(Table, Temporary):
             raise OptionError("other_names is for the rows on the right; give names for the rows on the left, too")
         self._joined.report(target, named, _options.flag("force", force))
 
+
+class Result(JoinedPairs, Temporary):
+    """Result of a join. The pairs are in a temporary folder until :meth:`close` or the end of a ``with`` block."""
+
+    def __init__(self, joined: _engine.Joined, folder: Folder, has_columns: bool) -> None:
+        super().__init__(folder)
+        self._joined = joined
+        self._has_preview = not has_columns  # their columns are read for all pairs, before the first
+        #: Statistics of the run, as written by ``--stats`` of the command.
+        self.stats: dict[str, Any] = json.loads(joined.stats)
+
+    def at(self, threshold: float) -> ResultAt:
+        """Returns the result at a nearer ``threshold`` (a distance or a similarity, like the threshold of the join) without
+        another run. It can be used until this result is closed.
+
+        If the join may have missed pairs, the recall at a nearer threshold is unknown.
+        """
+        nearer = _options.required_number("threshold", threshold)
+        joined, count = self._joined.at(nearer)
+        return ResultAt(joined, nearer, count, self)
+
     def close(self) -> None:
         """Removes temporary files. Streams that were returned before can still be read."""
         self._joined.close()
@@ -201,6 +207,23 @@ class Result(Table, Temporary):
     def __repr__(self) -> str:
         recall = self.stats["recall"]["pair"]["estimate"]
         return f"<adjoin.Result: {len(self)} pairs of {self.stats['rows']} rows, recall {recall:.4f}>"
+
+
+class ResultAt(JoinedPairs):
+    """Result of a join at a nearer threshold. Distances and similarities are compared as float32, as they are reported."""
+
+    def __init__(self, joined: _engine.Joined, threshold: float, count: int, result: Result) -> None:
+        self._joined, self._count, self._result = joined, count, result
+        self._has_preview = result._has_preview
+        #: The threshold, a distance or a similarity as the threshold of the join.
+        self.threshold = threshold
+
+    def __len__(self) -> int:
+        """Number of pairs."""
+        return self._count
+
+    def __repr__(self) -> str:
+        return f"<adjoin.ResultAt: {len(self)} of {len(self._result)} pairs within {self.threshold}>"
 
 
 class Deduped(Table, Temporary):

@@ -33,6 +33,14 @@ def shown(value: object) -> str:
     return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
 
 
+def required_number(name: str, value: Any) -> float:
+    """Calls :func:`number`, and refuses None."""
+    given = number(name, value)
+    if given is None:
+        raise refused(name, value, "a number")
+    return given
+
+
 def number(name: str, value: Any) -> Optional[float]:
     """Returns a number of any kind, including NumPy's, as a float, or None."""
     if value is None:

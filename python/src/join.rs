@@ -26,13 +26,33 @@ pub(crate) struct Joined {
     predicate: Predicate,
     /// Columns of both rows that pairs and removed rows carry.
     columns: Vec<String>,
+    /// File of the pairs.
+    pairs: PathBuf,
+    shared: Arc<Shared>,
+}
+
+/// Data that a result shares with its results at nearer thresholds.
+struct Shared {
     running: Running,
     folder: PathBuf,
-    /// Number of results about rows that were created so far, used for unique file names.
-    results: AtomicU64,
+    /// Number of files that were created so far, used for unique file names.
+    files: AtomicU64,
     /// The sets as they were joined, even if the store's folder has changed since. `None` after the result was
     /// closed.
     opened: Mutex<Option<Arc<OpenedSets>>>,
+}
+
+impl Shared {
+    /// Returns the path of a new file in the folder.
+    fn new_file(&self, kind: &str, extension: &str) -> PathBuf {
+        let number = self.files.fetch_add(1, Ordering::Relaxed);
+        self.folder.join(format!("{kind}-{number}.{extension}"))
+    }
+
+    fn opened(&self) -> Result<Arc<OpenedSets>> {
+        self.running.check_creator()?;
+        lock(&self.opened).clone().ok_or_else(|| Error::option("this result was closed; join again"))
+    }
 }
 
 const PAIRS: &str = "pairs.arrows";
@@ -82,15 +102,9 @@ pub(crate) fn join(
         let statistics = job.run(context, &opened)?;
         Ok((json(&statistics)?, join.predicate, opened))
     })?;
-    Ok(Joined {
-        stats,
-        predicate,
-        columns: request.columns,
-        running: running.silent(),
-        folder,
-        results: AtomicU64::new(0),
-        opened: Mutex::new(Some(Arc::new(opened))),
-    })
+    let (pairs, opened) = (folder.join(PAIRS), Mutex::new(Some(Arc::new(opened))));
+    let shared = Shared { running: running.silent(), folder, files: AtomicU64::new(0), opened };
+    Ok(Joined { stats, predicate, columns: request.columns, pairs, shared: Arc::new(shared) })
 }
 
 /// Returns the columns of a set that the filters read. The set is 0 for the first or only set, and 1 for the other
@@ -121,14 +135,24 @@ impl Joined {
         if !self.columns.is_empty() {
             return self.rows(py, ResultKind::Pairs.name(), KeepRule::default().name());
         }
-        self.opened().and_then(|_| pair_file::stream(&self.folder.join(PAIRS))).map_err(|error| raised(py, &error))
+        self.shared.opened().and_then(|_| pair_file::stream(&self.pairs)).map_err(|error| raised(py, &error))
+    }
+
+    /// Returns the result at a nearer threshold, and its number of pairs. It lives as long as this result.
+    fn at(&self, py: Python<'_>, threshold: f64) -> PyResult<(Self, u64)> {
+        self.shared.running.run(py, |context| {
+            self.shared.opened()?;
+            let (predicate, pairs) = (nearer(self.predicate, threshold)?, self.shared.new_file("pairs", "arrows"));
+            let count = pair_file::copy_within(context, &self.pairs, &pairs, predicate)?;
+            let (stats, columns, shared) = (self.stats.clone(), self.columns.clone(), self.shared.clone());
+            Ok((Self { stats, predicate, columns, pairs, shared }, count))
+        })
     }
 
     /// Streams a result about rows in the Arrow format.
     fn rows(&self, py: Python<'_>, result: &str, rule: &str) -> PyResult<PyRecordBatchReader> {
-        self.running.run(py, |context| {
-            let number = self.results.fetch_add(1, Ordering::Relaxed);
-            let path = self.folder.join(format!("rows-{number}.parquet"));
+        self.shared.running.run(py, |context| {
+            let path = self.shared.new_file("rows", "parquet");
             let target = Target::File { path: path.clone(), force: false };
             self.write_result(
                 context,
@@ -144,7 +168,7 @@ impl Joined {
 
     /// Writes the pairs, or a result about rows, to a file.
     fn write(&self, py: Python<'_>, path: PathBuf, result: &str, rule: &str, force: bool) -> PyResult<()> {
-        self.running.run(py, |context| {
+        self.shared.running.run(py, |context| {
             let context = &context.clone().or_temporary(Target::parent_of(&path));
             let target = Target::File { path, force };
             self.write_result(context, result.parse::<ResultKind>()?.output(Some(target), rule.parse()?), &self.columns)
@@ -153,10 +177,9 @@ impl Joined {
 
     /// Writes an HTML report.
     fn report(&self, py: Python<'_>, path: PathBuf, names: [Option<NameTable>; 2], force: bool) -> PyResult<()> {
-        self.running.run(py, |context| {
+        self.shared.running.run(py, |context| {
             Target::check_free(&*context.device, &path, force)?;
-            let number = self.results.fetch_add(1, Ordering::Relaxed);
-            let pairs = self.folder.join(format!("pairs-{number}.parquet"));
+            let pairs = self.shared.new_file("pairs", "parquet");
             let target = Target::File { path: pairs.clone(), force: false };
             self.write_result(context, Output::Pairs(Some(target)), &[])?;
             let stats = serde_json::from_str(&self.stats).map_err(|error| Error::corrupt(error.to_string()))?;
@@ -171,8 +194,8 @@ impl Joined {
     /// Removes the store, if one was built for the join.
     fn close(&self) {
         // In a forked child, the lock may be held by a thread that exists only in the parent.
-        if self.running.check_creator().is_ok() {
-            lock(&self.opened).take();
+        if self.shared.running.check_creator().is_ok() {
+            lock(&self.shared.opened).take();
         }
     }
 }
@@ -197,18 +220,31 @@ impl Joined {
     /// Computes a result from the pairs in the temporary file and writes it. Lines about two rows carry `columns` of
     /// both.
     fn write_result(&self, context: &Context, output: Output<'_>, columns: &[String]) -> Result<()> {
-        let opened = self.opened()?;
+        let opened = self.shared.opened()?;
         let with_ids = opened.sets().schema().ids != [IdKind::None; 2];
         let bytes = if matches!(output, Output::Pairs(_)) { PairWriter::memory_bytes(with_ids) } else { 0 };
         let _memory = context.reserve(bytes, "writing this result")?;
         let mut sink = output.sink(context, opened.sets(), self.predicate, columns)?;
-        pair_file::replay(context, &self.folder.join(PAIRS), &mut *sink)?;
+        pair_file::replay(context, &self.pairs, &mut *sink)?;
         sink.finish().map(drop)
     }
+}
 
-    fn opened(&self) -> Result<Arc<OpenedSets>> {
-        self.running.check_creator()?;
-        lock(&self.opened).clone().ok_or_else(|| Error::option("this result was closed; join again"))
+/// Returns a predicate with another threshold, of which every pair is within `predicate`.
+///
+/// # Errors
+/// Fails if the threshold is farther, or no valid threshold.
+fn nearer(predicate: Predicate, threshold: f64) -> Result<Predicate> {
+    let (nearer, is_nearer, allowed) = match predicate {
+        Predicate::L2 { eps } => (Predicate::l2(threshold)?, threshold <= eps, format!("at most {eps}")),
+        Predicate::Cosine { min_similarity } => {
+            (Predicate::cosine(threshold)?, threshold >= min_similarity, format!("at least {min_similarity}"))
+        }
+        Predicate::InnerProduct { .. } => unreachable!("inner products are not joined"),
+    };
+    match is_nearer {
+        true => Ok(nearer),
+        false => Err(Error::option(format!("threshold is {threshold}; this join allows {allowed}; join again"))),
     }
 }
 

@@ -5,14 +5,17 @@ use std::io::{BufReader, BufWriter};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use adjoin::{Context, Error, IdKind, Ids, PairBatch, PairSchema, PairSink, Result, Written};
+use adjoin::{Context, Error, IdKind, Ids, PairBatch, PairSchema, PairSink, Predicate, Result, Written};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Int64Type, UInt64Type};
-use arrow_array::{Array, ArrayRef, Float32Array, OffsetSizeTrait, RecordBatch, RecordBatchOptions, UInt64Array};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Float32Array, OffsetSizeTrait, RecordBatch, RecordBatchOptions, UInt64Array,
+};
 use arrow_cast::cast;
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, Schema, SchemaRef};
+use arrow_select::filter::filter_record_batch;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3_arrow::PyRecordBatchReader;
@@ -249,6 +252,31 @@ pub(crate) fn stream(path: &Path) -> Result<PyRecordBatchReader> {
         RecordBatch::try_new(wanted.clone(), columns)
     });
     Ok(PyRecordBatchReader::new(Box::new(arrow_array::RecordBatchIterator::new(batches, schema))))
+}
+
+/// Copies the pairs within a predicate to another file. Returns their number. Distances and similarities are compared as
+/// they are reported, as f32.
+pub(crate) fn copy_within(context: &Context, from: &Path, to: &Path, predicate: Predicate) -> Result<u64> {
+    let is_within = |value: f32| match predicate {
+        Predicate::L2 { eps } => value <= eps as f32,
+        Predicate::Cosine { min_similarity } => value >= min_similarity as f32,
+        Predicate::InnerProduct { .. } => unreachable!("inner products are not joined"),
+    };
+    let (PairFile { path, reader }, mut count) = (PairFile::open(from)?, 0);
+    let cannot_write = |error: ArrowError| failed(to, error);
+    let file = File::create(to).map_err(|error| failed(to, error))?;
+    let mut writer = StreamWriter::try_new(BufWriter::new(file), &reader.schema()).map_err(cannot_write)?;
+    for batch in reader {
+        context.cancel.check()?;
+        let batch = batch.map_err(|error| Error::device(format!("cannot read {}: {error}", path.display())))?;
+        let values = batch.column(batch.num_columns() - 1).as_primitive::<Float32Type>().values();
+        let within: BooleanArray = values.iter().map(|&value| Some(is_within(value))).collect();
+        let batch = filter_record_batch(&batch, &within).expect("a value for each pair");
+        count += batch.num_rows() as u64;
+        writer.write(&batch).map_err(cannot_write)?;
+    }
+    writer.finish().map_err(cannot_write)?;
+    Ok(count)
 }
 
 /// Passes the pairs of a file to a sink, with ids if the sink needs them and they exist.

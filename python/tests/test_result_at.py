@@ -55,45 +55,44 @@ def test_every_result_equals_that_of_another_join(
                 listed = in_order if name == "pairs" else rows_of
                 assert own.schema == wanted.schema and listed(own) == listed(wanted), name
             assert rows_of(taken.to_arrow()) == rows_of(taken.pairs())
-    assert f"{len(other)} of {len(result)} pairs" in repr(taken)
+    assert f"{len(other)} of {len(result)} pairs within {threshold}" in repr(taken)
 
 
 def test_a_farther_threshold_is_refused(vectors: numpy.ndarray) -> None:
     with adjoin.join(vectors, eps=0.5, exact=True) as result:
-        with pytest.raises(adjoin.OptionError, match=r"threshold is 0.6; this join allows from 0 to 0.5; run another join"):
+        with pytest.raises(adjoin.OptionError, match=r"threshold is 0.6; this join allows at most 0.5; join again"):
             result.at(0.6)
-        with pytest.raises(adjoin.OptionError, match="threshold is nan"):
-            result.at(float("nan"))
-        with pytest.raises(adjoin.OptionTypeError, match="threshold is 'near' .*; give a number"):
-            result.at("near")  # type: ignore[arg-type]
-    with pytest.raises(adjoin.OptionError, match="closed"):
-        result.at(0.4)
+        for wrong in (float("nan"), -0.1):
+            with pytest.raises(adjoin.OptionError, match="eps"):
+                result.at(wrong)
+        for wrong in ("near", None):
+            with pytest.raises(adjoin.OptionTypeError, match=f"threshold is {wrong!r} .*; give a number"):
+                result.at(wrong)  # type: ignore[arg-type]
+        taken = result.at(0.4)
+    for use in (lambda: result.at(0.4), taken.pairs, taken.removed):
+        with pytest.raises(adjoin.OptionError, match="closed"):
+            use()
     with adjoin.join(vectors, min_similarity=0.9, exact=True) as result:
-        with pytest.raises(adjoin.OptionError, match="allows at least 0.9"):
+        with pytest.raises(adjoin.OptionError, match="threshold is 0.8; this join allows at least 0.9"):
             result.at(0.8)
 
 
-@pytest.mark.parametrize("name", RESULTS[1:])
-def test_rows_are_refused_unless_all_pairs_are_known(name: str, vectors: numpy.ndarray) -> None:
-    with adjoin.join(vectors, other=vectors[:9].copy(), eps=0.5, exact=True) as result:
-        taken = result.at(0.4)
-        assert 0 < len(pyarrow.table(taken.pairs())) == len(taken) < len(result)
-        with pytest.raises(adjoin.OptionError, match="rows of two sets need another run"):
-            getattr(taken, name)()
-    with adjoin.join(vectors, eps=0.5, exact=True) as result:
-        taken = result.at(0.4)
-        result.stats["recall"]["pair"]["low"] = 0.97
-        with pytest.raises(adjoin.OptionError, match=r"may lack pairs \(its recall is 0.9700 or more\)"):
-            getattr(taken, name)()
-        result.stats["recall"]["pair"]["low"] = 1.0
-        result.stats["memory"]["budget_bytes"] = 60_000
-        with pytest.raises(adjoin.BudgetError, match="the budget of the join is 60000; run another join"):
-            getattr(taken, name)()
+def test_results_of_two_sets_and_of_new_rows_equal_those_of_another_join(vectors: numpy.ndarray, tmp_path: Path) -> None:
+    few = vectors[:9].copy()
+    for sets in ({"other": few}, {"new": few}):
+        with adjoin.join(vectors, **sets, eps=0.5, exact=True) as result, adjoin.join(vectors, **sets, eps=0.4, exact=True) as other:
+            taken = result.at(0.4)
+            assert 0 < len(taken) == len(other) < len(result)
+            for name in ("counts", "removed"):
+                assert rows_of(getattr(taken, name)()) == rows_of(getattr(other, name)()), (sets.keys(), name)
+            taken.write(tmp_path / "taken.csv", "removed", rule="cluster", force=True)
+            other.write(tmp_path / "other.csv", "removed", rule="cluster", force=True)
+            assert (tmp_path / "taken.csv").read_bytes() == (tmp_path / "other.csv").read_bytes()
 
 
-def test_equal_ids_are_refused(vectors: numpy.ndarray, tmp_path: Path) -> None:
+def test_rows_with_equal_ids_are_told_apart(vectors: numpy.ndarray) -> None:
     table = pyarrow.table({"id": ["a"] * len(vectors), "vector": vectors.tolist()})
-    with adjoin.join(table, eps=0.5, exact=True, on_duplicate_id="keep") as result:
+    options = {"exact": True, "on_duplicate_id": "keep"}
+    with adjoin.join(table, eps=0.5, **options) as result, adjoin.join(table, eps=0.4, **options) as other:  # type: ignore[arg-type]
         assert 0 < len(result.at(0.4)) < len(result)
-        with pytest.raises(adjoin.OptionError, match="several rows have one id"):
-            result.at(0.4).removed()
+        assert rows_of(result.at(0.4).counts()) == rows_of(other.counts())
