@@ -85,8 +85,8 @@ def test_results_of_two_sets_and_of_new_rows_equal_those_of_another_join(vectors
             assert 0 < len(taken) == len(other) < len(result)
             for name in ("counts", "removed"):
                 assert rows_of(getattr(taken, name)()) == rows_of(getattr(other, name)()), (sets.keys(), name)
-            taken.write(tmp_path / "taken.csv", "removed", rule="cluster", force=True)
-            other.write(tmp_path / "other.csv", "removed", rule="cluster", force=True)
+            taken.write(tmp_path / "taken.csv", "removed", force=True)
+            other.write(tmp_path / "other.csv", "removed", force=True)
             assert (tmp_path / "taken.csv").read_bytes() == (tmp_path / "other.csv").read_bytes()
 
 
