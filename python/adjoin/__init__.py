@@ -263,7 +263,7 @@ class Deduped(Table, Temporary):
 
     def _kept_numbers(self) -> ArrowStream:
         """Returns the numbers of the kept rows of an array."""
-        numpy, pyarrow = package("numpy", "kept"), package("pyarrow", "kept")
+        numpy, pyarrow = package("numpy", "kept()"), package("pyarrow", "kept()")
         is_kept = numpy.ones(self.rows, dtype=bool)
         for batch in pyarrow.RecordBatchReader.from_stream(self.removed()):
             is_kept[batch.column(0).to_numpy()] = False

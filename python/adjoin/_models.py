@@ -8,12 +8,12 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 from ._errors import AdjoinError, InputError
 from ._options import path, refused
+from ._work import package
 
 #: Most tokens of a text, if a tokenizer does not set the number.
 TOKENS_MAX = 512
@@ -49,14 +49,6 @@ def load(model: Any) -> Model:
     if not isinstance(model, str) or not HUB_NAME.fullmatch(name):
         raise InputError(f"model {name}: there is no such file or folder; check the path")
     return _loaded(name, _downloaded(name))
-
-
-def package(name: str, user: str, install: str) -> Any:
-    """Imports a package that ``user`` needs. The error names the command that installs it."""
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise ImportError(f"{user} needs the package {name}; install it with: pip install {install}", name=name) from error
 
 
 def _downloaded(name: str) -> Path:

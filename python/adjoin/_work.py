@@ -175,18 +175,18 @@ class Table:
 
     def to_polars(self) -> polars.DataFrame:
         """Returns the rows as a Polars data frame, in memory."""
-        frame: polars.DataFrame = package("polars", "to_polars").DataFrame(self._rows())
+        frame: polars.DataFrame = package("polars", "to_polars()").DataFrame(self._rows())
         return frame
 
     def to_pandas(self) -> pandas.DataFrame:
         """Returns the rows as a pandas data frame, in memory. Needs pyarrow too."""
-        package("pandas", "to_pandas")
-        frame: pandas.DataFrame = package("pyarrow", "to_pandas").table(self._rows()).to_pandas()
+        package("pandas", "to_pandas()")
+        frame: pandas.DataFrame = package("pyarrow", "to_pandas()").table(self._rows()).to_pandas()
         return frame
 
     def to_arrow(self) -> Any:
         """Returns the rows as a pyarrow table, in memory."""
-        return package("pyarrow", "to_arrow").table(self._rows())
+        return package("pyarrow", "to_arrow()").table(self._rows())
 
 
 class ArrowStream(Table):
@@ -210,12 +210,13 @@ def _shown(value: object) -> str:
     return _options.shown(value) if not isinstance(value, str) or len(value) > _options.SHOWN else value
 
 
-def package(name: str, method: str) -> Any:
-    """Imports a package that a method needs. The error names the command that installs it."""
+def package(name: str, user: str, install: Optional[str] = None) -> Any:
+    """Imports a package that ``user`` needs. The error names what to ``install``, by default the package itself."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise ImportError(f"{method}() needs the package {name}; install it with: pip install {name}", name=name) from error
+        command = f"pip install {name if install is None else install}"
+        raise ImportError(f"{user} needs the package {name}; install it with: {command}", name=name) from error
 
 
 def check_memory(memory: dict[str, Any], result: Optional[Temporary] = None) -> None:

@@ -19,6 +19,7 @@ from ._errors import InputError, OptionError
 from ._options import PathLike, shown
 from ._source import TEXTS, texts_of
 from ._streams import ROWS_AT_ONCE, Select, Stream, streamed
+from ._work import package
 
 if TYPE_CHECKING:
     from ._vector_cache import VectorCache
@@ -230,4 +231,4 @@ def _cache_in(folder: str, digest: str) -> VectorCache:
 
 
 def _package(name: str) -> Any:
-    return _models.package(name, "adjoin.text", '"adjoin[text]"')
+    return package(name, "adjoin.text", '"adjoin[text]"')

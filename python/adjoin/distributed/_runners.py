@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Optional, Protocol
 
-from .. import _errors
+from .. import _errors, _work
 from .._errors import AdjoinError
 from ._task import Outcome, Task
 
@@ -74,11 +73,7 @@ def _error_of(outcome: Outcome, parts: int, attempts: int) -> AdjoinError:
 
 def package(name: str, runner: str) -> Any:
     """Imports the package of a runner."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        message = f'runner="{runner}" needs the package {name}; install it with: pip install "adjoin[{runner}]"'
-        raise ImportError(message, name=name) from error
+    return _work.package(name, f'runner="{runner}"', f'"adjoin[{runner}]"')
 
 
 def workers_of(runner: str, threads: int, concurrency: Optional[int]) -> Workers:

@@ -67,8 +67,7 @@ impl Job<'_> {
 
     /// Joins the opened sets, and writes the pairs to a temporary file.
     fn spill(&self, context: &Context, sets: Sets<'_>) -> Result<(JoinStatistics, SpilledPairReader)> {
-        let at = context.temporary(self.output.target().and_then(Target::path).map(Target::parent_of));
-        let mut pairs = SpilledPairs::create(context, &at, self.output.ids_of_pairs(sets))?;
+        let mut pairs = SpilledPairs::create(context, &self.output.temporary(context), self.output.ids_of_pairs(sets))?;
         let prepared = self.join.prepare(context, sets, self.output.wants_ids())?;
         self.output.announce(context, sets, prepared.predicted_results(), self.yes)?;
         let done = run(context, sets, &prepared, &mut pairs)?;

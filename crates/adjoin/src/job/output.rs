@@ -1,6 +1,6 @@
 //! The result of a job, and the check that the disk has enough space for it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::base::choice::choices;
 use crate::base::context::Context;
@@ -91,6 +91,11 @@ impl Output<'_> {
             Self::Keep { removed, kept, .. } => removed.as_ref().or(kept.as_ref()),
             Self::Sink(_) | Self::Removals(_) => None,
         }
+    }
+
+    /// Returns the folder for temporary files of work on the result.
+    pub(super) fn temporary(&self, context: &Context) -> PathBuf {
+        context.temporary(self.target().and_then(Target::path).map(Target::parent_of))
     }
 
     /// Returns the name of the result.

@@ -18,7 +18,7 @@ const FILTER_BITS: usize = 64;
 const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// The vectors whose found pairs are counted. With one set, its vectors are watched on both sides of pairs. With two
-/// sets, those of the first are watched on the left and those of the second on the right.
+/// sets, rows of the first are watched on the left, rows of the second on the right.
 pub(super) struct Watched {
     sets: Vec<WatchedSet>,
     /// First row that may be watched. A pair of two such rows can be seen from both of them. A pair with an earlier

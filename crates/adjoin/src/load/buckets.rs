@@ -57,7 +57,7 @@ enum Joined {
     /// Pairs of a bucket of the first store and a bucket of the second. The number is that of the second store's first
     /// bucket.
     TwoSets(u32),
-    /// All pairs except those of two buckets of old rows. The number is that of the first bucket of new rows.
+    /// All pairs except pairs of two buckets of old rows. The number belongs to the first bucket of new rows.
     Grown(u32),
 }
 

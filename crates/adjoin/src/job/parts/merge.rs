@@ -1,12 +1,11 @@
 //! Merges the results of all parts of a join.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::{PartEnd, PartPlan};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::locks::WriterLock;
-use crate::base::output::Target;
 use crate::base::report::{JoinStatistics, Stopwatch, Written};
 use crate::job::Output;
 use crate::job::columns::Carrying;
@@ -101,7 +100,7 @@ impl Merge<'_> {
         let Self { plan, context, sets, .. } = *self;
         let carrying = Carrying { output, columns };
         let context = &carrying.check(context, sets)?;
-        let mut pairs = SpilledPairs::create(context, &self.temporary(output), self.ids())?;
+        let mut pairs = SpilledPairs::create(context, &output.temporary(context), self.ids())?;
         let statistics = {
             let _frame = context.reserve(FRAME_BYTES, PURPOSE)?;
             let sorter = self.sorter(output)?;
@@ -112,11 +111,7 @@ impl Merge<'_> {
     }
 
     fn sorter(&self, output: &Output<'_>) -> Result<PairSorter> {
-        PairSorter::new(self.context, &self.temporary(output), self.ids())
-    }
-
-    fn temporary(&self, output: &Output<'_>) -> PathBuf {
-        self.context.temporary(output.target().and_then(Target::path).map(Target::parent_of))
+        PairSorter::new(self.context, &output.temporary(self.context), self.ids())
     }
 
     /// Passes the records of all parts to the sink, in the order of their rows if there is a sorter.

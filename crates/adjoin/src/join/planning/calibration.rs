@@ -264,7 +264,7 @@ impl Sampled {
     /// computed.
     fn find<T: Coordinate>(&mut self, search: &NeighborSearch<'_, T>, places: Vec<(u32, u32)>) -> Result<u64> {
         let NeighborSearch { context, buckets, centers, .. } = *search;
-        // The edges are computed again below, and the memory of the earlier vectors is a part of that of all.
+        // The edges are computed again below. The memory for all vectors includes the earlier ones.
         (self.of_edges, self.memory) = (None, None);
         let known = self.sample.places.len() as u64;
         let (chunk, mut reserved) = plan_memory(search, known, places.len() as u64)?;
@@ -477,7 +477,7 @@ fn reach_of(t: f64) -> f64 {
     }
 }
 
-/// Reserves the memory for finding the neighbors of `count` more vectors, after those of `known` vectors were found.
+/// Reserves the memory for finding the neighbors of `count` vectors in addition to `known` earlier ones.
 /// Returns the number of vectors to compare in one pass.
 fn plan_memory<T: Coordinate>(search: &NeighborSearch<'_, T>, known: u64, count: u64) -> Result<(u64, Reservation)> {
     let NeighborSearch { context, buckets, .. } = *search;
