@@ -131,7 +131,7 @@ impl Folder {
         running.run_short(py, move |context| {
             let context = &file.parent().map_or_else(|| context.clone(), |folder| context.clone().or_temporary(folder));
             let options = wanted.options(store_options.seed())?;
-            let _of_queries = context.reserve(queries.memory_bytes(), "the queries")?;
+            let _of_queries = context.reserve_between_runs(queries.memory_bytes(), "the queries")?;
             let source = queries.open(context, &store_options)?;
             let calibrate_with = wanted.calibrate_with(context, &store_options)?;
             let queries = SearchQueries { source: source.as_deref(), calibrate_with: calibrate_with.as_deref() };

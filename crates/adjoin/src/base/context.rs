@@ -331,7 +331,7 @@ impl Context {
     ///
     /// # Errors
     /// Fails as [`Context::for_run`] does.
-    pub(crate) fn reserve_between_runs(&self, bytes: u64, purpose: &str) -> Result<Reservation> {
+    pub fn reserve_between_runs(&self, bytes: u64, purpose: &str) -> Result<Reservation> {
         self.check_creator()?;
         loop {
             if let Ok(reserved) = self.budget.reserve(bytes) {

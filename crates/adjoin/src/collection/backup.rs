@@ -150,7 +150,7 @@ impl Parts {
         device.create_folder(to)?;
         let index = self.manifest.merged().map(|sequence| to.join(folder_name(sequence)));
         index.iter().try_for_each(|folder| device.create_folder(folder))?;
-        let _memory = context.reserve((PIECE_BYTES + WRITE_BUFFER_BYTES) as u64, PURPOSE)?;
+        let _memory = context.reserve_between_runs((PIECE_BYTES + WRITE_BUFFER_BYTES) as u64, PURPOSE)?;
         context.progress.begin("copy", "bytes", self.bytes());
         let (mut piece, mut bytes) = (vec![0; PIECE_BYTES], 0);
         for (name, file) in &self.files {

@@ -8,7 +8,6 @@ use std::path::Path;
 
 use super::attributes::{Attribute, names};
 use super::leftovers::remove_unnamed;
-use super::log_files::LogContents;
 use super::long_term_index::{LongTermIndex, folder_name};
 use super::manifest::CollectionManifest;
 use super::memory::building_bytes;
@@ -155,27 +154,11 @@ impl Collection {
         Ok((manifest.with_merged(moment.sequence, moment.rows), bytes_written))
     }
 
-    /// Reads the state that `manifest` names. If memory does not suffice, waits for other runs that hold memory.
-    fn read_state(&self, manifest: &CollectionManifest) -> Result<(State, LogContents)> {
-        let context = &self.context;
-        loop {
-            match State::read(context, self.folder(), manifest) {
-                Err(error) if error.kind() == ErrorKind::Budget => {
-                    // Waits until more memory is free than now. This fails if no run that could end holds memory.
-                    if context.for_run(context.budget().free() + 1, PURPOSE).is_err() {
-                        return Err(error);
-                    }
-                }
-                read => return read,
-            }
-        }
-    }
-
     /// Replaces the current state by the index that `manifest` names and all later writes.
     fn replace(&self, writer: &Writer, manifest: CollectionManifest) -> Result<()> {
         let (context, folder) = (&self.context, self.folder());
         let era = writer.log.era();
-        let (mut state, mut found) = self.read_state(&manifest)?;
+        let (mut state, mut found) = State::read(context, folder, &manifest)?;
         // These passes run while other threads write, so that little is left to read under the lock.
         for _ in 0..READINGS_MAX {
             let before = found.sequence();
@@ -194,7 +177,7 @@ impl Collection {
             match era.get() {
                 None => drop(state.replay(context, folder, &manifest, Some(&found))?),
                 // Some of the records that were read may have been dropped since.
-                Some(_) => (state, _) = self.read_state(&manifest)?,
+                Some(_) => (state, _) = State::read(context, folder, &manifest)?,
             }
             // After a crash before the rename, opening finds the old index and the whole log. After a later crash, it
             // finds the new index and the rest of the log.

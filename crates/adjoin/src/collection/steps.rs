@@ -147,7 +147,7 @@ impl Collection {
         let mut deleted = DeletedIds { hashes: HashSet::new(), _memory: self.context.reserve(0, PURPOSE)? };
         let met = condition.map(|condition| self.ids_now_where(condition)).transpose()?;
         for ids in [write.delete, met.as_ref()].into_iter().flatten() {
-            deleted._memory.join(self.context.reserve(BYTES_OF_HASH * ids.len() as u64, PURPOSE)?);
+            deleted._memory.join(self.context.reserve_between_runs(BYTES_OF_HASH * ids.len() as u64, PURPOSE)?);
             // Ids are represented by hashes of 128 bits, so that the memory does not depend on the lengths of texts.
             deleted.hashes.extend((0..ids.len()).filter_map(|k| hash_of(ids, k)));
         }
@@ -158,7 +158,7 @@ impl Collection {
     fn check_inserted(&self, source: &dyn VectorSource, deleted: &DeletedIds) -> Result<()> {
         let (context, rows) = (&self.context, source.info().rows);
         let bytes = IdCheck::wanted_bytes(rows).min(ID_CHECK_BYTES_MAX).min(context.budget().free() / 4);
-        let _memory = context.reserve(bytes.max(IdCheck::least_bytes()), PURPOSE)?;
+        let _memory = context.reserve_between_runs(bytes.max(IdCheck::least_bytes()), PURPOSE)?;
         let mut ids = IdCheck::new(context, &context.temporary(Some(Target::parent_of(self.folder()))), rows, bytes);
         Incoming::each(context, self, source, Put::Insert, "check", &mut |incoming| {
             // Deletes are applied before inserts, so a write may insert an id that it deletes.

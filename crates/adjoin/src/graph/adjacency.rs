@@ -40,7 +40,7 @@ impl Graph {
         }
         let room = building_room(options);
         let purpose = format!("a graph of {vertices} vectors");
-        let reservation = context.reserve(Self::memory_bytes(vertices, room), &purpose)?;
+        let reservation = context.reserve_between_runs(Self::memory_bytes(vertices, room), &purpose)?;
         let present = RowSet::new(vertices as u64);
         // The first number of a slot is the degree, so an empty list is all zeros.
         let slots = vec![0; vertices * (room + 1)];

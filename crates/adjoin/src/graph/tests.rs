@@ -3,6 +3,7 @@
 mod updates;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use adjoin_kernels::{Kernel, Panel};
 
@@ -17,6 +18,7 @@ use crate::base::error::ErrorKind;
 use crate::base::geometry::{Coordinate, Space};
 use crate::base::options::{Element, Metric, VectorType};
 use crate::base::random::Random;
+use crate::base::report::Notes;
 
 /// Vectors of small integers. Bytes and floats represent them and their distances exactly.
 type Values = Vec<Vec<u8>>;
@@ -289,6 +291,24 @@ fn builds_graphs_of_small_sets() {
             assert_eq!(search.nearest(3).map(|near| near.vertex).collect::<Vec<_>>(), nearest);
         }
     }
+}
+
+#[test]
+fn a_graph_is_read_after_a_run_that_holds_the_memory() {
+    let saved = random_graph(&mut Random::new(5, "saved"), 20, 4).to_bytes();
+    let notes = Arc::new(Notes::default());
+    let mut context = Context::default();
+    context.progress = notes.clone();
+    let run = context.for_run(1, "another run").unwrap();
+    std::thread::scope(|scope| {
+        let reading = scope.spawn(|| Graph::from_bytes(&context, &saved));
+        while notes.lines().is_empty() {
+            assert!(!reading.is_finished(), "it waits");
+            std::thread::yield_now();
+        }
+        drop(run);
+        assert_eq!(reading.join().unwrap().unwrap().vertices(), 20);
+    });
 }
 
 /// Returns a graph with distinct random out-neighbors.
