@@ -8,7 +8,7 @@
 mod near_places;
 mod nearest;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tiles;
 
 use std::sync::{Arc, Mutex};

@@ -430,7 +430,7 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
             return T::FARTHEST;
         }
         // Computed distances are distances of rounded vectors, so the limit is widened by the rounding errors of both.
-        let residuals = self.queries.residual + members.residual;
+        let residuals = self.queries.residual_of(query) + members.residual_max();
         T::tile_limit(&self.queries.threshold(query, most, self.space).widened(residuals))
     }
 }

@@ -14,7 +14,8 @@ use crate::store::{BuildOptions, Store};
 
 const ROWS: u64 = 600;
 
-fn store(folder: &std::path::Path) -> Store {
+/// Builds a store of 20 buckets.
+pub(crate) fn store(folder: &std::path::Path) -> Store {
     let context = Context::default();
     let vectors = crate::base::options::VectorType { element: crate::base::options::Element::U8, dimensions: 8 };
     let file = folder.join("vectors.u8bin");

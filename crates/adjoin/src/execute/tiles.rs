@@ -153,13 +153,15 @@ impl<'a, T: Coordinate> Tiles<'a, T> {
     ) -> Result<Compared> {
         let mut compared = Compared::default();
         self.kernel.pack_into(&columns.members.panel, columns.order, &mut self.columns);
-        // A coordinate vector may differ from its vector by the residual of its side, so the threshold is widened by
-        // both residuals.
-        let limit = T::tile_limit(&self.threshold.widened(rows.members.residual + columns.members.residual));
+        let of_columns = columns.members.residual_among(columns.order);
         let block_rows = block_rows(columns.order.len());
         for (order, reach) in rows.order.chunks(block_rows).zip(reach.chunks(block_rows)) {
             self.hits.clear();
             let panel = &rows.members.panel;
+            // A coordinate vector may differ from its vector by its residual, so the threshold is widened by both
+            // residuals.
+            let residuals = rows.members.residual_among(order) + of_columns;
+            let limit = T::tile_limit(&self.threshold.widened(residuals));
             compared.verified_pairs += self.kernel.within(panel, order, &self.columns, reach, limit, &mut self.hits);
             compared.decided_pairs += take(self, order)?;
         }

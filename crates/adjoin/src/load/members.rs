@@ -10,8 +10,9 @@ use crate::base::predicate::{Estimate, Predicate, cosine_of_floats, dot_of_float
 /// Vectors as coordinates, with the data for exact decisions.
 pub(crate) struct Members<T> {
     pub(crate) panel: Panel<T>,
-    /// Upper bound on the distance between a vector and its rounded form, in coordinates.
-    pub(crate) residual: f64,
+    /// Upper bounds on the distance between each vector and its rounded form, in coordinates. Empty if no vector was
+    /// rounded.
+    residuals: Vec<f32>,
     /// Stored vectors. `None` unless coordinates were rounded to unit length or to bytes.
     exact: Option<Exact>,
 }
@@ -200,7 +201,7 @@ impl<T: Coordinate> Members<T> {
         let mut panel = Panel::zeroed(stored.len() / space.vectors.bytes(), space.dimensions());
         let Converted { squared_norms, residuals } = T::load(space, kernel, stored, &mut panel);
         let exact = space.keeps_stored().then(|| Exact::new(kernel, space.vectors, stored, squared_norms));
-        Self { panel, residual: residuals.into_iter().fold(0.0, f32::max).into(), exact }
+        Self { panel, residuals, exact }
     }
 
     /// Returns the memory in bytes of `rows` vectors.
@@ -208,7 +209,24 @@ impl<T: Coordinate> Members<T> {
         // If floats are compared as bytes, their stored values are also held, even if `space` has no coding yet.
         let rounded = space.keeps_stored() || (!space.vectors.element.is_integer() && !T::is_float());
         let exact = if rounded { Exact::memory_bytes(rows, space.vectors) } else { 0 };
-        MappedBlocks::block_bytes(Panel::<T>::bytes_for(rows as usize, space.dimensions())) + exact
+        let residuals = if rounded { MappedBlocks::block_bytes(rows * size_of::<f32>() as u64) } else { 0 };
+        MappedBlocks::block_bytes(Panel::<T>::bytes_for(rows as usize, space.dimensions())) + exact + residuals
+    }
+
+    /// Returns an upper bound on the distance between a member and its rounded form, in coordinates.
+    pub(crate) fn residual_of(&self, member: u32) -> f64 {
+        self.residuals.get(member as usize).copied().unwrap_or(0.0).into()
+    }
+
+    /// Returns the largest residual ([`Self::residual_of`]) of some members. A few members may have residuals that are
+    /// many times as large as those of all others, since a coding clips coordinates that are out of its range.
+    pub(crate) fn residual_among(&self, members: &[u32]) -> f64 {
+        members.iter().map(|&member| self.residual_of(member)).fold(0.0, f64::max)
+    }
+
+    /// Returns the largest residual of all members.
+    pub(crate) fn residual_max(&self) -> f64 {
+        self.residuals.iter().copied().fold(0.0, f32::max).into()
     }
 
     /// Returns the threshold for pairs of a query and rows of `space`, up to a nearness ([`Predicate::up_to`]). The

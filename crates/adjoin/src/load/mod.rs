@@ -2,7 +2,7 @@
 //!
 //! Only this module converts stored bytes to vectors. [`ReadAhead`] reads buckets before they are used. The worker
 //! that uses a bucket verifies and converts it (`bucket.rs`). Buckets are either processed in one pass over all of
-//! them (`pass.rs`), or held in a cache that carries out the decisions of [`crate::plan`] (`cache.rs`). Single vectors
+//! them (`pass.rs`), of which the next pass may keep some (`kept.rs`), or held in a cache that carries out the decisions of [`crate::plan`] (`cache.rs`). Single vectors
 //! are sampled at random (`sample.rs`).
 
 mod bucket;
@@ -10,6 +10,7 @@ mod buckets;
 mod buffers;
 mod cache;
 mod coding;
+mod kept;
 mod members;
 mod named;
 mod pair_filter;
@@ -27,6 +28,7 @@ pub use buckets::Buckets;
 pub(crate) use buckets::{ReadCounts, check_comparable};
 pub(crate) use cache::{Cache, CachedBucket};
 pub(crate) use coding::{coding_bytes, fit_coding};
+pub(crate) use kept::KeptBuckets;
 pub(crate) use members::{Decider, Members, PairDetail};
 pub(crate) use named::{least_pass_bytes, places_named, vectors_at};
 pub(crate) use pair_filter::PairFilter;

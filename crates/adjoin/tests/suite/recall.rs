@@ -108,6 +108,38 @@ fn sampled_floats() -> (Set, Predicate) {
     (make(Shape::Clustered, Element::F32, 8_000, 24, 3), Predicate::cosine(0.9).unwrap())
 }
 
+/// Returns `set` with a few vectors that point along the first axis. Codes clip them.
+fn with_clipped_vectors(set: &Set) -> (Set, Vec<u32>) {
+    let (mut stored, bytes) = (set.stored().to_vec(), set.vectors().bytes());
+    let rows: Vec<u32> = (1..6).map(|k| 1_300 * k).collect();
+    for &row in &rows {
+        let first = (100.0 + row as f32).to_le_bytes();
+        stored[row as usize * bytes..][..first.len()].copy_from_slice(&first);
+    }
+    (Set::of_stored(set.vectors(), stored), rows)
+}
+
+#[test]
+fn a_few_clipped_vectors_do_not_widen_the_search_for_others() {
+    let (set, predicate) = sampled_floats();
+    let (with_clipped, rows) = with_clipped_vectors(&set);
+    let setup = Setup::default().with_metric(Metric::Cosine).with_buckets(150);
+    let [of_set, of_clipped] = [&set, &with_clipped].map(|set| {
+        let built = setup.build(set).unwrap();
+        let joined = promised(&built, predicate, 0.9);
+        assert!(joined.statistics.join.exact_checks > 0, "codes are compared first");
+        (built, joined)
+    });
+    let distances = |joined: &Joined| joined.statistics.common.strategy.sample_distances.unwrap();
+    let [usual, clipped] = [&of_set, &of_clipped].map(|(_, joined)| distances(joined));
+    assert!(clipped * 10 < usual * 11, "{clipped} distances instead of {usual}");
+    let exact = of_clipped.0.join(&Setup { rule: Rule::MarginSum, ..setup }, predicate).unwrap();
+    let truth = with_clipped.true_pairs(predicate);
+    assert_same(&exact.pairs, &truth, "exact");
+    let of_two = |pair: &&Pair| rows.contains(&(pair.0 as u32)) && rows.contains(&(pair.1 as u32));
+    assert_eq!(truth.iter().filter(of_two).count(), rows.len() * (rows.len() - 1) / 2);
+}
+
 #[test]
 fn calibrated_joins_do_not_depend_on_threads_kernels_or_devices() {
     for (set, predicate) in [sampled_set(), sampled_floats()] {
@@ -140,6 +172,16 @@ fn calibrated_joins_do_not_depend_on_threads_kernels_or_devices() {
                 |joined: &Joined| joined.statistics.common.recall.as_ref().map(|told| (told.pair, told.per_vector));
             assert_eq!(told(&again), told(&first));
         }
+    }
+}
+
+#[test]
+fn a_calibration_with_enough_memory_reads_buckets_once() {
+    for (set, predicate) in [sampled_set(), sampled_floats()] {
+        let built = Setup::default().with_metric(predicate.metric()).with_buckets(150).build(&set).unwrap();
+        let passes = promised(&built, predicate, 0.9).statistics.common.io.passes.unwrap();
+        // One pass calibrates, and the join is the other one. Single vectors are read in addition.
+        assert!((2.0..2.6).contains(&passes), "{passes}");
     }
 }
 

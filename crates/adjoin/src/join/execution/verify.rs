@@ -141,7 +141,7 @@ impl<'a, T: Coordinate> Verifier<'a, T> {
             self.select_own(a);
             return self.compare(a, b, |x, y| y < x, emit); // tiles are square and extend beyond the diagonal
         }
-        let [first, second] = self.selections(task, a.members.residual + b.members.residual);
+        let [first, second] = self.selections(task, a.members.residual_max() + b.members.residual_max());
         let Some(first) = first else { return Ok(()) };
         self.select(first, visit);
         let Some(second) = second else { return self.compare(a, b, |_, _| true, emit) };

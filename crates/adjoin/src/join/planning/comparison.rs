@@ -2,7 +2,8 @@
 //!
 //! Two bounds exclude pairs of a sampled vector x and a member y of bucket j, whose center is `c_j`. First, if the
 //! distance of x and y is at most `eps`, then `d(x, c_j) <= d(y, c_j) + eps` by the triangle inequality. This excludes
-//! all x that are far from the whole bucket, and pairs with members near the center. Second, the exact rule excludes
+//! all x that are far from the whole bucket, and pairs with members near the center. If vectors were rounded, their
+//! residuals are added to eps. Second, the exact rule excludes
 //! single pairs. Its bound holds for any two centers; the ones used here are `c_j` and the pivot of a group of sampled
 //! vectors. It is used if the first bound leaves many pairs of a group.
 
@@ -12,7 +13,6 @@ use std::ops::Range;
 use adjoin_kernels::{Kernel, PackedColumns, Panel};
 
 use super::drawn_groups::{DrawnGroups, GROUP_VECTORS};
-use super::margins::RESIDUAL_EXPECTED;
 use super::near_rows::NearRows;
 use super::neighbors::{Neighbor, NeighborSearch};
 use crate::base::error::Result;
@@ -31,7 +31,7 @@ const PIVOTS_AT_ONCE: usize = 16;
 /// pivot. Selecting a member by its distance to the pivot takes longer than computing the distance.
 const PAIRS_PER_PIVOT_DISTANCE: usize = 3;
 /// Assumed radius of a bucket, as a multiple of the one that is known before the bucket is read. A bucket that exceeds
-/// this, or [`RESIDUAL_EXPECTED`] if floats were rounded, is compared with all sampled vectors.
+/// this, or has members with unusual residuals, is compared with all sampled vectors.
 const RADIUS_EXPECTED: f64 = 1.001;
 /// Relative error bound for the few operations of a bound, which are rounded to f32.
 const SLACK: f64 = 1e-6;
@@ -46,7 +46,7 @@ pub(super) struct Comparison<'a, T: Coordinate> {
     groups: &'a DrawnGroups<T>,
     near_rows: NearRows<T>,
     near: NearVectors<T>,
-    members: MembersByOwn,
+    members: MembersByReach,
     direct: Direct,
     pivots: PivotDistances<T>,
     selected: Selected<T>,
@@ -62,15 +62,17 @@ struct NearVectors<T: Coordinate> {
     vectors: Vec<u32>,
     /// Squared distances of these vectors to the center of the bucket.
     to_center: Vec<T::Distance>,
-    /// Number of members to compare each vector with: the first ones of [`MembersByOwn`].
+    /// Number of members to compare each vector with: the first ones of [`MembersByReach`].
     reach: Vec<u32>,
 }
 
-/// The members of a bucket, sorted by their distance to its center. The farthest one is first.
-struct MembersByOwn {
+/// The members of a bucket, sorted by their reach. The one with the largest reach is first.
+struct MembersByReach {
+    /// The bits of the reach and the member.
+    sorted: Vec<(Reverse<u32>, u32)>,
     order: Vec<u32>,
-    /// Upper bounds on the distances of the members, in this order.
-    own: Vec<f32>,
+    /// Upper bounds on the distance of each member to the center plus its residual, in this order.
+    reach: Vec<f32>,
 }
 
 /// Vectors to compare without a pivot. The vector with the largest reach is first.
@@ -122,7 +124,7 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
                 to_center: Vec::new(),
                 reach: Vec::new(),
             },
-            members: MembersByOwn { order: Vec::new(), own: Vec::new() },
+            members: MembersByReach { sorted: Vec::new(), order: Vec::new(), reach: Vec::new() },
             direct: Direct { chosen: Vec::new(), vectors: Vec::new(), reach: Vec::new() },
             pivots: PivotDistances::new(search),
             selected: Selected::new(),
@@ -139,12 +141,12 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
     /// vector.
     pub(super) fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
         let found = FOUND_AT_ONCE * size_of::<(u32, Neighbor)>();
-        let by_own = rows * 2 * (size_of::<u32>() + size_of::<f32>());
+        let by_reach = rows * 2 * (size_of::<(Reverse<u32>, u32)>() + size_of::<u32>() + size_of::<f32>());
         Tiles::<T>::memory_bytes(rows, dimensions)
             + NearRows::<T>::memory_bytes(dimensions)
             + PivotDistances::<T>::memory_bytes(rows, dimensions)
             + Selected::<T>::memory_bytes(rows)
-            + (found + by_own) as u64
+            + (found + by_reach) as u64
     }
 
     /// Finds the neighbors in a bucket. Passes them to `take`, with the indexes of the sampled vectors. Returns the
@@ -156,7 +158,7 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
         take: &dyn Fn(&mut Found) -> Result<()>,
     ) -> Result<u64> {
         self.members.sort(bucket);
-        self.find_near(number, bucket);
+        self.find_near(number);
         let mut computed = (self.drawn.len() + self.near.searched.len()) as u64;
         self.divide(bucket.len());
         computed += self.compare_direct(number, bucket, take)?;
@@ -168,22 +170,28 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
     }
 
     /// Finds the sampled vectors that may have a neighbor in the bucket.
-    fn find_near(&mut self, number: u32, bucket: &LoadedBucket<T>) {
+    fn find_near(&mut self, number: u32) {
         let NeighborSearch { context, buckets, centers, threshold, .. } = *self.search;
         let (kernel, drawn, dimensions) = (context.kernel, self.drawn, threshold.dimensions);
         let (near, panel) = (&mut self.near, &drawn.members.panel);
-        let widened = threshold.widened(bucket.members.residual + drawn.members.residual);
-        let farthest = self.members.own.first().map_or(0.0, |&own| own.into());
-        let limit = T::tile_limit(&widened.widened(farthest));
-        // Radii are distances between unrounded vectors, so both a member and the center may be farther by a residual.
-        let residuals = 2.0 * RESIDUAL_EXPECTED * buckets.space().residual_seen() + drawn.members.residual;
-        let expected = |number| T::tile_limit(&threshold.widened(buckets.radius(number) * RADIUS_EXPECTED + residuals));
+        let farthest = self.members.reach.first().map_or(0.0, |&reach| reach.into());
+        let limit = |residual: f64| T::tile_limit(&threshold.widened(farthest + residual));
+        // Radii are distances between unrounded vectors. A computed distance of a member to the center may be larger by
+        // the residuals of both, and the residuals of the member and of the sampled vector are added to eps. One of
+        // these four residuals is included in the radius.
+        let usual = buckets.space().residual_seen();
+        let expected =
+            |number| T::tile_limit(&threshold.widened(buckets.radius(number) * RADIUS_EXPECTED + 3.0 * usual));
+        let is_usual = |vector: u32| drawn.members.residual_of(vector) <= usual;
+        // The few vectors with larger residuals are compared with every center.
+        let of_row = |vector: usize| if is_usual(vector as u32) { T::Distance::default() } else { T::FARTHEST };
         let partners = drawn.of_buckets(buckets.partners(number));
         let partners = partners.start as u32..partners.end as u32;
         near.searched.clear();
-        if limit <= expected(number) {
-            let none = |_| T::Distance::default();
-            self.near_rows.find(kernel, (centers, number), panel, expected, none, |vector| near.searched.push(vector));
+        let usual_limit = limit(usual);
+        if usual_limit <= expected(number) {
+            let take = |vector| near.searched.push(vector);
+            self.near_rows.find(kernel, (centers, number), panel, expected, of_row, take);
             near.searched.retain(|vector| partners.contains(vector));
         } else {
             near.searched.extend(partners);
@@ -194,12 +202,16 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
         near.to_center.clear();
         near.reach.clear();
         for (&vector, &squared) in near.searched.iter().zip(&near.distances) {
-            let is_far = squared > limit;
-            if !is_far {
-                let distance = T::at_least(squared, dimensions).sqrt() * (1.0 - SLACK);
+            if squared > usual_limit && is_usual(vector) {
+                continue;
+            }
+            let distance = T::at_least(squared, dimensions).sqrt() * (1.0 - SLACK);
+            let widened = threshold.widened(drawn.members.residual_of(vector));
+            let reach = self.members.from(distance - widened.distance);
+            if reach > 0 {
                 near.vectors.push(vector);
                 near.to_center.push(squared);
-                near.reach.push(self.members.from(distance - widened.distance));
+                near.reach.push(reach);
             }
         }
     }
@@ -219,7 +231,7 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
                 self.pivots.near.push(near);
             } else {
                 let all = reach[near].iter().zip(group).map(|(&reach, &vector)| (Reverse(reach), vector));
-                self.direct.chosen.extend(all.filter(|(reach, _)| reach.0 > 0));
+                self.direct.chosen.extend(all);
             }
         }
         self.direct.sort();
@@ -266,10 +278,11 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
     fn select(&mut self, group: usize, at: usize, center: &[T], bucket: &LoadedBucket<T>) {
         let (kernel, pivots) = (self.search.context.kernel, &self.groups.pivots);
         let (pivot, dimensions) = (pivots.row(self.pivots.pivots[group] as usize), pivots.dimensions());
-        let widened = self.search.threshold.widened(bucket.members.residual + self.drawn.members.residual);
-        let limit = T::margin_limit(&widened, T::at_most(kernel.distance(pivot, center), dimensions));
         let near = self.pivots.near[group].clone();
         let (of_group, to_center) = (&self.near.vectors[near.clone()], &self.near.to_center[near]);
+        let residuals = bucket.members.residual_max() + self.drawn.members.residual_among(of_group);
+        let widened = self.search.threshold.widened(residuals);
+        let limit = T::margin_limit(&widened, T::at_most(kernel.distance(pivot, center), dimensions));
         let Selected { vectors, own, members, rows, reach } = &mut self.selected;
         vectors.distances.clear();
         vectors.distances.extend_from_slice(to_center);
@@ -285,19 +298,27 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
     }
 }
 
-impl MembersByOwn {
+impl MembersByReach {
     fn sort<T: Coordinate>(&mut self, bucket: &LoadedBucket<T>) {
-        let Self { order, own } = self;
+        let Self { sorted, order, reach } = self;
+        sorted.clear();
+        sorted.extend((0..bucket.len() as u32).map(|member| {
+            let reach = bucket.own_at_most(member).sqrt() + bucket.members.residual_of(member);
+            // A computation that overflows may return NaN, which is out of reach of nothing.
+            let reach = if reach < f64::INFINITY { (reach as f32).next_up() } else { f32::INFINITY };
+            // Floats of at least 0 have the order of their bits.
+            (Reverse(reach.to_bits()), member)
+        }));
+        sorted.sort_unstable();
         order.clear();
-        order.extend(0..bucket.len() as u32);
-        order.sort_unstable_by(|&a, &b| bucket.own_at_most(b).total_cmp(&bucket.own_at_most(a)).then(a.cmp(&b)));
-        own.clear();
-        own.extend(order.iter().map(|&member| (bucket.own_at_most(member).sqrt() as f32).next_up()));
+        order.extend(sorted.iter().map(|&(_, member)| member));
+        reach.clear();
+        reach.extend(sorted.iter().map(|&(Reverse(bits), _)| f32::from_bits(bits)));
     }
 
-    /// Returns the number of members that may be at least this distance from the center.
+    /// Returns the number of members that reach at least this distance from the center.
     fn from(&self, distance: f64) -> u32 {
-        self.own.partition_point(|&own| f64::from(own) * (1.0 + SLACK) >= distance) as u32
+        self.reach.partition_point(|&reach| f64::from(reach) * (1.0 + SLACK) >= distance) as u32
     }
 }
 

@@ -1,6 +1,8 @@
 //! Finds the edges of a plan. Uses the requested rule, or the cheapest rule that reaches the promised recall.
 
-use adjoin_device::Reservation;
+use std::sync::Arc;
+
+use adjoin_device::{Reclaimable, Reservation};
 use adjoin_kernels::Panel;
 
 use super::PURPOSE;
@@ -17,7 +19,7 @@ use crate::base::report::{RecallStatistics, Stopwatch};
 use crate::join::options::{JoinEffort, JoinOptions};
 use crate::join::prepared::Admission;
 use crate::join::watched::{Watched, of_sets};
-use crate::load::{self, Buckets, read_ahead_bytes};
+use crate::load::{self, Buckets, KeptBuckets, read_ahead_bytes};
 use crate::plan::{BucketGraph, Choice, Facts, Rule, RuleTarget, Weights, choose, pair_threshold};
 
 /// Maximum memory for margins that are being collected. More is useless, since margins are spilled to disk in large
@@ -46,6 +48,8 @@ pub(super) struct Passes<'a, T: Coordinate> {
     options: &'a JoinOptions,
     threshold: &'a Threshold,
     centers: Panel<T>,
+    /// Buckets that stay in memory between the passes of a calibration.
+    kept: Arc<KeptBuckets<T>>,
     /// Memory of the centers.
     _memory: Reservation,
 }
@@ -68,7 +72,8 @@ impl<'a, T: Coordinate> Passes<'a, T> {
     ) -> Result<Self> {
         let memory = context.reserve(centers_bytes::<T>(buckets), PURPOSE)?;
         let centers = buckets.centers()?;
-        Ok(Self { context, buckets, options, threshold, centers, _memory: memory })
+        let kept = KeptBuckets::none();
+        Ok(Self { context, buckets, options, threshold, centers, kept, _memory: memory })
     }
 
     /// Returns the edges of the requested rule, or of the cheapest rule that reaches the promised recall.
@@ -117,10 +122,10 @@ impl<'a, T: Coordinate> Passes<'a, T> {
     }
 
     fn search(&self) -> NeighborSearch<'_, T> {
-        let Self { context, buckets, options, threshold, ref centers, .. } = *self;
+        let Self { context, buckets, options, threshold, ref centers, ref kept, .. } = *self;
         let predicate = options.predicate;
         let read_ahead = calibration_read_ahead(buckets.extents(), context.budget().free());
-        NeighborSearch { context, buckets, centers, threshold, predicate, read_ahead }
+        NeighborSearch { context, buckets, centers, threshold, predicate, kept, read_ahead }
     }
 
     /// Returns the facts on which the choice of a rule depends.
@@ -138,7 +143,10 @@ impl<'a, T: Coordinate> Passes<'a, T> {
         let search = self.search();
         let seed = self.options.seed;
         let goal = Goal { recall, of_pairs_only: self.of_pairs_only(), seed };
-        let Some(found) = calibrate(&search, goal, vectors_max)? else { return Ok(None) };
+        self.kept.make_room(self.context, self.buckets);
+        let found = calibrate(&search, goal, vectors_max);
+        self.kept.release();
+        let Some(found) = found? else { return Ok(None) };
         let _memory = self.context.reserve(PairSample::<T>::memory_bytes(self.buckets), PURPOSE)?;
         let pairs = PairSample::draw(&search, seed)?;
         self.edges_of(recall, found, &pairs, &watch).map(Some)

@@ -199,7 +199,7 @@ impl<'a, T: Coordinate> MarginPass<'a, T> {
         sink: &EdgeSides<'_, LeastMargin>,
     ) -> Result<Depth> {
         let towards = self.towards.len();
-        let bounds = self.bounds(bucket, loaded.members.residual);
+        let bounds = self.bounds(bucket, loaded.members.residual_max());
         let mut least = vec![f32::INFINITY; towards];
         let all: Vec<u32> = (0..loaded.len() as u32).collect();
         // The distance is rounded up, so that no margin is computed as larger than it is.
@@ -230,7 +230,7 @@ impl<'a, T: Coordinate> MarginPass<'a, T> {
         let said = |((&rough, _), &towards)| LeastMargin { from: bucket, towards, margin: down(certain(rough)) };
         sink.take(near.map(said))?;
         let shortfall = -certain(least.iter().copied().fold(f32::INFINITY, f32::min));
-        Ok(Depth { shortfall, residual: loaded.members.residual })
+        Ok(Depth { shortfall, residual: loaded.members.residual_max() })
     }
 
     /// Returns for each target center the largest margin towards it with which a member can be part of a pair. It is

@@ -324,11 +324,11 @@ struct Candidate {
 
 impl<T: Coordinate> NearnessPass<'_, T> {
     fn run(&self) -> Result<Vec<u64>> {
-        let NeighborSearch { context, buckets, centers, read_ahead, .. } = *self.search;
+        let NeighborSearch { context, buckets, centers, kept, read_ahead, .. } = *self.search;
         let pass = load::BucketPass { context, buckets, centers, phase: "plan", read_ahead };
         let near_rows = || NearRows::new(context.kernel, centers.dimensions());
         let state = || Around { near_rows: near_rows(), numbers: Vec::new(), squared: Vec::new(), least: Vec::new() };
-        pass.run(state, |around, number, bucket| self.look_around(number, bucket, around))
+        pass.run_keeping(kept, state, |around, number, bucket| self.look_around(number, bucket, around))
     }
 
     /// Records the least measures of a bucket's members towards all candidates. Returns the number of distances

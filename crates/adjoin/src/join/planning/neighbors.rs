@@ -12,7 +12,7 @@ use crate::base::error::Result;
 use crate::base::geometry::{Coordinate, Threshold};
 use crate::base::mutex::lock;
 use crate::base::predicate::Predicate;
-use crate::load::{BucketPass, Buckets, DrawnVectors};
+use crate::load::{BucketPass, Buckets, DrawnVectors, KeptBuckets};
 use crate::truth::ROWS_MIN;
 
 /// Maximum number of neighbors to record for all sampled vectors together, unless more vectors have neighbors. It bounds
@@ -105,6 +105,8 @@ pub(super) struct NeighborSearch<'a, T: Coordinate> {
     pub(super) centers: &'a Panel<T>,
     pub(super) threshold: &'a Threshold,
     pub(super) predicate: Predicate,
+    /// Buckets that stay in memory between passes.
+    pub(super) kept: &'a KeptBuckets<T>,
     /// Bytes for reading ahead.
     pub(super) read_ahead: u64,
 }
@@ -115,7 +117,7 @@ pub(super) fn find_neighbors<T: Coordinate>(
     drawn: &DrawnVectors<T>,
     sample: &mut Sample,
 ) -> Result<u64> {
-    let NeighborSearch { context, buckets, centers, read_ahead, .. } = *search;
+    let NeighborSearch { context, buckets, centers, kept, read_ahead, .. } = *search;
     let first = sample.neighbors.len();
     sample.places.extend_from_slice(&drawn.places);
     sample.neighbors.resize(first + drawn.len(), Neighbors::default());
@@ -123,7 +125,7 @@ pub(super) fn find_neighbors<T: Coordinate>(
     let groups = DrawnGroups::new(context.kernel, drawn);
     let state = || Comparison::new(search, drawn, &groups);
     let pass = BucketPass { context, buckets, centers, phase: "calibrate", read_ahead };
-    let distances = pass.run(state, |comparison, number, bucket| {
+    let distances = pass.run_keeping(kept, state, |comparison, number, bucket| {
         for vector in drawn.of_bucket(number) {
             lock(&sample).neighbors[first + vector].row = bucket.row(drawn.places[vector].1);
         }
