@@ -97,7 +97,7 @@ impl<'a, T: Coordinate> Tiles<'a, T> {
         mut take: impl FnMut(u32, u32, f32) -> Result<()>,
     ) -> Result<Compared> {
         self.each_block(rows, columns, reach, |tiles, order| {
-            let Self { kernel, predicate, ref hits, ref mut pairs, ref mut decided, .. } = *tiles;
+            let Self { kernel, predicate, threshold, ref hits, ref mut pairs, ref mut decided, .. } = *tiles;
             let (decider, mut decided_pairs) = (Decider { kernel, predicate }, 0);
             let mut new = members(hits, order, columns.order).filter(|&(x, y)| is_new(x, y));
             loop {
@@ -106,6 +106,18 @@ impl<'a, T: Coordinate> Tiles<'a, T> {
                 pairs.extend(new.by_ref().take(DECIDED_AT_ONCE));
                 if pairs.is_empty() {
                     return Ok(decided_pairs);
+                }
+                if detail == PairDetail::Members && matches!(predicate, Predicate::L2 { .. }) {
+                    // Most pairs are so near that their codes prove it.
+                    let mut taken = Ok(());
+                    pairs.retain(|&(x, y)| {
+                        let decided = rows.members.decide_by_codes(kernel, threshold, x, columns.members, y);
+                        if decided == Some(true) && taken.is_ok() {
+                            taken = take(x, y, f32::NAN);
+                        }
+                        decided.is_none()
+                    });
+                    taken?;
                 }
                 decided_pairs += pairs.len() as u64;
                 rows.members.decide(decider, detail, pairs, columns.members, decided);

@@ -270,6 +270,22 @@ impl<T: Coordinate> Members<T> {
         }
     }
 
+    /// Decides a pair of member `x` and member `y` of `other` by L2, if the distance of their codes suffices for that.
+    pub(crate) fn decide_by_codes(
+        &self,
+        kernel: Kernel,
+        threshold: &Threshold,
+        x: u32,
+        other: &Self,
+        y: u32,
+    ) -> Option<bool> {
+        if self.residuals.is_empty() {
+            return None;
+        }
+        let squared = kernel.distance(self.panel.row(x as usize), other.panel.row(y as usize));
+        threshold.decides(T::at_most(squared, threshold.dimensions), self.residual_of(x) + other.residual_of(y))
+    }
+
     /// Decides pairs of a member and a member of `other`. For each pair, `decided` gets `None` if it is not in the
     /// result, otherwise its distance or similarity. If `detail` asks for no values, the number is arbitrary. If
     /// nothing was rounded, the decision uses coordinates, which have the distances of the stored vectors.

@@ -276,6 +276,31 @@ mod tests {
         }
     }
 
+    #[test]
+    fn codes_decide_most_pairs_and_none_wrongly() {
+        let vectors_of = VectorType { element: Element::F32, dimensions: 20 };
+        let (fitted, panel) = (vectors(50, 20, 0.1, 1), vectors(80, 20, 0.2, 2));
+        let kernel = Kernel::detect();
+        let coding = Coding::fit(kernel, &fitted).unwrap();
+        let space = Space { coding: Some(&coding), ..Space::plain(vectors_of, Metric::L2) };
+        let (stored, mut codes) = (stored(&panel), Panel::zeroed(80, 20));
+        let Converted { residuals, .. } = u8::load(space, kernel, &stored, &mut codes);
+        let row = |row: usize| &stored[row * 80..][..80];
+        let mut counts = [0; 3];
+        for (i, j) in (0..80).flat_map(|i| (0..i).map(move |j| (i, j))) {
+            let distance = crate::base::predicate::squared_distance(Element::F32, row(i), row(j)).sqrt();
+            for factor in [0.5, 0.9, 1.0 - 1e-12, 1.0, 1.1, 2.0] {
+                let (eps, residual) = (factor * distance, f64::from(residuals[i]) + f64::from(residuals[j]));
+                let between = f64::from(kernel.distance(codes.row(i), codes.row(j)));
+                let decided = Threshold::new(Predicate::L2 { eps }, space).decides(between, residual);
+                assert!(decided.is_none_or(|within| within == (distance <= eps)), "{i} {j} {factor}");
+                counts[decided.map_or(0, |within| 1 + usize::from(within))] += 1;
+            }
+        }
+        // The factors near 1 are left undecided.
+        assert!(counts[0] >= 2 * 80 * 79 / 2 && counts[1..].iter().all(|&count| count > 3_000), "{counts:?}");
+    }
+
     /// Checks lengths with a reciprocal that f32 cannot represent, or not at full precision.
     #[test]
     fn codes_of_very_short_and_long_vectors_exclude_no_pair() {

@@ -31,6 +31,9 @@ const F32_ROUNDOFF: f64 = 1.0 / (1u64 << 24) as f64;
 const F64_EPSILON: f64 = f64::EPSILON;
 /// Factor that covers the rounding of a few f64 operations between two bounds.
 const F64_SLACK: f64 = 1.0 + 64.0 * F64_EPSILON;
+/// Fraction of a threshold that covers all roundings of distances in f64. A pair is this much nearer if codes prove that
+/// it is within the threshold.
+const DECIDED_SLACK: f64 = 1e-9;
 
 /// Conversion from stored vectors to coordinates.
 #[derive(Debug, Clone, Copy)]
@@ -231,6 +234,16 @@ impl Threshold {
         // NaN does not count as beyond, so that the vectors are compared.
         let is_beyond = squared_at_least > reach * reach * F64_SLACK;
         !is_beyond
+    }
+
+    /// Decides a pair by L2, given the exact squared distance of its rounded vectors and the sum of their residuals.
+    /// Returns `None` if the true distance may be on either side of the threshold.
+    pub(crate) fn decides(&self, squared: f64, residuals: f64) -> Option<bool> {
+        let (near, far) = (self.distance * (1.0 - DECIDED_SLACK) - residuals, self.distance + residuals);
+        if near > 0.0 && squared < near * near {
+            return Some(true);
+        }
+        (squared > far * far * F64_SLACK).then_some(false)
     }
 
     /// Returns the threshold, increased by `residuals`, the sum of the residuals of both vectors of a pair.
