@@ -43,13 +43,15 @@ from ._folders import Element as Element
 from ._folders import IdKind as IdKind
 from ._folders import Metric as Metric
 from ._folders import OnMissing as OnMissing
-from ._options import PathLike
+from ._options import PathLike, refused
 from ._parts import merge, plan, plan_build, run_part
+from ._report import page_request, write_page
 from ._results import Hits, Neighbors, Rows
-from ._source import TEXTS, files_of, texts_of
+from ._source import NAMED_ARRAYS, TEXTS, files_of, texts_of
 from ._types import KeepRule as KeepRule
 from ._types import OnBad as OnBad
 from ._types import OnDuplicateId as OnDuplicateId
+from ._types import PageKind as PageKind
 from ._types import RecallOf as RecallOf
 from ._types import ResultKind as ResultKind
 from ._types import SearchMetric as SearchMetric
@@ -94,6 +96,7 @@ __all__ = [
     "open",
     "plan",
     "plan_build",
+    "report",
     "run_part",
 ]
 
@@ -148,7 +151,9 @@ class JoinedPairs(Table):
     def report(
         self,
         path: PathLike,
+        result: PageKind = "pairs",
         *,
+        rule: KeepRule = "greedy",
         names: Optional[PathLike] = None,
         id_column: Optional[str] = None,
         name_column: Optional[str] = None,
@@ -157,22 +162,21 @@ class JoinedPairs(Table):
         other_name_column: Optional[str] = None,
         force: bool = False,
     ) -> None:
-        """Writes an HTML report in one file, as ``adjoin report`` does.
+        """Writes an HTML page about a result in one file, as ``adjoin report`` does. The page shows the requested
+        ``columns`` of the rows.
 
-        ``names`` is a file, a folder or a glob of tables with ids and texts. The ids are the column ``id_column``, by
-        default ``id``, or row numbers if there is no such column. The texts are the column ``name_column``, by default
-        the first text column. After a join with ``other``, the arguments ``other_...`` do this for the rows on the
-        right. An existing page is replaced only with ``force``.
+        ``result`` is ``"pairs"``, ``"clusters"`` or ``"removed"``; ``rule`` is the argument of :meth:`removed`.
+
+        ``names`` is a file, a folder or a glob of tables with ids and texts, for a result without columns. The ids are
+        the column ``id_column``, by default ``id``, or row numbers if there is no such column. The texts are the column
+        ``name_column``, by default the first text column. After a join with ``other``, the arguments ``other_...`` do
+        this for the rows on the right. An existing page is replaced only with ``force``.
         """
-        target, named = _options.path("path", path), []
-        sides = {"": (names, id_column, name_column), "other_": (other_names, other_id_column, other_name_column)}
-        for side, (table, ids, texts) in sides.items():
-            files = _options.optional_path(f"{side}names", table)
-            columns = {"id_column": _options.text(f"{side}id_column", ids), "name_column": _options.text(f"{side}name_column", texts)}
-            named.append(None if files is None else {"files": files, **columns})
-        if named[0] is None and named[1] is not None:
-            raise OptionError("other_names is for the rows on the right; give names for the rows on the left, too")
-        self._joined.report(target, named, _options.flag("force", force))
+        page = page_request(path, names, id_column, name_column, other_names, other_id_column, other_name_column, force)
+        wanted = _options.choice("result", result, "result")
+        if wanted in ("counts", "kept"):
+            raise OptionError(f"result is {wanted!r}, which a page cannot show; give 'pairs', 'clusters' or 'removed'")
+        self._joined.report(wanted, _options.choice("rule", rule, "keep rule"), page)
 
 
 class Result(JoinedPairs, Temporary):
@@ -252,10 +256,12 @@ class Deduped(Table, Temporary):
         return int(self.stats["dedupe"]["kept_rows"])
 
     def kept(self) -> ArrowStream:
-        """Returns the kept rows with all columns, in source order. The files must be Parquet or Arrow. If the source is an
-        array, returns the numbers of its kept rows as ``id``; :meth:`to_numpy` returns their vectors."""
+        """Returns the kept rows with all columns, in source order. The files must be Parquet or Arrow. If the source is an array, returns the numbers of its kept rows as ``id``; :meth:`to_numpy` returns their vectors. If the
+        source is a tuple of ids and an array, returns ``id`` and ``vectors``; :meth:`to_numpy` returns such a tuple."""
         if self.output.suffix == ".npy":
             return self._kept_numbers()
+        if self.output.suffix == ".npz":
+            return self._kept_columns()
         files = [self.output]
         if self.output.is_dir():
             files = sorted((path for path in self.output.rglob("*") if path.is_file()), key=os.fsencode)
@@ -270,6 +276,21 @@ class Deduped(Table, Temporary):
         schema = pyarrow.schema([pyarrow.field("id", pyarrow.uint64(), nullable=False)])
         return ArrowStream(pyarrow.table([numpy.flatnonzero(is_kept).astype("<u8")], schema=schema))
 
+    def _kept_named(self) -> tuple[Any, Any]:
+        """Returns the ids and the vectors of the kept rows of such a tuple, in memory."""
+        numpy = package("numpy", "kept()")
+        with numpy.load(self.output) as arrays:
+            if set(arrays.files) != set(NAMED_ARRAYS):
+                raise InputError(f"{self.output} has the arrays {', '.join(arrays.files)}; read it with numpy.load")
+            ids, vectors = (arrays[name] for name in NAMED_ARRAYS)
+        return ids, vectors
+
+    def _kept_columns(self) -> ArrowStream:
+        """Returns these ids and vectors as columns."""
+        (ids, vectors), pyarrow = self._kept_named(), package("pyarrow", "kept()")
+        rows = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(vectors.reshape(-1)), vectors.shape[1])
+        return ArrowStream(pyarrow.table([pyarrow.array(ids), rows], names=list(NAMED_ARRAYS)))
+
     def removed(self) -> ArrowStream:
         """Returns the removed rows: ``id``, ``kept_id`` (null if the row was removed by decision), the ``distance`` or
         ``similarity`` of the two rows (null unless the reason is ``similar``), the ``reason``, and the requested
@@ -277,15 +298,38 @@ class Deduped(Table, Temporary):
         return ArrowStream(_engine.rows([os.fspath(self._removed)]))
 
     def to_numpy(self) -> Any:
-        """Returns the kept vectors of an array, or of a ``.npy`` file, as a NumPy array that reads the file on demand.
+        """Returns the kept vectors of an array, or of a ``.npy`` file, as a NumPy array that reads the file on demand. If
+        the source is a tuple of ids and an array, returns such a tuple, in memory.
 
         bfloat16 is converted to float32. Do not close the result while the array is in use.
         """
         import numpy
 
-        if self.output.suffix != ".npy":
-            raise InputError(f"{self.output} is not an array; read that file itself, or take kept() if it is a table")
-        return numpy.load(self.output, mmap_mode="r")
+        if self.output.suffix == ".npy":
+            return numpy.load(self.output, mmap_mode="r")
+        if self.output.suffix == ".npz":
+            return self._kept_named()
+        raise InputError(f"{self.output} is not an array; read that file itself, or take kept() if it is a table")
+
+    def report(
+        self,
+        path: PathLike,
+        *,
+        names: Optional[PathLike] = None,
+        id_column: Optional[str] = None,
+        name_column: Optional[str] = None,
+        force: bool = False,
+    ) -> None:
+        """Writes an HTML page about the removed rows in one file, as ``adjoin report`` does. The page shows the requested
+        ``columns`` of both rows.
+
+        ``names`` is a file, a folder or a glob of tables with the ids and texts of all rows of the source, for a result
+        without columns. The ids are the column ``id_column``, by default ``id``, or row numbers if there is no such
+        column. The texts are the column ``name_column``, by default the first text column. An existing page is replaced
+        only with ``force``.
+        """
+        page = page_request(path, names, id_column, name_column, None, None, None, force)
+        write_page(self.removed(), json.dumps(self.stats), page)
 
     def _rows(self) -> ArrowStream:
         return self.kept()
@@ -758,6 +802,49 @@ def dedupe(
         deduped = Deduped(done, Path(staying["output"]), Path(staying["removed"]), folder)
     check_memory(deduped.stats["memory"], deduped)
     return deduped
+
+
+def report(
+    result: Any,
+    path: PathLike,
+    *,
+    stats: Optional[PathLike] = None,
+    names: Optional[PathLike] = None,
+    id_column: Optional[str] = None,
+    name_column: Optional[str] = None,
+    other_names: Optional[PathLike] = None,
+    other_id_column: Optional[str] = None,
+    other_name_column: Optional[str] = None,
+    memory: Union[str, int, None] = None,
+    force: bool = False,
+) -> None:
+    """Writes an HTML page about a result in one file, as ``adjoin report`` does.
+
+    Args:
+        result: A file of pairs, removed rows, clusters, neighbors or hits, as adjoin writes it (Parquet, CSV or JSON
+            lines), or a table with the same columns (pyarrow, Polars, pandas, or a stream such as
+            :meth:`Result.clusters`). :class:`Result`, :class:`Deduped`, :class:`Hits` and :class:`Neighbors` have a
+            method ``report`` too, which adds their statistics.
+        path: The page. An existing page is replaced only with ``force``.
+        stats: File of the statistics of the run, from ``--stats`` of the command.
+        names: A file, a folder or a glob of tables with ids and texts of the rows, for a result without columns. With
+            hits, those of the queries.
+        id_column: Column of the ids in ``names``, by default ``id``, or row numbers if there is no such column.
+        name_column: Column of the texts in ``names``, by default the first text column.
+        other_names: Table for the rows on the right of a join of two sets, or for the hits. ``other_id_column`` and
+            ``other_name_column`` are its columns.
+
+    Raises a subclass of :class:`AdjoinError` that names the kind of error.
+    """
+    page = page_request(path, names, id_column, name_column, other_names, other_id_column, other_name_column, force)
+    statistics = None if stats is None else Path(_options.path("stats", stats))
+    if isinstance(result, (str, bytes, os.PathLike)):
+        resources = {**_options.resources(memory, None), "temporary": None}
+        _engine.report(_options.path("result", result), statistics, page, resources)
+    elif hasattr(result, "__arrow_c_stream__"):
+        write_page(result, statistics, page, memory)
+    else:
+        raise refused("result", result, "a file or a table, or call the method report of the result")
 
 
 def _kept_name(files: list[str]) -> str:

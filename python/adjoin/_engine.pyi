@@ -1,6 +1,7 @@
 """Signatures of the engine for the typed package."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Optional, Union, final
 
 from ._types import Batches, Progress
@@ -29,12 +30,14 @@ __all__ = [
     "nearest",
     "plan",
     "plan_build",
+    "report",
     "resident_from_now_on",
     "rows",
     "run_part",
     "spool",
     "threshold_leaving",
     "write_columns",
+    "write_parquet",
 ]
 
 __version__: str
@@ -46,6 +49,7 @@ def spool(source: Any, path: str, options: dict[str, Any], whole: bool) -> str: 
 def write_columns(columns: Sequence[tuple[str, Any]], path: str) -> None: ...
 def columns(table: Any, options: dict[str, Any]) -> list[str]: ...
 def condition_columns(filters: dict[str, Any], set: int, are_two_sets: bool) -> list[str]: ...
+def write_parquet(rows: Batches, path: str) -> None: ...
 def rows(files: Sequence[str]) -> Batches: ...
 def dedupe(
     sources: Sequence[str],
@@ -120,7 +124,7 @@ class Joined:
     def at(self, threshold: float) -> tuple[Joined, int]: ...
     def rows(self, result: str, rule: str) -> Batches: ...
     def write(self, path: str, result: str, rule: str, force: bool) -> None: ...
-    def report(self, path: str, names: Sequence[Optional[dict[str, Any]]], force: bool) -> None: ...
+    def report(self, result: str, rule: str, page: dict[str, Any]) -> None: ...
     def close(self) -> None: ...
 
 def join(
@@ -132,6 +136,9 @@ def join(
     progress: Optional[Progress],
 ) -> Joined: ...
 
+def report(
+    result: str, stats: Union[str, Path, None], page: dict[str, Any], resources: dict[str, Any]
+) -> None: ...
 @final
 class Found:
     """The result of a search, with its hits in memory or in a temporary file."""

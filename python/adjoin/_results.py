@@ -6,6 +6,8 @@ import json
 from typing import Any, Optional, Union
 
 from . import _engine
+from ._options import PathLike
+from ._report import page_request, write_page
 from ._work import ArrowStream, File, Folder, Table, Temporary
 
 
@@ -71,6 +73,33 @@ class Hits(Table, Temporary):
         """Returns every hit: ``query`` and ``id`` (ids, or row numbers), ``rank`` from 1, ``distance``, ``similarity``
         or ``score``, and the requested columns."""
         return ArrowStream(self._found.hits())
+
+    def report(
+        self,
+        path: PathLike,
+        *,
+        names: Optional[PathLike] = None,
+        id_column: Optional[str] = None,
+        name_column: Optional[str] = None,
+        other_names: Optional[PathLike] = None,
+        other_id_column: Optional[str] = None,
+        other_name_column: Optional[str] = None,
+        force: bool = False,
+    ) -> None:
+        """Writes an HTML page about the hits in one file, as ``adjoin report`` does. The page shows the requested
+        ``columns`` of the hits.
+
+        ``names`` is a file, a folder or a glob of tables with ids and texts of the queries. The ids are the column
+        ``id_column``, by default ``id``, or row numbers if there is no such column. The texts are the column
+        ``name_column``, by default the first text column. The arguments ``other_...`` do this for the hits. An existing
+        page is replaced only with ``force``.
+        """
+        page = page_request(path, names, id_column, name_column, other_names, other_id_column, other_name_column, force)
+        write_page(self.hits(), self._run_stats(), page)
+
+    def _run_stats(self) -> Optional[str]:
+        """Returns the statistics of the run as JSON."""
+        return self._found.stats
 
     @property
     def offsets(self) -> Any:

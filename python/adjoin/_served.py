@@ -55,6 +55,9 @@ class ServedHits(Hits):
             **{name: value for name, value in last.items() if name != "hits"},
         }
 
+    def _run_stats(self) -> Optional[str]:
+        return None  # answers have no statistics of a whole run
+
     def hits(self) -> ArrowStream:
         """Returns every hit: ``query`` (its number), ``rank`` from 1, ``id``, ``distance``, ``similarity`` or
         ``score``, and the columns that the search was asked for."""

@@ -36,6 +36,8 @@ TEXTS = "text"
 #: Length from which a text is no path.
 PATH_MAX = 4096
 
+#: Names of the arrays of a tuple of ids and vectors in a file.
+NAMED_ARRAYS = ("id", "vectors")
 ARRAY = "the array given"
 COLUMNS = "the columns given"
 #: Element types by their NumPy names.
@@ -179,7 +181,7 @@ def _write_named(ids: Any, source: Any, file: Path) -> None:
     if names.ndim != 1 or names.dtype.kind not in "iuU" or len(names) != len(array):
         raise InputError(f"the ids of {ARRAY} are {shown(ids)}; give as many integers or texts as there are rows, {len(array)}")
     try:
-        numpy.savez(file, id=names, vectors=_floats(array))
+        numpy.savez(file, **dict(zip(NAMED_ARRAYS, (names, _floats(array)))))
     except OSError as error:
         raise DeviceError(f"cannot write {file}: {error}; name a folder with room as temporary") from error
 

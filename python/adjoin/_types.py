@@ -12,6 +12,8 @@ OnDuplicateId = Literal["error", "keep"]
 KeepRule = Literal["greedy", "cluster"]
 RecallOf = Literal["pairs-and-vectors", "pairs"]
 ResultKind = Literal["pairs", "counts", "clusters", "removed", "kept"]
+#: Results that a page can show.
+PageKind = Literal["pairs", "clusters", "removed"]
 
 
 class Batches(Protocol):

@@ -9,7 +9,6 @@ use adjoin::{
     BuildOptions, Choice, Context, Error, IdKind, Job, KeepRule, OpenedSets, Output, PairSchema, PairSink, PairWriter,
     Predicate, Result, ResultKind, Target,
 };
-use adjoin_cli::{Names, PageNames, PageSources, write_page};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use pyo3::prelude::*;
@@ -17,6 +16,7 @@ use pyo3_arrow::PyRecordBatchReader;
 
 use crate::options::{JoinFilters, JoinTarget, Resources, StoreOptions, json};
 use crate::pair_file::{self, PairFileWriter};
+use crate::report::PageRequest;
 use crate::run::{Running, lock, raised};
 
 /// The result of a join, with its pairs in a temporary file.
@@ -175,19 +175,17 @@ impl Joined {
         })
     }
 
-    /// Writes an HTML report.
-    fn report(&self, py: Python<'_>, path: PathBuf, names: [Option<NameTable>; 2], force: bool) -> PyResult<()> {
+    /// Writes an HTML page about the pairs, or about a result about rows.
+    fn report(&self, py: Python<'_>, result: &str, rule: &str, page: PageRequest) -> PyResult<()> {
         self.shared.running.run(py, |context| {
-            Target::check_free(&*context.device, &path, force)?;
-            let pairs = self.shared.new_file("pairs", "parquet");
-            let target = Target::File { path: pairs.clone(), force: false };
-            self.write_result(context, Output::Pairs(Some(target)), &[])?;
-            let stats = serde_json::from_str(&self.stats).map_err(|error| Error::corrupt(error.to_string()))?;
-            let [first, second] = names.each_ref().map(|names| names.as_ref().map(NameTable::names));
-            let names = first.map(|first| PageNames { first, second });
-            let written = write_page(context, PageSources { result: &pairs, stats: Some(stats), names }, &path, force);
-            drop(std::fs::remove_file(&pairs));
-            written.map(drop)
+            Target::check_free(&*context.device, &page.path, page.force)?;
+            let file = self.shared.new_file("page", "parquet");
+            let target = Target::File { path: file.clone(), force: false };
+            let output = result.parse::<ResultKind>()?.output(Some(target), rule.parse()?);
+            self.write_result(context, output, &self.columns)?;
+            let written = page.write(context, &file, &self.stats);
+            drop(std::fs::remove_file(&file));
+            written
         })
     }
 
@@ -197,22 +195,6 @@ impl Joined {
         if self.shared.running.check_creator().is_ok() {
             lock(&self.shared.opened).take();
         }
-    }
-}
-
-/// Tables with names of ids.
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-pub(crate) struct NameTable {
-    files: String,
-    id_column: Option<String>,
-    name_column: Option<String>,
-}
-
-impl NameTable {
-    fn names(&self) -> Names<'_> {
-        let (id_column, name_column) = (self.id_column.as_deref(), self.name_column.as_deref());
-        Names { files: &self.files, id_column, name_column }
     }
 }
 

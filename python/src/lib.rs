@@ -13,6 +13,7 @@ mod options;
 mod pair_file;
 mod parts;
 mod queries;
+mod report;
 mod rows;
 mod run;
 mod search;
@@ -150,6 +151,8 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(dedupe::dedupe, module)?)?;
     module.add_function(wrap_pyfunction!(dedupe::rows, module)?)?;
     module.add_function(wrap_pyfunction!(nearest::nearest, module)?)?;
+    module.add_function(wrap_pyfunction!(report::report, module)?)?;
+    module.add_function(wrap_pyfunction!(report::write_parquet, module)?)?;
     module.add_function(wrap_pyfunction!(collection::create_live, module)?)?;
     module.add_class::<collection::Collection>()?;
     module.add_class::<search::Found>()?;

@@ -206,6 +206,8 @@ def test_all_arrays_of_a_file_keep_the_same_rows(tmp_path: Path) -> None:
         out = tmp_path / f"{name}-out.npz"
         with adjoin.dedupe(tmp_path / f"{name}.npz", out, eps=1, keep_by="score") as deduped:
             gone = {row["id"] for row in pyarrow.table(deduped.removed()).to_pylist()}
+            with pytest.raises(adjoin.InputError, match="has the arrays .*; read it with numpy.load"):
+                deduped.kept()
         assert gone == {f"ä{row}" for row in range(1, 498, 3)}
         stays = numpy.array([row not in gone for row in arrays["id"]])
         with numpy.load(out) as after:
@@ -228,6 +230,23 @@ def test_kept_rows_convert_to_tables_and_arrays(vectors: numpy.ndarray) -> None:
         assert numpy.array_equal(deduped.to_numpy(), vectors[list(kept["id"])])
         assert deduped.to_polars().to_dict(as_series=False) == {"id": list(kept["id"])}, "row numbers"
         assert deduped.kept().to_arrow().schema.field("id").type == deduped.removed().to_arrow().schema.field("id").type
+
+
+@pytest.mark.parametrize("element", ["float32", "float16", "uint8"])
+@pytest.mark.parametrize("named", [lambda row: f"ä{row}", lambda row: 7 * row - 100])
+def test_kept_rows_of_ids_and_an_array_are_ids_and_an_array(element: str, named: Any) -> None:
+    rows = numpy.random.default_rng(2).integers(0, 200, (300, 8)).astype(element)
+    rows[1::3] = rows[::3]
+    names = numpy.array([named(row) for row in range(len(rows))])
+    with adjoin.dedupe((names, rows), eps=0.5, exact=True) as deduped:
+        ids, kept = deduped.to_numpy()
+        assert len(ids) == len(deduped) == 200 and ids.dtype == names.dtype and kept.dtype == rows.dtype
+        is_kept = numpy.arange(len(rows)) % 3 != 1
+        assert numpy.array_equal(ids, names[is_kept]) and numpy.array_equal(kept, rows[is_kept])
+        table = deduped.kept().to_arrow()
+        assert table["id"].to_pylist() == list(ids)
+        assert table["vectors"].to_pylist() == kept.tolist()
+        assert deduped.to_pandas()["id"].tolist() == list(ids)
 
 
 def test_json_lines_give_the_pairs_of_a_table(tmp_path: Path) -> None:

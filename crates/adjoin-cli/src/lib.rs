@@ -17,6 +17,7 @@ mod usage;
 
 use std::ffi::OsString;
 
+pub use commands::read_statistics;
 pub use report::{Names, Page, PageNames, PageSources, write_page};
 
 use adjoin::{Argument, Error, ErrorKind, Mention};

@@ -46,6 +46,7 @@ pub(crate) use info::info;
 pub(crate) use join::join;
 pub(crate) use manual::{completions, man};
 pub(crate) use parts::{merge, plan, plan_build, run_part};
+pub use report::read_statistics;
 pub(crate) use report::report;
 pub(crate) use search::search;
 #[cfg(feature = "serve")]

@@ -45,7 +45,11 @@ fn names_in<'a>(
 /// has a value every two bytes, and each value takes 32 bytes in a vector that grows.
 const STATISTICS_GROWTH: u64 = 24;
 
-fn read_statistics(context: &Context, path: &Path) -> Result<(serde_json::Value, Reservation)> {
+/// Reads the statistics of a run from a file that `--stats` has written. They hold the reservation of their memory.
+///
+/// # Errors
+/// If the file cannot be read, has no statistics of the current version, or memory does not suffice.
+pub fn read_statistics(context: &Context, path: &Path) -> Result<(serde_json::Value, Reservation)> {
     let at = path.display();
     let bytes = context.device.open(path)?.len();
     let memory = context.reserve(STATISTICS_GROWTH.saturating_mul(bytes), &format!("{at}: its statistics"))?;
