@@ -696,6 +696,7 @@ def explain(
     ids: bool = True,
     split: Optional[str] = None,
     on_bad: OnBad = "error",
+    columns: Sequence[str] = (),
     temporary: Optional[PathLike] = None,
     progress: Optional[bool] = None,
 ) -> Estimate:
@@ -703,14 +704,15 @@ def explain(
 
     ``source`` is anything that :func:`build` accepts. Without a threshold, ``metric`` selects distances (``"l2"``, the
     default) or similarities (``"cosine"``). The estimate always includes the thresholds at which a vector has about
-    0.1, 1, 10 and 100 neighbors on average. The other arguments are options of :func:`join`.
+    0.1, 1, 10 and 100 neighbors on average. With ``columns``, such as ``["text"]``, the estimate has two pairs near each
+    threshold, with these columns of both rows. The other arguments are options of :func:`join`.
 
     Raises a subclass of :class:`AdjoinError` that names the kind of error. Warns with :class:`PromiseWarning` if the
     run exceeded ``memory``.
     """
     meant = None if metric is None else _options.choice("metric", metric, "metric")
     target = _options.threshold(eps, min_similarity, recall, exact)
-    options = _options.store_options(seed, buckets, vector_column, id_column, ids, split, on_bad, "keep")
+    options = _options.store_options(seed, buckets, vector_column, id_column, ids, split, on_bad, "keep", columns)
     resources = _options.resources(memory, threads)
     with working(source, temporary, options, progress) as (files, folder, shown), folder:
         resources["temporary"] = folder.name

@@ -33,6 +33,9 @@ class AtThreshold:
     removed_rows: Interval
     #: Time of a join that builds its store first. The bounds are the range observed in real runs.
     seconds: Interval
+    #: The two sampled pairs nearest to the threshold, if columns were requested. Each has ``left_row`` and
+    #: ``right_row``, ``value`` (the distance or similarity of the two), and ``left`` and ``right`` (the columns of both).
+    examples: list[dict[str, Any]]
 
 
 class Estimate:

@@ -51,6 +51,39 @@ def test_explain_without_a_threshold_uses_the_metric():
         adjoin.explain(made, metric="dot")
 
 
+def test_explain_shows_pairs_near_each_threshold():
+    made = vectors(1200)
+    texts = [None if row % 7 == 0 else f"text {row}" for row in range(len(made))]
+    table = pyarrow.table({"vector": list(made), "text": texts, "year": range(len(made))})
+    told = adjoin.explain(table, eps=1.1, columns=["text", "year"])
+    with adjoin.join(made, eps=told.thresholds[-1].threshold, exact=True) as result:
+        pairs = pyarrow.table(result.pairs()).sort_by([("distance", "descending")]).to_pylist()
+    for at in told.thresholds:
+        within = [pair for pair in pairs if pair["distance"] <= numpy.float32(at.threshold)]
+        nearest = [pair["distance"] for pair in within[:2]]
+        assert [example["value"] for example in at.examples] == pytest.approx(nearest, rel=1e-6) and len(nearest) == 2
+        for example in at.examples:
+            for side in ("left", "right"):
+                row = example[f"{side}_row"]
+                assert example[side] == {"text": texts[row], "year": str(row)}
+            assert example["left_row"] < example["right_row"]
+    assert all(at.examples == [] for at in adjoin.explain(table, eps=1.1).thresholds)
+    with pytest.raises(adjoin.InputError, match="there is no column body for columns"):
+        adjoin.explain(table, eps=1.1, columns=["body"])
+    with pytest.raises(adjoin.OptionError, match="columns"):
+        adjoin.explain(made, eps=1.1, columns=["text"])
+
+
+def test_examples_have_row_numbers_if_rows_are_skipped():
+    made = list(vectors(900))
+    made[::5] = [None] * len(made[::5])
+    table = pyarrow.table({"vector": pyarrow.array(made, pyarrow.list_(pyarrow.float32())), "row": range(len(made))})
+    examples = [pair for at in adjoin.explain(table, on_bad="skip", columns=["row"]).thresholds for pair in at.examples]
+    assert len(examples) >= 6
+    assert all(pair[side]["row"] == str(pair[f"{side}_row"]) for pair in examples for side in ("left", "right"))
+    assert all(pair["left_row"] % 5 and pair["right_row"] % 5 for pair in examples)
+
+
 def test_explain_refuses_invalid_sources(tmp_path):
     with pytest.raises(adjoin.InputError, match="one row"):
         adjoin.explain(vectors(2)[:1], eps=1.0)

@@ -223,7 +223,7 @@ pub(crate) struct Dedupe {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  adjoin explain embeddings/ --metric cosine\n  \
+#[command(after_help = "Examples:\n  adjoin explain embeddings/ --metric cosine --columns text\n  \
     adjoin explain docs.store --eps 0.4 --memory 2GB")]
 pub(crate) struct Explain {
     /// A store, with a threshold; or any SOURCE that `build` reads: compares a sample with all rows, and builds nothing
@@ -242,6 +242,9 @@ pub(crate) struct Explain {
     pub(crate) no_calibrate: bool,
     #[command(flatten)]
     pub(crate) store: StoreOptions,
+    /// Columns of a SOURCE to show for two pairs near each threshold, e.g. text
+    #[arg(long, value_name = "C,...", value_delimiter = ',', value_parser = NonEmpty::new(), help_heading = OUTPUT)]
+    pub(crate) columns: Vec<String>,
     /// Print the estimate for a SOURCE as JSON
     #[arg(long, help_heading = OUTPUT)]
     pub(crate) json: bool,

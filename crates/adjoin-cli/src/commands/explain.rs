@@ -1,8 +1,9 @@
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use adjoin::{
-    AtThreshold, CommonStatistics, Context, Error, Estimate, Interval, Job, JoinEffort, JoinOptions, Metric, Predicate,
-    Result, Store, format_bytes, format_count, format_number, open_source,
+    AtThreshold, BuildOptions, CommonStatistics, Context, Error, Estimate, Interval, Job, JoinEffort, JoinOptions,
+    Metric, Predicate, Result, Store, format_bytes, format_count, format_number, open_source,
 };
 
 use crate::Outcome;
@@ -34,6 +35,7 @@ pub(crate) fn explain(arguments: &Explain, stopped: &Stopped) -> Result<Outcome>
     }
     refuse_of_stores(arguments)?;
     let source = open_source(&context, &arguments.inputs, &source)?;
+    let build = BuildOptions { attributes: arguments.columns.clone(), ..build };
     let estimate = Estimate::new(&context, &*source, &build, asked, aim)?;
     drop(context); // ends the progress bar
     print(&if arguments.json { json(&estimate)? } else { in_words(&estimate, option_of(metric)) })?;
@@ -55,6 +57,9 @@ fn explain_store(context: Context, folder: &Path, arguments: &Explain, aim: Join
              similarity (cosine); leave out --metric",
             folder.display()
         )));
+    }
+    if !arguments.columns.is_empty() {
+        return Err(Error::option("--columns shows rows of a SOURCE; name the data set that the store was built from"));
     }
     if arguments.json {
         return Err(Error::option("--json is for the estimate from a source, not the plan of a store; leave it out"));
@@ -116,9 +121,9 @@ fn in_words(estimate: &Estimate, option: &str) -> String {
 }
 
 fn threshold_in_words(at: &AtThreshold, option: &str, rows: u64) -> String {
-    let AtThreshold { threshold, asked, neighbors, pairs, pairs_bytes, removed_rows, seconds } = *at;
+    let AtThreshold { threshold, asked, neighbors, pairs, pairs_bytes, removed_rows, seconds, ref examples } = *at;
     let asked = if asked { ", requested" } else { "" };
-    format!(
+    let text = format!(
         "\n{option} {threshold}{asked}: {} neighbors per vector\n  pairs      {}; as Parquet {}\n  removed    {} rows of near-duplicates, {} of all\n  time       {}\n",
         short(neighbors),
         between(pairs, |number| format_number(number.round() as u64)),
@@ -126,7 +131,22 @@ fn threshold_in_words(at: &AtThreshold, option: &str, rows: u64) -> String {
         between(removed_rows, |number| format_number(number.round() as u64)),
         percent(removed_rows.estimate / rows as f64),
         between(seconds, |number| format!("{} s", short(number))),
-    )
+    );
+    let examples = examples.iter().map(|example| {
+        let row = |row, values: &BTreeMap<_, _>| format!("row {row}{}\n", in_line(values));
+        let [left, right] = [row(example.left_row, &example.left), row(example.right_row, &example.right)];
+        format!("  {:<10} {left}             {right}", format!("{:.4}", example.value))
+    });
+    text + &examples.collect::<String>()
+}
+
+/// Formats the columns of a row. The name is left out if there is only one column.
+fn in_line(values: &BTreeMap<String, Option<String>>) -> String {
+    let value = |(name, value): (&String, &Option<String>)| {
+        let value = value.as_deref().unwrap_or("null");
+        if values.len() == 1 { format!(": {value}") } else { format!("; {name}: {value}") }
+    };
+    values.iter().map(value).collect()
 }
 
 /// Formats an estimate with its bounds, unless they are equal.

@@ -148,6 +148,23 @@ fn estimates_for_equal_rows_count_all_pairs_and_keep_one_row() {
 }
 
 #[test]
+fn explain_shows_columns_of_pairs_near_each_threshold() {
+    let place = Place::new();
+    let line = |k: usize| format!("{{\"vector\": [{}, 1.0], \"text\": \"text\\n{k}\", \"n\": {k}}}\n", k * k);
+    place.write("set.jsonl", (0..40).map(line).collect::<String>().as_bytes());
+    let said = place.done("explain set.jsonl --eps 9 --columns text").out;
+    let wanted = "\n  9.0000     row 0: text 0\n             row 3: text 3\n  9.0000     row 4: text 4\n             row 5: text 5\n";
+    let at = said.split("\n--eps ").find(|at| at.starts_with("9, requested")).unwrap();
+    assert!(format!("{at}\n").contains(wanted), "{said}");
+    let said = place.done("explain set.jsonl --eps 9 --columns text,n").out;
+    assert!(said.contains("row 4; n: 4; text: text 4\n"), "{said}");
+    assert!(!place.done("explain set.jsonl --eps 9").out.contains("row "));
+    place.refused("explain set.jsonl --columns body", &["there is no column body for --columns", "vector, text, n"]);
+    place.done("build set.jsonl -o store");
+    place.refused("explain store --eps 9 --columns text", &["--columns", "the data set that the store was built from"]);
+}
+
+#[test]
 fn explain_refuses_invalid_sources() {
     let place = Place::new();
     place.done("gen --rows 300 --dimensions 4 -o set.fbin --quiet");

@@ -273,6 +273,15 @@ impl Message {
     }
 }
 
+/// Returns a text as one line of at most `characters_max` characters, followed by dots if it is cut.
+pub(crate) fn shortened(text: &str, characters_max: usize) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(characters_max) {
+        Some((end, _)) => format!("{}...", &line[..end]),
+        None => line,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

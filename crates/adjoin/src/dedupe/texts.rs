@@ -7,6 +7,7 @@ use arrow_schema::DataType;
 
 use super::Tables;
 use crate::base::error::{Error, Result};
+use crate::base::message::shortened;
 use crate::source::ColumnPlace;
 
 /// Maximum number of characters of a text that are shown.
@@ -30,15 +31,6 @@ impl Tables<'_> {
         let table = file.row(self.context, &[ColumnPlace::top(column)], row - file.first_row)?;
         let text = cast(table.column(0), &DataType::LargeUtf8).map_err(|error| Error::input(error.to_string()))?;
         let text = text.as_string::<i64>();
-        Ok((!text.is_null(0)).then(|| shortened(text.value(0))))
-    }
-}
-
-/// Returns a text as one line of limited length.
-fn shortened(text: &str) -> String {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}...", &line[..end]),
-        None => line,
+        Ok((!text.is_null(0)).then(|| shortened(text.value(0), SHOWN)))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use super::examples::NearPair;
 use super::ladder::Ladder;
 use super::memory::{CHUNK_ROWS, COLUMNS};
 use super::notes::{NO_RUNG, Notes, Removal};
@@ -91,6 +92,8 @@ impl<'a, T: Coordinate> Compared<'a, T> {
                 tiles.compare(rows, columns, &reach, is_other, |x, y, value| {
                     let (x, other, rung) = (x as usize, place + u64::from(y), ladder.rung_of(value));
                     notes.count(x, rung);
+                    let pair = NearPair::new(self.places[x], other, value, ladder.farness(value));
+                    notes.farthest[usize::from(rung)].add(pair);
                     if other < self.places[x] {
                         notes.count_earlier(x, rung, other, &stored[y as usize * bytes..][..bytes]);
                     }

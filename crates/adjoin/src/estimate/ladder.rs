@@ -104,10 +104,15 @@ impl Ladder {
         }
     }
 
+    /// Returns a key that is larger for pairs that are farther from each other.
+    pub(super) fn farness(&self, value: f32) -> f32 {
+        key(self.metric, f64::from(value)) as f32
+    }
+
     /// Returns the first rung that includes a pair with the distance or similarity `value`. If no rung does because
     /// of rounding errors, returns the last rung.
     pub(super) fn rung_of(&self, value: f32) -> u8 {
-        let key = key(self.metric, f64::from(value)) as f32;
+        let key = self.farness(value);
         // Keys have the precision of results, so a pair exactly at the threshold is included.
         self.keys.partition_point(|&rung| rung < key).min(self.keys.len() - 1) as u8
     }

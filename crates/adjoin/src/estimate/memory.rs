@@ -2,6 +2,7 @@
 
 use adjoin_kernels::Panel;
 
+use super::examples::PAIRS_BYTES;
 use super::notes::{NOTES_MAX, TRACED_SHARE};
 use crate::base::context::Context;
 use crate::base::geometry::{Coordinate, Space};
@@ -92,7 +93,8 @@ impl Sizes {
         let noted = (self.compared / TRACED_SHARE + 1) * NOTES_MAX as u64 * (a_vector + 64);
         // Rows that are searched for earlier neighbors of neighbors replace the notes about them.
         let later = (noted / (a_vector + 64)).min(self.compared * 2);
-        let counts = self.compared * (128 * 4 + 64);
+        // Counts and example pairs by rung.
+        let counts = self.compared * (128 * 4 + 64) + (self.compared / CHUNK_ROWS as u64 + 1) * 128 * PAIRS_BYTES;
         let columns = COLUMNS.min(info.rows as usize);
         let comparing = Members::<T>::memory_bytes(self.compared.max(later), space)
             + Members::<T>::memory_bytes(columns as u64, space)

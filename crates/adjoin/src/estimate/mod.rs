@@ -3,11 +3,12 @@
 //! The first scan checks the rows and samples some (`survey.rs`). The second scan compares the sample with all rows
 //! (`compare.rs`) and counts neighbors within many thresholds at once (`ladder.rs`, `notes.rs`). The third scan
 //! searches for earlier neighbors of some of these neighbors. From these follows how many rows are removed if the
-//! first of near-duplicates is kept (`removed.rs`). Time, memory and disk follow from the measurements of the scans
+//! first of near-duplicates is kept (`removed.rs`). Pairs near each threshold are examples (`examples.rs`). Time, memory and disk follow from the measurements of the scans
 //! and from the choices of planning (`cost.rs`).
 
 mod compare;
 mod cost;
+mod examples;
 mod ladder;
 mod memory;
 mod notes;
@@ -20,6 +21,7 @@ use serde::Serialize;
 use self::compare::{Among, Compared};
 use self::cost::Clock;
 pub(crate) use self::cost::Footprint;
+use self::examples::{ExampleColumns, PairExample};
 use self::ladder::Ladder;
 use self::memory::Sizes;
 use self::removed::RemovalEstimate;
@@ -90,7 +92,7 @@ impl Explained {
 /// Prediction for a join with a threshold. The bounds have 95 % confidence and come from the sample. A join with a
 /// recall below 1 may find only that fraction of the pairs; the lower bounds of pairs and of their bytes allow for
 /// it.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 pub struct AtThreshold {
     /// A distance or a similarity.
     pub threshold: f64,
@@ -107,15 +109,18 @@ pub struct AtThreshold {
     /// Seconds of a join including the build, if this machine is otherwise idle. The bounds are the range that was
     /// observed in real runs.
     pub seconds: Interval,
+    /// The sampled pairs within the threshold that are nearest to it, if the build has columns to show.
+    pub examples: Vec<PairExample>,
 }
 
 impl Estimate {
     /// Estimates the result and the cost of joins of a source, with the recall of `aim`. The thresholds have the
-    /// metric of the build. The threshold `asked`, if given, is reported too.
+    /// metric of the build. The threshold `asked`, if given, is reported too. If the build has columns to keep, each
+    /// threshold has examples of pairs with these columns.
     ///
     /// # Errors
-    /// If rows are invalid or cannot be read, if there are fewer than two, if the threshold has another metric, or if the
-    /// budget is too small.
+    /// If rows are invalid or cannot be read, if there are fewer than two, if the threshold has another metric, if there
+    /// is no such column, or if the budget is too small.
     pub fn new(
         context: &Context,
         source: &dyn VectorSource,
@@ -124,9 +129,16 @@ impl Estimate {
         aim: JoinEffort,
     ) -> Result<Self> {
         let watch = Stopwatch::start();
-        surveyed(context, source, &EstimateQuestion { build, asked, aim }, |estimator, space, free| {
+        let columns = ExampleColumns::open(context, source, &build.attributes)?;
+        let question = EstimateQuestion { build, asked, aim };
+        let mut estimate = surveyed(context, source, &question, |estimator, space, free| {
             let Estimator { scans, survey, .. } = estimator;
-            let thresholds = with_coordinates!(space, T => estimator.run::<T>(space)?);
+            let mut thresholds = with_coordinates!(space, T => estimator.run::<T>(space)?);
+            if columns.is_some() {
+                examples::number_rows(scans, survey.scanned.skipped_rows, &mut thresholds)?;
+            } else {
+                thresholds.iter_mut().for_each(|at| at.examples.clear());
+            }
             let footprint = with_coordinates!(space, T => Footprint::new::<T>(scans, survey, free));
             let explain = Explained { compared_rows: survey.places.len() as u64, thresholds, footprint };
             let info = source.info();
@@ -137,7 +149,6 @@ impl Estimate {
                 metric: build.metric.to_string(),
                 seed: build.seed,
                 skipped_rows: survey.scanned.skipped_rows,
-                seconds: SecondsStatistics { total: watch.seconds(), ..SecondsStatistics::default() },
                 predicted: explain.asked().map(|at| PredictedStatistics {
                     seconds: Some(at.seconds.estimate),
                     ..PredictedStatistics::default()
@@ -145,7 +156,13 @@ impl Estimate {
                 ..scans.context.statistics("explain")
             };
             Ok(Self { common, explain })
-        })
+        })?;
+        if let Some(columns) = columns {
+            columns.read(context, &mut estimate.explain.thresholds)?;
+        }
+        let seconds = SecondsStatistics { total: watch.seconds(), ..SecondsStatistics::default() };
+        estimate.common = CommonStatistics { seconds, memory: context.memory(), ..estimate.common };
+        Ok(estimate)
     }
 }
 
@@ -211,6 +228,7 @@ impl Estimator<'_> {
         let neighbors = |rung: usize| notes.iter().flat_map(move |notes| notes.neighbors(rung));
         let mean = |rung: usize| neighbors(rung).sum::<u64>() as f64 / count as f64;
         let rungs = rungs(&ladder, mean, survey.scanned.usable_rows);
+        let mut examples = rungs.iter().map(|&rung| examples::within(&notes, rung)).collect::<Vec<_>>().into_iter();
         let of: Vec<Vec<u64>> = rungs.iter().map(|&rung| neighbors(rung).collect()).collect();
         let going =
             RemovalEstimate::new(&compared, &ladder, notes, &rungs, survey.scanned.usable_rows, question.build.seed)?;
@@ -236,6 +254,7 @@ impl Estimator<'_> {
                 pairs_bytes: clock.bytes(pairs),
                 removed_rows: going.removed(rung),
                 seconds,
+                examples: examples.next().unwrap_or_default(),
             })
         };
         rungs.iter().enumerate().map(at).collect()

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use super::examples::FarthestPairs;
 use super::ladder::{Rungs, before_rung, from_rung};
 
 /// Earlier neighbors are recorded for one of this number of sampled rows.
@@ -33,13 +34,16 @@ pub(super) struct Notes {
     pub(super) earlier: Vec<u8>,
     /// Earlier neighbors of every [`TRACED_SHARE`]th row.
     pub(super) traced: Vec<Vec<Note>>,
+    /// For each rung, the farthest pairs within the rung but not within the previous one.
+    pub(super) farthest: Vec<FarthestPairs>,
 }
 
 impl Notes {
     pub(super) fn new(rows: Range<usize>, rungs: usize) -> Self {
         let (count, traced) = (rows.len(), rows.len().div_ceil(TRACED_SHARE as usize));
         let traced = (0..traced).map(|_| Vec::new()).collect();
-        Self { rows, rungs, counts: vec![0; count * rungs], earlier: vec![NO_RUNG; count], traced }
+        let farthest = vec![FarthestPairs::default(); rungs];
+        Self { rows, rungs, counts: vec![0; count * rungs], earlier: vec![NO_RUNG; count], traced, farthest }
     }
 
     /// Records a neighbor.

@@ -23,7 +23,7 @@ fn ask(set: &Set, build: &BuildOptions, asked: Option<Predicate>) -> Estimate {
 }
 
 fn asked(estimate: &Estimate) -> AtThreshold {
-    *estimate.explain.asked().unwrap()
+    estimate.explain.asked().unwrap().clone()
 }
 
 fn predicate(metric: Metric, threshold: f64) -> Predicate {
