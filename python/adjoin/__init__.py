@@ -56,7 +56,7 @@ from ._types import RecallOf as RecallOf
 from ._types import ResultKind as ResultKind
 from ._types import SearchMetric as SearchMetric
 from ._work import NONE, ArrowStream, Folder, Table, Temporary, check_memory, check_recall, check_rows, package, working
-from .text import Embedded
+from .text import Embedded, without_csv
 
 __all__ = [
     "AdjoinError",
@@ -757,7 +757,8 @@ def dedupe(
     Args:
         source: Anything that :func:`build` accepts. Without ``eps``, ``min_similarity`` and ``text``, a list or an Arrow
             array of texts, or a Series of pandas or Polars. The rows of the result then have the column ``text``.
-        text: Column of texts to compare instead of vectors.
+        text: Column of texts to compare instead of vectors. The source may then be a ``.csv`` file too, which pyarrow
+            reads; its ``output`` is an ``.arrow`` file.
         min_jaccard: Least Jaccard similarity of two texts, the number of shingles of both divided by the number of
             shingles of either. The default is 0.8. Texts are compared in lower case, and each run of white space counts
             as one space. Empty texts and nulls are always kept.
@@ -787,6 +788,8 @@ def dedupe(
     if eps is None and min_similarity is None and text is None:
         otherwise = "text=COLUMN to compare texts, or eps or min_similarity to compare vectors"
         source, text, carried = {TEXTS: texts_of(source, otherwise)}, TEXTS, [TEXTS]
+    elif text is not None:
+        source = without_csv(source)
     staying: dict[str, Any] = {
         "texts": _options.compared_texts(text, min_jaccard, shingles, shingle_size, wanted, options),
         "keep_by": _options.text("keep_by", keep_by),
@@ -851,5 +854,6 @@ def report(
 
 def _kept_name(files: list[str]) -> str:
     """Returns the name of the output for the kept rows. If the source is a single file, the name has its extension."""
-    is_file = len(files) == 1 and os.path.isfile(files[0])
-    return "kept" + os.path.splitext(files[0])[1] if is_file else "kept"
+    ending = os.path.splitext(files[0])[1]
+    is_file = len(files) == 1 and (os.path.isfile(files[0]) or "://" in files[0] and ending != "")
+    return f"kept{ending}" if is_file else "kept"

@@ -218,10 +218,21 @@ def _file(file: str) -> Any:
     if kind is None or not os.path.isfile(file):
         known = ", ".join(FORMATS)
         raise InputError(f"source {shown(file)} is no file ({known}); give texts as a list, and a folder as pyarrow.dataset.dataset(...)")
+    form: Any = kind
+    if kind == "csv":  # texts may have line breaks
+        options = _package("pyarrow.csv").ParseOptions(newlines_in_values=True)
+        form = _package("pyarrow.dataset").CsvFileFormat(parse_options=options)
     try:
-        return _package("pyarrow.dataset").dataset(file, format=kind)
+        return _package("pyarrow.dataset").dataset(file, format=form)
     except Exception as error:  # pyarrow has its own errors
         raise InputError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
+
+
+def without_csv(source: Any) -> Any:
+    """Returns a data set of pyarrow for the path of a CSV file, which the engine does not read, and other sources
+    unchanged."""
+    is_csv = isinstance(source, (str, bytes, os.PathLike)) and os.fsdecode(source).lower().endswith(".csv")
+    return _file(_options.path("source", source)) if is_csv else source
 
 
 def _cache_in(folder: str, digest: str) -> VectorCache:

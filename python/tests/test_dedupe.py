@@ -12,6 +12,7 @@ import numpy
 import pandas
 import polars
 import pyarrow
+import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
@@ -230,6 +231,22 @@ def test_kept_rows_convert_to_tables_and_arrays(vectors: numpy.ndarray) -> None:
         assert numpy.array_equal(deduped.to_numpy(), vectors[list(kept["id"])])
         assert deduped.to_polars().to_dict(as_series=False) == {"id": list(kept["id"])}, "row numbers"
         assert deduped.kept().to_arrow().schema.field("id").type == deduped.removed().to_arrow().schema.field("id").type
+
+
+def test_texts_of_csv_are_compared(tmp_path: Path) -> None:
+    file = tmp_path / "texts.csv"
+    pyarrow.csv.write_csv(pyarrow.table({"id": ["a", "b", "c"], "body": [*TEXTS[:2], TEXTS[0].upper() + "\n" * 1_500_000]}), file)
+    # Texts may have line breaks, also where pyarrow would divide the file.
+    with adjoin.dedupe(file, text="body") as deduped:
+        assert deduped.kept().to_arrow().to_pydict() == {"id": ["a", "b"], "body": TEXTS[:2]}
+        assert deduped.removed().to_arrow()["id"].to_pylist() == ["c"]
+    with pytest.raises(adjoin.OptionError, match="kept.csv has another extension; name it .arrow"):
+        adjoin.dedupe(str(file), tmp_path / "kept.csv", text="body")
+    with pytest.raises(adjoin.InputError, match="the extension .csv is not supported.*; convert the file, such as with duckdb"):
+        adjoin.dedupe(file, eps=1.0)
+    numpy.savez(tmp_path / "texts.npz", body=numpy.array(TEXTS[:2], dtype=str))
+    with pytest.raises(adjoin.InputError, match="texts of .npz cannot be read; write them to Parquet"):
+        adjoin.dedupe(tmp_path / "texts.npz", text="body")
 
 
 @pytest.mark.parametrize("element", ["float32", "float16", "uint8"])

@@ -538,6 +538,10 @@ fn outputs_of_a_glob_keep_their_path_below_the_first_wildcard() {
     assert_eq!(place.read("one/en/x.fbin"), fbin(1, &[]));
     assert_eq!(place.read("two/b/de/x.fbin"), fbin(1, &[50.0, 150.0]));
     assert_eq!(place.read("three/a/de/x.fbin"), fbin(1, &[0.1, 100.1]));
+    // A folder that is named by a URL is a folder, even if it has only one file.
+    let url = format!("file://{}", place.path("set/b/de").display());
+    assert_eq!(place.run_words(&["dedupe", &url, "-o", "four", "--eps", "1", "--quiet"]).code, Some(0));
+    assert_eq!(place.read("four/x.fbin"), fbin(1, &[50.0, 150.0]));
     // Files that are named one by one are written under their file names, without their folders.
     place.done("dedupe set/b/de/x.fbin -o x.fbin --eps 1 --quiet");
     place.refused("dedupe set/b/de/x.fbin set/a/de/x.fbin -o no --eps 1", &["would both be called x.fbin"]);

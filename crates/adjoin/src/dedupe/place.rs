@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use adjoin_device::FileKind;
+use adjoin_device::{FileKind, Location};
 
 use super::Tables;
 use super::removed::Listed;
@@ -24,6 +24,15 @@ pub(super) enum OutputPlace<'a> {
     Folder { path: &'a Path },
 }
 
+/// Returns whether an input is a folder, or the URL of one. A URL is known as a folder by the name of its only `file`.
+fn is_folder(input: &str, file: &SourceFile) -> bool {
+    let input = Path::new(input);
+    match Location::of(input) {
+        Location::Local(path) => path.is_dir(),
+        Location::Remote(_) => input.file_name() != file.path.file_name(),
+    }
+}
+
 impl<'a> OutputPlace<'a> {
     /// Chooses a file if the source is a single file, otherwise a folder.
     ///
@@ -32,16 +41,17 @@ impl<'a> OutputPlace<'a> {
     pub(super) fn new(path: &'a Path, files: &[SourceFile], inputs: &[String], force: bool) -> Result<Self> {
         // The output for a folder is a folder even if it has only one file, so that the layout does not depend on the
         // number of shards.
-        let is_one_file = matches!(files, [_]) && matches!(inputs, [input] if !Path::new(input).is_dir());
+        let is_one_file = matches!((files, inputs), ([file], [input]) if !is_folder(input, file));
         let at = path.display();
         if is_one_file {
-            let ending = |path: &Path| path.extension().map(|ending| ending.to_ascii_lowercase());
+            let ending = |path: &Path| path.extension().map(|ending| ending.to_ascii_lowercase()).unwrap_or_default();
             // Other programs recognize the format by the extension, so the output must have the extension of the
             // source.
             if ending(path) != ending(&files[0].path) {
-                let source = files[0].path.display();
+                let (source, ending) = (files[0].path.display(), ending(&files[0].path));
                 return Err(Error::option(format!(
-                    "the output has the format of {source}, but {at} has another extension; give it the same one"
+                    "the output has the format of {source}, but {at} has another extension; name it .{}",
+                    ending.display()
                 )));
             }
             return Ok(Self::File { path, force });

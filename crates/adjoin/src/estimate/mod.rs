@@ -2,9 +2,9 @@
 //!
 //! The first scan checks the rows and samples some (`survey.rs`). The second scan compares the sample with all rows
 //! (`compare.rs`) and counts neighbors within many thresholds at once (`ladder.rs`, `notes.rs`). The third scan
-//! searches for earlier neighbors of some of these neighbors. From these follows how many rows are removed if the
-//! first of near-duplicates is kept (`removed.rs`). Pairs near each threshold are examples (`examples.rs`). Time, memory and disk follow from the measurements of the scans
-//! and from the choices of planning (`cost.rs`).
+//! searches for earlier neighbors of some of these neighbors. From these follows how many rows are removed if the first
+//! of near-duplicates is kept (`removed.rs`). Pairs near each threshold are examples (`examples.rs`). Time, memory and
+//! disk follow from the measurements of the scans and from the choices of planning (`cost.rs`).
 
 mod compare;
 mod cost;

@@ -65,7 +65,12 @@ impl SourceFile {
                 let facts = json_lines::facts(context, &path, ahead::sequential(file))?;
                 lines.insert(Arc::new(facts)).rows()
             }
-            Format::Npz | Format::Dense(_) => return Err(no_columns(&path)),
+            Format::Npz => {
+                let at = path.display();
+                let refused = format!("{at}: texts of .npz cannot be read; write them to Parquet, Arrow or JSON lines");
+                return Err(Error::input(refused));
+            }
+            Format::Dense(_) => return Err(no_columns(&path)),
         };
         Ok(Self { name, path, first_row, rows, format, stamp, lines, arrays: None, writing: OnceLock::new() })
     }

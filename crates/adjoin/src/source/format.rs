@@ -24,14 +24,13 @@ pub(super) fn unsupported(path: &Path) -> Error {
     if !Location::is_remote(path) && matches!(path.try_exists(), Ok(false)) {
         return no_such_file(path);
     }
-    Error::input(format!(
-        "{}: the extension {} is not supported, only {ENDINGS}; decompress or convert the file",
-        path.display(),
-        match ending(path).as_str() {
-            "" => "(none)".to_owned(),
-            ending => format!(".{ending}"),
-        }
-    ))
+    let (at, ending) = (path.display(), ending(path));
+    let remedy = match ending.as_str() {
+        "csv" | "tsv" => "convert the file, such as with duckdb -c \"COPY (FROM 'rows.csv') TO 'rows.parquet'\"",
+        _ => "decompress or convert the file",
+    };
+    let ending = if ending.is_empty() { "(none)".to_owned() } else { format!(".{ending}") };
+    Error::input(format!("{at}: the extension {ending} is not supported, only {ENDINGS}; {remedy}"))
 }
 
 /// Format of a file.
