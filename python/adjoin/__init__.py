@@ -234,13 +234,12 @@ class Deduped(Table, Temporary):
     """A data set without its near-duplicates. Temporary files are kept until :meth:`close` or the end of a ``with``
     block."""
 
-    _has_preview = True
-
-    def __init__(self, done: dict[str, Any], output: Path, removed: Path, folder: Folder) -> None:
+    def __init__(self, done: dict[str, Any], output: Union[Path, str], removed: Path, folder: Folder) -> None:
         super().__init__(folder)
         self._removed = removed
-        #: Output file or folder.
+        #: Output file or folder. A text if it is a URL.
         self.output = output
+        self._has_preview = isinstance(output, Path)
         #: Statistics of the run, as written by ``--stats`` of the command.
         self.stats: dict[str, Any] = done["statistics"]
         told = self.stats["dedupe"]
@@ -256,15 +255,17 @@ class Deduped(Table, Temporary):
         return int(self.stats["dedupe"]["kept_rows"])
 
     def kept(self) -> ArrowStream:
-        """Returns the kept rows with all columns, in source order. The files must be Parquet or Arrow. If the source is an array, returns the numbers of its kept rows as ``id``; :meth:`to_numpy` returns their vectors. If the
-        source is a tuple of ids and an array, returns ``id`` and ``vectors``; :meth:`to_numpy` returns such a tuple."""
-        if self.output.suffix == ".npy":
+        """Returns the kept rows with all columns, in source order. The files must be Parquet or Arrow. If the source is an
+        array, returns the numbers of its kept rows as ``id``; :meth:`to_numpy` returns their vectors. If the source is a
+        tuple of ids and an array, returns ``id`` and ``vectors``; :meth:`to_numpy` returns such a tuple."""
+        output = self._local_output()
+        if output.suffix == ".npy":
             return self._kept_numbers()
-        if self.output.suffix == ".npz":
+        if output.suffix == ".npz":
             return self._kept_columns()
-        files = [self.output]
-        if self.output.is_dir():
-            files = sorted((path for path in self.output.rglob("*") if path.is_file()), key=os.fsencode)
+        files = [output]
+        if output.is_dir():
+            files = sorted((path for path in output.rglob("*") if path.is_file()), key=os.fsencode)
         return ArrowStream(_engine.rows([os.fspath(file) for file in files]))
 
     def _kept_numbers(self) -> ArrowStream:
@@ -279,7 +280,7 @@ class Deduped(Table, Temporary):
     def _kept_named(self) -> tuple[Any, Any]:
         """Returns the ids and the vectors of the kept rows of such a tuple, in memory."""
         numpy = package("numpy", "kept()")
-        with numpy.load(self.output) as arrays:
+        with numpy.load(self._local_output()) as arrays:
             if set(arrays.files) != set(NAMED_ARRAYS):
                 raise InputError(f"{self.output} has the arrays {', '.join(arrays.files)}; read it with numpy.load")
             ids, vectors = (arrays[name] for name in NAMED_ARRAYS)
@@ -305,11 +306,18 @@ class Deduped(Table, Temporary):
         """
         import numpy
 
-        if self.output.suffix == ".npy":
-            return numpy.load(self.output, mmap_mode="r")
-        if self.output.suffix == ".npz":
+        output = self._local_output()
+        if output.suffix == ".npy":
+            return numpy.load(output, mmap_mode="r")
+        if output.suffix == ".npz":
             return self._kept_named()
-        raise InputError(f"{self.output} is not an array; read that file itself, or take kept() if it is a table")
+        raise InputError(f"{output} is not an array; read that file itself, or take kept() if it is a table")
+
+    def _local_output(self) -> Path:
+        """Returns the output, which must be on this machine."""
+        if isinstance(self.output, str):
+            raise InputError(f"{self.output} is in an object store; read the rows from there, or leave output out")
+        return self.output
 
     def report(
         self,
@@ -764,7 +772,8 @@ def dedupe(
             as one space. Empty texts and nulls are always kept.
         shingles: Unit of shingles, ``"words"`` or ``"characters"``.
         shingle_size: Number of units of a shingle, by default 3 words or 9 characters. A shorter text is one shingle.
-        output: A file if the source is one file, otherwise a folder. Without it, :meth:`Deduped.kept` returns the kept
+        output: A file if the source is one file, otherwise a folder. Both may be URLs such as ``s3://bucket/clean``. A
+            folder in an object store is complete when it has ``_SUCCESS``. Without ``output``, :meth:`Deduped.kept` returns the kept
             rows.
         keep_by: Order of the rows, such as ``"length(text) desc, date"``. Of several near rows, the first in this order
             is kept. The default is the order of the source.
@@ -804,7 +813,8 @@ def dedupe(
         staying["removed"] = os.path.join(folder.name, "removed.parquet")
         staying["output"] = target or os.path.join(folder.name, _kept_name(files))
         done = json.loads(_engine.dedupe(files, wanted, staying, options, resources, shown))
-        deduped = Deduped(done, Path(staying["output"]), Path(staying["removed"]), folder)
+        written = staying["output"]
+        deduped = Deduped(done, written if "://" in written else Path(written), Path(staying["removed"]), folder)
     check_memory(deduped.stats["memory"], deduped)
     return deduped
 

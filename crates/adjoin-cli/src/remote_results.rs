@@ -61,6 +61,7 @@ fn results(command: &mut Command) -> Result<Option<Results<'_>>> {
             let names = texts.chain(output.statistics.stats.iter_mut().map(Name::Path)).collect();
             (names, temporary, output.replace.force, &join.resources)
         }
+        // The data set is uploaded by the engine.
         Command::Dedupe(dedupe) => {
             let texts = dedupe.removed.iter_mut().map(Name::Text);
             let names = texts.chain(dedupe.statistics.stats.iter_mut().map(Name::Path)).collect();
@@ -131,6 +132,7 @@ impl Uploads {
         if !context.device.reads_object_stores() {
             return Ok(None);
         }
+        Target::check_upload_memory(&context)?;
         names.iter().try_for_each(|name| Target::check_object(&context, name.get(), force))?;
         let place = temporary.or_else(|| std::env::var_os(TEMPORARY).map(PathBuf::from));
         let folder = OwnFolder::create(&context.device, &place.unwrap_or_else(std::env::temp_dir), "upload")?;

@@ -1,5 +1,6 @@
 use std::path::Path;
 
+use adjoin::device::Location;
 use adjoin::{
     BuildOptions, Dedupe, Deduped, JoinEffort, JoinOptions, Metric, Nearness, OrderBy, Predicate, Result, TableFormat,
     Target, TextOptions, format_count, format_number,
@@ -67,7 +68,9 @@ fn check_outputs(context: &adjoin::Context, arguments: &args::Dedupe) -> Result<
     let removed = arguments.removed.as_ref().map(Path::new);
     let tables = [("--removed", removed), ("--stats", arguments.statistics.stats.as_deref())];
     let tables: Vec<(&str, &Path)> = tables.into_iter().filter_map(|(option, path)| Some((option, path?))).collect();
-    let outputs: Vec<(&str, &Path)> = [("-o", arguments.output.as_path())].into_iter().chain(tables.clone()).collect();
+    // The engine checks an output in an object store.
+    let output = Some(arguments.output.as_path()).filter(|path| !Location::is_remote(path));
+    let outputs: Vec<(&str, &Path)> = output.into_iter().map(|path| ("-o", path)).chain(tables.clone()).collect();
     let decisions = arguments.decisions.iter().map(|path| path.display().to_string());
     let read: Vec<String> = arguments.sources.iter().cloned().chain(decisions).collect();
     resolve::check_files(context, &read, &outputs)?;

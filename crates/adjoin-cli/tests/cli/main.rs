@@ -15,6 +15,8 @@ mod copy;
 mod cross;
 mod decisions;
 mod dedupe;
+#[cfg(feature = "object")]
+mod dedupe_in_buckets;
 mod dedupe_texts;
 mod documents;
 mod end_to_end;

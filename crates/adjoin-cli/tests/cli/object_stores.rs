@@ -62,10 +62,6 @@ fn failures_are_one_line_and_leave_nothing() {
         ("join s3://bucket/set --eps 1 -o s3://bucket/p.txt", "p.txt"),
         ("join s3://bucket/set --eps 1 -o s3://bucket/p.csv --resume", "--resume saves checkpoints next to the result"),
         ("join s3://bucket/set --eps 1 -o s3://bucket/p.csv --memory 30MB", "uploading a result needs at least"),
-        (
-            "dedupe s3://bucket/set --eps 1 -o s3://bucket/clean",
-            "-o cannot write to s3://bucket/clean; name a local file or folder, and copy it",
-        ),
         ("info s3://absent/store", "cannot look up s3://absent/store: there is no such bucket"),
         ("info s3://bucket/set/0.fbin", "s3://bucket/set/0.fbin"),
     ] {

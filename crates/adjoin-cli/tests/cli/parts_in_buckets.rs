@@ -26,21 +26,21 @@ fn place_and_server() -> (Place, Server) {
 }
 
 /// Runs the program with access to the bucket. Returns its exit code and messages.
-fn run(place: &Place, server: &Server, line: &str) -> (Option<i32>, String) {
+pub(crate) fn run(place: &Place, server: &Server, line: &str) -> (Option<i32>, String) {
     let words: Vec<&str> = line.split(' ').collect();
     let ran = place.command(&words).envs(server.variables()).output().unwrap();
     (ran.status.code(), String::from_utf8(ran.stderr).unwrap())
 }
 
 #[track_caller]
-fn done(place: &Place, server: &Server, line: &str) -> String {
+pub(crate) fn done(place: &Place, server: &Server, line: &str) -> String {
     let (code, said) = run(place, server, line);
     assert_eq!(code, Some(0), "{line}: {said}");
     said
 }
 
 #[track_caller]
-fn refused(place: &Place, server: &Server, line: &str, expected: &str) {
+pub(crate) fn refused(place: &Place, server: &Server, line: &str, expected: &str) {
     let before = place.listing();
     let (code, said) = run(place, server, line);
     assert_eq!((code, said.lines().count()), (Some(2), 1), "{line}: {said}");
@@ -112,7 +112,7 @@ fn plans_and_parts_of_a_join_are_in_a_bucket() {
 
 /// Runs a command, and kills it at its request number `most`, counted from 0, if there is one. Returns whether it was
 /// killed, and its number of requests.
-fn killed_at(place: &Place, server: &Server, line: &str, most: usize) -> (bool, usize) {
+pub(crate) fn killed_at(place: &Place, server: &Server, line: &str, most: usize) -> (bool, usize) {
     let (send, receive) = mpsc::channel::<Pid>();
     let count = Arc::new(AtomicUsize::new(0));
     let seen = count.clone();

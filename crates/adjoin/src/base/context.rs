@@ -219,10 +219,12 @@ impl Context {
         Ok(Self { temporary: Some(folder.to_owned()), ..self })
     }
 
-    /// Sets the folder for temporary files, unless one is set already.
+    /// Sets the folder for temporary files, unless one is set already or `folder` is in an object store.
     #[must_use]
     pub fn or_temporary(mut self, folder: &Path) -> Self {
-        self.temporary.get_or_insert_with(|| folder.to_owned());
+        if !Location::is_remote(folder) {
+            self.temporary.get_or_insert_with(|| folder.to_owned());
+        }
         self
     }
 

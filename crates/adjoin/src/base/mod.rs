@@ -22,5 +22,5 @@ pub(crate) mod row_numbers;
 pub(crate) mod sealed;
 pub(crate) mod shared_rows;
 pub(crate) mod sorter;
-mod upload;
+pub(crate) mod upload;
 pub(crate) mod workers;

@@ -5,14 +5,13 @@
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use adjoin_device::Location;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::frames::{FRAME_HEAD_BYTES, FrameHead, Frames, frame_head, split_head};
-use crate::base::output::{Draft, OutputWriter};
-use crate::base::upload::ObjectDraft;
+use crate::base::output::OutputWriter;
+use crate::base::upload::ResultDraft;
 
 /// Size of the head of the file in bytes: the magic, the version, and four zero bytes.
 const HEAD_BYTES: usize = 16;
@@ -73,9 +72,7 @@ fn sealed_with(seal: u64, frame_head: &FrameHead) -> u64 {
 
 /// Writer of a sealed file.
 pub(crate) struct SealedWriter {
-    draft: Draft,
-    /// The object at `path`, if it is in an object store.
-    object: Option<ObjectDraft>,
+    draft: ResultDraft,
     output: OutputWriter,
     path: PathBuf,
     seal: u64,
@@ -89,12 +86,9 @@ impl SealedWriter {
     /// # Errors
     /// Fails if the name is taken and `force` is false, or if a file cannot be written.
     pub(crate) fn create(context: &Context, path: &Path, force: bool, kind: SealedKind) -> Result<Self> {
-        let is_remote = Location::is_remote(path) && context.device.reads_object_stores();
-        let object = is_remote.then(|| ObjectDraft::create(context, path, force)).transpose()?;
-        let file = object.as_ref().map_or_else(|| path.to_owned(), ObjectDraft::file);
-        let (draft, output) = Draft::create(context, &file, force)?;
+        let (draft, output) = ResultDraft::create(context, path, force)?;
         let (head, path) = (kind.head(), path.to_owned());
-        let mut writer = Self { draft, object, output, path, seal: xxh3_64(&head), frames: 0, bytes: 0 };
+        let mut writer = Self { draft, output, path, seal: xxh3_64(&head), frames: 0, bytes: 0 };
         writer.write(&head)?;
         Ok(writer)
     }
@@ -149,10 +143,9 @@ impl SealedWriter {
     pub(crate) fn finish(mut self) -> Result<u64> {
         let seal = frame_head(SEAL, self.seal);
         self.write(&seal)?;
-        let Self { draft, object, output, bytes, .. } = self;
+        let Self { draft, output, bytes, .. } = self;
         output.sync()?;
         draft.publish()?;
-        object.map_or(Ok(()), ObjectDraft::publish)?;
         Ok(bytes)
     }
 }

@@ -1,4 +1,4 @@
-//! Uploads results to object stores.
+//! Writes results to object stores: to a temporary file first, which is then uploaded.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::locks::OwnFolder;
 use crate::base::message::{Argument, message};
-use crate::base::output::Target;
+use crate::base::output::{Draft, OutputWriter, Target};
 
 /// Number of bytes to copy at a time.
 const PIECE_BYTES: usize = 1 << 20;
@@ -18,13 +18,20 @@ const COMMON_BYTES: u64 = 1 << 30;
 const PURPOSE: &str = "uploading a result";
 
 impl Target {
-    /// Checks that a result can be uploaded to a URL, and that the budget is large enough for the upload.
+    /// Checks that the budget is large enough for an upload.
     ///
     /// # Errors
-    /// Fails if the object exists and `force` is false, if the URL does not name an object in a bucket, if the object
-    /// store denies access, or if the budget is too small.
+    /// Fails if it is too small.
+    pub fn check_upload_memory(context: &Context) -> Result<()> {
+        context.reserve(upload_bytes(context, COMMON_BYTES), PURPOSE).map(drop)
+    }
+
+    /// Checks that a result can be uploaded to a URL.
+    ///
+    /// # Errors
+    /// Fails if the object exists and `force` is false, if the URL does not name an object in a bucket, or if the
+    /// object store denies access.
     pub fn check_object(context: &Context, url: &Path, force: bool) -> Result<()> {
-        drop(context.reserve(upload_bytes(context, COMMON_BYTES), PURPOSE)?);
         let Location::Remote(name) = Location::of(url) else { return Ok(()) };
         let at = name.public_url();
         if name.is_web() || name.key.is_empty() || name.may_hold_secret() {
@@ -67,8 +74,59 @@ impl Target {
     }
 }
 
+/// A result that is being written: a file of this machine, or an object. It appears when it is published.
+pub(crate) struct ResultDraft {
+    file: Draft,
+    /// The object, if the result is in an object store.
+    object: Option<ObjectDraft>,
+}
+
+impl ResultDraft {
+    /// Checks that a result can be written to `path`.
+    ///
+    /// # Errors
+    /// Fails as [`Target::check_free`] or [`Target::check_object`] does.
+    pub(crate) fn check(context: &Context, path: &Path, force: bool) -> Result<()> {
+        match is_object(context, path) {
+            true => Target::check_object(context, path, force),
+            false => Target::check_free(&*context.device, path, force),
+        }
+    }
+
+    /// Creates a result. Returns it with a writer for its contents.
+    ///
+    /// # Errors
+    /// Fails as [`Self::check`] does, or if a file cannot be written.
+    pub(crate) fn create(context: &Context, path: &Path, force: bool) -> Result<(Self, OutputWriter)> {
+        let object = is_object(context, path).then(|| ObjectDraft::create(context, path, force)).transpose()?;
+        let local = object.as_ref().map_or_else(|| path.to_owned(), ObjectDraft::file);
+        let (file, output) = Draft::create(context, &local, force)?;
+        Ok((Self { file, object }, output))
+    }
+
+    /// Publishes the result, whose writer has been synced.
+    ///
+    /// # Errors
+    /// Fails if the name was taken in the meantime and `force` was false, or as [`Target::upload`] does.
+    pub(crate) fn publish(self) -> Result<()> {
+        self.file.publish()?;
+        self.object.map_or(Ok(()), ObjectDraft::publish)
+    }
+
+    /// Returns the memory that a result takes while it is written and published, in addition to the buffers of its
+    /// writer.
+    pub(crate) fn memory_bytes(context: &Context, path: &Path) -> u64 {
+        if is_object(context, path) { upload_bytes(context, COMMON_BYTES) } else { 0 }
+    }
+}
+
+/// Returns whether a result at `path` is an object that the device can write.
+fn is_object(context: &Context, path: &Path) -> bool {
+    Location::is_remote(path) && context.device.reads_object_stores()
+}
+
 /// A temporary file that is uploaded to an object when it is complete.
-pub(crate) struct ObjectDraft {
+struct ObjectDraft {
     context: Context,
     folder: OwnFolder,
     url: PathBuf,
@@ -81,8 +139,8 @@ impl ObjectDraft {
     /// Creates a folder for the temporary file, and reserves the memory of the upload.
     ///
     /// # Errors
-    /// Fails as [`Target::check_object`] does, or if the folder cannot be created.
-    pub(crate) fn create(context: &Context, url: &Path, force: bool) -> Result<Self> {
+    /// Fails as [`Target::check_object`] does, if the budget is too small, or if the folder cannot be created.
+    fn create(context: &Context, url: &Path, force: bool) -> Result<Self> {
         Target::check_object(context, url, force)?;
         let memory = context.reserve(upload_bytes(context, COMMON_BYTES), PURPOSE)?;
         let folder = OwnFolder::create(&context.device, &context.temporary(None), "upload")?;
@@ -90,7 +148,7 @@ impl ObjectDraft {
     }
 
     /// Returns the path of the temporary file.
-    pub(crate) fn file(&self) -> PathBuf {
+    fn file(&self) -> PathBuf {
         self.folder.path().join("object")
     }
 
@@ -98,7 +156,7 @@ impl ObjectDraft {
     ///
     /// # Errors
     /// Fails as [`Target::upload`] does.
-    pub(crate) fn publish(self) -> Result<()> {
+    fn publish(self) -> Result<()> {
         let file = self.file();
         let Self { context, folder: _folder, url, force, memory } = self;
         drop(memory); // the upload reserves what it needs

@@ -123,7 +123,7 @@ impl Dedupe<'_> {
         let finder = self.finder(context)?;
         let tables = Tables { context, files: finder.files(), rows: finder.rows(), carrying: 0 };
         // All checks that need no rows are done first, so that a run of hours does not end with a refusal.
-        let place = OutputPlace::new(self.output, &tables.files, self.inputs, self.force)?;
+        let place = OutputPlace::new(context, self.output, &tables.files, self.inputs, self.force)?;
         place.check(context)?;
         let ids = tables.id_kind(&self.source)?;
         let writing = place.writing_bytes(&tables)?;

@@ -1,20 +1,30 @@
 //! The output data set: a file or a folder that appears atomically.
+//!
+//! A folder in an object store cannot be renamed. Its shards are uploaded one after the other, and an empty object with
+//! the name `_SUCCESS` last, which marks the data set as complete.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
-use adjoin_device::{FileKind, Location};
+use adjoin_device::{FileKind, Location, NewObject, RemoteName};
 
 use super::Tables;
 use super::removed::Listed;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::locks::OwnFolder;
-use crate::base::output::{Draft, OutputWriter, Target, check_parent};
+use crate::base::mutex::lock;
+use crate::base::output::{OutputWriter, Target, check_parent};
+use crate::base::report::Silent;
 use crate::base::row_numbers::RowSet;
+use crate::base::upload::ResultDraft;
 use crate::base::workers::map_items;
-use crate::source::SourceFile;
+use crate::source::{SourceFile, check_remote};
+
+/// Name of the object that marks a data set in an object store as complete. Sources skip it.
+const COMPLETE: &str = "_SUCCESS";
 
 /// Location of the output data set.
 pub(super) enum OutputPlace<'a> {
@@ -24,25 +34,30 @@ pub(super) enum OutputPlace<'a> {
     Folder { path: &'a Path },
 }
 
-/// Returns whether an input is a folder, or the URL of one. A URL is known as a folder by the name of its only `file`.
-fn is_folder(input: &str, file: &SourceFile) -> bool {
-    let input = Path::new(input);
-    match Location::of(input) {
-        Location::Local(path) => path.is_dir(),
-        Location::Remote(_) => input.file_name() != file.path.file_name(),
-    }
-}
-
 impl<'a> OutputPlace<'a> {
     /// Chooses a file if the source is a single file, otherwise a folder.
     ///
     /// # Errors
-    /// If two files would have the same name, or the output's extension differs from the source's.
-    pub(super) fn new(path: &'a Path, files: &[SourceFile], inputs: &[String], force: bool) -> Result<Self> {
+    /// If two files would have the same name, the output's extension differs from the source's, or an output in an
+    /// object store is within the source.
+    pub(super) fn new(
+        context: &Context,
+        path: &'a Path,
+        files: &[SourceFile],
+        inputs: &[String],
+        force: bool,
+    ) -> Result<Self> {
+        let at = path.display();
+        let mut sources = inputs.iter().map(Path::new).chain(files.iter().map(|file| file.path.as_path()));
+        if Location::is_remote(path) && sources.any(|source| path.starts_with(source)) {
+            return Err(Error::option(format!("{at} is the source or within it; choose another name for the output")));
+        }
         // The output for a folder is a folder even if it has only one file, so that the layout does not depend on the
         // number of shards.
-        let is_one_file = matches!((files, inputs), ([file], [input]) if !is_folder(input, file));
-        let at = path.display();
+        let is_one_file = match (files, inputs) {
+            ([_], [input]) => context.device.kind(Path::new(input))? != Some(FileKind::Folder),
+            _ => false,
+        };
         if is_one_file {
             let ending = |path: &Path| path.extension().map(|ending| ending.to_ascii_lowercase()).unwrap_or_default();
             // Other programs recognize the format by the extension, so the output must have the extension of the
@@ -73,10 +88,13 @@ impl<'a> OutputPlace<'a> {
     /// Returns an error if the output exists already and may not be replaced.
     pub(super) fn check(&self, context: &Context) -> Result<()> {
         let path = match self {
-            Self::File { path, force } => return Target::check_free(&*context.device, path, *force),
+            Self::File { path, force } => return ResultDraft::check(context, path, *force),
             Self::Folder { path } => path,
         };
         let at = path.display();
+        if let Location::Remote(name) = Location::of(path) {
+            return check_objects(context, path, name);
+        }
         match context.device.kind(path)? {
             None => check_parent(&*context.device, path),
             Some(FileKind::Folder) => {
@@ -88,7 +106,32 @@ impl<'a> OutputPlace<'a> {
 
     /// Returns the memory for writing the output.
     pub(super) fn writing_bytes(&self, tables: &Tables<'_>) -> Result<u64> {
-        Ok(largest(tables)? + RowSet::memory_bytes(tables.rows))
+        Ok(self.file_bytes(tables)? + RowSet::memory_bytes(tables.rows))
+    }
+
+    /// Returns the maximum memory for writing a single file.
+    fn file_bytes(&self, tables: &Tables<'_>) -> Result<u64> {
+        let (Self::File { path, .. } | Self::Folder { path }) = self;
+        let mut most = 0;
+        for file in &tables.files {
+            most = most.max(file.writing_bytes(tables.context)?);
+        }
+        Ok(most + ResultDraft::memory_bytes(tables.context, path))
+    }
+
+    /// Writes all files by `write`, with as many threads as memory allows. Returns the sum of its results.
+    fn write_files(
+        &self,
+        tables: &Tables<'_>,
+        write: &(dyn Fn(&SourceFile, &AtomicU64) -> Result<u64> + Sync),
+    ) -> Result<u64> {
+        let Tables { context, files, .. } = tables;
+        // Each thread writes one file at a time, so it gets the memory for the largest file.
+        let fit = context.budget().free() / self.file_bytes(tables)?.max(1);
+        let threads = context.threads.min(files.len()).min(fit as usize).max(1);
+        let done = AtomicU64::new(0);
+        let write = |(): &mut (), number: usize| write(&files[number], &done);
+        Ok(map_items(threads, files.len(), &context.cancel, || (), write)?.into_iter().sum())
     }
 
     /// Writes all files without the removed rows. Then publishes the list of removed rows, and finally the data set.
@@ -98,18 +141,31 @@ impl<'a> OutputPlace<'a> {
         context.progress.begin("write", "rows", tables.rows);
         match self {
             Self::File { path, force } => {
-                let (draft, out) = Draft::create(context, path, *force)?;
+                let (draft, out) = ResultDraft::create(context, path, *force)?;
                 let bytes = write_file(context, &tables.files[0], removed, &AtomicU64::new(0), out)?;
                 // The list is published first, so that it exists when the data set appears.
                 listed.map_or(Ok(()), Listed::publish)?;
                 draft.publish()?;
                 Ok(bytes)
             }
+            Self::Folder { path } if Location::is_remote(path) => {
+                let shards = RemoteShards { context, folder: path, uploaded: Mutex::default() };
+                let bytes = self.write_files(tables, &|file, done| shards.write(file, removed, done))?;
+                listed.map_or(Ok(()), Listed::publish)?;
+                shards.complete()?;
+                Ok(bytes)
+            }
             Self::Folder { path } => {
                 // The temporary folder is next to the result, since a rename cannot cross file systems.
                 let own = OwnFolder::create(&context.device, Target::parent_of(path), "dedupe")?;
                 let folder = own.path().join("result");
-                let bytes = write_folder(tables, removed, &folder)?;
+                let folders = make_folders(tables, &folder)?;
+                let bytes = self.write_files(tables, &|file, done| {
+                    let out = OutputWriter::file(context.device.create(&folder.join(&file.name))?);
+                    write_file(context, file, removed, done, out)
+                })?;
+                // Inner folders are synced first, so that a durable folder contains only durable folders.
+                folders.iter().rev().try_for_each(|folder| context.device.sync_folder(folder))?;
                 listed.map_or(Ok(()), Listed::publish)?;
                 // Another program may have created the folder during the run.
                 self.check(context)?;
@@ -122,36 +178,60 @@ impl<'a> OutputPlace<'a> {
     }
 }
 
-/// Returns the maximum memory for writing a single file.
-fn largest(tables: &Tables<'_>) -> Result<u64> {
-    let needs = tables.files.iter().map(|file| file.writing_bytes(tables.context));
-    Ok(needs.collect::<Result<Vec<_>>>()?.into_iter().max().unwrap_or(0))
+/// Checks that nothing exists in an object store under the name of the output folder.
+fn check_objects(context: &Context, path: &Path, name: RemoteName<'_>) -> Result<()> {
+    check_remote(&*context.device, name)?;
+    let at = name.public_url();
+    if name.is_web() || name.key.is_empty() {
+        return Err(Error::option(format!("{at} is not the name of a folder in a bucket; name one for the output")));
+    }
+    match context.device.kind(path)? {
+        None => Ok(()),
+        Some(FileKind::Folder) => Err(Error::input(format!(
+            "{at} exists already, and is complete only if it has {COMPLETE}; remove its objects, or name another folder"
+        ))),
+        Some(_) => Err(Error::input(format!("{at} is a file, but the source has several files; name a folder"))),
+    }
 }
 
-/// Writes all files into a folder, with as many threads as memory allows.
-fn write_folder(tables: &Tables<'_>, removed: &RowSet, folder: &Path) -> Result<u64> {
-    let Tables { context, files, .. } = tables;
-    let folders = make_folders(tables, folder)?;
-    // Each thread writes one file at a time, so it gets the memory for the largest file.
-    let fit = context.budget().free() / largest(tables)?.max(1);
-    let threads = context.threads.min(files.len()).min(fit as usize).max(1);
-    let done = AtomicU64::new(0);
-    let bytes = map_items(
-        threads,
-        files.len(),
-        &context.cancel,
-        || (),
-        |(), number| {
-            let file = &files[number];
-            let out = OutputWriter::file(context.device.create(&folder.join(&file.name))?);
-            write_file(context, file, removed, &done, out)
-        },
-    )?;
-    // Inner folders are synced first, so that a durable folder contains only durable folders.
-    for folder in folders.iter().rev() {
-        context.device.sync_folder(folder)?;
+/// Shards that are uploaded to a folder in an object store. Dropping them removes the uploaded ones, unless the folder
+/// is complete.
+struct RemoteShards<'a> {
+    context: &'a Context,
+    folder: &'a Path,
+    uploaded: Mutex<Vec<PathBuf>>,
+}
+
+impl RemoteShards<'_> {
+    /// Writes and uploads a shard.
+    fn write(&self, file: &SourceFile, removed: &RowSet, done: &AtomicU64) -> Result<u64> {
+        // The progress counts rows. The uploads of several threads would replace it by bytes.
+        let mut context = self.context.clone();
+        context.progress = Arc::new(Silent);
+        let url = self.folder.join(&file.name);
+        let (draft, out) = ResultDraft::create(&context, &url, false)?;
+        let bytes = write_file(self.context, file, removed, done, out)?;
+        draft.publish()?;
+        lock(&self.uploaded).push(url);
+        Ok(bytes)
     }
-    Ok(bytes.into_iter().sum())
+
+    /// Marks the folder as complete.
+    fn complete(self) -> Result<()> {
+        let device = &self.context.device;
+        let (path, memory_bytes) = (self.folder.join(COMPLETE), device.object_writing_bytes(0));
+        // The mark may exist even if its upload fails, so the shards are not removed from here on.
+        lock(&self.uploaded).clear();
+        Ok(device.create_object(&path, NewObject { len: 0, memory_bytes, replace: false })?.sync()?)
+    }
+}
+
+impl Drop for RemoteShards<'_> {
+    fn drop(&mut self) {
+        for url in lock(&self.uploaded).iter() {
+            let _ = self.context.device.remove(url); // best effort: without the mark, the folder is not complete
+        }
+    }
 }
 
 /// Creates the output folder and the subfolders of its files, outer ones first.

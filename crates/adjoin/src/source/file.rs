@@ -190,7 +190,10 @@ impl SourceFile {
         if let Some(known) = self.writing.get() {
             return Ok(*known);
         }
-        let found = without::memory(self.known(), context, &self.path, self.open(context)?)?;
+        let file = self.open(context)?;
+        let ahead_bytes = file.read_ahead_bytes();
+        let mut found = without::memory(self.known(), context, &self.path, file)?;
+        found.held = found.held.saturating_add(ahead_bytes);
         Ok(*self.writing.get_or_init(|| found))
     }
 
@@ -210,7 +213,8 @@ impl SourceFile {
         let file = self.open(context)?;
         let request = Without { context, path: &self.path, rows: self.rows, is_removed, done };
         let memory = self.writing(context)?;
-        let out = without::write(self.known(), memory, &request, file.clone(), out)?;
+        let ahead = ahead::sequential(file.clone()); // the copy reads all formats in the order of the file
+        let out = without::write(self.known(), memory, &request, ahead, out)?;
         // Checked after reading, since the file may have changed while it was read.
         self.check(&*file)?;
         Ok(out)
