@@ -51,11 +51,13 @@ const STATISTICS_GROWTH: u64 = 24;
 /// If the file cannot be read, has no statistics of the current version, or memory does not suffice.
 pub fn read_statistics(context: &Context, path: &Path) -> Result<(serde_json::Value, Reservation)> {
     let at = path.display();
-    let bytes = context.device.open(path)?.len();
+    let file = context.device.open(path)?;
+    let bytes = file.len();
     let memory = context.reserve(STATISTICS_GROWTH.saturating_mul(bytes), &format!("{at}: its statistics"))?;
-    let text = std::fs::read_to_string(path).map_err(|error| Error::device(format!("cannot read {at}: {error}")))?;
+    let mut text = vec![0; bytes as usize];
+    file.read_at(0, &mut text)?;
     let refused = || Error::input(format!("{at} is not a file of statistics; name one that --stats has written"));
-    let statistics: serde_json::Value = serde_json::from_str(&text).map_err(|_| refused())?;
+    let statistics: serde_json::Value = serde_json::from_slice(&text).map_err(|_| refused())?;
     // The page uses the values that are checked here.
     let is_known = ["join", "dedupe", "search"].iter().any(|command| statistics["command"] == *command);
     let is_there = is_known && statistics["memory"]["budget_bytes"].is_u64();

@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-use adjoin::{Context, Error, ErrorKind, Result, SourceOptions, TableFile, TableFormat, device::Reservation};
+use adjoin::device::{Location, Reservation};
+use adjoin::{Context, Error, ErrorKind, Result, SourceOptions, TableFile, TableFormat};
 use arrow_array::Array;
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_schema::DataType;
@@ -55,6 +56,9 @@ pub(super) fn texts_of(column: &dyn Array) -> Result<impl Fn(usize) -> Result<St
 /// Returns the files of tables that a name stands for: a file, the files in a folder and its subfolders, or the matches
 /// of a glob.
 fn files_of(name: &str) -> Result<Vec<PathBuf>> {
+    if Location::is_remote(Path::new(name)) && name.contains(['*', '?']) {
+        return Err(Error::input(format!("{name}: names in an object store are in one file; name that file")));
+    }
     // A folder is never taken for a glob, even if its name contains `*` or `?`.
     let folder = Path::new(name);
     if !folder.is_dir() {

@@ -108,17 +108,18 @@ fn a_killed_run_leaves_no_folder_that_looks_complete() {
     assert!(killed > requests / 2, "{killed} of {requests} runs were killed");
 }
 
-/// Runs a command with the budgets that its refusals name. Returns the number of refusals.
-fn refusals_until_done(place: &Place, server: &Server, line: &str) -> usize {
-    let mut named = 25;
+/// Runs a command with the budgets that its refusals name. No refused run writes an object. Returns the number of
+/// refusals.
+pub(crate) fn refusals_until_done(place: &Place, server: &Server, line: &str) -> usize {
+    let (mut named, objects) = (25_u64, server.objects().len());
     for refusals in 0.. {
         let (code, said) = run(place, server, &format!("{line} --memory {named}MB"));
         if code == Some(0) {
             return refusals;
         }
-        assert_eq!((code, server.objects().len()), (Some(2), 2), "{said}");
+        assert_eq!((code, server.objects().len()), (Some(2), objects), "{said}");
         let larger = said.split("--memory ").nth(1).and_then(|rest| rest.split("MB").next()).expect(&said);
-        let larger = larger.parse().unwrap();
+        let larger: u64 = larger.parse().unwrap();
         assert!(larger > named, "{said}");
         named = larger;
     }
