@@ -28,7 +28,7 @@ SHARES = (0.05, 0.1, 0.5)
 #: Rule and alpha by label.
 RULES = {
     "edges are dropped (policy A)": ("drop", 1.2),
-    "neighbors of the deleted, alpha of 1 (policy B)": ("neighbors", 1.0),
+    "neighbors of the deleted, pruned above the degree, alpha of 1 (policy B)": ("connect", 1.0),
     "neighbors of the deleted (Algorithm 4)": ("neighbors", 1.2),
     "nearest to the deleted (IP-DiskANN)": ("nearest", 1.2),
     "first neighbor of the deleted": ("replace", 1.2),

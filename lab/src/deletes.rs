@@ -29,6 +29,10 @@ pub(crate) enum DeleteRule {
     /// Algorithm 4).
     #[default]
     Neighbors,
+    /// The vertex is linked to the out-neighbors of its deleted ones. A list is pruned only if it is longer than the
+    /// degree (FreshDiskANN's Delete Policy B, section 3.3). With an alpha above 1, this is Algorithm 4 as section 4.2
+    /// describes it in words.
+    Connect,
     /// For each deleted out-neighbor, the vertex is linked to 3 others. These are the nearest to the vertex among 50
     /// live vertices found around the deleted one. This takes a search for each deleted vertex. It is Algorithm 5 of
     /// "In-Place Updates of a Graph Index for Streaming Approximate Nearest Neighbor Search" (Xu et al., 2025). That
@@ -47,9 +51,10 @@ impl FromStr for DeleteRule {
         match name {
             "drop" => Ok(Self::Drop),
             "neighbors" => Ok(Self::Neighbors),
+            "connect" => Ok(Self::Connect),
             "nearest" => Ok(Self::Nearest),
             "replace" => Ok(Self::Replace),
-            _ => Err(Error::option(format!("{name} is no rule; give drop, neighbors, nearest or replace"))),
+            _ => Err(Error::option(format!("{name} is no rule; give drop, neighbors, connect, nearest or replace"))),
         }
     }
 }
@@ -117,7 +122,7 @@ impl Mending<'_> {
         }
         let candidates = match self.rule {
             DeleteRule::Drop => self.live_neighbors(vertex).collect(),
-            DeleteRule::Neighbors => self.with_theirs(neighbors),
+            DeleteRule::Neighbors | DeleteRule::Connect => self.with_theirs(vertex, neighbors),
             DeleteRule::Nearest => self.with_nearest(context, vertex),
             DeleteRule::Replace => self.with_replaced(vertex, neighbors),
         };
@@ -134,16 +139,14 @@ impl Mending<'_> {
         self.graph.neighbors(vertex).iter().copied().filter(|&neighbor| self.is_live(neighbor))
     }
 
-    /// Returns the candidates of Algorithm 4, without deleted vertices. In the paper, the candidates include the old
-    /// out-neighbors that are deleted, so Algorithm 3 may choose them again.
-    fn with_theirs(&self, neighbors: &[u32]) -> Vec<u32> {
-        let mut candidates = Vec::new();
-        for &neighbor in neighbors {
-            match self.is_live(neighbor) {
-                true => candidates.push(neighbor),
-                false => candidates.extend(self.live_neighbors(neighbor)),
-            }
-        }
+    /// Returns the live out-neighbors and the live out-neighbors of the deleted ones, each once. In Algorithm 4 of the
+    /// paper, the candidates include the old out-neighbors that are deleted, so Algorithm 3 may choose them again.
+    fn with_theirs(&self, vertex: u32, neighbors: &[u32]) -> Vec<u32> {
+        let deleted = neighbors.iter().filter(|&&neighbor| !self.is_live(neighbor));
+        let theirs = deleted.flat_map(|&neighbor| self.live_neighbors(neighbor)).filter(|&next| next != vertex);
+        let mut candidates: Vec<u32> = self.live_neighbors(vertex).chain(theirs).collect();
+        candidates.sort_unstable();
+        candidates.dedup();
         candidates
     }
 
@@ -184,7 +187,8 @@ mod tests {
 
     use super::*;
 
-    const RULES: [DeleteRule; 4] = [DeleteRule::Drop, DeleteRule::Neighbors, DeleteRule::Nearest, DeleteRule::Replace];
+    const RULES: [DeleteRule; 5] =
+        [DeleteRule::Drop, DeleteRule::Neighbors, DeleteRule::Connect, DeleteRule::Nearest, DeleteRule::Replace];
 
     /// Returns vectors that form 15 groups.
     fn vectors(rows: usize, seed: u64) -> Panel<u8> {
@@ -224,7 +228,7 @@ mod tests {
         let around = around(&context, &graph, &panel, &is_deleted).unwrap();
         for rule in RULES {
             let mending = Mending { rule, graph: &graph, panel: &panel, is_deleted: &is_deleted, around: &around };
-            let (mut pruner, mut mended) = (Pruner::new(&options), 0);
+            let (mut pruner, mut mended, mut unpruned) = (Pruner::new(&options), 0, 0);
             for vertex in (0..600).filter(|&vertex| mending.is_live(vertex)) {
                 let neighbors = graph.neighbors(vertex);
                 let (live, gone): (Vec<u32>, Vec<u32>) =
@@ -239,6 +243,14 @@ mod tests {
                 match rule {
                     DeleteRule::Drop => assert_eq!(new, live),
                     DeleteRule::Neighbors => assert!(new.iter().all(|next| live.contains(next) || of_gone(next))),
+                    DeleteRule::Connect => {
+                        let all = (0..600).filter(|next| *next != vertex && !is_deleted[*next as usize]);
+                        let all: Vec<u32> = all.filter(|next| live.contains(next) || of_gone(next)).collect();
+                        assert!(new.iter().all(|next| all.contains(next)));
+                        // A list that fits is not pruned.
+                        assert!(all.len() > 8 || new == all);
+                        unpruned += usize::from(all.len() <= 8);
+                    }
                     DeleteRule::Nearest => {
                         let near = |next: &u32| gone.iter().any(|&gone| around[gone as usize].contains(next));
                         assert!(new.iter().all(|next| live.contains(next) || near(next)));
@@ -250,6 +262,7 @@ mod tests {
                 }
             }
             assert!(mended > 200, "{rule:?}: {mended} lists had deleted vertices");
+            assert!(rule != DeleteRule::Connect || (1..mended).contains(&unpruned), "{unpruned} lists fit");
         }
     }
 

@@ -5,7 +5,8 @@
 //! record for the graph after the build, and then one per cycle. Names and their defaults:
 //!
 //! - `cycles=50`, `share=0.05`
-//! - `rule=neighbors`: how deleted out-neighbors are replaced; other values are `drop`, `nearest` and `replace`
+//! - `rule=neighbors`: how deleted out-neighbors are replaced; other values are `drop`, `connect`, `nearest`
+//!   and `replace`
 //! - `alpha=1.2`, for the build and all updates
 //! - `passes=1` of the build; each further pass inserts all vectors again
 //! - `rows=0`: number of vectors to use, 0 for all; `threads=2`
