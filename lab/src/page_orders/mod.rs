@@ -1,8 +1,9 @@
 //! Orders of the vertices of an index on its pages, to compare the engine's order with. Each order has a file of its
 //! own.
 //!
-//! All orders except `rows` work on a window of the engine. Except for `gp1`, they use only the edges within the
-//! window.
+//! All orders except `rows` work on a window. Except for `gp1`, they use only the edges within the window. For the
+//! orders of Starling that use edges, the whole graph is one window, as in the paper, unless it is too large for that.
+//! The other orders have the windows of the engine.
 
 mod bnf;
 mod bnp;
@@ -14,6 +15,7 @@ mod margo;
 mod tests;
 
 use std::fmt;
+use std::ops::Range;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -28,9 +30,8 @@ use adjoin::{
 
 use self::bnf::Turns;
 
-/// Minimum gain of the overlap ratio in a round; after a smaller gain, there are no more rounds (Starling's tau).
-/// With the paper's value of 0.01, most of beta would not be used.
-const GAIN_MIN: f64 = 0.001;
+/// Largest number of vertices that an order of Starling sees at once. It is the most that [`Edges`] takes.
+const WHOLE_MAX: u32 = 1 << 20;
 
 /// An order of vertices on pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +106,16 @@ impl PageOrder {
         matches!(self, Self::Bnf | Self::Bns | Self::Grown | Self::Gp3)
     }
 
+    /// Returns the windows of a graph with `vertices` vertices.
+    fn windows(self, vertices: u32, records: usize) -> Vec<Range<u32>> {
+        match self {
+            Self::Bnp | Self::Bnf | Self::Bns | Self::Gp2 | Self::Gp3 if vertices <= WHOLE_MAX => {
+                std::iter::once(0..vertices).collect()
+            }
+            _ => windows(vertices, records).collect(),
+        }
+    }
+
     /// Orders the vertices of a window. If the order improves another one, it does so in at most `rounds_max` rounds
     /// (Starling's beta, appendix C). Only `gp1` needs `vectors`.
     ///
@@ -123,8 +134,8 @@ impl PageOrder {
             // `Rows` is an order of the whole graph, which `of_graph` computes.
             Self::Rows => Ok(edges.numbers().collect()),
             Self::Bnp => Ok(bnp::bnp(edges, room)),
-            Self::Bnf => bnf::bnf(cancel, edges, room, Turns::Before, rounds_max),
-            Self::Bns => swaps(Tie::edges, bnf::bnf(cancel, edges, room, Turns::Before, ROUNDS_MAX)?),
+            Self::Bnf => bnf::bnf(cancel, edges, room, Turns::Shuffled, rounds_max),
+            Self::Bns => swaps(Tie::edges, bnf::bnf(cancel, edges, room, Turns::Shuffled, ROUNDS_MAX)?),
             Self::Grown => swaps(weight, grown(cancel, edges, room)?),
             Self::Margo => margo::margo(cancel, edges, room),
             Self::Degree => Ok(breadth_first::by_degree(edges)),
@@ -148,7 +159,7 @@ impl PageOrder {
             let ratio = ratio(graph, &order);
             return Ok((order, ratio));
         }
-        let windows: Vec<_> = windows(vertices, records).collect();
+        let windows = self.windows(vertices, records);
         let of_window = |(): &mut (), number: usize| {
             let window = windows[number].clone();
             let edges = Edges::of(window.clone(), |vertex| graph.neighbors(vertex));
