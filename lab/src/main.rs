@@ -38,7 +38,7 @@ use adjoin::{Random, kernels};
 type Experiment = fn(&[String]) -> Result<()>;
 
 /// Names of all experiments, with the functions that run them.
-const EXPERIMENTS: [(&str, Experiment); 14] = [
+const EXPERIMENTS: [(&str, Experiment); 15] = [
     ("build", joins::build),
     ("codes", codes::run),
     ("flash-tables", flash_tables::run),
@@ -46,6 +46,7 @@ const EXPERIMENTS: [(&str, Experiment); 14] = [
     ("join", joins::run),
     ("layouts", layouts::run),
     ("live", collection::run),
+    ("loads", joins::loads::run),
     ("other-joins", other_joins::run),
     ("promises", promises::run),
     ("relayout", page_orders::run),

@@ -138,6 +138,39 @@ fn indexes_are_searched_and_relaid() {
 }
 
 #[test]
+fn rules_for_whole_buckets_join_from_disk() {
+    let place = Place::new();
+    place.done("build set.u8bin store centers=random buckets=60");
+    let stats = |named: &str| -> Value {
+        place.done(&format!("join store eps=100 recall=1 rule=triangle cache=30000 stats=stats.json {named}"));
+        serde_json::from_str(&std::fs::read_to_string(place.path("stats.json")).unwrap()).unwrap()
+    };
+    let counts = |name: &str| std::fs::read_to_string(place.path(name)).unwrap();
+    let in_memory = stats("counts=memory.csv");
+    for caching in ["belady", "lru", "fifo"] {
+        let from_disk = stats(&format!("order=gorder-out caching={caching} counts=disk.csv"));
+        assert_eq!(counts("disk.csv"), counts("memory.csv"), "{caching}");
+        assert_eq!(from_disk["join"], in_memory["join"], "{caching}");
+        let [read, least] = ["bytes_read", "bytes_read_min"].map(|name| from_disk["predicted"][name].as_u64().unwrap());
+        assert!(read > least && least > 3_000 * 16, "{caching}: {read} and {least} bytes");
+        assert_eq!(from_disk["predicted"]["bytes_read"], from_disk["io"]["bytes_requested"]);
+    }
+    let pairs_only = place.done("join store eps=100 recall=0.8 recall-of=pairs rule=arc order=gorder-out cache=30000");
+    let found: Value = serde_json::from_str(&pairs_only).unwrap();
+    assert!(found["recall"]["pair"]["estimate"].as_f64() >= Some(0.8), "{found}");
+    for (named, reason) in [("cache=100", "need"), ("", "give cache=BYTES")] {
+        let (succeeded, _, said) = place.run(&format!("join store eps=100 rule=arc order=id {named}"));
+        assert!(!succeeded && said.contains(reason), "{said}");
+    }
+    let (succeeded, _, said) = place.run("join store eps=100 rule=distance order=id cache=30000");
+    assert!(!succeeded && said.contains("leave out order="), "{said}");
+    let loads = place.done("loads store eps=100 recall=0.9 cache=30000");
+    let over: Vec<f64> =
+        loads.lines().skip(1).map(|line| line.split_whitespace().last().unwrap().parse().unwrap()).collect();
+    assert!(over.len() == 7 && over.iter().all(|&over| over >= 1.0), "{loads}");
+}
+
+#[test]
 fn joins_by_every_order_and_cache_find_the_same_pairs() {
     let place = Place::new();
     place.done("build set.u8bin store centers=random buckets=60");

@@ -2,9 +2,11 @@
 //!
 //! `join STORE [NAME=VALUE]...` joins a store with itself, or with the store that `with` names. It writes the
 //! statistics of the run. Names:
-//! - `eps` or `similarity`; `recall` (default 0.95; `1` for every pair); `seed`
-//! - `rule`: union, margin-sum, or one of `crate::rules`, which run in memory; `threshold`: threshold of a rule of
-//!   `crate::rules`, if it is not to be calibrated
+//! - `eps` or `similarity`; `recall` (default 0.95; `1` for every pair); `recall-of` (pairs-and-vectors or pairs);
+//!   `seed`
+//! - `rule`: union, margin-sum, or one of `crate::rules`; `threshold`: threshold of a rule of `crate::rules`, if it is
+//!   not to be calibrated. Without `order`, rules of `crate::rules` run in memory. With `order` and `cache`, those for
+//!   whole buckets run from disk, on one thread
 //! - `order`: tree, block-nested, id, gorder, gorder-out or rcm; `lead`: left or right; if `lead` is given and
 //!   `order` is not, the order is tree
 //! - `caching`: belady, lru, lfu or fifo; `cache` in bytes; `memory`; `threads`
@@ -15,6 +17,7 @@
 //! `memory`.
 
 mod caches;
+pub(crate) mod loads;
 mod reorder;
 
 use std::path::Path;
@@ -28,9 +31,12 @@ use adjoin::{
     lab::{
         default_buckets,
         join::{self, Prepared, Sets},
+        load::Buckets,
         plan::{self, CacheStart, Lead, Order, Policy, Step, Steps, Task},
+        report::Stopwatch,
         sink::{Counts, Discard},
         source,
+        truth::Recalls,
     },
     parse_bytes,
 };
@@ -202,6 +208,7 @@ fn joined(context: &Context, store: &Path, named: &Named<'_>) -> Result<()> {
         Some(recall) => JoinEffort::recall(recall)?,
         None => JoinEffort::Unsaid,
     };
+    let aim = aim.with_recall_of(named.text("recall-of").unwrap_or(JoinEffort::RECALL_OF[0]))?;
     let ways = Ways::of(named)?;
     let predicate = Predicate::of(named.value("eps")?, named.value("similarity")?)?;
     let seed = named.value("seed")?.unwrap_or(1);
@@ -211,7 +218,12 @@ fn joined(context: &Context, store: &Path, named: &Named<'_>) -> Result<()> {
         Some("margin-sum") => Some(plan::Rule::MarginSum),
         Some(rule) => {
             let (rule, t, recall) = (rule.parse()?, named.value("threshold")?, aim.target());
-            return by_other_rule(context, &store, RuleJoin { rule, predicate, recall, t, seed }, named);
+            let of_pairs_only = matches!(aim, JoinEffort::RecallOfPairs(_));
+            let join = RuleJoin { rule, predicate, recall, of_pairs_only, t, seed };
+            return match ways.order {
+                None => by_other_rule(context, &store, join, named),
+                Some(order) => by_other_rule_from_disk(context, &store, join, order, ways.caching, named),
+            };
         }
     };
     let cache_bytes = named.text("cache").map(parse_bytes).transpose()?;
@@ -228,17 +240,76 @@ fn joined(context: &Context, store: &Path, named: &Named<'_>) -> Result<()> {
     print(&serde_json::to_string_pretty(&statistics).expect("statistics are numbers and text"), named)
 }
 
-/// Joins by a rule of the laboratory, and writes the statistics.
+/// Joins by a rule of the laboratory in memory, and writes the statistics.
 fn by_other_rule(context: &Context, store: &Store, join: RuleJoin, named: &Named<'_>) -> Result<()> {
     let rules::Joined { t, recalls, found, calibrate_seconds, plan_seconds, execute_seconds } =
         join.run(context, store)?;
-    if let Some(path) = named.text("counts") {
-        let lines = (0..).zip(&found.of_rows).map(|(row, count): (u64, _)| format!("{row},{count}\n"));
-        std::fs::write(path, std::iter::once("id,count\n".to_owned()).chain(lines).collect::<String>())
-            .map_err(|error| Error::device(format!("{path}: {error}")))?;
+    write_counts(&found, named)?;
+    let seconds = [calibrate_seconds, plan_seconds, execute_seconds];
+    let statistics = statistics(context, store, join, (t, &recalls), &found, seconds);
+    print(&format!("{statistics:#}"), named)
+}
+
+/// Joins by a rule for whole buckets from disk, and writes the statistics.
+fn by_other_rule_from_disk(
+    context: &Context,
+    store: &Store,
+    join: RuleJoin,
+    order: TaskOrder,
+    caching: Option<Caching>,
+    named: &Named<'_>,
+) -> Result<()> {
+    let capacity = named.text("cache").map(parse_bytes).transpose()?;
+    let capacity =
+        capacity.ok_or_else(|| Error::option("give cache=BYTES with order= and a rule of the laboratory"))?;
+    let rules::Planned { t, recalls, mut tasks, calibrate_seconds, mut plan_seconds } = join.plan(context, store)?;
+    let sizes: Vec<u64> = Buckets::of(store).extents().iter().map(|extent| extent.bytes(false)).collect();
+    let pair = tasks.iter().map(|&(i, j)| sizes[i as usize] + if i == j { 0 } else { sizes[j as usize] }).max();
+    if let Some(least) = pair.filter(|&pair| pair > capacity) {
+        return Err(Error::option(format!("two buckets need {least} bytes together; give cache={least} or more")));
     }
+    let mut watch = Stopwatch::start();
+    order.sort(&mut tasks, &sizes, capacity, Lead::Left);
+    let steps = caching.unwrap_or(Caching::Engine(Policy::Belady)).steps(&tasks, &sizes, capacity);
+    plan_seconds += watch.lap();
+    let found = rules::execute(context, store, join.predicate, &steps)?;
+    let execute_seconds = watch.lap();
+    write_counts(&found, named)?;
+    let loads = steps
+        .iter()
+        .filter_map(|step| if let Step::Load(bucket) = step { Some(sizes[*bucket as usize]) } else { None });
+    let (loads, bytes) = loads.fold((0, 0), |(loads, bytes), size| (loads + 1, bytes + size));
+    let seconds = [calibrate_seconds, plan_seconds, execute_seconds];
+    let mut statistics = statistics(context, store, join, (t, &recalls), &found, seconds);
+    statistics["threads"] = json!(1);
+    statistics["strategy"]["order"] = json!(order.name());
+    statistics["io"] = json!({"cache_loads": loads, "bytes_requested": bytes});
+    statistics["predicted"] =
+        json!({"bytes_read": bytes, "bytes_read_min": loads::least_bytes(&tasks, &sizes, capacity)});
+    print(&format!("{statistics:#}"), named)
+}
+
+/// Writes the number of neighbors of each row, if a file for it is named.
+fn write_counts(found: &rules::Found, named: &Named<'_>) -> Result<()> {
+    let Some(path) = named.text("counts") else { return Ok(()) };
+    let lines = (0..).zip(&found.of_rows).map(|(row, count): (u64, _)| format!("{row},{count}\n"));
+    std::fs::write(path, std::iter::once("id,count\n".to_owned()).chain(lines).collect::<String>())
+        .map_err(|error| Error::device(format!("{path}: {error}")))
+}
+
+/// Returns the statistics of a join by a rule of the laboratory. `decided` is the rule's threshold and its recall, and
+/// `seconds` are those of the calibration, the plan and the execution.
+fn statistics(
+    context: &Context,
+    store: &Store,
+    join: RuleJoin,
+    decided: (Option<f64>, &Recalls),
+    found: &rules::Found,
+    seconds: [f64; 3],
+) -> serde_json::Value {
     let interval = |of: adjoin::Interval| json!({"estimate": of.estimate, "low": of.low, "high": of.high});
-    let statistics = json!({
+    let ((t, recalls), [calibrate, plan, execute]) = (decided, seconds);
+    json!({
         "command": "join",
         "rows": store.manifest().rows,
         "threads": context.threads,
@@ -256,14 +327,10 @@ fn by_other_rule(context: &Context, store: &Store, join: RuleJoin, named: &Named
             "edges": found.edges,
         },
         "seconds": {
-            "total": calibrate_seconds + plan_seconds + execute_seconds,
-            "calibrate": calibrate_seconds,
-            "plan": plan_seconds,
-            "execute": execute_seconds,
+            "total": calibrate + plan + execute, "calibrate": calibrate, "plan": plan, "execute": execute,
         },
         "memory": {},
-    });
-    print(&format!("{statistics:#}"), named)
+    })
 }
 
 /// Writes statistics to the requested file, or to standard output if none is requested.

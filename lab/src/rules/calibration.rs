@@ -46,8 +46,9 @@ pub(super) struct Drawn {
 }
 
 impl Drawn {
-    /// Returns the smallest threshold that certainly reaches a recall. Returns `None` if the rows do not support one.
-    fn certified(&self, recall: f64) -> Option<f64> {
+    /// Returns the smallest threshold that certainly reaches a recall, of pairs only or also of a vector's neighbors.
+    /// Returns `None` if the rows do not support one.
+    fn certified(&self, recall: f64, of_pairs_only: bool) -> Option<f64> {
         let (mut rows, mut start) = (RowSample::new(self.sample.whole), 0);
         for &(neighbors, end) in &self.sample.neighbors {
             rows.push(neighbors, self.sample.pair_ts[start..end as usize].iter().copied());
@@ -64,21 +65,21 @@ impl Drawn {
             population: self.population,
             drawn: self.sample.vectors,
         };
-        Certification { of_pairs_only: false, sets: vec![rows], pairs }.least_threshold(recall, f64::INFINITY)
+        Certification { of_pairs_only, sets: vec![rows], pairs }.least_threshold(recall, f64::INFINITY)
     }
 }
 
 impl<T: Coordinate> Calibration<'_, T> {
     /// Samples rows until they support a threshold that reaches a recall. Returns that threshold, if there is one,
     /// and the sample.
-    pub(super) fn threshold(&self, recall: f64, seed: u64) -> Result<(Option<f64>, Drawn)> {
+    pub(super) fn threshold(&self, recall: f64, of_pairs_only: bool, seed: u64) -> Result<(Option<f64>, Drawn)> {
         let all = self.rows.numbers.len() as u64;
         let mut drawn = self.draw(ROWS_MIN.min(all), seed)?;
         let neighbors = drawn.sample.pairs() as f64 / drawn.sample.vectors.max(1) as f64;
         let mut count = rows_to_draw(all, neighbors, recall);
         for _ in 0..TESTS {
             drawn = self.draw(if count > all / PARTS_MAX { all } else { count }, seed)?;
-            let found = drawn.certified(recall);
+            let found = drawn.certified(recall, of_pairs_only);
             if found.is_some() || drawn.sample.whole {
                 return Ok((found, drawn));
             }
