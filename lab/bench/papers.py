@@ -156,7 +156,7 @@ def per_vector(bench: Bench, neighbors: int, words: str, strategy: str) -> list[
 
 
 def pairs_within(hits: Path, eps: float) -> int:
-    """Returns the number of hits within a threshold, without those of a row and itself."""
+    """Counts the hits within a threshold, except each row itself."""
     with hits.open() as lines:
         near = sum(float(line["distance"]) <= eps and int(line["id"]) != int(line["query"]) * SAMPLED for line in csv.DictReader(lines))
     return near
@@ -171,7 +171,7 @@ def published(bench: Bench) -> str:
         f"Self-joins of {ROWS:,} image descriptors of {DIMENSIONS} bytes at a recall of {RECALL}, on one thread, with a cache of "
         f"{CACHE_SHARE:.0%} of the store. As published: random vectors as centers of {ROWS // 100:,} buckets (1 %), the arc rule of "
         "Algorithm 3 on whole buckets, the order of Algorithm 2 (`gorder-out`) and Belady's cache. One choice differs: rows are assigned "
-        "by two levels of centers, because the laboratory has no HNSW. CPU seconds are those of the join without the build. The recall of "
+        "by two levels of centers, because the laboratory has no HNSW. CPU seconds exclude the build. The recall of "
         "pairs is the true one:\n\n" + table(head, rows)
     )
 
@@ -191,7 +191,7 @@ def searches(bench: Bench) -> str:
 def loads(bench: Bench) -> str:
     """Returns the bytes that orders of tasks read, next to the lower bound."""
     parts = ["Reads of orders of tasks with Belady's cache, as multiples of the store, and divided by the lower bound for any order and "
-             "cache (section 4.1; proof in `lab/src/joins/loads.rs`). Tasks are those of our rule:\n"]
+             "cache (section 4.1; proof in `lab/src/joins/loads.rs`). Our rule selects the tasks:\n"]
     for recall in (RECALL, 0.99):
         store, built = bench.store()
         cache = f"cache={int(built['store_bytes'] * CACHE_SHARE)}"
@@ -205,7 +205,7 @@ def loads(bench: Bench) -> str:
 def page_orders(bench: Bench) -> str:
     """Returns Tables 5 to 12 at the degree of the paper."""
     parts = [f"Orders of pages on graphs of degree {DEGREE} (Vamana by inserts, alpha 1.2) with 12 records a page, as in the paper's "
-             f"Tables 4 to 13. Reads are per query at a recall@{K} (interpolated), for {QUERIES:,} held-out rows. Seconds are those of the "
+             f"Tables 4 to 13. Reads are per query at a recall@{K} (interpolated), for {QUERIES:,} held-out rows. Seconds count the "
              "order alone, in a process of low priority:\n"]
     queries = bench.rows("last", range(ROWS - QUERIES, ROWS))
     for rows in SIZES:
