@@ -50,7 +50,8 @@ struct Results<'a> {
 
 /// Returns the results of a command; `None` if it writes none that can be uploaded.
 fn results(command: &mut Command) -> Result<Option<Results<'_>>> {
-    let (names, temporary, force, limit, quiet): (_, Option<PathBuf>, bool, &MemoryOption, &Quiet) = match command {
+    let of = |resources: &Resources| (resources.limit.clone(), resources.quiet.clone());
+    let (names, temporary, force, (limit, quiet)): (_, Option<PathBuf>, bool, (MemoryOption, Quiet)) = match command {
         Command::Join(join) => {
             let output = &mut join.output;
             let temporary = join.temporary.temporary.clone();
@@ -59,67 +60,57 @@ fn results(command: &mut Command) -> Result<Option<Results<'_>>> {
             }
             let texts = [&mut output.file, &mut output.kept].into_iter().flatten().map(Name::Text);
             let names = texts.chain(output.statistics.stats.iter_mut().map(Name::Path)).collect();
-            (names, temporary, output.replace.force, &join.resources.limit, &join.resources.quiet)
+            (names, temporary, output.replace.force, of(&join.resources))
         }
         // The data set is uploaded by the engine.
         Command::Dedupe(dedupe) => {
             let texts = dedupe.removed.iter_mut().map(Name::Text);
             let names = texts.chain(dedupe.statistics.stats.iter_mut().map(Name::Path)).collect();
-            (names, dedupe.temporary.temporary.clone(), dedupe.force, &dedupe.resources.limit, &dedupe.resources.quiet)
+            (names, dedupe.temporary.temporary.clone(), dedupe.force, of(&dedupe.resources))
         }
         Command::Search(search) => {
             let stats = search.statistics.stats.iter_mut().map(Name::Path);
             let names = [Name::Text(&mut search.output)].into_iter().chain(stats).collect();
-            (names, None, search.replace.force, &search.resources.limit, &search.resources.quiet)
+            (names, None, search.replace.force, of(&search.resources))
         }
         Command::Plan(plan) => {
             let stats = plan.statistics.stats.iter_mut().map(Name::Path);
             let names = [Name::Path(&mut plan.output)].into_iter().chain(stats).collect();
-            (names, None, plan.replace.force, &plan.resources.limit, &plan.resources.quiet)
+            (names, None, plan.replace.force, of(&plan.resources))
         }
         Command::PlanBuild(plan) => {
             let stats = plan.statistics.stats.iter_mut().map(Name::Path);
             let names = [Name::Path(&mut plan.output)].into_iter().chain(stats).collect();
-            (names, plan.temporary.temporary.clone(), plan.replace.force, &plan.resources.limit, &plan.resources.quiet)
+            (names, plan.temporary.temporary.clone(), plan.replace.force, of(&plan.resources))
         }
         // The result of a part is uploaded by the engine.
         Command::RunPart(part) => {
             let names = part.statistics.stats.iter_mut().map(Name::Path).collect();
-            (names, part.temporary.temporary.clone(), part.force, &part.resources.limit, &part.resources.quiet)
+            (names, part.temporary.temporary.clone(), part.force, of(&part.resources))
         }
         Command::Merge(merge) => {
             // The result of a build is a folder, which is not uploaded.
             let table = merge.file.as_mut().filter(|file| TableFormat::of(Path::new(file.as_str())).is_ok());
             let stats = merge.statistics.stats.iter_mut().map(Name::Path);
             let names = table.into_iter().map(Name::Text).chain(stats).collect();
-            (
-                names,
-                merge.temporary.temporary.clone(),
-                merge.replace.force,
-                &merge.resources.limit,
-                &merge.resources.quiet,
-            )
+            (names, merge.temporary.temporary.clone(), merge.replace.force, of(&merge.resources))
         }
-        Command::Get(get) => {
-            (vec![Name::Path(&mut get.output)], None, get.replace.force, &get.resources.limit, &get.resources.quiet)
+        Command::Get(get) => (vec![Name::Path(&mut get.output)], None, get.replace.force, of(&get.resources)),
+        Command::Groundtruth(truth) => {
+            (truth.output.iter_mut().map(Name::Text).collect(), None, truth.replace.force, of(&truth.resources))
         }
-        Command::Groundtruth(truth) => (
-            truth.output.iter_mut().map(Name::Text).collect(),
-            None,
-            truth.replace.force,
-            &truth.resources.limit,
-            &truth.resources.quiet,
-        ),
         Command::Collection(Collection::Snapshot(snapshot)) => {
-            let Resources { limit, quiet, .. } = &snapshot.resources;
-            (vec![Name::Path(&mut snapshot.output)], None, snapshot.replace.force, limit, quiet)
+            (vec![Name::Path(&mut snapshot.output)], None, snapshot.replace.force, of(&snapshot.resources))
         }
-        Command::Report(report) => {
-            (vec![Name::Path(&mut report.output)], None, report.replace.force, &report.limit, &report.quiet)
-        }
+        Command::Report(report) => (
+            vec![Name::Path(&mut report.output)],
+            None,
+            report.replace.force,
+            (report.limit.clone(), report.quiet.clone()),
+        ),
         _ => return Ok(None),
     };
-    Ok(Some(Results { names, temporary, force, limit: limit.clone(), quiet: quiet.clone() }))
+    Ok(Some(Results { names, temporary, force, limit, quiet }))
 }
 
 /// Results that are uploaded when the command is done.

@@ -86,10 +86,6 @@ impl Server {
         self.state.lock().unwrap().put(key, bytes.to_owned());
     }
 
-    pub(crate) fn remove(&self, key: &str) {
-        self.state.lock().unwrap().objects.remove(key);
-    }
-
     /// Returns the bytes of all objects, by their keys.
     pub(crate) fn objects(&self) -> BTreeMap<String, Vec<u8>> {
         let state = self.state.lock().unwrap();
