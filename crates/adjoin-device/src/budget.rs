@@ -159,11 +159,15 @@ impl MemoryBudget {
         Ok(self.take(&mut state, bytes, by_run))
     }
 
-    /// Reserves `bytes`. Waits until enough bytes are free.
+    /// Reserves `bytes`. Waits until enough bytes are free. Returns `None` if `cancelled` returned true before that.
     ///
     /// # Errors
     /// [`BudgetExceeded`] if the whole budget is smaller than `bytes`.
-    pub fn reserve_when_free(&self, bytes: u64) -> Result<Reservation, BudgetExceeded> {
+    pub fn reserve_when_free(
+        &self,
+        bytes: u64,
+        cancelled: impl Fn() -> bool,
+    ) -> Result<Option<Reservation>, BudgetExceeded> {
         let mut state = self.lock();
         while bytes > state.free() {
             let total = state.total;
@@ -176,9 +180,12 @@ impl MemoryBudget {
                 state = self.lock();
                 continue;
             }
-            state = self.shared.released.wait(state).unwrap_or_else(PoisonError::into_inner);
+            if cancelled() {
+                return Ok(None);
+            }
+            (state, _) = self.shared.released.wait_timeout(state, LOOK_EVERY).unwrap_or_else(PoisonError::into_inner);
         }
-        Ok(self.take(&mut state, bytes, false))
+        Ok(Some(self.take(&mut state, bytes, false)))
     }
 
     /// Waits until at least `least` bytes are free, and reserves all free bytes for a run. Returns `None` if
@@ -317,11 +324,14 @@ mod tests {
         let budget = MemoryBudget::new(10);
         let held = budget.reserve(10).unwrap();
         std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| budget.reserve_when_free(4).unwrap().bytes());
+            let waiter = scope.spawn(|| budget.reserve_when_free(4, || false).unwrap().unwrap().bytes());
             drop(held);
             assert_eq!(waiter.join().unwrap(), 4);
         });
-        assert!(budget.reserve_when_free(11).is_err());
+        assert!(budget.reserve_when_free(11, || false).is_err());
+        let _held = budget.reserve(7).unwrap();
+        assert!(budget.reserve_when_free(4, || true).unwrap().is_none());
+        assert_eq!(budget.reserve_when_free(3, || true).unwrap().unwrap().bytes(), 3);
     }
 
     fn for_run(budget: &MemoryBudget, least: u64) -> Result<Option<Reservation>, BudgetExceeded> {
@@ -414,7 +424,7 @@ mod tests {
         assert!(cache.0.lock().unwrap().is_none());
 
         let _cache = Cache::new(&budget, 60);
-        assert_eq!(budget.reserve_when_free(80).unwrap().bytes(), 80);
+        assert_eq!(budget.reserve_when_free(80, || false).unwrap().unwrap().bytes(), 80);
         let _cache = Cache::new(&budget, 60);
         let owner: Arc<dyn Reclaimable> = Arc::new(Cache::default());
         assert!(budget.reserve_for_cache(41, Arc::downgrade(&owner)).is_err(), "a cache releases no other cache");

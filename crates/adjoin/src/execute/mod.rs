@@ -269,7 +269,8 @@ impl<T: Coordinate> ExecutionRun<'_, T> {
                 let bytes = self.of.sizes.memory[bucket as usize];
                 let memory = cache.reserve(bytes).or_else(|_| {
                     waiting.send(); // visits that wait here may hold the memory
-                    Ok::<_, Error>(cache.reserve_when_free(bytes))
+                    // If a worker panics, its memory may never be free.
+                    cache.reserve_when_free(bytes, &self.stop)
                 })?;
                 let stored = ahead.next_bucket()?.expect("reader and plan follow one list of steps");
                 assert_eq!(stored.number(), bucket, "reader and plan follow one list of steps");

@@ -44,8 +44,8 @@ impl RunMemory {
     /// if two runs of one plan each held a part, they would wait for each other.
     pub(super) fn held(&self) -> MemoryBudget {
         let Self { budget, division, .. } = self;
-        let held = budget.reserve_when_free(division.bytes() - division.tasks);
-        MemoryBudget::within(held.expect("the plan holds what its run needs"))
+        let held = budget.reserve_when_free(division.bytes() - division.tasks, || false);
+        MemoryBudget::within(held.ok().flatten().expect("the plan holds what its run needs"))
     }
 }
 

@@ -6,9 +6,10 @@ use adjoin_device::{BudgetExceeded, MemoryBudget, Reservation};
 
 use super::bucket::LoadedBucket;
 use super::read_ahead::StoredBucket;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::geometry::Coordinate;
 use crate::base::mutex::lock;
+use crate::base::report::Cancel;
 use crate::plan::Steps;
 
 /// The buckets in memory. Buckets that are still cached at the end of a schedule can be used by the next one.
@@ -46,8 +47,15 @@ impl<T: Coordinate> Cache<T> {
     }
 
     /// Reserves memory for a bucket. Waits until workers have finished with evicted buckets.
-    pub(crate) fn reserve_when_free(&self, bytes: u64) -> Reservation {
-        self.memory.reserve_when_free(bytes).expect("the least cache holds every bucket")
+    ///
+    /// # Errors
+    /// Fails if `cancel` is cancelled before that.
+    pub(crate) fn reserve_when_free(&self, bytes: u64, cancel: &Cancel) -> Result<Reservation> {
+        let reserved = self.memory.reserve_when_free(bytes, || cancel.check().is_err());
+        match reserved.expect("the least cache holds every bucket") {
+            Some(reserved) => Ok(reserved),
+            None => Err(cancel.check().err().unwrap_or_else(Error::cancelled)),
+        }
     }
 
     /// Inserts a bucket that was read, with its reservation.

@@ -119,7 +119,8 @@ impl<T: Coordinate> Pass<'_, T> {
                         ahead.hold_after(turn.into());
                     }
                     // Waits for memory, since workers may still use evicted buckets.
-                    let memory = cache.reserve_when_free(held_bytes::<T>(self.searcher.buckets, bucket));
+                    let cancel = &self.searcher.context.cancel;
+                    let memory = cache.reserve_when_free(held_bytes::<T>(self.searcher.buckets, bucket), cancel)?;
                     let stored = ahead.next_bucket()?.expect("reader and plan follow one list of steps");
                     assert_eq!(stored.number(), bucket, "reader and plan follow one list of steps");
                     return Ok(Some(Job::Load(cache.insert(stored, memory))));
