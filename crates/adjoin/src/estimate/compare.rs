@@ -2,9 +2,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::examples::NearPair;
 use super::ladder::Ladder;
 use super::memory::{CHUNK_ROWS, COLUMNS};
+use super::near_pairs::NearPair;
 use super::notes::{NO_RUNG, Notes, Removal};
 use super::survey::Scans;
 use crate::base::error::Result;

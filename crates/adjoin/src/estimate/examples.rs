@@ -10,6 +10,7 @@ use arrow_schema::DataType;
 use serde::Serialize;
 
 use super::AtThreshold;
+use super::near_pairs::{FarthestPairs, NearPair};
 use super::notes::Notes;
 use super::survey::Scans;
 use crate::base::context::Context;
@@ -17,10 +18,6 @@ use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, shortened};
 use crate::source::{Attributes, VectorSource};
 
-/// Number of examples per threshold.
-const EXAMPLES: usize = 2;
-/// Bytes of the pairs of a threshold.
-pub(super) const PAIRS_BYTES: u64 = size_of::<FarthestPairs>() as u64;
 /// Maximum number of characters of a value.
 const SHOWN: usize = 100;
 /// Purpose of the memory in error messages.
@@ -39,53 +36,6 @@ pub struct PairExample {
     pub left: BTreeMap<String, Option<String>>,
     /// Requested columns of the second row.
     pub right: BTreeMap<String, Option<String>>,
-}
-
-/// A pair of usable rows, by their positions.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct NearPair {
-    places: [u64; 2],
-    value: f32,
-    /// Larger for pairs that are farther from each other.
-    farness: f32,
-}
-
-impl NearPair {
-    pub(super) fn new(a: u64, b: u64, value: f32, farness: f32) -> Self {
-        Self { places: [a.min(b), a.max(b)], value, farness }
-    }
-
-    /// Returns whether this pair is a better example than `other`. The order is total, so that the examples do not
-    /// depend on the order in which pairs are found.
-    fn precedes(&self, other: &Self) -> bool {
-        let by_farness = other.farness.total_cmp(&self.farness);
-        by_farness.then_with(|| self.places.cmp(&other.places)).is_lt()
-    }
-}
-
-/// The pairs that are farthest from each other, at most [`EXAMPLES`].
-#[derive(Debug, Clone, Default)]
-pub(super) struct FarthestPairs([Option<NearPair>; EXAMPLES]);
-
-impl FarthestPairs {
-    /// Adds a pair, unless it is known or the farthest pairs are farther.
-    pub(super) fn add(&mut self, pair: NearPair) {
-        if self.pairs().any(|known| known.places == pair.places) {
-            return;
-        }
-        let mut next = Some(pair);
-        for known in &mut self.0 {
-            if let Some(pair) = next
-                && known.is_none_or(|known| pair.precedes(&known))
-            {
-                next = known.replace(pair);
-            }
-        }
-    }
-
-    fn pairs(&self) -> impl Iterator<Item = NearPair> {
-        self.0.iter().flatten().copied()
-    }
 }
 
 /// Returns examples within a rung, without their columns. Rows have their positions among the usable rows.
@@ -182,21 +132,4 @@ fn values_of(table: &RecordBatch, row: usize) -> Result<BTreeMap<String, Option<
         Ok((field.name().clone(), (!text.is_null(0)).then(|| shortened(text.value(0), SHOWN))))
     };
     table.schema_ref().fields().iter().zip(table.columns()).map(value).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_farthest_pairs_do_not_depend_on_the_order_in_which_they_are_found() {
-        let pairs = [(3, 1, 0.5), (1, 3, 0.5), (4, 5, 0.25), (0, 9, 0.5), (2, 7, 0.125)];
-        let pairs = pairs.map(|(a, b, value)| NearPair::new(a, b, value, value));
-        for first in 0..pairs.len() {
-            let mut farthest = FarthestPairs::default();
-            (0..pairs.len()).for_each(|k| farthest.add(pairs[(first + k) % pairs.len()]));
-            let places: Vec<[u64; 2]> = farthest.pairs().map(|pair| pair.places).collect();
-            assert_eq!(places, [[0, 9], [1, 3]], "from pair {first} on");
-        }
-    }
 }

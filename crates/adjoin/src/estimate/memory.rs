@@ -2,7 +2,7 @@
 
 use adjoin_kernels::Panel;
 
-use super::examples::PAIRS_BYTES;
+use super::near_pairs::PAIRS_BYTES;
 use super::notes::{NOTES_MAX, TRACED_SHARE};
 use crate::base::context::Context;
 use crate::base::geometry::{Coordinate, Space};

@@ -11,6 +11,7 @@ mod cost;
 mod examples;
 mod ladder;
 mod memory;
+mod near_pairs;
 mod notes;
 mod removed;
 mod survey;

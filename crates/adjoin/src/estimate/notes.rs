@@ -3,8 +3,8 @@
 
 use std::ops::Range;
 
-use super::examples::FarthestPairs;
 use super::ladder::{Rungs, before_rung, from_rung};
+use super::near_pairs::FarthestPairs;
 
 /// Earlier neighbors are recorded for one of this number of sampled rows.
 pub(super) const TRACED_SHARE: u64 = 8;
