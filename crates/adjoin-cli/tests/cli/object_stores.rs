@@ -2,7 +2,6 @@
 
 use std::process::Output;
 
-use crate::dedupe_in_buckets::refusals_until_done;
 use crate::inputs::fbin;
 use crate::object_server::{Fault, Server};
 use crate::place::Place;
@@ -131,46 +130,6 @@ fn results_are_written_to_a_bucket() {
     let line = "join s3://bucket/set --eps 0.1 -o s3://bucket/out/pairs.csv --force --quiet";
     assert_eq!(run(&place, &server, line).status.code(), Some(0));
     assert_eq!(server.objects()["out/pairs.csv"], b"left_id,right_id,distance\n");
-}
-
-#[test]
-fn a_join_uploads_within_the_memory_that_its_refusals_name() {
-    let (place, server) = (Place::new(), server());
-    place.write("all.fbin", &fbin(2, &[0.0, 0.0, 5.0, 5.0, 0.5, 0.0, 5.0, 5.5]));
-    place.done("build all.fbin --metric l2 -o store --quiet");
-    // The memory of the upload is free after the join. So the larger of both is needed, and not the sum.
-    for (source, most) in [("all.fbin", 2), ("store", 2), ("s3://bucket/set", 3)] {
-        let line = format!("join {source} --eps 1 --threads 1 --force -o s3://bucket/out/pairs.csv");
-        let refusals = refusals_until_done(&place, &server, &line);
-        assert!((1..=most).contains(&refusals), "{source}: {refusals} refusals");
-        assert_eq!(server.objects()["out/pairs.csv"], b"left_id,right_id,distance\n0,2,0.5\n1,3,0.5\n", "{source}");
-    }
-}
-
-#[test]
-fn reports_are_read_from_and_written_to_a_bucket() {
-    let (place, server) = (Place::new(), server());
-    let join = "join s3://bucket/set --eps 1 --quiet -o s3://bucket/out/pairs.csv --stats s3://bucket/out/join.json";
-    assert_eq!(run(&place, &server, join).status.code(), Some(0));
-    let names = b"id,text\n0,zero\n1,one\n2,two\n3,three\n";
-    server.put("names.csv", names);
-    place.write("names.csv", names);
-    for name in ["pairs.csv", "join.json"] {
-        place.write(name, &server.objects()[&format!("out/{name}")]);
-    }
-    let before = place.listing();
-    let line = "report s3://bucket/out/pairs.csv --stats s3://bucket/out/join.json --names s3://bucket/names.csv";
-    let ran = run(&place, &server, &format!("{line} -o s3://bucket/out/page.html"));
-    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
-    assert_eq!(place.listing(), before, "no temporary files are left");
-    place.done("report pairs.csv --stats join.json --names names.csv -o page.html");
-    assert!(server.objects()["out/page.html"] == place.read("page.html"));
-    place.removed("page.html");
-    let before = place.listing();
-    let line = "report s3://bucket/out/pairs.csv --names s3://bucket/*.csv -o page.html";
-    let said = String::from_utf8(run(&place, &server, line).stderr).unwrap();
-    assert!(said.contains("s3://bucket/*.csv: names in an object store are in one file; name that file"), "{said}");
-    assert_eq!(place.listing(), before);
 }
 
 #[test]

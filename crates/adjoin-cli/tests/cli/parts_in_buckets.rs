@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use adjoin::Random;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::object_server::{Fault, Server};
+use crate::object_server::Server;
 use crate::place::Place;
 
 /// Number of processes to kill per command: by default, and with `ADJOIN_EVERY_FAULT`.
@@ -156,82 +156,5 @@ fn parts_that_are_killed_at_any_request_run_again() {
         }
         assert!(killed > 0, "{line}: no run was killed");
         assert_eq!(place.listing(), before, "leftovers of killed runs are removed");
-    }
-}
-
-/// Plans a join and a build in the bucket. Returns each plan, its number of parts, and the statistics of its parts.
-fn planned(place: &Place, server: &Server, options: &str) -> [(&'static str, usize, serde_json::Value); 2] {
-    let plan = |line: &str, name: &'static str, parts: usize| {
-        done(place, server, &format!("{line} {options} -o s3://bucket/{name} --stats {name}.json"));
-        let statistics: serde_json::Value = serde_json::from_str(&place.text(&format!("{name}.json"))).unwrap();
-        (name, parts, statistics["plan"]["parts"].clone())
-    };
-    [
-        plan("plan-build s3://bucket/set --parts 2", "build.plan", 4),
-        plan("plan s3://bucket/one.store --eps 2.0 --parts 3", "join.plan", 3),
-    ]
-}
-
-#[test]
-fn parts_run_within_the_memory_of_the_plan_or_of_a_refusal() {
-    let (place, server) = place_and_server();
-    for (plan, parts, facts) in planned(&place, &server, "--threads 1") {
-        let run_part = |number: usize, memory: &str| {
-            let part = format!("--part {number}/{parts} --force -o s3://bucket/parts-{plan}");
-            run(&place, &server, &format!("run-part s3://bucket/{plan} {part} --threads 1 --memory {memory}"))
-        };
-        for number in 1..=parts {
-            // The exit code is 1 if the process exceeds the budget.
-            let predicted = facts[number - 1]["memory_bytes"].as_u64().unwrap();
-            let (code, said) = run_part(number, &predicted.to_string());
-            assert_eq!(code, Some(0), "{plan}, part {number}, {predicted} bytes: {said}");
-            let (code, said) = run_part(number, "25MB");
-            assert_eq!(code, Some(2), "{plan}, part {number}: {said}");
-            let named = said.split("--memory ").nth(1).and_then(|rest| rest.split("MB").next()).expect(&said);
-            let (code, said) = run_part(number, &format!("{named}MB"));
-            assert_eq!(code, Some(0), "{plan}, part {number}, {named} MB: {said}");
-        }
-    }
-}
-
-#[test]
-fn parts_of_a_bucket_that_throttles_and_drops_requests_have_equal_bytes() {
-    let (place, server) = place_and_server();
-    for (plan, parts, _) in planned(&place, &server, "") {
-        for folder in ["quiet", "faulty"] {
-            let count = AtomicUsize::new(0);
-            let is_faulty = folder == "faulty";
-            server.set_faults(move |request| match count.fetch_add(1, Ordering::Relaxed) % 5 {
-                1 if is_faulty => Some(Fault::SlowDown),
-                3 if is_faulty && request.range.is_some() => Some(Fault::Drop),
-                _ => None,
-            });
-            for number in 1..=parts {
-                let part = format!("--part {number}/{parts} -o s3://bucket/{folder}/{plan}");
-                done(&place, &server, &format!("run-part s3://bucket/{plan} {part}"));
-            }
-        }
-        let objects = server.objects();
-        for number in 1..=parts {
-            let [quiet, faulty] =
-                ["quiet", "faulty"].map(|folder| &objects[&format!("{folder}/{plan}/part-{number:05}-of-{parts:05}")]);
-            // Both phases of a build, and all parts of a join, depend on nothing but the plan and the bucket.
-            assert!(quiet == faulty, "{plan}: part {number}");
-        }
-    }
-}
-
-#[test]
-fn a_part_of_a_join_reads_each_bucket_by_at_most_one_request() {
-    let (place, server) = place_and_server();
-    let [_, (plan, parts, facts)] = planned(&place, &server, "");
-    for number in 1..=parts {
-        server.take_requests();
-        let line = format!("run-part s3://bucket/{plan} --part {number}/{parts} -o s3://bucket/parts");
-        done(&place, &server, &line);
-        let requests = server.take_requests();
-        let buckets = requests.iter().filter(|one| one.path.contains("one.store/buckets") && one.range.is_some());
-        let (requests, extents) = (buckets.count(), facts[number - 1]["buckets"].as_u64().unwrap());
-        assert!(extents > 10 && 10 * requests as u64 <= 11 * extents, "{requests} requests for {extents} buckets");
     }
 }

@@ -15,10 +15,7 @@ use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
 use crate::base::report::{JoinStatistics, Stopwatch};
 use crate::base::sealed::SealedWriter;
-use crate::base::upload::ResultDraft;
-use crate::join::{
-    DividedTasks, JoinPlan, PlannedPart, Sets, comparisons, least_memory, members_of, resume_within, run,
-};
+use crate::join::{DividedTasks, JoinPlan, PlannedPart, Sets, comparisons, members_of, resume_within, run};
 use crate::plan::Task;
 use crate::sink::{Discard, PartContent};
 use crate::store::{Store, read_manifest};
@@ -55,11 +52,6 @@ impl PartPlan {
         read_manifest(context, folder)?; // refuses a folder that is no store
         let store = Store::open(context, folder)?;
         let (sets, content) = (Sets::from(&store), content_of(result));
-        // If the store is in a bucket, parts are expected to be written to a bucket. A part holds the memory of its
-        // upload while it joins.
-        let upload_bytes = ResultDraft::memory_bytes(context, folder);
-        let naming = context.naming_more(upload_bytes + least_memory(sets, &join)?);
-        let _upload = naming.reserve(upload_bytes, "uploading the result of a part")?;
         let prepared = join.prepare(context, sets, content == PartContent::Pairs)?;
         let divider = prepared.divider();
         let whole = prepared.whole();
@@ -72,7 +64,7 @@ impl PartPlan {
         let members = members_of(sets)?;
         let rate = seconds_a_comparison(context, sets, &plan, &members)?;
         let outside = content.least_bytes(store.manifest().source_rows);
-        let facts = facts_of(context, &planned, [outside, upload_bytes], rate);
+        let facts = facts_of(context, &planned, outside, rate);
         let mut head = PlanHead {
             store: name_for_others(folder),
             result: result.to_string(),
@@ -116,11 +108,10 @@ fn encoded(tasks: &[Task]) -> Vec<u8> {
     tasks.iter().flat_map(|&(i, j)| (u64::from(j) << 32 | u64::from(i)).to_le_bytes()).collect()
 }
 
-/// Returns the checksum of a plan without its predicted memory, and without measured and predicted times. So a join that
-/// is planned twice gets the same checksum, and the parts of one plan can be used with the other.
+/// Returns the checksum of a plan without its measured and predicted times. So a join that is planned twice gets the
+/// same checksum, and the parts of one plan can be used with the other.
 fn identity_of(head: &PlanHead, tasks: &[Task]) -> String {
-    let facts: Vec<PartFacts> =
-        head.facts.iter().map(|&facts| PartFacts { memory_bytes: 0, seconds: 0.0, ..facts }).collect();
+    let facts: Vec<PartFacts> = head.facts.iter().map(|&facts| PartFacts { seconds: 0.0, ..facts }).collect();
     let PlanHead { store: _, result, content, plan, tasks: count, whole_read_bytes, parts, .. } = head;
     let contents = (result, content, plan.without_times(), count, whole_read_bytes, parts, facts);
     let mut hash = Xxh3::new();
@@ -137,9 +128,9 @@ fn name_for_others(folder: &Path) -> PathBuf {
     }
 }
 
-/// Returns the predictions for all parts. `outside` and `upload` are the memory for the records of a part and for its
-/// upload, and `rate` is the number of seconds per comparison.
-fn facts_of(context: &Context, planned: &[PlannedPart], [outside, upload]: [u64; 2], rate: f64) -> Vec<PartFacts> {
+/// Returns the predictions for all parts. `outside` is the memory for the result of a part, and `rate` the number of
+/// seconds per comparison.
+fn facts_of(context: &Context, planned: &[PlannedPart], outside: u64, rate: f64) -> Vec<PartFacts> {
     let mut begin = 0;
     let facts = planned.iter().zip(1..).map(|(part, number)| {
         let tasks = (part.end - std::mem::replace(&mut begin, part.end)) as u64;
@@ -151,7 +142,7 @@ fn facts_of(context: &Context, planned: &[PlannedPart], [outside, upload]: [u64;
             buckets: part.buckets,
             read_bytes: part.read_bytes,
             halo_bytes: part.halo_bytes,
-            memory_bytes: context.whole_budget(memory + memory / SPARE + upload).min(context.memory_bytes()),
+            memory_bytes: context.whole_budget(memory + memory / SPARE).min(context.memory_bytes()),
             seconds: FIXED_SECONDS + part.comparisons as f64 * rate,
         }
     });

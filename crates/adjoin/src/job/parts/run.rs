@@ -7,7 +7,6 @@ use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::part_files::create_part_folder;
 use crate::base::report::{JoinStatistics, Written};
-use crate::base::upload::ResultDraft;
 use crate::join::{JoinOptions, Sets, least_memory, resume_within, run};
 use crate::sink::PartSink;
 use crate::store::Store;
@@ -33,12 +32,9 @@ impl PartPlan {
         if !force && self.files().is_done(context, folder, || self.open_part(context, folder, number))? {
             return Ok(None);
         }
-        let least = least_memory(sets, &JoinOptions::exact(self.head.plan.predicate()))?;
-        let outside = self.head.content.least_bytes(store.manifest().source_rows);
-        // If the memory does not suffice for the upload, the refusal names the memory of the join, too.
-        let context = &context.naming_more(ResultDraft::memory_bytes(context, folder) + outside + least);
         let mut file = self.files().create(context, folder, number, PART, &self.part_head(number))?;
         let plan = self.head.plan.clone().with_tasks(self.tasks(context, number)?).without_costs();
+        let least = least_memory(sets, &JoinOptions::exact(plan.predicate()))?;
         let mut sink = PartSink::create(context, sets, self.head.content, &context.temporary(Some(folder)), least)?;
         let prepared = resume_within(context, sets, plan, Some(part.cache_bytes))?;
         let done = run(context, sets, &prepared, &mut sink)?;

@@ -16,7 +16,6 @@ use crate::base::message::{Argument, message};
 use crate::base::output::Target;
 use crate::base::report::Stopwatch;
 use crate::base::sealed::SealedWriter;
-use crate::base::upload::ResultDraft;
 use crate::source::{self, SourceInfo, SourceOptions, VectorSource, facts_of_files};
 use crate::store::assign::TwoLevel;
 use crate::store::centers::encode_center;
@@ -189,12 +188,9 @@ impl Planning<'_> {
         let sampled = counts.iter().sum::<u64>().max(1);
         let (vectors, rows, buckets) = (info.vectors, learned.usable_rows, learned.centers);
         let least_to_write = BuildMemory::least_to_write(&WritingPart { vectors, rows, buckets, records: 0 });
-        // If a source is in a bucket, parts are expected to be written to a bucket.
-        let uploads = self.sources.iter().map(|name| ResultDraft::memory_bytes(context, Path::new(name)));
-        let upload = uploads.max().unwrap_or(0);
         let facts = |part: usize, phase, rows: u64, least: u64| {
             let bytes = rows * row_bytes;
-            let wanted = context.whole_budget(least + bytes + bytes / SPARE + upload);
+            let wanted = context.whole_budget(least + bytes + bytes / SPARE);
             let memory_bytes = wanted.min(context.memory_bytes());
             BuildPartFacts { part: part as u32, phase, rows, bytes, memory_bytes }
         };

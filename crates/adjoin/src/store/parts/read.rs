@@ -12,7 +12,6 @@ use crate::base::geometry::{Coordinate, Space, with_coordinates};
 use crate::base::options::VectorType;
 use crate::base::part_files::create_part_folder;
 use crate::base::report::Stopwatch;
-use crate::base::upload::ResultDraft;
 use crate::source::{RowRange, VectorSource};
 use crate::store::assign::TwoLevel;
 use crate::store::intake::{self, Intake};
@@ -32,15 +31,15 @@ impl BuildPlan {
     pub(super) fn read_rows(&self, context: &Context, number: u32, folder: &Path) -> Result<BuildPartStatistics> {
         let watch = Stopwatch::start();
         create_part_folder(context, folder)?;
+        let file = self.files().create(context, folder, number, SHUFFLE, &self.part_head(number))?;
         let source = self.open_source(context)?;
         // The merge reads the columns, so a part needs no memory for them.
         let options = BuildOptions { attributes: Vec::new(), ..self.options(false) };
         let plain = Space::plain(self.head.vectors, self.head.metric);
         let input = BuildInput { source: &*source, options: &options, columns_bytes: Some(0) };
         let least = with_coordinates!(plain, T => BuildMemory::foresee::<T>(context.threads, input, 0, 0).least);
-        // A refusal of the upload or of the frame names the memory for assigning rows, too.
-        let context = &context.naming_more(ResultDraft::memory_bytes(context, folder) + FRAMES_BYTES + least);
-        let file = self.files().create(context, folder, number, SHUFFLE, &self.part_head(number))?;
+        // A refusal of the frame names the memory for assigning rows, too.
+        let context = &context.naming_more(FRAMES_BYTES + least);
         let _frame = context.reserve(FRAMES_BYTES, "the build")?;
         let (run, memory) = with_coordinates!(plain, T => BuildMemory::plan::<T>(context, input)?);
         let part = ReadingPart { plan: self, context: &run, memory, temporary: &run.temporary(Some(folder)) };

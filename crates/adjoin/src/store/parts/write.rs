@@ -11,7 +11,6 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::part_files::create_part_folder;
 use crate::base::report::Stopwatch;
 use crate::base::sealed::SealedReader;
-use crate::base::upload::ResultDraft;
 use crate::store::bucket_file::Written;
 use crate::store::buckets::{BucketWriter, extent_rows_max};
 use crate::store::format::{ENTRY_BYTES, Extent};
@@ -115,12 +114,11 @@ impl BuildPlan {
         let (places, learned) = (self.places(section), &self.head.learned);
         self.check_read(context, number, folder)?;
         create_part_folder(context, folder)?;
+        let mut file = self.files().create(context, folder, number, BUCKETS, &self.part_head(number))?;
         let (vectors, rows, buckets) = (self.head.vectors, learned.usable_rows, learned.centers);
         let writing = WritingPart { vectors, rows, buckets, records: READING_BYTES };
-        // A refusal of the upload or of the lists of frames names the memory for writing, too.
-        let upload = ResultDraft::memory_bytes(context, folder);
-        let context = &context.naming_more(upload + BuildMemory::least_to_write(&writing));
-        let mut file = self.files().create(context, folder, number, BUCKETS, &self.part_head(number))?;
+        // A refusal of the lists of frames names the memory for writing, too.
+        let context = &context.naming_more(BuildMemory::least_to_write(&writing));
         let Section { rows: all, tallies: sums, _lists } = self.section(context, section, folder)?;
         let (run, memory) = BuildMemory::plan_writing(context, &writing)?;
         let order = self.order(&mut self.reopen(&run)?)?;
