@@ -177,7 +177,7 @@ def test_refuses_invalid_arguments(tmp_path: Path) -> None:
         ({"keep_by": "nothing"}, "there is no column nothing; choose from text, id, tags"),
         ({"keep_by": "length("}, "cannot read"),
         ({"exact_text": "wrong(text)"}, "no function wrong"),
-        ({"output": tmp_path / "a.parquet"}, "same one"),
+        ({"output": tmp_path / "a.parquet"}, "name it .arrow"),
         ({"output": tmp_path / "nowhere" / "a.arrow"}, "nowhere does not exist"),
     ):
         with pytest.raises(adjoin.AdjoinError, match=said):

@@ -281,7 +281,7 @@ fn dedupe_preserves_the_format_of_files() {
     let two = r#"{"a":{"dtype":"U8","shape":[2,1],"data_offsets":[0,2]},"b":{"dtype":"I64","shape":[2],"data_offsets":[2,18]}}"#;
     place.write("two.safetensors", &[&(two.len() as u64).to_le_bytes()[..], two.as_bytes(), &[0; 18]].concat());
     place.refused("dedupe two.safetensors -o out.safetensors --eps 1", &[r#"has the tensors "a", "b""#]);
-    place.refused("dedupe a.fbin -o out.npy --eps 1", &["the output has the format of a.fbin", "same one"]);
+    place.refused("dedupe a.fbin -o out.npy --eps 1", &["the output has the format of a.fbin", "name it .fbin"]);
     place.refused("dedupe a.fbin -o out-a.fbin --eps 1", &["out-a.fbin exists already", "--force"]);
     place.refused("dedupe a.fbin a.fbin -o out --eps 1", &["would both be called a.fbin"]);
     place.refused("dedupe a.fbin -o a.fbin --eps 1 --force", &["a.fbin is an input"]);
