@@ -159,7 +159,10 @@ fn explain_shows_columns_of_pairs_near_each_threshold() {
     let said = place.done("explain set.jsonl --eps 9 --columns text,n").out;
     assert!(said.contains("row 4; n: 4; text: text 4\n"), "{said}");
     assert!(!place.done("explain set.jsonl --eps 9").out.contains("row "));
-    place.refused("explain set.jsonl --columns body", &["there is no column body for --columns; its columns are vector", "text (Utf8)"]);
+    place.refused(
+        "explain set.jsonl --columns body",
+        &["there is no column body for --columns; its columns are vector", "text (Utf8)"],
+    );
     place.done("build set.jsonl -o store");
     place.refused("explain store --eps 9 --columns text", &["--columns", "the data set that the store was built from"]);
 }

@@ -153,7 +153,7 @@ fn statistics_have_every_key_with_null_if_not_applicable() {
     assert_eq!((&of_source["strategy"]["rule"], &of_source["io"]["bytes_written"]), (&json!("margin-sum"), &json!(0)));
 }
 
-/// Checks a budget of 74 MB, which is too small to hold the next uses of millions of edges.
+/// Checks a budget of 90 MB, which is too small to hold the next uses of millions of edges.
 #[test]
 fn the_cache_uses_belady_if_memory_suffices() {
     let place = Place::new();
@@ -163,7 +163,7 @@ fn the_cache_uses_belady_if_memory_suffices() {
         let join = format!("join store --eps 100 --exact --threads 1 --memory {memory}");
         statistics(&place, &join)["strategy"]["cache"].clone()
     };
-    assert_eq!([cache("74MB"), cache("200MB")], ["lru", "belady"]);
+    assert_eq!([cache("90MB"), cache("200MB")], ["lru", "belady"]);
 }
 
 #[test]
