@@ -13,6 +13,8 @@ pub(crate) struct Members<T> {
     /// Upper bounds on the distance between each vector and its rounded form, in coordinates. Empty if no vector was
     /// rounded.
     residuals: Vec<f32>,
+    /// The largest of them. Computed once, since limits need it for each pair of buckets and each nearer hit.
+    residual_max: f64,
     /// Stored vectors. `None` unless coordinates were rounded to unit length or to bytes.
     exact: Option<Exact>,
 }
@@ -201,7 +203,8 @@ impl<T: Coordinate> Members<T> {
         let mut panel = Panel::zeroed(stored.len() / space.vectors.bytes(), space.dimensions());
         let Converted { squared_norms, residuals } = T::load(space, kernel, stored, &mut panel);
         let exact = space.keeps_stored().then(|| Exact::new(kernel, space.vectors, stored, squared_norms));
-        Self { panel, residuals, exact }
+        let residual_max = residuals.iter().copied().fold(0.0, f32::max).into();
+        Self { panel, residuals, residual_max, exact }
     }
 
     /// Returns the memory in bytes of `rows` vectors.
@@ -226,7 +229,7 @@ impl<T: Coordinate> Members<T> {
 
     /// Returns the largest residual of all members.
     pub(crate) fn residual_max(&self) -> f64 {
-        self.residuals.iter().copied().fold(0.0, f32::max).into()
+        self.residual_max
     }
 
     /// Returns the threshold for pairs of a query and rows of `space`, up to a nearness ([`Predicate::up_to`]). The

@@ -1,9 +1,9 @@
 //! Loads stored buckets as vectors in memory, in the form that the kernels use.
 //!
 //! Only this module converts stored bytes to vectors. [`ReadAhead`] reads buckets before they are used. The worker
-//! that uses a bucket verifies and converts it (`bucket.rs`). Buckets are either processed in one pass over all of
-//! them (`pass.rs`), of which the next pass may keep some (`kept.rs`), or held in a cache that carries out the decisions of [`crate::plan`] (`cache.rs`). Single vectors
-//! are sampled at random (`sample.rs`).
+//! that uses a bucket verifies and converts it (`bucket.rs`). Buckets are either processed in passes over all of them
+//! (`pass.rs`), between which some may stay in memory (`kept.rs`), or held in a cache that carries out the decisions of
+//! [`crate::plan`] (`cache.rs`). Single vectors are sampled at random (`sample.rs`).
 
 mod bucket;
 mod buckets;
