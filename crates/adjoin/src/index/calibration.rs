@@ -1,8 +1,9 @@
 //! Measures the recall of walks with lists of different lengths.
 //!
-//! Walks are run for sampled queries with known true hits, with a ladder of list lengths. For each hit, the calibration
-//! records the shortest list such that it and all longer lists of the ladder find the hit. From these records, the
-//! shortest list that reaches a recall can be looked up for any K.
+//! Walks are run for sampled queries with known true hits. For each hit, the calibration records the shortest list of a
+//! ladder of list lengths that finds the hit. From these records, the shortest list that reaches a recall can be looked
+//! up for any K. One walk with a long list measures all shorter lists, since a walk with a shorter list takes the same
+//! first steps.
 
 use std::ops::Range;
 
@@ -35,8 +36,8 @@ pub(super) struct Calibration {
     /// Entries of the recorded hits, query by query. If all hits of a query are recorded, they are sorted nearest
     /// first.
     noted: Vec<u32>,
-    /// Position in `lists` for each recorded hit. The list at this position and all longer lists find the hit. If the
-    /// longest list misses the hit, this is the number of lists.
+    /// Position in `lists` of the shortest list that finds each recorded hit. If the longest list misses the hit, this
+    /// is the number of lists.
     from: Vec<u8>,
     queries: usize,
     /// Rows that the last merge inserted. They are the last queries.
@@ -67,6 +68,12 @@ pub(super) struct Reached {
     /// Whether this is the recall of the rows that the last merge inserted. It is reported if it is lower than the
     /// recall of all rows.
     pub(super) of_inserted: bool,
+}
+
+/// Returns the lists of the ladder that are longer than `before` and at most as long as `longest`.
+pub(super) fn lists_up_to(before: Option<usize>, longest: usize) -> Vec<usize> {
+    let lists = std::iter::successors(Some(next_list(before)), |&list| Some(next_list(Some(list))));
+    lists.take_while(|&list| list <= longest).collect()
 }
 
 /// Returns the list length that follows `before` in the ladder. The ladder has the powers of two, and 1.5 times each of
@@ -181,15 +188,21 @@ impl Calibration {
         &self.noted[query * self.noted_of_query()..][..self.noted_of_query()]
     }
 
-    /// Adds a list that is longer than all lists before. `found` has a flag for each recorded hit, query by query:
-    /// whether the list finds the hit.
-    pub(super) fn add(&mut self, list: usize, found: &[bool]) {
-        assert_eq!(found.len(), self.noted.len(), "one flag per recorded hit");
-        assert!(self.longest().is_none_or(|longest| longest < list), "a ladder ascends");
-        self.lists.push(list as u32);
-        // A hit counts as found by the lists after the last one that misses it.
-        let lists = self.lists.len() as u8;
-        self.from.iter_mut().zip(found).filter(|(_, found)| !**found).for_each(|(from, _)| *from = lists);
+    /// Adds lists of ascending lengths that are longer than all lists before. `least` has the length of the shortest
+    /// list that finds each recorded hit, query by query.
+    pub(super) fn add(&mut self, lists: &[usize], least: &[u32]) {
+        assert_eq!(least.len(), self.noted.len(), "one length per recorded hit");
+        let before = self.lists.len();
+        self.lists.extend(lists.iter().map(|&list| list as u32));
+        assert!(self.lists.is_sorted_by(|a, b| a < b), "a ladder ascends");
+        for (from, least) in self.from.iter_mut().zip(least) {
+            let missing = self.lists[before..].partition_point(|list| list < least);
+            // A hit that a list before finds is also found by longer lists, unless these choose candidates by another
+            // method. Then it counts for the lists after the last one that misses it.
+            if missing > 0 {
+                *from = (before + missing) as u8;
+            }
+        }
     }
 
     /// Returns the sample of some queries: for up to `k` hits of each, the shortest list that counts as finding the
@@ -224,9 +237,8 @@ impl Calibration {
     /// The list has at least as many candidates as there are hits to find, since walks never have a shorter list. Two
     /// conditions must hold: the bootstrap accepts the list, and the reported lower bound reaches the recall.
     ///
-    /// One sample both chooses the list and reports its recall. This is sound because a longer list finds at least as
-    /// many counted hits as a shorter one: a hit counts only for lists from which on all longer lists find it.
-    /// Therefore all lists that are too short together pass no more often than the longest of them.
+    /// One sample both chooses the list and reports its recall. This is sound because a longer list finds all hits that
+    /// a shorter one finds. Therefore all lists that are too short together pass no more often than the longest of them.
     pub(super) fn choose(&self, promise: Promise) -> Option<usize> {
         let Promise { k, recall, seed } = promise;
         let least = k.min(self.hits_of_query.into()).max(SHORTEST as u64) as usize;
@@ -316,18 +328,18 @@ mod tests {
     }
 
     /// Returns a calibration of queries with `hits` hits each. The list of 40 finds all hits of every second query, and
-    /// all but the last hit of the others. Longer lists find all hits, except that the list of 80 finds no hit of the
-    /// last query.
+    /// all but the last hit of the others. The list of 60 finds all hits, except that it finds no hit of the last query.
     fn sample(queries: u32, hits: u32) -> Calibration {
         let noted: Vec<Vec<u32>> = (0..queries).map(|query| (query..query + hits).collect()).collect();
         let mut calibration = Calibration::new(7, hits, &noted, Inserted::default());
-        let found = |of: &dyn Fn(u32, u32) -> bool| -> Vec<bool> {
-            (0..queries).flat_map(|query| (0..hits).map(move |hit| of(query, hit))).collect()
+        let least = |query: u32, hit: u32| match query {
+            _ if query + 1 == queries => 81,
+            _ if query % 2 == 0 || hit + 1 < hits => 33,
+            _ => 60,
         };
-        calibration.add(40, &found(&|query, hit| query % 2 == 0 || hit + 1 < hits));
-        calibration.add(60, &found(&|_, _| true));
-        calibration.add(80, &found(&|query, _| query + 1 < queries));
-        calibration.add(120, &found(&|_, _| true));
+        let least: Vec<u32> = (0..queries).flat_map(|query| (0..hits).map(move |hit| least(query, hit))).collect();
+        calibration.add(&[40, 60], &least);
+        calibration.add(&[80, 120], &least);
         calibration
     }
 
@@ -350,12 +362,14 @@ mod tests {
         let noted: Vec<Vec<u32>> = (0..2_100).map(|query| (query..query + 10).collect()).collect();
         let inserted = Inserted { entries: (500..600).collect(), whole: true };
         let mut calibration = Calibration::new(7, 10, &noted, inserted);
-        calibration.add(40, &(0..21_000).map(|hit| hit < 20_000 || hit % 2 == 0).collect::<Vec<_>>());
+        let least = |hit: u32| if hit < 20_000 || hit.is_multiple_of(2) { 40 } else { 41 };
+        let least: Vec<u32> = (0..21_000).map(least).collect();
+        calibration.add(&[40], &least);
         assert_eq!(calibration.choose(promise(10, 0.4)), Some(40));
         assert_eq!(calibration.choose(promise(10, 0.9)), None);
         let reached = calibration.reached(10, 40, 1);
         assert!(reached.of_inserted && (reached.at_k.low, reached.queries) == (0.5, 100), "{reached:?}");
-        calibration.add(60, &[true; 21_000]);
+        calibration.add(&[60], &least);
         assert_eq!(calibration.choose(promise(10, 0.9)), Some(60));
         assert_eq!(Calibration::from_bytes(&calibration.to_bytes(), 2_110), Some(calibration));
         let unmeasured = Calibration::unmeasured(7, 2_000, Inserted { entries: (500..600).collect(), whole: true });
@@ -387,10 +401,13 @@ mod tests {
     }
 
     #[test]
-    fn a_hit_counts_for_a_list_if_all_longer_lists_find_it() {
-        let calibration = sample(2, 1);
-        // The list of 80 misses the hit of the last query, so the list of 60 does not count as finding it either.
-        assert_eq!(calibration.from, [0, 3]);
+    fn a_hit_counts_from_the_shortest_list_that_finds_it() {
+        let mut calibration = sample(3, 1);
+        assert_eq!(calibration.from, [0, 1, 3]);
+        let noted: Vec<Vec<u32>> = (0..4).map(|hit| vec![hit]).collect();
+        calibration = Calibration::new(7, 1, &noted, Inserted::default());
+        calibration.add(&[4, 6], &[1, 4, 5, u32::MAX]);
+        assert_eq!(calibration.from, [0, 0, 1, 2]);
     }
 
     #[test]

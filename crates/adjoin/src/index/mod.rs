@@ -36,6 +36,7 @@ mod rows;
 mod run;
 mod sample;
 mod scan;
+mod seen_vertices;
 mod source;
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,12 @@
 //! Chooses the length of the list that walks need to reach a recall for K hits.
 //!
-//! For queries with known true hits, walks are run with longer and longer lists until the bootstrap accepts one. A
+//! For queries with known true hits, walks are run with longer and longer lists until the bootstrap accepts one. Each of
+//! these walks measures all shorter lists too. A
 //! build of an index does this once for every K up to 100, with rows of the index as queries. A search does it if it
 //! needs a recall that the calibration of the index does not cover.
 
 use super::cache::PageCache;
-use super::calibration::{Calibration, Inserted, NOTED, Reached, next_list};
+use super::calibration::{Calibration, Inserted, NOTED, Reached, lists_up_to};
 use super::filtered_vertices::FilteredVertices;
 use super::promised::{Keeping, Promise};
 use super::run::{SearchMethod, SearchPlan};
@@ -25,15 +26,11 @@ use crate::source::VectorSource;
 use crate::store::format::checksum;
 use crate::store::{Drafts, FileFacts, Role};
 
-/// Values of K, with the recalls for which a build looks for a list.
-const AT_BUILD: [(u64, &[f64]); 5] = [
-    (1, &[0.8, 0.9, 0.95, 0.99]),
-    (10, &[0.8, 0.9, 0.95, 0.99]),
-    // No list is shorter than K, so these entries add lists between 10 and 100.
-    (50, &[0.8]),
-    (75, &[0.8]),
-    (NOTED as u64, &[0.8, 0.9]),
-];
+/// Values of K, with the recalls for which a build looks for a list. The first walks have a list for the largest K.
+const AT_BUILD: [(u64, &[f64]); 3] =
+    [(NOTED as u64, &[0.8, 0.9]), (10, &[0.8, 0.9, 0.95, 0.99]), (1, &[0.8, 0.9, 0.95, 0.99])];
+/// Length of the list of the first walks. Later walks have lists of at least twice the length.
+const FIRST: usize = 64;
 /// Longest list tried during a build.
 const LONGEST_AT_BUILD: usize = 256;
 /// Longest list tried by a search. If no list suffices and the index has no more vertices than this, the search uses a
@@ -214,7 +211,7 @@ fn learn<T: Coordinate>(
     }
     if let Some(known) = known {
         let list = known.choose(promise);
-        if list.is_some() || list_to_try(index, known, promise, longest).is_none() {
+        if list.is_some() || lists_to_try(index, known, promise, longest).is_empty() {
             return Ok(question.plan(index, known, list, None));
         }
     } else if is_usual && queries.info().rows < sample::drawn(index, calibrate_with) {
@@ -247,7 +244,7 @@ fn learn<T: Coordinate>(
     Ok(question.plan(index, &calibration, list, Some(climb.reads)))
 }
 
-/// Approximate number of pages that the walks of a calibration query request, summed over all lists that are tried.
+/// Approximate number of pages that the walks of a calibration query request.
 const LISTS_TRIED: usize = 64;
 
 /// Returns the longest list worth trying for `k` hits.
@@ -277,14 +274,17 @@ pub(super) fn learning_bytes<T: Coordinate>(
     reading + least_bytes::<T>(context, facts, vectors, k, longest.min(facts.vertices as usize))
 }
 
-/// Returns the next list to try if the calibration does not support the promise yet. Returns `None` if a longer list is
-/// not worth a trial.
-fn list_to_try(index: &Index, calibration: &Calibration, promise: Promise, longest: usize) -> Option<usize> {
-    let ladder = std::iter::successors(Some(next_list(calibration.longest())), |&list| Some(next_list(Some(list))));
-    let list = ladder.into_iter().find(|&list| list as u64 >= promise.k)?;
+/// Returns the lists to try next, all by one walk, if the calibration does not support the promise yet. Returns no lists
+/// if longer lists are not worth a trial.
+fn lists_to_try(index: &Index, calibration: &Calibration, promise: Promise, longest: usize) -> Vec<usize> {
+    let before = calibration.longest();
+    let enough = FIRST.max(promise.k as usize).max(before.map_or(0, |before| before + 1)).next_power_of_two();
     // A list of all vertices finds everything without a trial.
-    let makes_sense = list < index.facts().vertices as usize && list <= longest;
-    (makes_sense && calibration.may_support(promise)).then_some(list)
+    let most = longest.min(index.facts().vertices as usize - 1);
+    match calibration.may_support(promise) {
+        true => lists_up_to(before, enough.min(most)),
+        false => Vec::new(),
+    }
 }
 
 impl RecallQuestion<'_> {
@@ -386,21 +386,31 @@ impl<'a> ListSearch<'a> {
             if let Some(list) = calibration.choose(promise) {
                 return Ok(Some(list));
             }
-            let Some(list) = list_to_try(self.index, calibration, promise, longest) else { return Ok(None) };
-            self.try_list::<T>(calibration, list)?;
+            let lists = lists_to_try(self.index, calibration, promise, longest);
+            if lists.is_empty() {
+                return Ok(None);
+            }
+            self.try_lists::<T>(calibration, &lists)?;
         }
     }
 
-    /// Runs the walks of all queries with a list of `list` candidates. Adds the hits that they find to the calibration.
-    fn try_list<T: Coordinate>(&mut self, calibration: &mut Calibration, list: usize) -> Result<()> {
+    /// Runs the walks of all queries with the last and longest of some lists. Adds the hits that each list finds to the
+    /// calibration.
+    fn try_lists<T: Coordinate>(&mut self, calibration: &mut Calibration, lists: &[usize]) -> Result<()> {
         let Self { context, index, sample, admitted, strategy, cache, reads } = self;
         // Each walk finds one hit more than is recorded, since a row may find itself.
         let k = u64::from(calibration.hits_of_query()) + 1;
-        let aim = aim_at(*admitted, k as usize, list);
+        let by_codes = aim_at(*admitted, k as usize, lists[0]).by_codes;
+        // A walk that reads several pages at once may read another page with a shorter list.
+        let lists_max = if strategy.beam > 1 { 1 } else { lists.len() };
+        let aims = lists[..lists_max].iter().map(|&list| aim_at(*admitted, k as usize, list));
+        // A walk measures only lists that choose candidates by the same method. The others are tried later.
+        let aims: Vec<WalkAim> = aims.take_while(|aim| aim.by_codes == by_codes).collect();
+        let (aim, lists) = (aims[aims.len() - 1], &lists[..aims.len()]);
         let cache = match cache {
             Some(cache) => cache,
             None => {
-                // The queries are run again with each list, so a cached page is used many times.
+                // Queries near each other need the same pages, so a cached page is used many times.
                 let of_walk = Walks::<T>::walk_bytes(index.facts(), aim, *strategy);
                 let walks = (context.threads * strategy.walks) as u64 * of_walk;
                 let held = PageCache::leaving(context, index, 4 * (walks + sample.finding_bytes::<T>(k)))?;
@@ -409,8 +419,8 @@ impl<'a> ListSearch<'a> {
             }
         };
         let noted = |query| calibration.noted(query);
-        let found_all = sample.find_noted::<T>(aim, k, *strategy, cache, noted, reads)?;
-        calibration.add(list, &found_all);
+        let least = sample.find_noted::<T>(aim, k, *strategy, cache, noted, reads)?;
+        calibration.add(lists, &least);
         Ok(())
     }
 }

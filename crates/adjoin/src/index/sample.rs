@@ -33,6 +33,9 @@ const PURPOSE: &str = "calibrating the index";
 /// Largest number of queries compared at once.
 const QUERIES_MAX: u64 = 4_096;
 
+/// List length that stands for a hit which a walk does not find.
+pub(super) const MISSED: u32 = u32::MAX;
+
 /// Sample of calibration queries.
 pub(super) struct Sample<'a> {
     context: &'a Context,
@@ -246,8 +249,9 @@ impl<'a> Sample<'a> {
         self.own.get(query).filter(|own| own.alone).map(|own| own.vertex)
     }
 
-    /// Runs the walks of all queries. Returns a flag for each recorded hit, query by query: whether the walk finds the
-    /// hit. Memory for `k` hits is reserved per query. Adds the reads to `reads`.
+    /// Runs the walks of all queries. Returns a number for each recorded hit, query by query: the length of the shortest
+    /// list with which a walk finds the hit, or [`MISSED`] if even the list of `aim` does not suffice. Memory for `k`
+    /// hits is reserved per query. Adds the reads to `reads`.
     ///
     /// # Errors
     /// If pages cannot be read, if memory does not suffice, or if the work is cancelled.
@@ -259,9 +263,9 @@ impl<'a> Sample<'a> {
         cache: &PageCache,
         noted: impl Fn(usize) -> &'n [u32],
         reads: &mut ReadCounts,
-    ) -> Result<Vec<bool>> {
+    ) -> Result<Vec<u32>> {
         let Self { context, index, admitted, .. } = *self;
-        let mut all = Vec::new();
+        let (mut all, aim) = (Vec::new(), WalkAim { measures: true, ..aim });
         context.progress.begin("calibrate", "queries", self.len() as u64);
         for part in self.parts::<T>(k) {
             let (members, _memory) = self.members::<T>(part.clone(), k)?;
@@ -270,10 +274,12 @@ impl<'a> Sample<'a> {
             let find = |range| walks.search(&members, &hidden, range);
             in_halves(context, bytes_for_all_hits(index.facts().rows), part.len() as u32, find, |_, found| {
                 for found in found {
-                    let mut entries: Vec<u32> = found.hits.iter().map(|hit| hit.place.0).collect();
-                    entries.sort_unstable();
+                    let entries = found.hits.iter().map(|hit| hit.place.0);
+                    let mut lists: Vec<(u32, u32)> = entries.zip(found.least_lists).collect();
+                    lists.sort_unstable();
+                    let of = |entry: &u32| lists.binary_search_by_key(entry, |&(entry, _)| entry);
                     let noted = noted(part.start + found.query as usize).iter();
-                    all.extend(noted.map(|entry| entries.binary_search(entry).is_ok()));
+                    all.extend(noted.map(|entry| of(entry).map_or(MISSED, |place| lists[place].1)));
                     let bytes = found.pages_read * index.facts().shape().bytes() as u64;
                     *reads += ReadCounts { reads: found.pages_read, bytes_requested: bytes, bytes_read: bytes };
                 }

@@ -2,6 +2,7 @@
 //! checks that an index returns its rows.
 
 mod delete_list;
+mod lists;
 
 use std::path::{Path, PathBuf};
 

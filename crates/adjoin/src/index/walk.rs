@@ -2,17 +2,23 @@
 //!
 //! A walk keeps a list of the nearest vertices that it has seen, with distances that are estimated by codes. In each
 //! step it visits the page of the nearest vertex in the list that is not expanded. It compares all vertices of the page
-//! with the query exactly, and offers them to the list. All vertices of the page that the list keeps are expanded at
-//! once, so that no page is needed twice. The hits depend only on the index, the query and the parameters of the walk.
+//! with the query exactly, and offers them to the list. The neighbors of all vertices of the page that the list keeps
+//! are held until these vertices are expanded, so that no page is needed twice. The hits depend only on the index, the
+//! query and the parameters of the walk.
+//!
+//! Vertices are expanded nearest first, whatever the length of the list. Therefore a walk with a short list takes the
+//! first steps of a walk with a longer one, and ends as soon as all vertices of the short list are expanded. So one walk
+//! measures which hits each shorter list finds ([`Walk::least_lists`]).
 
 use std::ops::{AddAssign, Range};
 
-use adjoin_kernels::{Kernel, prefetch};
+use adjoin_kernels::Kernel;
 
 use super::Index;
 use super::filtered_vertices::FilteredVertices;
 use super::navigation::Navigator;
 use super::page::{Page, PageShape};
+use super::seen_vertices::SeenVertices;
 use super::walk_strategy::{Entry, WalkStrategy};
 use crate::base::error::Result;
 use crate::base::geometry::{Coordinate, Space};
@@ -25,7 +31,7 @@ use crate::query::QueryTarget;
 
 /// Version of the walks. It must be increased if a change affects the hits, so that calibrations by older walks are not
 /// used.
-pub(super) const WALKS: u32 = 1;
+pub(super) const WALKS: u32 = 2;
 
 /// Number of vertices whose distances by codes are computed at once.
 const SEEN_TOGETHER: usize = 256;
@@ -36,8 +42,18 @@ struct Candidate {
     /// Distance to the query, estimated by codes.
     distance: f32,
     vertex: u32,
-    /// Whether the neighbors of the vertex were offered to the list.
-    expanded: bool,
+    stage: Stage,
+}
+
+/// Progress of a walk with a vertex of its list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The page of the vertex was not processed.
+    Seen,
+    /// The page was processed. The neighbors of the vertex are in this slot of [`HeldNeighbors`].
+    Held(usize),
+    /// The neighbors of the vertex were offered to the list.
+    Expanded,
 }
 
 impl Candidate {
@@ -59,17 +75,20 @@ pub(super) struct WalkAim {
     /// If `true`, the candidates are the nearest of all vertices that can be hits, as estimated by codes. If `false`,
     /// they are the nearest of the vertices that the walk reaches.
     pub(super) by_codes: bool,
+    /// Whether walks report the shortest list that finds each hit.
+    pub(super) measures: bool,
 }
 
 impl WalkAim {
     /// Returns the aim of walks that find the `k` nearest with a list of `list` candidates.
     pub(super) fn nearest(k: usize, list: usize) -> Self {
-        Self { wanted: QueryTarget::Nearest(k as u64), list, reach: f32::NEG_INFINITY, held: list, by_codes: false }
+        let (wanted, reach) = (QueryTarget::Nearest(k as u64), f32::NEG_INFINITY);
+        Self { wanted, list, reach, held: list, by_codes: false, measures: false }
     }
 
     /// Returns the aim of walks that find all rows within a threshold.
     pub(super) fn within(predicate: Predicate, list: usize, reach: f32) -> Self {
-        Self { wanted: QueryTarget::Within(predicate), list, reach, held: list, by_codes: false }
+        Self { wanted: QueryTarget::Within(predicate), list, reach, held: list, by_codes: false, measures: false }
     }
 }
 
@@ -117,6 +136,38 @@ impl AddAssign for WalkCounts {
     }
 }
 
+/// Neighbors of vertices that are not expanded yet, although their pages were processed.
+#[derive(Default)]
+struct HeldNeighbors {
+    slots: Vec<Vec<u32>>,
+    /// Slots that are not in use.
+    free: Vec<usize>,
+}
+
+impl HeldNeighbors {
+    fn clear(&mut self) {
+        self.free.clear();
+        self.free.extend(0..self.slots.len());
+    }
+
+    /// Returns a free slot.
+    fn take(&mut self) -> usize {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Vec::new());
+            self.slots.len() - 1
+        });
+        self.slots[slot].clear();
+        slot
+    }
+
+    /// Frees the slot of a candidate, if it has one.
+    fn release(&mut self, candidate: Candidate) {
+        if let Stage::Held(slot) = candidate.stage {
+            self.free.push(slot);
+        }
+    }
+}
+
 /// The walk of a query, with its buffers. It is created once and reused for any number of queries.
 pub(super) struct Walk<T: Coordinate> {
     query: u32,
@@ -127,11 +178,18 @@ pub(super) struct Walk<T: Coordinate> {
     list: Vec<Candidate>,
     /// Number of candidates in the list that can be hits.
     kept: usize,
+    /// Number of candidates at the start of the list that are certainly expanded.
+    expanded: usize,
     /// Vertices within `aim.reach` that the list does not keep.
     beyond: Vec<u32>,
     seen: SeenVertices,
     /// Pages that were processed. Recorded only if `aim.reach` is set.
     taken: SeenVertices,
+    held: HeldNeighbors,
+    /// Length of the shortest list with which the walk would take the next step.
+    least_list: usize,
+    /// Pages that were processed, each with the shortest list with which a walk processes it.
+    pages: Vec<(u32, u32)>,
     table: Table,
     nearest: Nearest,
     navigation: GreedySearch<T>,
@@ -152,9 +210,13 @@ impl<T: Coordinate> Walk<T> {
             hidden: None,
             list: Vec::new(),
             kept: 0,
+            expanded: 0,
             beyond: Vec::new(),
             seen: SeenVertices::default(),
             taken: SeenVertices::default(),
+            held: HeldNeighbors::default(),
+            least_list: 1,
+            pages: Vec::new(),
             table: Table::default(),
             nearest: Nearest::of(0, searched.space.metric, None),
             navigation: searched.navigator.search(),
@@ -176,10 +238,13 @@ impl<T: Coordinate> Walk<T> {
     ) {
         (self.query, self.hidden) = (query, hidden);
         self.list.clear();
-        self.kept = 0;
+        (self.kept, self.expanded) = (0, 0);
         self.beyond.clear();
         self.seen.clear();
         self.taken.clear();
+        self.held.clear();
+        self.least_list = 1;
+        self.pages.clear();
         self.counts = WalkCounts::default();
         self.nearest = searched.aim.wanted.nearest(searched.space.metric, hidden.map(|vertex| (vertex, 0)));
         let row = queries.panel.row(query as usize);
@@ -220,7 +285,7 @@ impl<T: Coordinate> Walk<T> {
         while beyond.last().is_some_and(|&vertex| taken.contains(page_of(vertex))) {
             beyond.pop();
         }
-        let open = list.iter().filter(|candidate| !candidate.expanded).map(|candidate| candidate.vertex);
+        let open = list.iter().filter(|candidate| candidate.stage == Stage::Seen).map(|candidate| candidate.vertex);
         let beyond = beyond.iter().rev().copied().filter(|&vertex| !taken.contains(page_of(vertex)));
         for page in open.chain(beyond.take(most)).map(page_of) {
             if pages.len() == most {
@@ -233,11 +298,11 @@ impl<T: Coordinate> Walk<T> {
     }
 
     /// Processes a page that was read. Compares its vertices with the query and offers them to the list. Then expands
-    /// the nearest vertices of the page (a fraction of `strategy.expanded`), and all vertices of the page that the list
-    /// keeps.
+    /// the nearest vertices of the page (a fraction of `strategy.expanded`). After that, expands vertices of the list,
+    /// nearest first, up to one whose page was not processed.
     ///
-    /// The page is not needed again: a vertex that the list rejects now would also be rejected later, since the
-    /// farthest distance in the list never grows.
+    /// The page is not needed again: the neighbors of its vertices in the list are held, and a vertex that the list
+    /// rejects now would also be rejected later, since the farthest distance in the list never grows.
     ///
     /// # Errors
     /// If the page has impossible values.
@@ -249,6 +314,7 @@ impl<T: Coordinate> Walk<T> {
         page: Page<'_>,
     ) -> Result<()> {
         let vertices = searched.shape.vertices(number, searched.index.facts().vertices);
+        self.pages.push((number, self.least_list as u32));
         self.compare(searched, queries, page, vertices.clone());
         self.new.clear();
         // If candidates are chosen by codes, the list is complete before the first page is read.
@@ -260,26 +326,68 @@ impl<T: Coordinate> Walk<T> {
         self.on_page.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let count = (self.on_page.len() as f64 * searched.strategy.expanded).round() as usize;
         self.leading.extend(self.on_page[..count].iter().map(|&(_, vertex)| vertex));
-        // All candidates on this page are expanded now, so that the page is never read again.
-        for candidate in self.list.iter_mut().filter(|candidate| vertices.contains(&candidate.vertex)) {
-            candidate.expanded = true;
-            if !self.leading.contains(&candidate.vertex) {
-                self.leading.push(candidate.vertex);
-            }
-        }
         if searched.aim.reach > f32::NEG_INFINITY {
             self.taken.insert(number);
             self.lead_within(searched, vertices.clone());
         }
-        if searched.aim.by_codes {
-            return Ok(());
+        self.hold(searched, number, page, vertices.clone())?;
+        if !searched.aim.by_codes {
+            self.counts.led_on += self.leading.len() as u64;
+            for k in 0..self.leading.len() {
+                let slot = (self.leading[k] - vertices.start) as usize;
+                neighbors(searched, number, page, slot, |neighbor| {
+                    // [`Self::see`] checks later, for all neighbors together, which ones were seen. The prefetch hides
+                    // the cache miss.
+                    self.seen.prefetch(neighbor);
+                    self.new.push(neighbor);
+                })?;
+            }
+            self.see(searched);
         }
-        self.counts.led_on += self.leading.len() as u64;
-        for k in 0..self.leading.len() {
-            self.expand(searched, number, page, (self.leading[k] - vertices.start) as usize)?;
-        }
-        self.see(searched);
+        self.expand_held(searched);
         Ok(())
+    }
+
+    /// Holds the neighbors of the vertices of a page that are in the list and that are not expanded at once.
+    fn hold(&mut self, searched: &WalkedIndex<'_, T>, number: u32, page: Page<'_>, vertices: Range<u32>) -> Result<()> {
+        let Self { list, leading, held, .. } = self;
+        for candidate in list.iter_mut().filter(|candidate| vertices.contains(&candidate.vertex)) {
+            if searched.aim.by_codes || leading.contains(&candidate.vertex) {
+                candidate.stage = Stage::Expanded;
+                continue;
+            }
+            let slot = held.take();
+            candidate.stage = Stage::Held(slot);
+            let vertex = (candidate.vertex - vertices.start) as usize;
+            neighbors(searched, number, page, vertex, |neighbor| held.slots[slot].push(neighbor))?;
+        }
+        Ok(())
+    }
+
+    /// Expands vertices of the list whose neighbors are held, nearest first, up to one whose page was not processed.
+    fn expand_held(&mut self, searched: &WalkedIndex<'_, T>) {
+        while let Some(next) = self.first_to_expand() {
+            self.expanded = next;
+            // A shorter list would not have this vertex, and the walk would have ended.
+            let before = match searched.admitted {
+                None => next,
+                Some(_) => self.list[..next].iter().filter(|candidate| searched.admits(candidate.vertex)).count(),
+            };
+            self.least_list = self.least_list.max(before + 1);
+            let candidate = &mut self.list[next];
+            let Stage::Held(slot) = candidate.stage else { return };
+            self.held.release(*candidate);
+            candidate.stage = Stage::Expanded;
+            self.counts.led_on += 1;
+            self.new.extend_from_slice(&self.held.slots[slot]);
+            self.see(searched);
+        }
+    }
+
+    /// Returns the position of the nearest vertex in the list that is not expanded.
+    fn first_to_expand(&self) -> Option<usize> {
+        let rest = self.list.get(self.expanded..)?;
+        rest.iter().position(|candidate| candidate.stage != Stage::Expanded).map(|further| self.expanded + further)
     }
 
     /// Adds all vertices of a page that are within `aim.reach` to the vertices to expand.
@@ -331,6 +439,13 @@ impl<T: Coordinate> Walk<T> {
         self.counts += WalkCounts { reads: 1, distances: count as u64, on_pages: count as u64, led_on: 0 };
     }
 
+    /// Returns the length of the shortest list with which the walk finds each of some hits.
+    pub(super) fn least_lists(&self, searched: &WalkedIndex<'_, T>, hits: &[Hit]) -> Vec<u32> {
+        let page_of = |hit: &Hit| searched.shape.page_of(searched.index.vertex_of(hit.place.0));
+        let least = |page: u32| self.pages.iter().find(|&&(number, _)| number == page).map(|&(_, list)| list);
+        hits.iter().map(|hit| least(page_of(hit)).expect("the page of a hit was processed")).collect()
+    }
+
     pub(super) fn hits(&self) -> u64 {
         self.nearest.len() as u64
     }
@@ -345,23 +460,6 @@ impl<T: Coordinate> Walk<T> {
             None => searched.index.duplicates.expand(vertices, hits, most, |_| true),
             Some(admitted) => searched.index.duplicates.expand(vertices, hits, most, |entry| admitted.admits(entry)),
         }
-    }
-
-    /// Adds the neighbors of the vertex at `slot` of a page to `new`.
-    fn expand(&mut self, searched: &WalkedIndex<'_, T>, number: u32, page: Page<'_>, slot: usize) -> Result<()> {
-        let WalkedIndex { index, .. } = *searched;
-        let vertices = index.facts().vertices;
-        let impossible = || index.damaged_page(number, "a vertex has invalid neighbors");
-        for neighbor in page.neighbors(slot).ok_or_else(impossible)? {
-            if neighbor >= vertices {
-                return Err(impossible());
-            }
-            // [`Self::see`] checks later, for all neighbors together, which ones were seen. The prefetch hides the
-            // cache miss.
-            self.seen.prefetch(neighbor);
-            self.new.push(neighbor);
-        }
-        Ok(())
     }
 
     /// Offers the vertices in `new` that were not seen before to the list. Clears `new`.
@@ -379,14 +477,14 @@ impl<T: Coordinate> Walk<T> {
         index.quantizer.distances(kernel, &self.table, &index.codes, &new, &mut self.distances);
         let distances = std::mem::take(&mut self.distances);
         for (&vertex, &distance) in new.iter().zip(&distances) {
-            let candidate = Candidate { distance, vertex, expanded: false };
+            let candidate = Candidate { distance, vertex, stage: Stage::Seen };
             let farthest = self.list.last().filter(|_| self.kept == aim.list);
             let dropped = match farthest.is_none_or(|farthest| distance <= farthest.distance) {
                 true => self.insert(searched, candidate),
                 false => Some(candidate),
             };
             // Vertices within reach are visited even if the list does not keep them.
-            let is_within = |dropped: &Candidate| !dropped.expanded && dropped.distance <= aim.reach;
+            let is_within = |dropped: &Candidate| dropped.stage == Stage::Seen && dropped.distance <= aim.reach;
             self.beyond.extend(dropped.filter(is_within).map(|dropped| dropped.vertex));
         }
         new.clear();
@@ -402,113 +500,37 @@ impl<T: Coordinate> Walk<T> {
         let admitted = searched.admits(candidate.vertex);
         let place = self.list.partition_point(|other| other.is_before(&candidate));
         self.list.insert(place, candidate);
-        if !is_full || !admitted {
-            self.kept += usize::from(admitted);
-            return None;
-        }
-        // The last candidate of a full list can be a hit. To keep it so, the candidates before the dropped one are
-        // dropped too, up to one that can be a hit.
-        let dropped = self.list.pop();
-        while self.list.last().is_some_and(|last| !searched.admits(last.vertex)) {
-            self.list.pop();
+        self.expanded = self.expanded.min(place);
+        let dropped = if is_full && admitted { self.list.pop() } else { None };
+        self.kept += usize::from(admitted && !is_full);
+        dropped.into_iter().for_each(|dropped| self.held.release(dropped));
+        // The last candidate of a full list can be a hit. To keep it so, the candidates after the last one that can be a
+        // hit are dropped too.
+        while self.kept == searched.aim.list
+            && let Some(last) = self.list.pop_if(|last| !searched.admits(last.vertex))
+        {
+            self.held.release(last);
         }
         dropped
     }
 }
 
-/// Set of vertices, as a hash table with open addressing.
-#[derive(Default)]
-struct SeenVertices {
-    /// Each slot is 0 if it is free, or the number of a vertex plus 1. The length is a power of two.
-    table: Vec<u32>,
-    count: usize,
-}
-
-impl SeenVertices {
-    const LEAST: usize = 1 << 10;
-    /// Spreads numbers over the table (Knuth, TAOCP 3, 6.4).
-    const MULTIPLIER: u32 = 0x9e37_79b1;
-
-    /// Removes all vertices. Resizes the table for as many vertices as it had, since the next query is likely to see
-    /// about as many. A small table stays in the processor's cache.
-    fn clear(&mut self) {
-        let len = Self::len_for(self.count);
-        self.table.clear();
-        self.table.resize(len, 0);
-        self.count = 0;
-    }
-
-    /// Returns the length of a table for `count` vertices. It has at least a third more slots than vertices.
-    fn len_for(count: usize) -> usize {
-        (count + count / 3 + 1).next_power_of_two().max(Self::LEAST)
-    }
-
-    fn contains(&self, vertex: u32) -> bool {
-        !self.table.is_empty() && self.table[self.place(vertex + 1)] != 0
-    }
-
-    /// Inserts a vertex. Returns whether it was new.
-    fn insert(&mut self, vertex: u32) -> bool {
-        if self.table.len() < Self::len_for(self.count + 1) {
-            self.grow();
+/// Passes the neighbors of the vertex at `slot` of a page to `take`.
+fn neighbors<T: Coordinate>(
+    searched: &WalkedIndex<'_, T>,
+    number: u32,
+    page: Page<'_>,
+    slot: usize,
+    mut take: impl FnMut(u32),
+) -> Result<()> {
+    let WalkedIndex { index, .. } = *searched;
+    let vertices = index.facts().vertices;
+    let impossible = || index.damaged_page(number, "a vertex has invalid neighbors");
+    for neighbor in page.neighbors(slot).ok_or_else(impossible)? {
+        if neighbor >= vertices {
+            return Err(impossible());
         }
-        let place = self.place(vertex + 1);
-        let is_new = self.table[place] == 0;
-        self.table[place] = vertex + 1;
-        self.count += usize::from(is_new);
-        is_new
+        take(neighbor);
     }
-
-    /// Prefetches the slot of a vertex that will be inserted soon.
-    fn prefetch(&self, vertex: u32) {
-        if let Some(place) = self.table.get(self.first_place(vertex + 1)) {
-            prefetch(std::slice::from_ref(place));
-        }
-    }
-
-    /// Returns the first slot to try for `number`, a vertex plus 1. It uses the upper bits of the product, since these
-    /// depend on all bits of the number.
-    fn first_place(&self, number: u32) -> usize {
-        let bits = self.table.len().trailing_zeros();
-        (number.wrapping_mul(Self::MULTIPLIER).unbounded_shr(u32::BITS - bits)) as usize
-    }
-
-    /// Returns the slot that has `number`, or the free slot in which it belongs.
-    fn place(&self, number: u32) -> usize {
-        let mask = self.table.len() - 1;
-        let mut place = self.first_place(number);
-        while self.table[place] != 0 && self.table[place] != number {
-            place = (place + 1) & mask;
-        }
-        place
-    }
-
-    fn grow(&mut self) {
-        let old = std::mem::replace(&mut self.table, vec![0; Self::len_for(self.count + 1)]);
-        for number in old.into_iter().filter(|&number| number != 0) {
-            let place = self.place(number);
-            self.table[place] = number;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-
-    use super::*;
-    use crate::base::random::Random;
-
-    #[test]
-    fn seen_vertices_are_a_set() {
-        let (mut seen, mut random) = (SeenVertices::default(), Random::new(1, "seen"));
-        for values in [10, 3_000, 1 << 31] {
-            seen.clear();
-            let mut expected = HashSet::new();
-            for _ in 0..5_000 {
-                let vertex = random.below(values) as u32;
-                assert_eq!(seen.insert(vertex), expected.insert(vertex), "{vertex}");
-            }
-        }
-    }
+    Ok(())
 }

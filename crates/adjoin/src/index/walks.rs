@@ -52,6 +52,8 @@ pub(super) struct Walks<'a, T: Coordinate> {
 pub(super) struct WalkHits {
     pub(super) query: u32,
     pub(super) hits: Vec<Hit>,
+    /// Length of the shortest list with which the walk finds each hit. Empty unless `aim.measures` is set.
+    pub(super) least_lists: Vec<u32>,
     pub(super) counts: WalkCounts,
     /// Number of pages read for the query, including prefetched pages that its walk did not need.
     pub(super) pages_read: u64,
@@ -81,8 +83,11 @@ impl<'a, T: Coordinate> Walks<'a, T> {
     pub(super) fn walk_bytes(facts: &IndexManifest, aim: WalkAim, strategy: WalkStrategy) -> u64 {
         let pages = (aim.held as u64 + PAGES_BEYOND).min(facts.shape().pages(facts.vertices));
         let seen = 4 * 4 * pages * facts.degree as u64;
+        // Each candidate may hold its neighbors. The vector of these and the candidate take less than 72 bytes.
+        let list = aim.held as u64 * (4 * facts.degree as u64 + 72);
         let awaited = strategy.beam as u64 * facts.shape().bytes() as u64;
-        awaited + seen + 16 * aim.held as u64 + 1_024 * facts.code_bytes as u64 + bytes_of_hits(facts, aim.wanted)
+        let table = 1_024 * facts.code_bytes as u64;
+        awaited + seen + 8 * pages + list + table + bytes_of_hits(facts, aim.wanted)
     }
 
     /// Returns the bytes of a thread that has `walks` walks of `of_walk` bytes each in progress.
@@ -357,11 +362,12 @@ impl<'a, T: Coordinate> Worker<'a, T> {
     fn end(&mut self, slot: usize) {
         let UnderWay { walk, query, asked, pages_read, begun, .. } = &mut self.walks[slot];
         let hits = walk.end(&self.searched);
+        let least_lists = if self.run.aim.measures { walk.least_lists(&self.searched, &hits) } else { Vec::new() };
         // The remaining pages were prefetched but not needed.
         self.spare.extend(asked.drain(..).filter_map(|(_, page)| Arc::into_inner(page?)));
         let latency_ms = (begun.seconds() * 1e3) as f32;
         let (query, counts, pages_read) = (*query, walk.counts, *pages_read);
-        self.found.push(WalkHits { query, hits, counts, pages_read, latency_ms });
+        self.found.push(WalkHits { query, hits, least_lists, counts, pages_read, latency_ms });
         self.under_way -= 1;
     }
 

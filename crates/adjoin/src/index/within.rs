@@ -15,7 +15,7 @@ use super::calibration::{NOTED, Reached, next_list};
 use super::filtered_vertices::FilteredVertices;
 use super::promise::{learning_bytes, recall_of};
 use super::run::{SearchMethod, SearchPlan};
-use super::sample::{Sample, Truth, drawn};
+use super::sample::{MISSED, Sample, Truth, drawn};
 use super::walk::WalkAim;
 use crate::base::context::Context;
 use crate::base::error::Result;
@@ -150,6 +150,7 @@ impl Tried<'_> {
             None => cache.insert(PageCache::leaving(context, index, context.budget().free() / 2)?),
         };
         let noted = |query| &truth.entries[truth.noted_of(query)];
-        sample.find_noted::<T>(aim, NOTED as u64, strategy, cache, noted, reads)
+        let lists = sample.find_noted::<T>(aim, NOTED as u64, strategy, cache, noted, reads)?;
+        Ok(lists.into_iter().map(|list| list != MISSED).collect())
     }
 }
