@@ -51,8 +51,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let mut options = IndexOptions::default();
     let layout = named(arguments, "layout", PageOrder::Grown)?;
     options.page_bytes = named(arguments, "page-bytes", options.page_bytes)?;
-    options.code_bytes = named(arguments, "code-bytes", options.code_bytes)?;
-    options.graph.degree = named(arguments, "degree", options.graph.degree)?;
+    let (degree, code_bytes) = (named(arguments, "degree", 0)?, named(arguments, "code-bytes", 0)?);
+    options.degree = Some(degree).filter(|&degree| degree > 0);
+    options.code_bytes = Some(code_bytes).filter(|&bytes| bytes > 0);
     let method = named(arguments, "graph", "near".to_owned())?;
     let megabytes: u64 = named(arguments, "megabytes", 8_000)?;
     let mut context = Context::default().with_memory(named(arguments, "search-megabytes", 8_000)? * 1_000_000);
@@ -67,9 +68,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if !at.exists() {
         Store::build(&context, &*base, &at, &BuildOptions::default())?;
     }
-    let IndexOptions { page_bytes, code_bytes, graph, .. } = options;
-    let place = folder.join(format!("{layout}-{page_bytes}-{code_bytes}-{}-{method}-{megabytes}", graph.degree));
     let store = Store::open(&context, &at)?;
+    let graph = options.graph(store.manifest().vectors);
+    let place =
+        folder.join(format!("{layout}-{}-{code_bytes}-{}-{method}-{megabytes}", options.page_bytes, graph.degree));
     if !place.exists() {
         let built = match method.as_str() {
             "near" => Index::build(&building, &store, &place, &options, false)?,
@@ -114,9 +116,10 @@ fn build_by_inserts(context: &Context, store: &Store, place: &Path, options: &In
     let mut watch = Stopwatch::start();
     let vectors = vertex_vectors(context, store)?;
     let load_seconds = watch.lap();
+    let of_graph = options.graph(store.manifest().vectors);
     let graph = match vectors {
-        VertexVectors::Bytes(vectors) => Graph::build(context, &vectors, &options.graph)?,
-        VertexVectors::Floats(vectors) => Graph::build(context, &vectors, &options.graph)?,
+        VertexVectors::Bytes(vectors) => Graph::build(context, &vectors, &of_graph)?,
+        VertexVectors::Floats(vectors) => Graph::build(context, &vectors, &of_graph)?,
     };
     let graph_seconds = watch.lap();
     let built = build_with_graph(context, store, place, options, &graph, "vamana")?;

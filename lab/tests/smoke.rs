@@ -42,7 +42,7 @@ impl Place {
     /// Builds an index from a store of the vectors.
     fn index(&self) {
         let context = Context::default().with_memory(256 << 20);
-        let options = IndexOptions { code_bytes: 8, ..IndexOptions::default() };
+        let options = IndexOptions { code_bytes: Some(8), ..IndexOptions::default() };
         Index::build(&context, &self.store(), &self.path("index"), &options, false).unwrap();
     }
 

@@ -472,9 +472,9 @@ def build_index(
     index: PathLike,
     *,
     metric: Optional[SearchMetric] = None,
-    degree: int = 32,
+    degree: Optional[int] = None,
     build_list: int = 75,
-    code_bytes: int = 32,
+    code_bytes: Optional[int] = None,
     page: Union[str, int] = "4KiB",
     memory: Union[str, int, None] = None,
     threads: Optional[int] = None,
@@ -497,8 +497,9 @@ def build_index(
         source: A :class:`Store`, or anything that :func:`build` accepts. In the second case, a temporary store is built
             first, with the options of :func:`build`.
         metric: Metric of the temporary store, L2 by default.
-        degree: Maximum number of neighbors of a vector, chosen among ``build_list`` candidates.
-        code_bytes: Bytes per vector that a search holds in memory.
+        degree: Maximum number of neighbors of a vector, chosen among ``build_list`` candidates. By default 32, or 48 or
+            64 if a page holds as many vectors with them.
+        code_bytes: Bytes per vector that a search holds in memory: by default one for four dimensions, at least 32.
         page: Size of a page, the unit of reads.
 
     Raises a subclass of :class:`AdjoinError` that names the kind of error. Warns with :class:`PromiseWarning` if the

@@ -233,8 +233,8 @@ def id_list(name: str, ids: Any) -> list[Any]:
 def index_options(degree: Any, build_list: Any, code_bytes: Any, page: Any) -> dict[str, Any]:
     """Returns the build options of an index."""
     return {
-        "degree": integer("degree", degree, U32_MAX),
+        "degree": optional_integer("degree", degree, U32_MAX),
         "build_list": integer("build_list", build_list, U32_MAX),
-        "code_bytes": integer("code_bytes", code_bytes, U32_MAX),
+        "code_bytes": optional_integer("code_bytes", code_bytes, U32_MAX),
         "page": page if isinstance(page, str) else str(integer("page", page, U64_MAX)),
     }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use adjoin::{
-    AttributeKind, BuildOptions, Choice, Conditions, Context, Durability, Element, Error, GraphOptions, IdChoice,
-    IdKind, IndexOptions, JoinEffort, JoinOptions, KeepRule, Metric, OnBad, OnDuplicateId, OnMissing, Predicate,
-    Result, ResultKind, ShingleUnit, SourceOptions, VectorSource, open_source, parse_bytes,
+    AttributeKind, BuildOptions, Choice, Conditions, Context, Durability, Element, Error, IdChoice, IdKind,
+    IndexOptions, JoinEffort, JoinOptions, KeepRule, Metric, OnBad, OnDuplicateId, OnMissing, Predicate, Result,
+    ResultKind, ShingleUnit, SourceOptions, VectorSource, open_source, parse_bytes,
 };
 use adjoin_object::ObjectDevice;
 use arrow_schema::Schema;
@@ -66,18 +66,17 @@ pub(crate) struct StoreRequest {
 pub(crate) struct IndexRequest {
     pub(crate) metric: Option<String>,
     pub(crate) force: bool,
-    degree: usize,
+    degree: Option<usize>,
     build_list: usize,
-    code_bytes: usize,
+    code_bytes: Option<usize>,
     page: String,
 }
 
 impl IndexRequest {
     pub(crate) fn options(&self, seed: u64) -> Result<IndexOptions> {
         let Self { degree, build_list, code_bytes, .. } = *self;
-        let graph = GraphOptions { degree, build_list, seed, ..GraphOptions::default() };
-        let options =
-            IndexOptions { graph, code_bytes, page_bytes: parse_bytes(&self.page)?, ..IndexOptions::default() };
+        let page_bytes = parse_bytes(&self.page)?;
+        let options = IndexOptions { degree, build_list, code_bytes, seed, page_bytes, ..IndexOptions::default() };
         options.check().map(|()| options)
     }
 }

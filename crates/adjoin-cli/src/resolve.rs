@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use adjoin::{
-    BuildOptions, Context, Error, FolderKind, GraphOptions, IdChoice, IndexOptions, Interval, KeepRule, Metric, Output,
+    BuildOptions, Context, Error, FolderKind, IdChoice, IndexOptions, Interval, KeepRule, Metric, Output,
     RecallStatistics, Result, ResultKind, SourceOptions, Target, VectorSource,
     device::{Device, FileSystem, LimitedBy, Location, MemoryLimit, current_resident_bytes, forget_code, memory_limit},
     format_bytes, format_count,
@@ -133,8 +133,8 @@ pub(crate) fn source_options(columns: &SourceColumns) -> Result<SourceOptions> {
 /// Returns the options of an index that apply to builds and to collections.
 pub(crate) fn index_options(shape: &IndexShape, seed: u64) -> Result<IndexOptions> {
     let IndexShape { degree, build_list, alpha, code_bytes, .. } = *shape;
-    let graph = GraphOptions { degree, build_list, alpha, seed };
-    Ok(IndexOptions { graph, code_bytes, page_bytes: parse_bytes(&shape.page)?, ..IndexOptions::default() })
+    let page_bytes = parse_bytes(&shape.page)?;
+    Ok(IndexOptions { degree, build_list, alpha, seed, code_bytes, page_bytes, navigation: None })
 }
 
 /// Opens names as one set of vectors; refuses a set without rows.

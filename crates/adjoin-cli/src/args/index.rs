@@ -21,18 +21,18 @@ pub(crate) enum Index {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Index")]
 pub(crate) struct IndexShape {
-    /// Most neighbors of a vector in the graph (R)
-    #[arg(long, value_name = "R", default_value_t = 32)]
-    pub(crate) degree: usize,
+    /// Most neighbors of a vector in the graph (R) [default: 32, or 48 or 64 if a page holds as many vectors with them]
+    #[arg(long, value_name = "R")]
+    pub(crate) degree: Option<usize>,
     /// Candidates that a search for the neighbors of a vector keeps (L)
     #[arg(long, value_name = "L", default_value_t = 75)]
     pub(crate) build_list: usize,
     /// Prune a neighbor if another one is nearer to it by this factor (for experts)
     #[arg(long, value_name = "A", default_value_t = 1.2, hide_short_help = true)]
     pub(crate) alpha: f64,
-    /// Bytes of the code of a vector, which is held in memory
-    #[arg(long, value_name = "B", default_value_t = 32)]
-    pub(crate) code_bytes: usize,
+    /// Bytes of the code of a vector, which is held in memory [default: one for four dimensions, at least 32]
+    #[arg(long, value_name = "B")]
+    pub(crate) code_bytes: Option<usize>,
     /// Size of a page, the unit of reads: 4KiB, 8KiB or 16KiB
     #[arg(long, value_name = "SIZE", default_value = "4KiB")]
     pub(crate) page: String,

@@ -17,7 +17,7 @@ use crate::base::options::{DIMENSIONS_MAX, Metric, VectorType};
 use crate::base::output::Target;
 use crate::base::report::CommonStatistics;
 use crate::graph::GraphOptions;
-use crate::index::IndexOptions;
+use crate::index::{IndexOptions, IndexParameters};
 use crate::source::IdKind;
 use crate::store::format::{FORMAT_VERSION, LIVE_VERSION, MANIFEST_FILE};
 use crate::store::{Files, FolderKind, NO_CHECKSUM, check_target, has_manifest, read_manifest_bytes, sealed, unsealed};
@@ -128,7 +128,8 @@ impl CollectionManifest {
         }
         let lock = WriterLock::take(device, folder)?;
         let CollectionOptions { vectors, metric, ids, ref attributes, index } = *options;
-        let GraphOptions { degree, build_list, alpha, seed } = index.graph;
+        let IndexParameters { graph, code_bytes, page_bytes, .. } = index.parameters(vectors);
+        let GraphOptions { degree, build_list, alpha, seed } = graph;
         let manifest = Self {
             kind: KIND.into(),
             // Versions of adjoin without support for columns cannot read a log with columns.
@@ -144,8 +145,8 @@ impl CollectionManifest {
             build_list,
             alpha,
             seed,
-            code_bytes: index.code_bytes,
-            page_bytes: index.page_bytes,
+            code_bytes,
+            page_bytes,
             first_record: Point::START.next,
             merged_rows: 0,
             files: Files::new(&[], |_| unreachable!("a new collection has no files")),
@@ -221,11 +222,16 @@ impl CollectionManifest {
         RowType { ids: self.ids, vector_bytes: self.vectors.bytes(), attributes: &self.attributes }
     }
 
+    /// Returns [`Self::index_options`] for the vectors of the collection.
+    pub(super) fn index_parameters(&self) -> IndexParameters {
+        self.index_options().parameters(self.vectors)
+    }
+
     /// Returns the options with which merges build the long-term index.
     pub(super) fn index_options(&self) -> IndexOptions {
         let Self { degree, build_list, alpha, seed, code_bytes, page_bytes, .. } = *self;
-        let graph = GraphOptions { degree, build_list, alpha, seed };
-        IndexOptions { graph, code_bytes, page_bytes, ..IndexOptions::default() }
+        let (degree, code_bytes) = (Some(degree), Some(code_bytes));
+        IndexOptions { degree, build_list, alpha, seed, code_bytes, page_bytes, ..IndexOptions::default() }
     }
 
     /// Returns the sequence number of the last write in the long-term index; `None` if there is no index.

@@ -272,7 +272,7 @@ fn merging_bytes(context: &Context, manifest: &CollectionManifest, rows: u64, te
 
 /// Returns the memory in bytes for opening an index of `rows` rows, without unmerged rows.
 fn opening_bytes(manifest: &CollectionManifest, rows: u64) -> u64 {
-    let index = Index::foreseen_memory_bytes(rows, manifest.space(), &manifest.index_options());
+    let index = Index::foreseen_memory_bytes(rows, manifest.space(), &manifest.index_parameters());
     index + super::places::memory_bytes(rows) + TemporaryIndex::least_bytes() + 2 * READING_BYTES
 }
 
@@ -282,7 +282,7 @@ pub(super) fn building_bytes(context: &Context, manifest: &CollectionManifest, r
     let options = BuildOptions { metric, attributes, ..BuildOptions::default() };
     let columns_bytes = Some(texts.columns_reading_bytes(manifest));
     let input = BuildInput { source: &Unread::new(manifest, rows, texts), options: &options, columns_bytes };
-    index::building_bytes_of(context, input, &manifest.index_options(), texts.reading_bytes)
+    index::building_bytes_of(context, input, &manifest.index_parameters(), texts.reading_bytes)
 }
 
 /// Source with the shape of the rows of a collection. It cannot be read; it is used to ask how much memory a build of

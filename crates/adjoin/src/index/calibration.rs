@@ -334,7 +334,7 @@ mod tests {
         let mut calibration = Calibration::new(7, hits, &noted, Inserted::default());
         let least = |query: u32, hit: u32| match query {
             _ if query + 1 == queries => 81,
-            _ if query % 2 == 0 || hit + 1 < hits => 33,
+            _ if query.is_multiple_of(2) || hit + 1 < hits => 33,
             _ => 60,
         };
         let least: Vec<u32> = (0..queries).flat_map(|query| (0..hits).map(move |hit| least(query, hit))).collect();

@@ -75,7 +75,7 @@ pub(super) fn lead_in<T: Coordinate>(
 
 /// Returns the bytes for one round: the open index, a second navigation graph, and the searches.
 fn least_bytes<T: Coordinate>(context: &Context, manifest: &IndexManifest) -> u64 {
-    let (vertices, options) = (manifest.vertices.into(), manifest.options());
+    let (vertices, options) = (manifest.vertices.into(), manifest.parameters());
     let building = navigation::memory_bytes(vertices, manifest.space(), &options);
     publishing_bytes::<T>(context, manifest) + building + 2 * looking_bytes::<T>(manifest)
 }
@@ -125,7 +125,7 @@ fn lost<T: Coordinate>(context: &Context, index: &Index, inserted: &[u32]) -> Re
 /// Returns the navigation graph with some of the lost vertices added. Returns `None` if no vertex is lost, or if the
 /// graph has no room for another vertex.
 fn with_some<T: Coordinate>(context: &Context, index: &Index, lost: &[u32]) -> Result<Option<Navigation>> {
-    let (facts, options) = (index.facts(), index.facts().options());
+    let (facts, options) = (index.facts(), index.facts().parameters());
     // Adding a vertex that is in the navigation graph already would not help.
     let lost: Vec<u32> = lost.iter().copied().filter(|&vertex| !index.navigation.has(vertex)).collect();
     let room = index.navigation.room(facts.vertices.into(), &options);

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::blocks::BLOCK_BYTES;
-use super::options::IndexOptions;
+use super::options::IndexParameters;
 use super::page::PageShape;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
@@ -141,7 +141,7 @@ impl IndexManifest {
 
     /// Returns the name of the first value that is impossible or contradicts another value.
     fn contradiction(&self) -> Option<&'static str> {
-        let options = self.options();
+        let options = self.parameters();
         let vertices = u64::from(self.vertices);
         // These are checked first, since the shape of pages is computed from them.
         if options.check().is_err() || !(1..=DIMENSIONS_MAX).contains(&self.vectors.dimensions) {
@@ -165,10 +165,10 @@ impl IndexManifest {
     }
 
     /// Returns the options with which the index was built.
-    pub fn options(&self) -> IndexOptions {
+    pub(crate) fn parameters(&self) -> IndexParameters {
         let Self { degree, build_list, alpha, seed, code_bytes, navigation, page_bytes, .. } = *self;
         let graph = GraphOptions { degree, build_list, alpha, seed };
-        IndexOptions { graph, code_bytes, navigation, page_bytes }
+        IndexParameters { graph, code_bytes, navigation, page_bytes }
     }
 
     pub(super) fn shape(&self) -> PageShape {

@@ -63,6 +63,7 @@ pub(crate) use self::manifest::file_names;
 pub(crate) use self::merge::{ALL_REPLACEMENTS, Merge, Newcomers};
 pub(crate) use self::named::fetching_bytes;
 pub use self::options::IndexOptions;
+pub(crate) use self::options::IndexParameters;
 pub use self::reader::Index;
 pub(crate) use self::reader::{column_needs, columns_reading_bytes};
 pub use self::relayout::RelayoutReport;
@@ -184,6 +185,7 @@ fn build_of(
     check_rows(store)?;
     check_target(context, folder, FolderKind::Index, force)?;
     let space = store.manifest().space();
+    let options = &options.parameters(space.vectors);
     with_coordinates!(space, T => {
         let column_bytes =
             store.columns().map_or(Ok(0), |columns| columns.reordering_bytes(store.manifest().rows))?;

@@ -3,7 +3,7 @@
 
 use adjoin_kernels::{Kernel, Panel};
 
-use super::options::IndexOptions;
+use super::options::IndexParameters;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::geometry::{Coordinate, Space};
@@ -32,31 +32,31 @@ pub(super) struct Navigation {
 }
 
 /// Returns the bytes that building or reading the navigation graph of an index of `vertices` vertices takes.
-pub(super) fn memory_bytes(vertices: u64, space: Space<'_>, options: &IndexOptions) -> u64 {
+pub(super) fn memory_bytes(vertices: u64, space: Space<'_>, options: &IndexParameters) -> u64 {
     let count = len_max(vertices, options);
     let panel = Panel::<f32>::bytes_for(count as usize, space.dimensions());
     2 * count * space.vectors.bytes() as u64 + panel + 3 * Graph::memory_bytes(count as usize, options.graph.degree)
 }
 
 /// Returns the part of [`memory_bytes`] that [`Graph::build`] reserves itself.
-pub(super) fn graph_bytes(vertices: u64, options: &IndexOptions) -> u64 {
+pub(super) fn graph_bytes(vertices: u64, options: &IndexParameters) -> u64 {
     Graph::building_bytes(len_max(vertices, options) as usize, &options.graph)
 }
 
 /// Returns the bytes of a navigation graph once it is built.
-pub(super) fn held_bytes(vertices: u64, space: Space<'_>, options: &IndexOptions) -> u64 {
+pub(super) fn held_bytes(vertices: u64, space: Space<'_>, options: &IndexParameters) -> u64 {
     let count = len_max(vertices, options);
     Navigation::stored_bytes(count, space) + Graph::memory_bytes(count as usize, options.graph.degree)
 }
 
 /// Returns the number of randomly sampled vertices in a navigation graph.
-fn sample_len(vertices: u64, options: &IndexOptions) -> u64 {
+fn sample_len(vertices: u64, options: &IndexParameters) -> u64 {
     let by_default = (vertices / SHARE).min(SAMPLE_MAX);
     options.navigation.map_or(by_default, u64::from).clamp(1, vertices)
 }
 
 /// Returns the largest number of vertices in a navigation graph, islands included.
-fn len_max(vertices: u64, options: &IndexOptions) -> u64 {
+fn len_max(vertices: u64, options: &IndexParameters) -> u64 {
     (sample_len(vertices, options) + ISLANDS_MAX as u64).min(vertices)
 }
 
@@ -73,7 +73,7 @@ impl Navigation {
     }
 
     /// Returns the vertices of a navigation graph, ascending: a random sample, and the vertices in `islands`.
-    pub(super) fn sample(vertices: u32, options: &IndexOptions, islands: &[u32]) -> Vec<u32> {
+    pub(super) fn sample(vertices: u32, options: &IndexParameters, islands: &[u32]) -> Vec<u32> {
         let mut random = Random::new(options.graph.seed, "navigation graph");
         let sample = random.ascending_sample(sample_len(vertices.into(), options), vertices.into());
         let mut sample: Vec<u32> =
@@ -105,7 +105,7 @@ impl Navigation {
     }
 
     /// Returns the number of vertices that may still be added.
-    pub(super) fn room(&self, vertices: u64, options: &IndexOptions) -> usize {
+    pub(super) fn room(&self, vertices: u64, options: &IndexParameters) -> usize {
         (len_max(vertices, options) as usize).saturating_sub(self.vertices.len())
     }
 
@@ -198,6 +198,7 @@ impl<'a, T: Coordinate> Navigator<'a, T> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::options::IndexOptions;
     use super::*;
     use crate::base::allocated::{allocated, assert_states_bytes};
     use crate::base::options::{Element, Metric, VectorType};
@@ -207,7 +208,8 @@ mod tests {
         let context = &Context::default().with_threads(1);
         for (count, dimensions) in [(40u32, 4), (600, 16), (900, 65)] {
             let space = Space::plain(VectorType { element: Element::F32, dimensions }, Metric::L2);
-            let mut options = IndexOptions { navigation: Some(count), ..IndexOptions::default() };
+            let options = IndexOptions { navigation: Some(count), ..IndexOptions::default() };
+            let mut options = options.parameters(space.vectors);
             (options.graph.degree, options.graph.build_list) = (12, 24);
             let mut random = Random::new(1, "vectors");
             let (_navigation, held) = allocated(|| {

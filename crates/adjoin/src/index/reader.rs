@@ -14,7 +14,7 @@ use super::calibration::Calibration;
 use super::delete_list::DeleteList;
 use super::manifest::IndexManifest;
 use super::navigation::{self, Navigation};
-use super::options::IndexOptions;
+use super::options::IndexParameters;
 use super::page::Page;
 use super::promised::{Promise, Promises};
 use super::rows::{Duplicates, IdReader, least_id_bytes};
@@ -165,16 +165,16 @@ impl Index {
     pub fn memory_bytes(manifest: &IndexManifest) -> u64 {
         let small = [Role::Codebook, Role::Navigation, Role::Duplicates, Role::Calibration];
         let small: u64 = small.iter().filter_map(|&role| manifest.files.get(role)).map(|facts| facts.bytes).sum();
-        let (space, options) = (manifest.space(), manifest.options());
+        let (space, options) = (manifest.space(), manifest.parameters());
         manifest.files[Role::Codes].bytes
             + 4 * small
             + navigation::memory_bytes(manifest.vertices.into(), space, &options)
     }
 
     /// Predicts the bytes of an open index of `rows` rows that is not built yet.
-    pub(crate) fn foreseen_memory_bytes(rows: u64, space: Space<'_>, options: &IndexOptions) -> u64 {
+    pub(crate) fn foreseen_memory_bytes(rows: u64, space: Space<'_>, options: &IndexParameters) -> u64 {
         let vectors = rows.max(1);
-        let codes = rows * options.code_bytes.min(space.vectors.dimensions) as u64;
+        let codes = rows * options.code_bytes as u64;
         let codebook = 4 * Panel::<f32>::bytes_for(256, space.dimensions());
         let navigation = navigation::memory_bytes(vectors, space, options);
         codes + codebook + 4 * navigation::held_bytes(vectors, space, options) + navigation + CALIBRATION_BYTES
@@ -199,7 +199,7 @@ impl Index {
         // The navigation graph reserves its own memory. First everything is reserved at once, so that an error names
         // all of the memory that is needed.
         let all = context.reserve_between_runs(Self::memory_bytes(manifest), PURPOSE)?.bytes();
-        let of_graph = navigation::graph_bytes(vertices.into(), &manifest.options());
+        let of_graph = navigation::graph_bytes(vertices.into(), &manifest.parameters());
         let memory = context.reserve_between_runs(all - of_graph, PURPOSE)?;
         let damaged = |role| {
             // If memory does not suffice, the file is not damaged.

@@ -16,7 +16,6 @@ use crate::base::predicate::Predicate;
 use crate::base::random::Random;
 use crate::base::report::SearchStatistics;
 use crate::execute::Hit;
-use crate::graph::GraphOptions;
 use crate::query::{IdRoom, QuerySources, QueryTarget, QueryVectors, SearchEffort, SearchGoal, SearchOptions};
 use crate::sink::{Collect, HitBatch};
 use crate::source::{IdKind, Ids, SourceInfo, TextIds, VectorBatch, VectorScan, VectorSource};
@@ -214,8 +213,8 @@ impl Indexed {
         let options = BuildOptions { metric, buckets: Some(9), ..BuildOptions::default() };
         Store::build(&context, &set, &at("store"), &options).unwrap();
         let store = Store::open(&context, &at("store")).unwrap();
-        let graph = GraphOptions { degree: 8, build_list: 24, ..GraphOptions::default() };
-        let options = IndexOptions { graph, code_bytes: 8, ..IndexOptions::default() };
+        let (degree, code_bytes) = (Some(8), Some(8));
+        let options = IndexOptions { degree, build_list: 24, code_bytes, ..IndexOptions::default() };
         Index::build(&context, &store, &at("index"), &options, false).unwrap();
         let index = Index::open(&context, &at("index")).unwrap();
         Self { folder, set, metric, index }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use adjoin::{
-    Collect, Collection, CollectionOptions, Condition, Context, Durability, Element, ErrorKind, GraphOptions, IdKind,
-    Ids, IndexOptions, Metric, QueryTarget, Random, Result, SearchEffort, SearchOptions, SourceOptions, VectorSource,
+    Collect, Collection, CollectionOptions, Condition, Context, Durability, Element, ErrorKind, IdKind, Ids,
+    IndexOptions, Metric, QueryTarget, Random, Result, SearchEffort, SearchOptions, SourceOptions, VectorSource,
     VectorType, Write,
     lab::{collection::Put, query::QuerySources, source::open},
 };
@@ -54,8 +54,8 @@ impl Whole {
         device.put("data/rows.jsonl", (0..ROWS).map(line).collect::<String>().as_bytes());
         let context = context_on(&device);
         let rows = rows_on(&context).unwrap();
-        let graph = GraphOptions { degree: 4, build_list: 8, ..GraphOptions::default() };
-        let index = IndexOptions { graph, code_bytes: 2, ..IndexOptions::default() };
+        let (degree, code_bytes) = (Some(4), Some(2));
+        let index = IndexOptions { degree, build_list: 8, code_bytes, ..IndexOptions::default() };
         let (metric, ids) = (Metric::L2, IdKind::Int64);
         let attributes = ["name:text", "size:int64", "is_even:bool"].map(|text| text.parse().unwrap()).to_vec();
         let options = CollectionOptions { vectors: VECTORS, metric, ids, attributes, index };

@@ -2,8 +2,8 @@
 //! the checks.
 
 use adjoin::{
-    BuildOptions, Collect, Context, Element, ErrorKind, Folder, GraphOptions, Index, IndexOptions, OnBad,
-    OnDuplicateId, QueryTarget, Random, Result, SearchEffort, SearchOptions, SourceOptions, Store, VectorType,
+    BuildOptions, Collect, Context, Element, ErrorKind, Folder, Index, IndexOptions, OnBad, OnDuplicateId, QueryTarget,
+    Random, Result, SearchEffort, SearchOptions, SourceOptions, Store, VectorType,
     lab::index::IndexManifest,
     lab::{
         index::search,
@@ -51,8 +51,8 @@ fn whole(name: &str, bytes: &[u8]) -> Whole {
     let of_store = BuildOptions { buckets: Some(3), on_duplicate_id, on_bad, ..BuildOptions::default() };
     let store = folder.path().join("store");
     Store::build(&context, &*opened, &store, &of_store).unwrap();
-    let graph = GraphOptions { degree: 4, build_list: 8, ..GraphOptions::default() };
-    let options = IndexOptions { graph, code_bytes: 2, ..IndexOptions::default() };
+    let (degree, code_bytes) = (Some(4), Some(2));
+    let options = IndexOptions { degree, build_list: 8, code_bytes, ..IndexOptions::default() };
     let index = folder.path().join("index");
     let manifest =
         Index::build(&context, &Store::open(&context, &store).unwrap(), &index, &options, false).unwrap().manifest;

@@ -4,9 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use adjoin::{
-    BuildOptions, Collect, Condition, Element, ErrorKind, GraphOptions, Index, IndexOptions, Metric, OnBad, Predicate,
-    QueryTarget, Random, Result, SearchEffort, SearchOptions, SearchQueries, SearchStatistics, SourceOptions, Store,
-    VectorSource,
+    BuildOptions, Collect, Condition, Element, ErrorKind, Index, IndexOptions, Metric, OnBad, Predicate, QueryTarget,
+    Random, Result, SearchEffort, SearchOptions, SearchQueries, SearchStatistics, SourceOptions, Store, VectorSource,
     lab::{
         buckets::search,
         index,
@@ -267,8 +266,8 @@ fn filtered_searches_reach_the_recall_among_filtered_rows() {
 /// Builds an index of a store, in the same folder.
 fn index_of(data: &Data, setup: &Setup, store: &Store) -> Index {
     let folder = data.folder.path().join("index");
-    let graph = GraphOptions { degree: 12, build_list: 32, ..GraphOptions::default() };
-    let options = IndexOptions { graph, code_bytes: 8, ..IndexOptions::default() };
+    let (degree, code_bytes) = (Some(12), Some(8));
+    let options = IndexOptions { degree, build_list: 32, code_bytes, ..IndexOptions::default() };
     Index::build(&setup.context(), store, &folder, &options, true).unwrap();
     Index::open(&setup.context(), &folder).unwrap()
 }

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use adjoin::{
-    Collect, Context, Element, ErrorKind, GraphOptions, HitBatch, Ids, Index, IndexOptions, Metric, QueryTarget,
-    Result, SearchEffort, SearchOptions, SearchStatistics, Store,
+    Collect, Context, Element, ErrorKind, HitBatch, Ids, Index, IndexOptions, Metric, QueryTarget, Result,
+    SearchEffort, SearchOptions, SearchStatistics, Store,
     device::{Device, FaultPlan, FileSystem, SimulatedDevice},
     kernels::Kernel,
     lab::{GivenOrder, PageGraph, index, query::QuerySources, relayout_in_order},
@@ -29,8 +29,7 @@ pub(crate) struct Indexed {
 
 /// Returns options of a graph with few edges, so that walks have several steps.
 pub(crate) fn options() -> IndexOptions {
-    let graph = GraphOptions { degree: 8, build_list: 24, ..GraphOptions::default() };
-    IndexOptions { graph, code_bytes: 4, ..IndexOptions::default() }
+    IndexOptions { degree: Some(8), build_list: 24, code_bytes: Some(4), ..IndexOptions::default() }
 }
 
 impl Indexed {
@@ -115,7 +114,7 @@ fn a_shorter_list_reads_less_with_less_recall() {
     let set = Set::of(Element::U8, 16, &values(20_000, 16, 5));
     let queries = Set::of(Element::U8, 16, &values(200, 16, 6));
     let (setup, wanted) = (Setup::default(), true_hits(&set, &queries, QueryTarget::Nearest(5), Metric::L2));
-    let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: 8, ..options() });
+    let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: Some(8), ..options() });
     let [short, long] = [5, 100].map(|list| indexed.search(&setup, &queries, 5, list));
     let [of_short, of_long] = [&short, &long].map(|found| recall(&found.hits, &wanted));
     assert!(of_short < of_long && of_long > 0.9, "{of_short} {of_long}");
@@ -174,7 +173,7 @@ fn index_bytes_reads_and_hits_depend_only_on_vectors_and_options() {
         assert_same(&again.hits, &found.hits, name);
         assert_eq!(again.statistics.search.reads_per_query, found.statistics.search.reads_per_query, "{name}");
     }
-    let other = IndexOptions { graph: GraphOptions { seed: 9, ..options().graph }, ..options() };
+    let other = IndexOptions { seed: 9, ..options() };
     assert!(files_of(&Indexed::build(&setup, &set, &other).path()) != files_of(&first.path()), "the seed matters");
 }
 
@@ -185,7 +184,7 @@ fn a_single_query_has_the_hits_of_a_batch() {
     let values_of = values(40, 16, 6);
     let set = Set::of(Element::U8, 16, &values(20_000, 16, 5));
     let setup = Setup { threads: 1, ..Setup::default() };
-    let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: 8, ..options() });
+    let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: Some(8), ..options() });
     let all = indexed.search(&setup, &Set::of(Element::U8, 16, &values_of), 5, 30);
     let simulated = SimulatedDevice::new(FaultPlan::None);
     files_of(&indexed.path()).iter().for_each(|(name, bytes)| simulated.put(Path::new("index").join(name), bytes));
@@ -296,7 +295,7 @@ fn flipped_bytes_of_an_index_are_detected() {
     let ids: Vec<String> = (0..250).map(|row| format!("id {row}")).collect();
     let set = Set::of(Element::U8, 4, &values(250, 4, 3)).with_text_ids(&ids);
     let setup = Setup::default();
-    let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: 2, ..options() });
+    let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: Some(2), ..options() });
     let context = Setup { threads: 1, ..setup }.context();
     for (name, whole) in files_of(&indexed.path()) {
         if name.ends_with(".lock") {
@@ -341,7 +340,7 @@ fn invalid_index_builds_and_searches_are_refused_with_a_remedy() {
         ("index", options(), "is already a graph index; give force to replace it"),
         ("store", options(), "is a store, not a graph index; choose another folder"),
         ("new", IndexOptions { page_bytes: 5_000, ..options() }, "page is 5000 bytes; give 4KiB, 8KiB or 16KiB"),
-        ("new", IndexOptions { code_bytes: 0, ..options() }, "code-bytes is 0; give 1 to 1024"),
+        ("new", IndexOptions { code_bytes: Some(0), ..options() }, "code-bytes is 0; give 1 to 1024"),
     ] {
         let said = refused(&context, folder, &options);
         assert!(said.contains(says), "{said}");

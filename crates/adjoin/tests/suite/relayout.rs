@@ -101,7 +101,7 @@ fn relayout_preserves_vectors_ids_and_edges() {
     let queries = Set::of(Element::U8, 3, &values(60, 3, 2));
     let setup = Setup::default();
     for set in [plain.clone(), plain.clone().with_text_ids(&texts), plain.with_ids(&numbers)] {
-        let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: 3, ..options() });
+        let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: Some(3), ..options() });
         let before = contents(&indexed.path());
         assert!(before.by_row.len() < rows, "some vectors are equal");
         let wanted = indexed.search(&setup, &queries, 9, rows);
@@ -157,7 +157,7 @@ fn relayout_bytes_depend_only_on_the_index() {
 fn a_refused_relayout_does_not_change_the_index() {
     let set = Set::of(Element::U8, 4, &values(400, 4, 3));
     let setup = Setup::default();
-    let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: 4, ..options() });
+    let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: Some(4), ..options() });
     let before = files_of(&indexed.path());
     let context = setup.context();
     let refused = |from: &Path, to: Option<&Path>| {

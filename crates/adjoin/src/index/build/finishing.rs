@@ -12,22 +12,16 @@ use super::reach::Repaired;
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::geometry::Coordinate;
-use crate::base::options::VectorType;
 use crate::base::random::Random;
 use crate::base::workers::map_items;
 use crate::index::layout::{Arrangement, Places, window_bytes, windows};
 use crate::index::navigation::{Navigation, StoredVertices};
-use crate::index::options::IndexOptions;
+use crate::index::options::IndexParameters;
 use crate::index::page::PageShape;
 use crate::quantize::{Quantizer, widen};
 
 /// Largest number of vectors on which codes are trained.
 pub(super) const CODE_SAMPLE: u64 = 16 << 10;
-
-/// Returns the bytes of a code.
-pub(in crate::index) fn code_bytes(options: &IndexOptions, vectors: VectorType) -> usize {
-    options.code_bytes.min(vectors.dimensions)
-}
 
 /// Returns the vectors of all vertices, or `None` if they need more than `memory` bytes.
 ///
@@ -54,7 +48,7 @@ pub(in crate::index) fn all<T: Coordinate>(
 /// If vectors cannot be read, or if memory does not suffice.
 pub(in crate::index) fn navigation<T: Coordinate>(
     origin: &impl Origin,
-    options: &IndexOptions,
+    options: &IndexParameters,
     islands: &[u32],
 ) -> Result<(Navigation, Reservation)> {
     let (context, space) = (origin.context(), origin.space());
@@ -75,7 +69,7 @@ pub(in crate::index) fn navigation<T: Coordinate>(
 /// If vectors cannot be read, or if memory does not suffice.
 pub(in crate::index) fn quantizer<T: Coordinate>(
     origin: &impl Origin,
-    options: &IndexOptions,
+    options: &IndexParameters,
 ) -> Result<(Quantizer, Panel<f32>)> {
     let (context, vertices, dimensions) = (origin.context(), origin.vertices(), origin.space().dimensions());
     let count = u64::from(vertices).min(CODE_SAMPLE);
@@ -89,8 +83,7 @@ pub(in crate::index) fn quantizer<T: Coordinate>(
         widen(drawn.row(row), sample.row_mut(row));
     }
     drop(drawn);
-    let code_bytes = code_bytes(options, origin.space().vectors);
-    let learned = Quantizer::train(context, &sample, code_bytes, options.graph.seed)?;
+    let learned = Quantizer::train(context, &sample, options.code_bytes, options.graph.seed)?;
     Ok((learned, sample))
 }
 

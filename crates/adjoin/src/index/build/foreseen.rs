@@ -7,7 +7,7 @@ use adjoin_kernels::Panel;
 
 use crate::base::context::Context;
 use crate::base::geometry::{Coordinate, Space, with_coordinates};
-use crate::index::IndexOptions;
+use crate::index::{IndexOptions, IndexParameters};
 use crate::source::{IdKind, VectorSource};
 use crate::store::{BuildInput, BuildMemory, BuildOptions, columns_bytes, default_buckets};
 
@@ -40,13 +40,19 @@ const LEAST_BYTES: u64 = 17_300_000;
 impl IndexOptions {
     /// Returns an upper bound on the bytes for building a store of a source, and for building an index of this store.
     pub fn building_bytes(&self, context: &Context, source: &dyn VectorSource, of_store: &BuildOptions) -> u64 {
-        building_bytes_of(context, BuildInput::of(context, source, of_store), self, 0)
+        let parameters = self.parameters(source.info().vectors);
+        building_bytes_of(context, BuildInput::of(context, source, of_store), &parameters, 0)
     }
 }
 
 /// Returns an upper bound on the bytes for building a store of `input`, and for building an index of this store.
 /// `reading` is a bound on the bytes for reading the columns of such an index, or 0 if none is known.
-pub(crate) fn building_bytes_of(context: &Context, input: BuildInput<'_>, options: &IndexOptions, reading: u64) -> u64 {
+pub(crate) fn building_bytes_of(
+    context: &Context,
+    input: BuildInput<'_>,
+    options: &IndexParameters,
+    reading: u64,
+) -> u64 {
     let space = Space::plain(input.source.info().vectors, input.options.metric);
     with_coordinates!(space, T => bytes_of::<T>(context, input, options, reading, space.dimensions()))
 }
@@ -67,7 +73,7 @@ fn extent_ids(source: &dyn VectorSource, of_store: &BuildOptions) -> u64 {
 fn bytes_of<T: Coordinate>(
     context: &Context,
     input: BuildInput<'_>,
-    options: &IndexOptions,
+    options: &IndexParameters,
     reading: u64,
     dimensions: usize,
 ) -> u64 {

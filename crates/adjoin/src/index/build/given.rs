@@ -45,7 +45,7 @@ pub fn vertex_vectors(context: &Context, store: &Store) -> Result<VertexVectors>
     with_coordinates!(store.manifest().space(), T => {
         let centers = buckets.centers::<T>()?;
         let map = &VertexMap::find(context, buckets, &centers, &context.temporary(Some(store.folder())))?;
-        let room = gather_room::<T>(buckets, &IndexOptions::default(), 0);
+        let room = gather_room::<T>(buckets, &IndexOptions::default().parameters(buckets.vectors()), 0);
         let gathering = Gathering::new::<T>(context, buckets, map, room)?;
         let all = finishing::all::<T>(&gathering, u64::MAX)?;
         all.map(|(panel, _)| panel.into()).ok_or_else(|| Error::budget(format!("{PURPOSE}: vectors do not fit")))

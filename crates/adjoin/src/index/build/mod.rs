@@ -26,7 +26,7 @@ use std::ops::Range;
 
 use adjoin_kernels::Panel;
 
-use self::finishing::{CODE_SAMPLE, arranged, code_bytes, windows_of};
+use self::finishing::{CODE_SAMPLE, arranged, windows_of};
 pub(crate) use self::foreseen::building_bytes_of;
 use self::gathering::Gathering;
 pub(super) use self::given::GivenGraph;
@@ -40,7 +40,7 @@ use super::drafting::{Contents, write_rest};
 use super::layout::{GROWN, Places, window_bytes, window_vertices};
 use super::manifest::{FORMAT_VERSION, IndexManifest, KIND, NEAR};
 use super::navigation;
-use super::options::IndexOptions;
+use super::options::IndexParameters;
 use super::page::PageShape;
 use super::sample::draw_inserted;
 use super::{BuildIo, BuiltIndex, PURPOSE_BUILD as PURPOSE, lost, promise};
@@ -70,7 +70,7 @@ const LISTS_SHARE: u64 = 16;
 pub(super) struct Build<'a> {
     pub(super) context: &'a Context,
     pub(super) store: &'a Store,
-    pub(super) options: &'a IndexOptions,
+    pub(super) options: &'a IndexParameters,
     /// Graph of the vertices, if the caller gives one.
     pub(super) graph: Option<GivenGraph<'a>>,
     pub(super) drafts: Drafts<'a>,
@@ -85,7 +85,7 @@ pub(super) struct Build<'a> {
 pub(super) fn least_bytes<T: Coordinate>(
     context: &Context,
     store: &Store,
-    options: &IndexOptions,
+    options: &IndexParameters,
     column_bytes: u64,
 ) -> u64 {
     let BuildNeeds { held, graph, rest } = BuildNeeds::of::<T>(context, store, options);
@@ -104,7 +104,7 @@ struct BuildNeeds {
 }
 
 impl BuildNeeds {
-    fn of<T: Coordinate>(context: &Context, store: &Store, options: &IndexOptions) -> Self {
+    fn of<T: Coordinate>(context: &Context, store: &Store, options: &IndexParameters) -> Self {
         let buckets = &Buckets::of(store).between_rows();
         let (rows, vectors, degree) = (buckets.rows(), buckets.vectors(), options.graph.degree);
         let (space, dimensions) = (buckets.space(), buckets.space().dimensions());
@@ -132,12 +132,11 @@ impl BuildNeeds {
 }
 
 /// Returns how many vectors can be gathered at once with `spare` bytes of spare memory.
-fn gather_room<T: Coordinate>(buckets: &Buckets<'_>, options: &IndexOptions, spare: u64) -> GatherRoom {
+fn gather_room<T: Coordinate>(buckets: &Buckets<'_>, options: &IndexParameters, spare: u64) -> GatherRoom {
     let shape = PageShape::new(buckets.vectors(), options.graph.degree, options.page_bytes);
     let records = shape.records() as u64;
     let ids: u64 = buckets.extents().iter().map(|extent| extent.id_bytes).sum();
-    let code_bytes = code_bytes(options, buckets.vectors());
-    let written = writing::bytes_of_vertex(ids / buckets.rows(), shape, code_bytes);
+    let written = writing::bytes_of_vertex(ids / buckets.rows(), shape, options.code_bytes);
     let pruned = joined::bytes_of_vertex(&options.graph);
     // Most vectors that are compared with a vertex are also compared with other vertices nearby.
     let of_vertex = VECTORS_OF_VERTEX * Gathering::bytes_of_vector::<T>(buckets) + pruned.max(written);
@@ -265,7 +264,7 @@ impl Build<'_> {
             build_list: options.graph.build_list,
             alpha: options.graph.alpha,
             seed: options.graph.seed,
-            code_bytes: code_bytes(options, of_store.vectors),
+            code_bytes: options.code_bytes,
             navigation: options.navigation,
             page_bytes: options.page_bytes,
             layout: GROWN.to_owned(),

@@ -173,14 +173,14 @@ impl Merge<'_> {
         let numbers = Numbering::memory_bytes(vertices, rows) + 4 * RankedSet::memory_bytes(all);
         let attributes = self.index.columns().map_or(Ok(0), |columns| columns.reordering_bytes(facts.rows + rows))?;
         let of_rows = rows * of_newcomer + Places::memory_bytes(all) + reach::memory_bytes(all);
-        let among = among_bytes::<T>(self.context, facts.space(), &facts.options().graph, rows);
+        let among = among_bytes::<T>(self.context, facts.space(), &facts.parameters().graph, rows);
         Ok(numbers + of_rows + (2 * GATHERED_BYTES_MIN).max(attributes).max(among))
     }
 
     /// Writes all files except the calibration.
     fn lay<T: Coordinate>(&self, drafts: &Drafts<'_>, folder: &Path) -> Result<Laid> {
         let Self { context, index, deleted, newcomers, .. } = *self;
-        let (facts, options) = (index.facts(), &index.facts().options());
+        let (facts, options) = (index.facts(), &index.facts().parameters());
         let temporary = &context.temporary(Some(folder));
         let survey = &Survey::of(context, index, deleted, newcomers)?;
         let walking: Vec<u32> = survey.alone().collect();
@@ -250,7 +250,7 @@ impl Merge<'_> {
         places: &[u32],
         temporary: &Path,
     ) -> Result<(Lists, u64)> {
-        let (options, replacements) = (&self.index.facts().options().graph, self.replacements);
+        let (options, replacements) = (&self.index.facts().parameters().graph, self.replacements);
         let mut new_at = vec![0; places.len()];
         (0..).zip(places).for_each(|(new, &place)| new_at[place as usize] = new);
         let spare = self.context.budget().free();
@@ -269,7 +269,7 @@ impl Merge<'_> {
         left: &'b RankedSet,
     ) -> Result<Mixed<'b>> {
         let Self { context, index, newcomers, .. } = *self;
-        let (facts, options) = (index.facts(), index.facts().options());
+        let (facts, options) = (index.facts(), index.facts().parameters());
         let of = |rows| Panel::<T>::bytes_for(rows, facts.space().dimensions());
         let of_vector = (of(1 << 10) - of(0)).div_ceil(1 << 10);
         let ids = facts.id_bytes().max(newcomers.id_bytes());

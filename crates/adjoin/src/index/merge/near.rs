@@ -77,7 +77,7 @@ impl Near {
         let admitted = FilteredVertices::excluding(index, deleted);
         let admitted = admitted.as_ref();
         let aim = aim_at(admitted, depth.near, depth.list);
-        let among = Among::find::<T>(context, facts.space(), &facts.options().graph, rows)?;
+        let among = Among::find::<T>(context, facts.space(), &facts.parameters().graph, rows)?;
         // Each row has its nearest vertices, and the end of their list.
         let held = walking.len() as u64 * ((depth.near + 1) * size_of::<u32>()) as u64;
         let memory = context.reserve(held, PURPOSE)?;

@@ -32,7 +32,7 @@ fn parts(rows: &Set, of_write: usize) -> impl Iterator<Item = Set> {
 /// Creates a collection with a graph that is cheap to build.
 fn open(context: &Context, live: &Path) -> Arc<Collection> {
     let mut cheap = options(VECTORS, Metric::L2, IdKind::Int64);
-    (cheap.index.graph.degree, cheap.index.graph.build_list) = (8, 16);
+    (cheap.index.degree, cheap.index.build_list) = (Some(8), 16);
     Collection::create(context, live, &cheap).unwrap();
     Arc::new(Collection::open(context, live).unwrap())
 }
@@ -238,8 +238,8 @@ fn a_merge_is_refused_early_if_its_index_could_not_be_opened() {
     let folder = tempfile::tempdir().unwrap();
     let live = folder.path().join("live");
     let mut of_codes = options(VECTORS, Metric::L2, IdKind::Int64);
-    (of_codes.index.graph.degree, of_codes.index.graph.build_list) = (8, 16);
-    of_codes.index.code_bytes = 128;
+    (of_codes.index.degree, of_codes.index.build_list) = (Some(8), 16);
+    of_codes.index.code_bytes = Some(128);
     let context = Setup::default().context();
     Collection::create(&context, &live, &of_codes).unwrap();
     let collection = Collection::open(&context, &live).unwrap();

@@ -41,7 +41,7 @@ fn rows(numbers: std::ops::Range<u32>, Lengths { id, column }: Lengths) -> Carri
 fn create(context: &Context, live: &Path) {
     let attributes = vec!["text:text".parse().unwrap()];
     let mut options = CollectionOptions { attributes, ..options(VECTORS, Metric::L2, IdKind::Utf8) };
-    (options.index.graph.degree, options.index.graph.build_list) = (8, 16);
+    (options.index.degree, options.index.build_list) = (Some(8), 16);
     Collection::create(context, live, &options).unwrap();
 }
 

@@ -277,7 +277,7 @@ fn inserts_larger_than_memory_are_merged_in_between() {
     let context = Setup { memory: 204 << 20, ..Setup::default() }.context();
     let rows = make(Shape::Clustered, Element::F32, 90_000, 128, 6).in_batches_of(1_000);
     let mut cheap = options(rows.vectors(), Metric::L2, IdKind::Int64);
-    (cheap.index.graph.degree, cheap.index.graph.build_list) = (8, 16);
+    (cheap.index.degree, cheap.index.build_list) = (Some(8), 16);
     Collection::create(&context, &live, &cheap).unwrap();
     let collection = Collection::open(&context, &live).unwrap();
     assert_eq!(collection.load(&rows, Put::Insert, Durability::Buffered).unwrap().rows, 90_000);

@@ -40,13 +40,14 @@ fn set_of(vectors: &[Vec<f64>]) -> Set {
 fn built_by_inserts(setup: &Setup, set: &Set, options: &IndexOptions) -> Indexed {
     let (context, indexed) = (setup.context(), Indexed::build(setup, set, options));
     let store = Store::open(&context, &indexed.beside("store")).unwrap();
+    let of_graph = options.graph(store.manifest().vectors);
     let graph = match vertex_vectors(&context, &store).unwrap() {
-        VertexVectors::Bytes(vectors) => Graph::build(&context, &vectors, &options.graph),
-        VertexVectors::Floats(vectors) => Graph::build(&context, &vectors, &options.graph),
+        VertexVectors::Bytes(vectors) => Graph::build(&context, &vectors, &of_graph),
+        VertexVectors::Floats(vectors) => Graph::build(&context, &vectors, &of_graph),
     };
     std::fs::remove_dir_all(indexed.path()).unwrap();
     build_with_graph(&context, &store, &indexed.path(), options, &graph.unwrap(), "inserts").unwrap();
-    let other = Graph::build(&context, &Panel::<u8>::zeroed(1, DIMENSIONS), &options.graph).unwrap();
+    let other = Graph::build(&context, &Panel::<u8>::zeroed(1, DIMENSIONS), &of_graph).unwrap();
     let another = build_with_graph(&context, &store, &indexed.beside("another"), options, &other, "none");
     assert!(error_of(another).to_string().contains("not one of"));
     indexed
@@ -68,7 +69,7 @@ fn built_indexes_match_the_recall_of_inserts_on_hard_sets() {
         let queries: Vec<Vec<f64>> = vectors.iter().step_by(step).cloned().collect();
         let queries = set_of(&queries);
         let wanted = true_hits(&set, &queries, QueryTarget::Nearest(10), Metric::L2);
-        let options = IndexOptions { code_bytes: 8, ..options() };
+        let options = IndexOptions { code_bytes: Some(8), ..options() };
         let found_in = |indexed: &Indexed| {
             let report = Index::verify(&setup.context(), &indexed.path()).unwrap();
             assert!(report.is_sound(), "{name}: {:?}", report.damages);
@@ -85,7 +86,7 @@ fn built_indexes_match_the_recall_of_inserts_on_hard_sets() {
 #[test]
 fn index_files_do_not_depend_on_memory_or_threads() {
     let set = set_of(&hard(40, 900, 100, 2_000, 7)).with_text_ids(&names(38_100));
-    let options = IndexOptions { code_bytes: 8, ..options() };
+    let options = IndexOptions { code_bytes: Some(8), ..options() };
     let setup = Setup::default();
     let wanted = files_of(&Indexed::build(&setup, &set, &options).path());
     let indexed = Indexed::build(&Setup { threads: 3, ..setup.clone() }, &set, &options);

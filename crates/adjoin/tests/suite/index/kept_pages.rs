@@ -13,7 +13,7 @@ const LIST: usize = 30;
 fn indexed() -> (Set, Indexed) {
     let set = Set::of(Element::U8, DIMENSIONS, &values(20_000, DIMENSIONS, 5));
     let queries = Set::of(Element::U8, DIMENSIONS, &values(200, DIMENSIONS, 6));
-    let indexed = Indexed::build(&Setup::default(), &set, &IndexOptions { code_bytes: 8, ..options() });
+    let indexed = Indexed::build(&Setup::default(), &set, &IndexOptions { code_bytes: Some(8), ..options() });
     (queries, indexed)
 }
 

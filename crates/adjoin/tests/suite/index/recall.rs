@@ -39,7 +39,7 @@ fn list_of(found: &Found) -> usize {
 fn held_out_queries_reach_the_target_recall() {
     let (set, queries) = sets(20_000, 1_000);
     let setup = Setup::default();
-    let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: 8, ..options() });
+    let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: Some(8), ..options() });
     let mut lists = Vec::new();
     for (k, target) in [(10, 0.8), (10, 0.95), (1, 0.9), (150, 0.9)] {
         let wanted = true_hits(&set, &queries, QueryTarget::Nearest(k), Metric::L2);
@@ -66,7 +66,7 @@ fn held_out_queries_reach_the_target_recall() {
 fn calibration_queries_adapt_the_effort_to_other_queries() {
     let (set, queries) = sets(20_000, 1_000);
     let setup = Setup::default();
-    let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: 8, ..options() });
+    let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: Some(8), ..options() });
     // Queries between the clumps of the rows.
     let far = Set::of(Element::U8, DIMENSIONS, &(0..16_000).map(|k| f64::from(k * 7 % 119)).collect::<Vec<_>>());
     let wanted = true_hits(&set, &far, QueryTarget::Nearest(10), Metric::L2);
@@ -149,7 +149,7 @@ fn unsupported_recalls_search_everything_or_report_failure() {
         assert!(told.kept && told.at_k.unwrap().low == 1.0 && told.sample_queries.is_none());
     }
     let (set, queries) = sets(9_000, 100);
-    let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: 8, ..options() });
+    let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: Some(8), ..options() });
     let found = promised(&indexed, &setup, QuerySources::new(&queries), 10, 0.9999);
     let told = found.statistics.common.recall.unwrap();
     assert!(!told.kept && told.at_k.unwrap().low < 0.9999, "{told:?}");

@@ -23,7 +23,7 @@ fn search(indexed: &Indexed, setup: &Setup, queries: &Set, strategy: WalkStrateg
 
 /// Builds an index with the smallest page size, so that there are many pages.
 fn indexed(set: &Set) -> Indexed {
-    Indexed::build(&Setup::default(), set, &IndexOptions { code_bytes: 8, ..options() })
+    Indexed::build(&Setup::default(), set, &IndexOptions { code_bytes: Some(8), ..options() })
 }
 
 #[test]

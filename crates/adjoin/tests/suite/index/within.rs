@@ -29,7 +29,7 @@ fn l2(eps: f64) -> Predicate {
 fn range_searches_of_an_index_reach_the_recall() {
     let (set, queries) = sets(20_000, 2_000);
     let setup = Setup::default();
-    let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: 8, ..options() });
+    let indexed = Indexed::build(&setup, &set, &IndexOptions { code_bytes: Some(8), ..options() });
     let mut hits = Vec::new();
     for (radius, target) in [(16.0, 0.9), (22.0, 0.95), (40.0, 0.95)] {
         let wanted = true_hits(&set, &queries, QueryTarget::Within(l2(radius)), Metric::L2);

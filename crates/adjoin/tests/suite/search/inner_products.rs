@@ -100,7 +100,7 @@ fn inner_product_recall_is_reached_for_widely_different_lengths() {
     let all = stretched(&around_zero(&values(14_500, dimensions, 5)), dimensions, WIDELY, 6);
     let (of_set, of_queries) = all.split_at(12_000 * dimensions);
     let [set, queries] = [of_set, of_queries].map(|of| Set::of(Element::F32, dimensions, of).in_batches_of(900));
-    let options = IndexOptions { code_bytes: 8, ..options() };
+    let options = IndexOptions { code_bytes: Some(8), ..options() };
     let learned = check_promises(&set, &queries, &options, &[0.9, 0.95, 0.99], "made");
     assert_eq!(learned, [Some(2_000), Some(1_000)], "nothing is learned where all is looked at");
 }
