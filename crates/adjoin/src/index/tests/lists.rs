@@ -36,7 +36,7 @@ fn least_lists<T: Coordinate>(
 fn one_walk_measures_all_shorter_lists() {
     let sets = [
         (Set::spread(VectorType { element: Element::F32, dimensions: 24 }, 6_000, 1), 0),
-        (Set::spread(u8s(16), 5_000, 2), 30),
+        (Set::spread(u8s(16), 5_000, 2), 2),
         (Set::drawn(u8s(6), 3_000, 0, 3), 10),
     ];
     for (set, deleted) in sets {
