@@ -7,9 +7,15 @@ use std::ops::{Deref, DerefMut};
 pub const BLOCK_BYTES: usize = 4096;
 
 /// One block. `Vec<Block>` has aligned memory, so no allocator of our own is needed.
-#[derive(Clone, Copy)]
 #[repr(C, align(4096))]
 struct Block([u8; BLOCK_BYTES]);
+
+/// Returns zeroed blocks. `vec![Block(..); count]` would write zeros also where the system has just cleared the memory.
+fn zeroed_blocks(count: usize) -> Vec<Block> {
+    let blocks = Box::<[Block]>::new_zeroed_slice(count);
+    // SAFETY: a block is an array of bytes, for which zeros are valid.
+    unsafe { blocks.assume_init() }.into_vec()
+}
 
 /// Zeroed bytes at an address that is a multiple of [`BLOCK_BYTES`]; the capacity is rounded up to whole blocks.
 pub struct AlignedBuffer {
@@ -20,8 +26,7 @@ pub struct AlignedBuffer {
 impl AlignedBuffer {
     /// Creates a buffer of `len` zero bytes.
     pub fn zeroed(len: usize) -> Self {
-        let blocks = vec![Block([0; BLOCK_BYTES]); len.div_ceil(BLOCK_BYTES)];
-        Self { blocks, len }
+        Self { blocks: zeroed_blocks(len.div_ceil(BLOCK_BYTES)), len }
     }
 
     /// Returns the size of the buffer's memory, in bytes.
@@ -34,7 +39,7 @@ impl AlignedBuffer {
         let blocks = len.div_ceil(BLOCK_BYTES);
         if blocks > self.blocks.len() {
             self.blocks = Vec::new(); // frees the old memory before more is allocated; its contents are not needed
-            self.blocks = vec![Block([0; BLOCK_BYTES]); blocks];
+            self.blocks = zeroed_blocks(blocks);
         }
         self.len = len;
     }

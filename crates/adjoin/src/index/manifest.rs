@@ -62,6 +62,10 @@ pub struct IndexManifest {
     pub seed: u64,
     /// Bytes of a vector's code.
     pub code_bytes: usize,
+    /// Mean squared error of the codes at their training, divided by the mean squared distance of vectors to their mean.
+    /// A merge trains new codes if the error has grown. Unknown in an index of an older version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code_error: Option<f64>,
     /// Number of sampled vertices in the navigation graph, if the option was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub navigation: Option<u32>,

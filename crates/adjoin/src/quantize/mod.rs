@@ -106,23 +106,28 @@ impl Quantizer {
         Ok(map_items(context.threads, blocks, &context.cancel, state, encode)?.concat())
     }
 
-    /// Returns the mean squared distance between vectors and the points that their codes represent, for some rows of a
-    /// sample.
+    /// Returns the mean squared distance between vectors and the points that their codes represent, divided by the mean
+    /// squared distance of the vectors to their mean. It is measured on some rows of a sample, and 0 if these are equal.
     ///
     /// # Errors
     /// In the cases of [`Quantizer::encode`].
     ///
     /// # Panics
     /// In the cases of [`Quantizer::encode`].
-    pub(crate) fn error(&self, context: &Context, sample: &Panel<f32>) -> Result<f64> {
-        let codes = self.encode(context, sample)?;
-        let mut table = Table::default();
-        let rows = (0..sample.rows()).step_by(sample.rows().div_ceil(ERROR_ROWS).max(1));
-        let squared = rows.clone().map(|row| {
-            self.fill_table(context.kernel, sample.row(row), &mut table);
+    pub(crate) fn relative_error(&self, context: &Context, sample: &Panel<f32>) -> Result<f64> {
+        let step = sample.rows().div_ceil(ERROR_ROWS).max(1);
+        let rows: Vec<&[f32]> = (0..sample.rows()).step_by(step).map(|row| sample.row(row)).collect();
+        let bytes = Panel::<f32>::bytes_for(rows.len(), sample.dimensions());
+        let _memory = context.reserve(bytes, "measuring codes")?;
+        let mut some = Panel::zeroed(rows.len(), sample.dimensions());
+        rows.iter().enumerate().for_each(|(row, vector)| some.row_mut(row).copy_from_slice(vector));
+        let (codes, mut table) = (self.encode(context, &some)?, Table::default());
+        let squared = (0..some.rows()).map(|row| {
+            self.fill_table(context.kernel, some.row(row), &mut table);
             f64::from(self.distance(context.kernel, &table, &codes[row * self.code_bytes()..]))
         });
-        Ok(squared.sum::<f64>() / rows.len().max(1) as f64)
+        let (error, spread) = (squared.sum::<f64>(), spread(&some));
+        Ok(if spread > 0.0 { error / spread } else { 0.0 })
     }
 
     /// Fills a table for a query. Reuses the memory of the table.
@@ -183,6 +188,15 @@ impl fmt::Display for Quantizer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(if self.0.is_rotated() { "product, rotated" } else { "product" })
     }
+}
+
+/// Returns the sum of the squared distances of vectors to their mean.
+fn spread(vectors: &Panel<f32>) -> f64 {
+    let rows = || (0..vectors.rows()).map(|row| vectors.row(row));
+    let mut mean = vec![0.0; vectors.dimensions()];
+    rows().for_each(|row| mean.iter_mut().zip(row).for_each(|(sum, &value)| *sum += f64::from(value)));
+    mean.iter_mut().for_each(|sum| *sum /= vectors.rows() as f64);
+    rows().flat_map(|row| row.iter().zip(&mean)).map(|(&value, mean)| (f64::from(value) - mean).powi(2)).sum()
 }
 
 /// Converts coordinates to floats, exactly.

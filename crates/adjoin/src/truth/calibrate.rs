@@ -34,6 +34,16 @@ pub struct NeighborSample {
     pub pair_ts: Vec<f32>,
 }
 
+/// Recorded neighbors of one vector that are found at the same threshold. Searches of indexes have few different
+/// thresholds, the lengths of their lists, so steps are much fewer than neighbors.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    threshold: f32,
+    vector: u32,
+    /// Number of these neighbors.
+    noted: u32,
+}
+
 /// Pair recall and per-vector recall.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Recalls {
@@ -112,17 +122,18 @@ impl NeighborSample {
         Some(thresholds[REPLICATES - 1 - REPLICATES_MISSING]).filter(|&t| t < f64::INFINITY)
     }
 
-    /// Returns all recorded neighbors as (threshold, vector), sorted by threshold.
-    fn steps(&self) -> Vec<(f32, u32)> {
+    /// Returns all recorded neighbors, sorted by threshold, and by vector if thresholds are equal.
+    fn steps(&self) -> Vec<Step> {
         let of = |vector: usize| self.noted(vector).iter().map(move |&threshold| (threshold, vector as u32));
-        let mut steps: Vec<_> = (0..self.neighbors.len()).flat_map(of).collect();
-        steps.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
-        steps
+        let mut all: Vec<_> = (0..self.neighbors.len()).flat_map(of).collect();
+        all.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let step = |same: &[(f32, u32)]| Step { threshold: same[0].0, vector: same[0].1, noted: same.len() as u32 };
+        all.chunk_by(|a, b| a == b).map(step).collect()
     }
 
     /// Returns the least threshold at which both recalls reach the target, if vectors have the given weights and the
     /// additional vector has the weight `missed`.
-    fn least_threshold(&self, steps: &[(f32, u32)], weights: &[f64], missed: f64, target: f64) -> Option<f64> {
+    fn least_threshold(&self, steps: &[Step], weights: &[f64], missed: f64, target: f64) -> Option<f64> {
         let count = self.neighbors.len() as f64;
         let pairs: f64 = self.neighbors.iter().zip(weights).map(|(&(pairs, _), weight)| weight * pairs as f64).sum();
         let vectors: f64 = weights.iter().sum();
@@ -133,15 +144,15 @@ impl NeighborSample {
         let reached = |found: f64, wanted: f64| found >= wanted * (1.0 - 1e-9);
         let (mut found, mut shares) = (0.0, 0.0);
         let mut steps = steps.iter().peekable();
-        while let Some(&(threshold, vector)) = steps.next() {
+        while let Some(&Step { threshold, vector, noted }) = steps.next() {
             let vector = vector as usize;
             // The recorded neighbors of a vector represent all of its neighbors.
-            let share = weights[vector] / self.noted(vector).len() as f64;
+            let share = weights[vector] * f64::from(noted) / self.noted(vector).len() as f64;
             found += share * self.neighbors[vector].0 as f64;
             shares += share;
             // All neighbors with equal thresholds are found together, so the sums are compared only after the last of
             // them.
-            let last_of_its_threshold = steps.peek().is_none_or(|&&(next, _)| next > threshold);
+            let last_of_its_threshold = steps.peek().is_none_or(|next| next.threshold > threshold);
             if last_of_its_threshold && reached(found, wanted_pairs) && reached(shares, wanted_vectors) {
                 return Some(threshold.into()).filter(|&t: &f64| t < f64::INFINITY);
             }

@@ -18,7 +18,7 @@ use crate::index::layout::{Arrangement, Places, window_bytes, windows};
 use crate::index::navigation::{Navigation, StoredVertices};
 use crate::index::options::IndexParameters;
 use crate::index::page::PageShape;
-use crate::quantize::{Quantizer, widen};
+use crate::quantize::widen;
 
 /// Largest number of vectors on which codes are trained.
 pub(super) const CODE_SAMPLE: u64 = 16 << 10;
@@ -63,28 +63,26 @@ pub(in crate::index) fn navigation<T: Coordinate>(
     Ok((Navigation::build::<T>(context, space, StoredVertices { vertices: sample, stored }, &options.graph)?, memory))
 }
 
-/// Trains the quantizer on a random sample of the vectors. Returns the quantizer and the sample.
+/// Returns a random sample of the vectors, on which codes are trained, with the memory reservation for it.
 ///
 /// # Errors
 /// If vectors cannot be read, or if memory does not suffice.
-pub(in crate::index) fn quantizer<T: Coordinate>(
+pub(in crate::index) fn code_sample<T: Coordinate>(
     origin: &impl Origin,
-    options: &IndexParameters,
-) -> Result<(Quantizer, Panel<f32>)> {
+    seed: u64,
+) -> Result<(Panel<f32>, Reservation)> {
     let (context, vertices, dimensions) = (origin.context(), origin.vertices(), origin.space().dimensions());
     let count = u64::from(vertices).min(CODE_SAMPLE);
-    let bytes = Panel::<T>::bytes_for(count as usize, dimensions);
-    let _sample = context.reserve(bytes + Panel::<f32>::bytes_for(count as usize, dimensions), PURPOSE)?;
-    let drawn = Random::new(options.graph.seed, "sample for codes").ascending_sample(count, vertices.into());
+    let _drawn = context.reserve(Panel::<T>::bytes_for(count as usize, dimensions), PURPOSE)?;
+    let memory = context.reserve(Panel::<f32>::bytes_for(count as usize, dimensions), PURPOSE)?;
+    let drawn = Random::new(seed, "sample for codes").ascending_sample(count, vertices.into());
     let wanted = VectorsToGather::of(vertices, drawn.into_iter().map(|vertex| vertex as u32));
     let drawn = origin.vectors::<T>(wanted)?.panel;
     let mut sample = Panel::zeroed(drawn.rows(), drawn.dimensions());
     for row in 0..drawn.rows() {
         widen(drawn.row(row), sample.row_mut(row));
     }
-    drop(drawn);
-    let learned = Quantizer::train(context, &sample, options.code_bytes, options.graph.seed)?;
-    Ok((learned, sample))
+    Ok((sample, memory))
 }
 
 /// Returns the windows of vertices that are laid out separately.

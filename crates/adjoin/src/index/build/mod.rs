@@ -51,6 +51,7 @@ use crate::base::report::Stopwatch;
 use crate::buckets::least_near_rows;
 use crate::graph::VERTICES_MAX;
 use crate::load::Buckets;
+use crate::quantize::Quantizer;
 use crate::store::{Drafts, Files, NO_CHECKSUM, Role, Store};
 
 /// Approximate number of distinct vectors that are gathered per vertex, if vertices near each other are processed
@@ -219,7 +220,11 @@ impl Build<'_> {
             drop((navigation, _of_navigation));
             (navigation, _of_navigation) = finishing::navigation::<T>(gathering, options, graph.islands())?;
         }
-        let quantizer = &finishing::quantizer::<T>(gathering, options)?.0;
+        let seed = options.graph.seed;
+        let (sample, of_sample) = finishing::code_sample::<T>(gathering, seed)?;
+        let quantizer = &Quantizer::train(context, &sample, options.code_bytes, seed)?;
+        let code_error = quantizer.relative_error(context, &sample)?;
+        drop((sample, of_sample));
         let drafts = &self.drafts;
         let inserted = self.inserted.clone();
         let writing =
@@ -233,6 +238,7 @@ impl Build<'_> {
         ];
         let files = write_rest(drafts, &contents, &drafted)?;
         let mut manifest = self.manifest(map.len(), places, entry, files);
+        manifest.code_error = Some(code_error);
         let mut spilled = spilled;
         if let Some((facts, more)) = attributes {
             manifest.files.add(Role::Attributes, facts);
@@ -265,6 +271,7 @@ impl Build<'_> {
             alpha: options.graph.alpha,
             seed: options.graph.seed,
             code_bytes: options.code_bytes,
+            code_error: None,
             navigation: options.navigation,
             page_bytes: options.page_bytes,
             layout: GROWN.to_owned(),

@@ -49,6 +49,7 @@ use crate::base::error::Result;
 use crate::base::geometry::{Coordinate, with_coordinates};
 use crate::base::options::Metric;
 use crate::base::row_numbers::RankedSet;
+use crate::quantize::Quantizer;
 use crate::source::{AttributeTables, Ids};
 use crate::store::{Drafts, FolderKind, NO_CHECKSUM, Role};
 
@@ -66,7 +67,8 @@ const LISTS_OF_WALK: usize = 2;
 /// Number of near vertices that are candidates of an inserted row, as a multiple of half the build list. Walks compare
 /// more vertices than that.
 const NEAR_OF_LIST: usize = 3;
-/// Largest ratio of the error of old codes to the error of newly trained codes at which old vertices keep their codes.
+/// Largest ratio of the error of old codes to their error at the training, or to the error of newly trained codes, at
+/// which old vertices keep their codes.
 const CODES_WORSE: f64 = 1.1;
 /// Divisor of the spare memory. The vectors of all vertices are held in memory if they need at most this part of it.
 const ALL_SHARE: u64 = 2;
@@ -204,12 +206,9 @@ impl Merge<'_> {
         }
         let _of_places = context.reserve(Places::memory_bytes(vertices.into()), PURPOSE)?;
         let places = &arranged(context, &graph, vertices, facts.degree, facts.shape())?;
-        let (learned, sample) = finishing::quantizer::<T>(&mixed, options)?;
-        // If the old codes are about as good as new codes, old vertices keep their codes and are not encoded again.
-        mixed.keeps_codes =
-            index.quantizer.error(context, &sample)? <= CODES_WORSE * learned.error(context, &sample)?;
-        let quantizer = if mixed.keeps_codes { &index.quantizer } else { &learned };
-        drop(sample);
+        let (learned, code_error) = self.quantizer::<T>(&mixed)?;
+        mixed.keeps_codes = learned.is_none();
+        let quantizer = learned.as_ref().unwrap_or(&index.quantizer);
         let shape = facts.shape();
         let rows = u64::from(left.len()) + u64::from(newcomers.rows());
         let inserted = left.len().into()..rows;
@@ -227,6 +226,7 @@ impl Merge<'_> {
             source_rows: rows,
             vertices,
             layout: GROWN.to_owned(),
+            code_error: Some(code_error),
             overlap_ratio: places.overlap_ratio,
             entry: places.by_vertex[entry as usize],
             files: write_rest(drafts, &contents, &drafted)?,
@@ -239,6 +239,22 @@ impl Merge<'_> {
             spilled += more;
         }
         Ok(Laid { manifest, spilled, inserted })
+    }
+
+    /// Trains codes, unless the old codes are about as good as when they were trained, or as new ones. Then old vertices
+    /// keep their codes and are not encoded again. Returns the new quantizer, if there is one, and the relative error
+    /// at the training of the codes that are used.
+    fn quantizer<T: Coordinate>(&self, mixed: &Mixed<'_>) -> Result<(Option<Quantizer>, f64)> {
+        let Self { context, index, .. } = *self;
+        let facts = index.facts();
+        let (sample, _memory) = finishing::code_sample::<T>(mixed, facts.seed)?;
+        let error = index.quantizer.relative_error(context, &sample)?;
+        if let Some(trained) = facts.code_error.filter(|trained| error <= CODES_WORSE * trained) {
+            return Ok((None, trained));
+        }
+        let learned = Quantizer::train(context, &sample, facts.code_bytes, facts.seed)?;
+        let trained = learned.relative_error(context, &sample)?;
+        Ok(((error > CODES_WORSE * trained).then_some(learned), trained))
     }
 
     /// Chooses the out-neighbors of all vertices. Returns their lists, and the bytes written to temporary files.
