@@ -1,9 +1,8 @@
 //! Chooses the length of the list that walks need to reach a recall for K hits.
 //!
 //! For queries with known true hits, walks are run with longer and longer lists until the bootstrap accepts one. Each of
-//! these walks measures all shorter lists too. A
-//! build of an index does this once for every K up to 100, with rows of the index as queries. A search does it if it
-//! needs a recall that the calibration of the index does not cover.
+//! these walks measures all shorter lists too. A build of an index does this once for every K up to 100, with rows of the
+//! index as queries. A search does it if it needs a recall that the calibration of the index does not cover.
 
 use super::cache::PageCache;
 use super::calibration::{Calibration, Inserted, NOTED, Reached, lists_up_to};

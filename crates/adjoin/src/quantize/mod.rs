@@ -27,8 +27,6 @@ use crate::base::error::{Error, Result};
 use crate::base::geometry::Coordinate;
 use crate::base::workers::map_items;
 
-/// Approximate limit on the number of vectors that measure the error of codes.
-const ERROR_ROWS: usize = 2_048;
 /// Number of vectors that a thread encodes at once.
 const BLOCK_ROWS: usize = 1_024;
 
@@ -107,26 +105,20 @@ impl Quantizer {
     }
 
     /// Returns the mean squared distance between vectors and the points that their codes represent, divided by the mean
-    /// squared distance of the vectors to their mean. It is measured on some rows of a sample, and 0 if these are equal.
+    /// squared distance of the vectors to their mean. Returns 0 if all vectors are equal.
     ///
     /// # Errors
     /// In the cases of [`Quantizer::encode`].
     ///
     /// # Panics
     /// In the cases of [`Quantizer::encode`].
-    pub(crate) fn relative_error(&self, context: &Context, sample: &Panel<f32>) -> Result<f64> {
-        let step = sample.rows().div_ceil(ERROR_ROWS).max(1);
-        let rows: Vec<&[f32]> = (0..sample.rows()).step_by(step).map(|row| sample.row(row)).collect();
-        let bytes = Panel::<f32>::bytes_for(rows.len(), sample.dimensions());
-        let _memory = context.reserve(bytes, "measuring codes")?;
-        let mut some = Panel::zeroed(rows.len(), sample.dimensions());
-        rows.iter().enumerate().for_each(|(row, vector)| some.row_mut(row).copy_from_slice(vector));
-        let (codes, mut table) = (self.encode(context, &some)?, Table::default());
-        let squared = (0..some.rows()).map(|row| {
-            self.fill_table(context.kernel, some.row(row), &mut table);
+    pub(crate) fn relative_error(&self, context: &Context, vectors: &Panel<f32>) -> Result<f64> {
+        let (codes, mut table) = (self.encode(context, vectors)?, Table::default());
+        let squared = (0..vectors.rows()).map(|row| {
+            self.fill_table(context.kernel, vectors.row(row), &mut table);
             f64::from(self.distance(context.kernel, &table, &codes[row * self.code_bytes()..]))
         });
-        let (error, spread) = (squared.sum::<f64>(), spread(&some));
+        let (error, spread) = (squared.sum::<f64>(), spread(vectors));
         Ok(if spread > 0.0 { error / spread } else { 0.0 })
     }
 

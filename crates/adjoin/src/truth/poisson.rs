@@ -5,19 +5,24 @@ use crate::base::random::Random;
 /// Largest count for which probabilities are summed. For larger counts, the terms would be too small for f64.
 const COUNT_SUMMED_MAX: u32 = 400;
 
-/// Draws a Poisson number with mean 1. It is computed only by sums and quotients, so that it is equal on every
-/// machine.
+/// Probabilities that a Poisson number with mean 1 is at most 0, 1, 2, ... Later terms do not change the sum anymore. They
+/// are computed only by sums and quotients, so that they are equal on every machine.
+const AT_MOST: [f64; 19] = {
+    let mut term = 1.0 / std::f64::consts::E;
+    let mut sums = [term; 19];
+    let mut count = 1;
+    while count < sums.len() {
+        term /= count as f64;
+        sums[count] = sums[count - 1] + term;
+        count += 1;
+    }
+    sums
+};
+
+/// Draws a Poisson number with mean 1.
 pub(super) fn weight(random: &mut Random) -> f64 {
     let uniform = random.uniform();
-    let mut term = std::f64::consts::E.recip();
-    let (mut sum, mut count) = (term, 0.0);
-    // Smaller terms do not change the sum anymore. Because of rounding, the sum may never reach `uniform`.
-    while uniform >= sum && term > 1e-17 {
-        count += 1.0;
-        term /= count;
-        sum += term;
-    }
-    count
+    AT_MOST.iter().take_while(|&&sum| uniform >= sum).count() as f64
 }
 
 /// Returns the probability of at most `count` events, if `mean` events are expected.

@@ -18,10 +18,12 @@ use crate::index::layout::{Arrangement, Places, window_bytes, windows};
 use crate::index::navigation::{Navigation, StoredVertices};
 use crate::index::options::IndexParameters;
 use crate::index::page::PageShape;
-use crate::quantize::widen;
+use crate::quantize::{Quantizer, widen};
 
 /// Largest number of vectors on which codes are trained.
 pub(super) const CODE_SAMPLE: u64 = 16 << 10;
+/// Largest number of vectors with which the error of codes is measured.
+const ERROR_SAMPLE: u64 = 2 << 10;
 
 /// Returns the vectors of all vertices, or `None` if they need more than `memory` bytes.
 ///
@@ -63,7 +65,7 @@ pub(in crate::index) fn navigation<T: Coordinate>(
     Ok((Navigation::build::<T>(context, space, StoredVertices { vertices: sample, stored }, &options.graph)?, memory))
 }
 
-/// Returns a random sample of the vectors, on which codes are trained, with the memory reservation for it.
+/// Draws vectors on which codes are trained. Returns them with the memory reservation for them.
 ///
 /// # Errors
 /// If vectors cannot be read, or if memory does not suffice.
@@ -71,11 +73,32 @@ pub(in crate::index) fn code_sample<T: Coordinate>(
     origin: &impl Origin,
     seed: u64,
 ) -> Result<(Panel<f32>, Reservation)> {
+    let lot = Random::new(seed, "sample for codes");
+    drawn::<T>(origin, lot, CODE_SAMPLE)
+}
+
+/// Returns the relative error of codes for other drawn vectors than [`code_sample`] draws, unless there are few vectors.
+/// Vectors on which codes were trained would have a smaller error than others.
+///
+/// # Errors
+/// If vectors cannot be read, or if memory does not suffice.
+pub(in crate::index) fn code_error<T: Coordinate>(
+    origin: &impl Origin,
+    quantizer: &Quantizer,
+    seed: u64,
+) -> Result<f64> {
+    let lot = Random::new(seed, "sample for errors of codes");
+    let (sample, _memory) = drawn::<T>(origin, lot, ERROR_SAMPLE)?;
+    quantizer.relative_error(origin.context(), &sample)
+}
+
+/// Draws up to `most` vectors.
+fn drawn<T: Coordinate>(origin: &impl Origin, mut lot: Random, most: u64) -> Result<(Panel<f32>, Reservation)> {
     let (context, vertices, dimensions) = (origin.context(), origin.vertices(), origin.space().dimensions());
-    let count = u64::from(vertices).min(CODE_SAMPLE);
-    let _drawn = context.reserve(Panel::<T>::bytes_for(count as usize, dimensions), PURPOSE)?;
+    let count = u64::from(vertices).min(most);
+    let _stored = context.reserve(Panel::<T>::bytes_for(count as usize, dimensions), PURPOSE)?;
     let memory = context.reserve(Panel::<f32>::bytes_for(count as usize, dimensions), PURPOSE)?;
-    let drawn = Random::new(seed, "sample for codes").ascending_sample(count, vertices.into());
+    let drawn = lot.ascending_sample(count, vertices.into());
     let wanted = VectorsToGather::of(vertices, drawn.into_iter().map(|vertex| vertex as u32));
     let drawn = origin.vectors::<T>(wanted)?.panel;
     let mut sample = Panel::zeroed(drawn.rows(), drawn.dimensions());

@@ -223,8 +223,8 @@ impl Build<'_> {
         let seed = options.graph.seed;
         let (sample, of_sample) = finishing::code_sample::<T>(gathering, seed)?;
         let quantizer = &Quantizer::train(context, &sample, options.code_bytes, seed)?;
-        let code_error = quantizer.relative_error(context, &sample)?;
         drop((sample, of_sample));
+        let code_error = finishing::code_error::<T>(gathering, quantizer, seed)?;
         let drafts = &self.drafts;
         let inserted = self.inserted.clone();
         let writing =

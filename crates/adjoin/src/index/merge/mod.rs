@@ -247,13 +247,15 @@ impl Merge<'_> {
     fn quantizer<T: Coordinate>(&self, mixed: &Mixed<'_>) -> Result<(Option<Quantizer>, f64)> {
         let Self { context, index, .. } = *self;
         let facts = index.facts();
-        let (sample, _memory) = finishing::code_sample::<T>(mixed, facts.seed)?;
-        let error = index.quantizer.relative_error(context, &sample)?;
+        let error_of = |quantizer| finishing::code_error::<T>(mixed, quantizer, facts.seed);
+        let error = error_of(&index.quantizer)?;
         if let Some(trained) = facts.code_error.filter(|trained| error <= CODES_WORSE * trained) {
             return Ok((None, trained));
         }
+        let (sample, memory) = finishing::code_sample::<T>(mixed, facts.seed)?;
         let learned = Quantizer::train(context, &sample, facts.code_bytes, facts.seed)?;
-        let trained = learned.relative_error(context, &sample)?;
+        drop((sample, memory));
+        let trained = error_of(&learned)?;
         Ok(((error > CODES_WORSE * trained).then_some(learned), trained))
     }
 
