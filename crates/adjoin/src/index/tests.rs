@@ -31,7 +31,7 @@ pub(super) struct Set {
 }
 
 impl Set {
-    fn new(vectors: VectorType, values: Vec<f64>, ids: Ids) -> Self {
+    pub(super) fn new(vectors: VectorType, values: Vec<f64>, ids: Ids) -> Self {
         let bytes = |&value: &f64| match vectors.element {
             Element::U8 => vec![value as u8],
             Element::F32 => (value as f32).to_le_bytes().to_vec(),

@@ -205,3 +205,26 @@ fn a_merged_index_does_not_depend_on_threads_or_memory() {
     // The manifest contains the checksums of all files, so equal manifests mean equal indexes.
     assert_eq!(manifest("64MiB", 3), usual);
 }
+
+#[test]
+fn a_merge_trains_codes_only_if_their_error_has_grown() {
+    let context = &Context::default();
+    let vectors = VectorType { element: Element::F32, dimensions: 24 };
+    let numbered = |set: Set, first: i64| {
+        let ids = (first..first + set.info().rows as i64).collect();
+        set.with_ids(Ids::Int64(ids))
+    };
+    let indexed = Indexed::new(numbered(Set::spread(vectors, 3_000, 1), 0), Metric::L2);
+    let facts = indexed.index.facts();
+    let alike = numbered(Set::spread(vectors, 300, 2), 10_000);
+    let (index, _) = merged(context, &indexed, 10, &alike, ALL_REPLACEMENTS);
+    let codebook = |index: &Index| index.quantizer.to_bytes();
+    assert!(codebook(&index) == codebook(&indexed.index));
+    assert_eq!(index.facts().code_error, facts.code_error);
+    let mut random = Random::new(3, "far");
+    let far = (0..600 * vectors.dimensions).map(|_| 1e4 + random.below(100) as f64).collect();
+    let far = Set::new(vectors, far, Ids::Int64((20_000..20_600).collect()));
+    let (index, _) = merged(context, &indexed, 11, &far, ALL_REPLACEMENTS);
+    assert!(codebook(&index) != codebook(&indexed.index));
+    assert!(index.facts().code_error < facts.code_error, "the spread is larger");
+}
