@@ -2,6 +2,8 @@
 
 use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use adjoin::{Error, Result};
 
@@ -38,7 +40,19 @@ macro_rules! eprintln {
     };
 }
 
+/// Temporary files of results in object stores, each with its URL.
+static UPLOADS: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
+
+/// Sets the temporary files that messages name by their URLs. The files are removed at the end of the command, so their
+/// own names are of no use to the reader.
+pub(crate) fn set_uploads(files: &[(PathBuf, PathBuf)]) {
+    let names = files.iter().map(|(file, url)| (file.display().to_string(), url.display().to_string())).collect();
+    *UPLOADS.lock().unwrap_or_else(PoisonError::into_inner) = names;
+}
+
 pub(crate) fn say(line: Arguments<'_>) {
+    let uploads = UPLOADS.lock().unwrap_or_else(PoisonError::into_inner);
+    let line = uploads.iter().fold(line.to_string(), |line, (file, url)| line.replace(file, url));
     let _ = std::io::stderr().write_fmt(format_args!("{line}\n"));
 }
 

@@ -11,8 +11,8 @@ use adjoin::device::Location;
 use adjoin::{Error, OwnFolder, Result, TableFormat, Target, format_bytes};
 
 use crate::args::{Collection, Command, MemoryOption, Quiet, Resources};
-use crate::resolve;
 use crate::signals::Stopped;
+use crate::{print, resolve};
 
 /// Environment variable of the folder for temporary files.
 const TEMPORARY: &str = "ADJOIN_TEMPORARY";
@@ -113,6 +113,68 @@ fn results(command: &mut Command) -> Result<Option<Results<'_>>> {
     Ok(Some(Results { names, temporary, force, limit, quiet }))
 }
 
+/// Returns the names of the files and folders that a command reads.
+fn inputs(command: &Command) -> Vec<String> {
+    fn text(path: &PathBuf) -> String {
+        path.display().to_string()
+    }
+    match command {
+        Command::Join(join) => [&join.inputs[..], &join.other.with, &join.other.new].concat(),
+        Command::Dedupe(dedupe) => dedupe.sources.iter().cloned().chain(dedupe.decisions.iter().map(text)).collect(),
+        Command::Search(search) => {
+            let other = search.calibrate_with.iter().cloned().chain([text(&search.folder)]);
+            search.queries.iter().cloned().chain(other).collect()
+        }
+        Command::Plan(plan) => vec![text(&plan.store)],
+        Command::PlanBuild(plan) => plan.sources.clone(),
+        Command::RunPart(part) => part.store.iter().chain([&part.plan]).map(text).collect(),
+        Command::Merge(merge) => merge.store.iter().chain([&merge.plan, &merge.folder]).map(text).collect(),
+        Command::Get(get) => vec![text(&get.folder), get.ids.clone()],
+        Command::Groundtruth(truth) => truth.sources.clone(),
+        Command::Collection(Collection::Snapshot(snapshot)) => vec![text(&snapshot.folder)],
+        Command::Report(report) => {
+            let names = report.names.iter().chain(&report.with_names).cloned();
+            report.stats.iter().chain([&report.result]).map(text).chain(names).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Returns the data set that a command writes, if the engine uploads it.
+fn data_set(command: &Command) -> Option<PathBuf> {
+    match command {
+        Command::Dedupe(dedupe) => Some(dedupe.output.clone()).filter(|output| Location::is_remote(output)),
+        _ => None,
+    }
+}
+
+/// Refuses results that would replace an input, a part of the data set or each other. Local results are compared by
+/// the identity of their files, which objects do not have.
+fn check_urls(urls: &[&Path], inputs: &[String], data_set: Option<&Path>) -> Result<()> {
+    for (number, url) in urls.iter().enumerate() {
+        let at = url.display();
+        let is_read = |input: &&String| {
+            let matches = glob::Pattern::new(input).is_ok_and(|glob| glob.matches_path(url));
+            matches || url.starts_with(input.as_str())
+        };
+        if let Some(input) = inputs.iter().find(is_read) {
+            return Err(Error::option(format!(
+                "{input} is an input, so no result can be written to {at}; choose another name"
+            )));
+        }
+        if let Some(output) = data_set.filter(|output| url.starts_with(output)) {
+            let output = output.display();
+            return Err(Error::option(format!(
+                "-o writes the data set to {output}, so no other result can be written to {at}; choose another name"
+            )));
+        }
+        if urls[..number].contains(url) {
+            return Err(Error::option(format!("{at} is named for two results; name two objects")));
+        }
+    }
+    Ok(())
+}
+
 /// Results that are uploaded when the command is done.
 pub(crate) struct Uploads {
     /// Each temporary file, and its URL.
@@ -129,6 +191,7 @@ impl Uploads {
     /// # Errors
     /// If an object exists at a URL, a bucket cannot be reached, or the budget is too small for an upload.
     pub(crate) fn begin(command: &mut Command, stopped: &Stopped) -> Result<Option<Self>> {
+        let (inputs, data_set) = (inputs(command), data_set(command));
         let Some(Results { mut names, temporary, force, limit, quiet }) = results(command)? else { return Ok(None) };
         names.retain(|name| Location::is_remote(name.get()));
         if names.is_empty() {
@@ -140,6 +203,7 @@ impl Uploads {
         }
         Target::check_upload_memory(&context)?;
         names.iter().try_for_each(|name| Target::check_object(&context, name.get(), force))?;
+        check_urls(&names.iter().map(Name::get).collect::<Vec<_>>(), &inputs, data_set.as_deref())?;
         let place = temporary.or_else(|| std::env::var_os(TEMPORARY).map(PathBuf::from));
         let folder = OwnFolder::create(&context.device, &place.unwrap_or_else(std::env::temp_dir), "upload")?;
         let mut files = Vec::new();
@@ -153,6 +217,7 @@ impl Uploads {
             name.set(&file);
             files.push((file, url));
         }
+        print::set_uploads(&files);
         Ok(Some(Self { files, folder, force, limit, quiet }))
     }
 
@@ -186,6 +251,12 @@ impl Uploads {
         let place = Target::parent_of(self.folder.path());
         let kept: Vec<String> = self.files[from..].iter().filter_map(|(file, _)| keep(file, place)).collect();
         Error::device(format!("{error}; the result is kept as {}", kept.join(" and ")))
+    }
+}
+
+impl Drop for Uploads {
+    fn drop(&mut self) {
+        print::set_uploads(&[]);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Converts flags to options of the engine.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
@@ -157,6 +158,7 @@ pub(crate) fn check_outputs(context: &Context, inputs: &[String], outputs: &[(&s
             )));
         }
     }
+    let outputs: Vec<(&str, Cow<'_, Path>)> = outputs.iter().map(|(option, path)| (*option, local(path))).collect();
     for input in inputs {
         let read = Read::of(context, input)?;
         outputs.iter().try_for_each(|(option, path)| read.refuse(option, path))?;
@@ -171,6 +173,14 @@ pub(crate) fn check_outputs(context: &Context, inputs: &[String], outputs: &[(&s
         }
     }
     Ok(())
+}
+
+/// Returns the path that a URL such as `file:///data/set.npy` names. Only paths have an identity.
+fn local(name: &Path) -> Cow<'_, Path> {
+    match Location::of(name) {
+        Location::Local(path) => path,
+        Location::Remote(_) => Cow::Borrowed(name),
+    }
 }
 
 /// Checks results as [`check_outputs`] does, and also refuses standard output.
@@ -207,7 +217,7 @@ struct Read<'a> {
 
 impl<'a> Read<'a> {
     fn of(context: &Context, name: &'a str) -> Result<Self> {
-        let path = Path::new(name);
+        let path = &*local(Path::new(name));
         let kind = FolderKind::of(context, path)?;
         let files = match kind {
             Some(_) => context.device.list(path)?.into_iter().map(|file| path.join(file)).collect(),

@@ -15,7 +15,7 @@ pub(crate) fn report(arguments: &Report, stopped: &Stopped) -> Result<Outcome> {
     let read = [Some(result), arguments.stats.as_ref()].into_iter().flatten();
     let names = [&arguments.names, &arguments.with_names].into_iter().flatten().cloned();
     let read: Vec<String> = read.map(|path| path.display().to_string()).chain(names).collect();
-    resolve::check_outputs(&context, &read, &[("-o", output)])?;
+    resolve::check_files(&context, &read, &[("-o", output)])?;
 
     let stats = arguments.stats.as_deref().map(|path| read_statistics(&context, path)).transpose()?;
     let (stats, stats_memory) = stats.unzip();

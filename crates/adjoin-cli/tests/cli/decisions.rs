@@ -111,6 +111,13 @@ fn ids_may_be_integers_row_numbers_or_texts() {
 }
 
 #[test]
+fn decisions_may_begin_with_a_byte_order_mark() {
+    let place = chain();
+    place.write("decisions.jsonl", b"\xEF\xBB\xBF{\"id\": \"r1\", \"decision\": \"keep\"}\r\n");
+    assert_eq!(deduped(&place, "--decisions decisions.jsonl"), [1, 3, 5, 7]);
+}
+
+#[test]
 fn contradictory_and_unknown_decisions_are_refused_with_file_and_line() {
     let place = chain();
     let dedupe = "dedupe set.jsonl --eps 1 --exact -o clean.jsonl --decisions decisions.jsonl";

@@ -119,6 +119,7 @@ fn results_are_written_to_a_bucket() {
     ] {
         let said = String::from_utf8(run(&place, &server, line).stderr).unwrap();
         assert!(said.contains(&format!("s3://bucket/out/{object}: uploaded, ")), "{line}: {said}");
+        assert!(!said.contains(".partial"), "a message names a file that no longer exists: {said}");
         assert_eq!(place.listing(), before, "{line}");
         let here = line.replace("s3://bucket/out/", "here-");
         assert_eq!(run(&place, &server, &here).status.code(), Some(0), "{here}");
@@ -130,6 +131,35 @@ fn results_are_written_to_a_bucket() {
     let line = "join s3://bucket/set --eps 0.1 -o s3://bucket/out/pairs.csv --force --quiet";
     assert_eq!(run(&place, &server, line).status.code(), Some(0));
     assert_eq!(server.objects()["out/pairs.csv"], b"left_id,right_id,distance\n");
+}
+
+#[test]
+fn results_in_a_bucket_do_not_replace_inputs_or_each_other() {
+    let (place, server) = (Place::new(), server());
+    server.put("rows.jsonl", b"{\"vector\":[0,0]}\n{\"vector\":[0,1]}\n");
+    server.put("pairs.csv", b"left_id,right_id,distance\n0,1,1\n");
+    let objects = server.objects();
+    for (line, expected) in [
+        ("join s3://bucket/rows.jsonl --eps 1 -o s3://bucket/rows.jsonl", "s3://bucket/rows.jsonl is an input, so no"),
+        ("join s3://bucket/*.jsonl --eps 1 -o s3://bucket/rows.jsonl", "s3://bucket/*.jsonl is an input, so no result"),
+        ("join s3://bucket/set --eps 1 -o s3://bucket/set/pairs.csv", "s3://bucket/set is an input, so no result can"),
+        ("report s3://bucket/pairs.csv -o s3://bucket/pairs.csv", "s3://bucket/pairs.csv is an input, so no result"),
+        (
+            "join s3://bucket/set --eps 1 -o s3://bucket/new.csv --stats s3://bucket/new.csv",
+            "s3://bucket/new.csv is named for two results; name two objects",
+        ),
+        (
+            "dedupe s3://bucket/rows.jsonl --eps 1 -o s3://bucket/new.jsonl --removed s3://bucket/new.jsonl",
+            "-o writes the data set to s3://bucket/new.jsonl, so no other result can be written to",
+        ),
+        (
+            "dedupe s3://bucket/set --eps 1 -o s3://bucket/new --removed s3://bucket/new/removed.csv",
+            "-o writes the data set to s3://bucket/new, so no other result",
+        ),
+    ] {
+        refused(&place, &server, &format!("{line} --force"), expected);
+        assert!(server.objects() == objects, "{line}");
+    }
 }
 
 #[test]

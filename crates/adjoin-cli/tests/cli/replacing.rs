@@ -97,3 +97,26 @@ fn joins_leave_no_temporary_files() {
     expected = place.listing().into_iter().filter(|(path, _)| !path.ends_with("pairs.parquet")).collect();
     assert_eq!(expected.len(), 1);
 }
+
+#[test]
+fn a_file_url_of_an_input_is_not_replaced() {
+    let place = Place::new();
+    place.write("set.jsonl", b"{\"v\": [0, 0]}\n{\"v\": [0, 1]}\n");
+    place.write("pairs.csv", b"left_id,right_id,distance\n0,1,1\n");
+    place.done("build set.jsonl -o set.store");
+    let before = place.listing();
+    let url = |name: &str| format!("file://{}", place.path(name).display());
+    let [set, pairs, store] = ["set.jsonl", "pairs.csv", "set.store"].map(url);
+    for line in [
+        format!("dedupe {set} --eps 1 -o {set}"),
+        format!("dedupe set.jsonl --eps 1 -o {set}"),
+        format!("join {set} --eps 1 -o {set}"),
+        format!("report pairs.csv -o {pairs}"),
+        format!("join {store} --eps 1 -o {store}/pairs.csv"),
+    ] {
+        place.refused(&format!("{line} --force"), &["an input, so -o cannot write"]);
+        assert!(place.listing() == before, "{line}");
+    }
+    place.refused(&format!("join set.jsonl --eps 1 -o new.csv --stats {}", url("new.csv")), &["name two files"]);
+    assert_eq!(place.text("set.jsonl").lines().count(), 2);
+}

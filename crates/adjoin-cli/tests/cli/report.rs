@@ -109,6 +109,7 @@ fn report_refuses_files_that_are_not_results() {
         ("report pairs.csv --names names.csv --name-column title -o page.html", &["names.csv", "title", "id, name"]),
         ("report pairs.csv --names pairs.csv -o page.html", &["pairs.csv", "--name-column"]),
         ("report pairs.csv -o there.html", &["there.html", "--force"]),
+        ("report pairs.csv -o -", &["-o writes to a file, not to standard output; name one"]),
         ("report pairs.csv -o pairs.csv --force", &["pairs.csv is an input, so -o cannot write", "another name"]),
         ("report pairs.csv -o page.html --memory 20MB", &["this report needs", "--memory"]),
     ] {

@@ -265,9 +265,13 @@ pub(super) fn check(into: &Collection, source: &dyn VectorSource) -> Result<()> 
     let (file, at) = (source.locate(0).0, into.folder().display());
     if info.vectors != ours {
         let (theirs, file) = (info.vectors, file.display());
+        let remedy = if theirs.dimensions == ours.dimensions {
+            format!("convert the vectors to {}, or create a collection of {}", ours.element, theirs.element)
+        } else {
+            "give vectors of the same model".to_owned()
+        };
         return Err(Error::input(format!(
-            "{file} has vectors of {} x {}, but {at} stores {} x {}; give vectors of the same dimensions and element \
-             type",
+            "{file} has vectors of {} x {}, but {at} stores {} x {}; {remedy}",
             theirs.dimensions, theirs.element, ours.dimensions, ours.element
         )));
     }

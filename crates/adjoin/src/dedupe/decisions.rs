@@ -128,6 +128,8 @@ impl Decisions {
 fn parse(path: &Path, bytes: &[u8], kind: IdKind) -> Result<HashMap<Vec<u8>, Marked>> {
     let mut marked: HashMap<Vec<u8>, Marked> = HashMap::new();
     let at = |line: u64, what: &str| Error::input(format!("{}: line {line} {what}", path.display()));
+    // Some editors begin a file with the mark of UTF-8.
+    let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
     for (line, text) in (1..).zip(bytes.split(|&byte| byte == b'\n')) {
         if text.trim_ascii().is_empty() {
             continue;

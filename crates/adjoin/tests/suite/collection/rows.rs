@@ -96,10 +96,9 @@ fn invalid_writes_are_refused_and_write_nothing() {
         (
             &other,
             None,
-            "set.in.memory has vectors of 4 x u8, but data/live stores 3 x u8; give vectors of the same dimensions \
-                        and element type",
+            "set.in.memory has vectors of 4 x u8, but data/live stores 3 x u8; give vectors of the same model",
         ),
-        (&floats, None, "vectors of 3 x f32"),
+        (&floats, None, "vectors of 3 x f32, but data/live stores 3 x u8; convert the vectors to u8, or create"),
         (&texts, None, "the ids are texts, but those of data/live are integers"),
         (&both, Some(&named), "the ids are texts"),
         (&both, None, "the id 5 of row 1 already exists; upsert the row to replace it"),
