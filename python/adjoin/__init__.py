@@ -118,8 +118,11 @@ class JoinedPairs(Table):
         return ArrowStream(self._joined.rows("counts", "greedy"))
 
     def clusters(self) -> ArrowStream:
-        """Returns the rows that are connected by chains of pairs: ``id`` and ``cluster``, the id of the cluster's first
-        row. Rows without pairs are left out."""
+        """Returns the rows that are connected by chains of pairs: ``id``, ``cluster``, which is the id of the cluster's
+        first row, and the requested ``columns`` of the row. Rows without pairs are left out.
+
+        In a join with ``other``, clusters have rows of both sets, without ``columns``. The column ``side`` is ``left`` for
+        rows of the source and ``right`` for rows of ``other``."""
         return ArrowStream(self._joined.rows("clusters", "greedy"))
 
     def removed(self, rule: KeepRule = "greedy") -> ArrowStream:
@@ -584,9 +587,9 @@ def join(
         where_other: A SQL condition on the rows of ``other``.
         new: New rows. Only pairs that contain a new row are found: two new rows, or a new row and a row of ``source``.
             The numbers of new rows continue after those of ``source``, and results about rows cover only new rows.
-        columns: Columns to add to pairs and to :meth:`Result.removed`, for both rows. The column ``text`` becomes
-            ``left_text`` and ``right_text`` in pairs, and ``text`` and ``kept_text`` in removed rows. A store must keep
-            these columns.
+        columns: Columns to add to pairs and to :meth:`Result.removed`, for both rows, and to :meth:`Result.clusters`. The
+            column ``text`` becomes ``left_text`` and ``right_text`` in pairs, ``text`` and ``kept_text`` in removed rows,
+            and ``text`` in clusters. A store must keep these columns.
         memory: Limit for the memory that the join uses in addition to the memory held before the call.
         temporary: Folder for pairs, until the result is closed, and for data that does not fit into memory.
 

@@ -159,8 +159,8 @@ def merge(
     build, ``path`` is the folder of the store.
 
     ``result`` is by default the result that was planned. The other arguments are options of :func:`run_part`.
-    ``columns`` of the store are added to pairs and removed rows, for both rows; the join must have been planned for
-    pairs. ``result``, ``keep_rule``, ``store`` and ``columns`` are for joins only.
+    ``columns`` of the store are added to pairs and removed rows, for both rows, and to clusters; the join must have been
+    planned for pairs. ``result``, ``keep_rule``, ``store`` and ``columns`` are for joins only.
 
     Returns the statistics of the join or of the build.
 

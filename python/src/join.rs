@@ -24,7 +24,7 @@ use crate::run::{Running, lock, raised};
 pub(crate) struct Joined {
     stats: String,
     predicate: Predicate,
-    /// Columns of both rows that pairs and removed rows carry.
+    /// Columns that pairs, removed rows and clusters carry.
     columns: Vec<String>,
     /// File of the pairs.
     pairs: PathBuf,
@@ -199,8 +199,8 @@ impl Joined {
 }
 
 impl Joined {
-    /// Computes a result from the pairs in the temporary file and writes it. Lines about two rows carry `columns` of
-    /// both.
+    /// Computes a result from the pairs in the temporary file and writes it. Pairs, removed rows
+    /// and clusters carry `columns`.
     fn write_result(&self, context: &Context, output: Output<'_>, columns: &[String]) -> Result<()> {
         let opened = self.shared.opened()?;
         let with_ids = opened.sets().schema().ids != [IdKind::None; 2];

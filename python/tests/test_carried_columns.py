@@ -1,4 +1,4 @@
-"""Columns of both rows in pairs and removed rows, equal to a join by hand."""
+"""Columns in pairs, removed rows and clusters, equal to a join by hand."""
 
 from __future__ import annotations
 
@@ -58,6 +58,7 @@ def test_pairs_and_removed_rows_carry_columns(vectors: numpy.ndarray, tmp_path: 
             pairs = pyarrow.table(result.pairs())
             check(pairs, whole, ["left_id", "right_id"], [called("left_"), called("right_")])
             check(pyarrow.table(result.removed()), whole, ["id", "kept_id"], [called(""), called("kept_")])
+            check(pyarrow.table(result.clusters()), whole, ["id"], [called("")])
             result.write(tmp_path / "pairs.parquet", force=True)
             assert pyarrow.parquet.read_table(tmp_path / "pairs.parquet").equals(pairs)
             assert pyarrow.table(result.counts()).column_names == ["id", "count"]

@@ -414,6 +414,21 @@ def test_joins_only_rows_and_pairs_that_pass_the_filter(vectors: numpy.ndarray, 
         adjoin.join(store, eps=EPS, where=3)  # type: ignore[arg-type]
 
 
+def clusters_of_two(pairs: set[tuple[int, int]]) -> list[tuple[int, int, str]]:
+    """The clusters of rows that are connected by pairs of a left and a right row, by repeated relabeling."""
+    labels = {row: row[1] for left, right in pairs for row in (("left", left), ("right", right + 10**9))}
+    changed = True
+    while changed:
+        changed = False
+        for left, right in pairs:
+            both = [("left", left), ("right", right + 10**9)]
+            first = min(labels[row] for row in both)
+            changed |= any(labels[row] != first for row in both)
+            labels.update((row, first) for row in both)
+    ordered = sorted(labels, key=lambda row: (labels[row], row[1]))
+    return [(number % 10**9, labels[side, number], side) for side, number in ordered]
+
+
 def test_two_sets_are_joined_with_each_other(vectors: numpy.ndarray, tmp_path: Path) -> None:
     left, right = vectors[:200], vectors[150:250]
     apart = numpy.sqrt(((left[:, None].astype("f8") - right[None].astype("f8")) ** 2).sum(axis=2))
@@ -430,8 +445,7 @@ def test_two_sets_are_joined_with_each_other(vectors: numpy.ndarray, tmp_path: P
             assert counts == {i: sum(pair[0] == i for pair in wanted) for i in range(200)}
             assert {row[0] for row in rows_of(result.kept())} == set(range(200)) - near
             assert result.stats["join"]["with_rows"] == len(right)
-            with pytest.raises(adjoin.OptionError, match="clusters need a single set"):
-                result.clusters()
+            assert rows_of(result.clusters()) == clusters_of_two(wanted)
     table = pyarrow.table({"id": names, "vector": as_fixed_lists(right), "even": [row % 2 == 0 for row in range(len(right))]})
     with adjoin.join(left, other=table, eps=EPS, exact=True, where_other="even") as result:
         assert {row[:2] for row in rows_of(result.pairs())} == {(i, names[j]) for i, j in wanted if j % 2 == 0}

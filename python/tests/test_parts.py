@@ -46,7 +46,7 @@ def test_merged_pairs_carry_columns(tmp_path, vectors):
     adjoin.distributed.join(tmp_path / "store", removed, parts=2, eps=0.3, exact=True, result="removed", columns=["name"])
     rows = pyarrow.parquet.read_table(removed).to_pylist()
     assert rows and all((row["name"], row["kept_name"]) == (f"row {row['id']}", f"row {row['kept_id']}") for row in rows)
-    with pytest.raises(adjoin.OptionError, match="columns is for pairs and removed rows"):
+    with pytest.raises(adjoin.OptionError, match="columns is for pairs, removed rows and clusters"):
         adjoin.distributed.join(tmp_path / "store", removed, parts=2, eps=0.3, result="counts", columns=["name"])
 
 

@@ -93,8 +93,8 @@ def join(
     running = _Running.of(runner, threads, concurrency, retries, temporary, progress)
     rule = _options.choice("keep_rule", keep_rule, "keep rule")
     wanted, carried = _options.choice("result", result, "result"), _options.texts("columns", columns)
-    if carried and wanted not in ("pairs", "removed"):
-        raise OptionError("columns is for pairs and removed rows, which name two rows each; leave it out")
+    if carried and wanted not in ("pairs", "removed", "clusters"):
+        raise OptionError("columns is for pairs, removed rows and clusters; leave it out")
     if is_url(target):
         raise OptionError(f"path is {target}; give a file, and copy it to a bucket afterwards")
     _check_free(target, force)

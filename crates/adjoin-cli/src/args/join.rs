@@ -123,8 +123,8 @@ pub(crate) struct JoinOutput {
     /// With --result removed: file of the kept rows too
     #[arg(long, value_name = "FILE", value_parser = NonEmpty::new(), value_hint = ValueHint::FilePath)]
     pub(crate) kept: Option<String>,
-    /// Columns of both rows to add to each pair or removed row, e.g. text,url; a STORE must keep them
-    #[arg(long, value_name = "C,...", value_delimiter = ',', value_parser = NonEmpty::new(), conflicts_with = "resume")]
+    /// Columns to add to pairs and removed rows (of both rows) and to clusters, e.g. text,url; a STORE must keep them
+    #[arg(long, value_name = "C,...", value_delimiter = ',', value_parser = NonEmpty::new())]
     pub(crate) columns: Vec<String>,
     /// With --result removed or kept: remove rows within the threshold of a kept row (greedy), or all but the first of
     /// each cluster (cluster)

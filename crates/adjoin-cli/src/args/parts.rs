@@ -139,7 +139,7 @@ pub(crate) struct Merge {
     #[arg(short = 'o', long = "output", value_name = "FILE", value_parser = NonEmpty::new(),
         value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
     pub(crate) file: Option<String>,
-    /// Columns of both rows to add to each pair or removed row, e.g. text,url; the store must keep them
+    /// Columns to add to pairs and removed rows (of both rows) and to clusters, e.g. text,url; the store must keep them
     #[arg(long, value_name = "C,...", value_delimiter = ',', value_parser = NonEmpty::new(), help_heading = OUTPUT)]
     pub(crate) columns: Vec<String>,
     /// With --result removed or kept: remove rows within the threshold of a kept row (greedy), or all but the first of

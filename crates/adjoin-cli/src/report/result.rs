@@ -128,6 +128,12 @@ impl ResultFile {
             )));
         }
         let [left, right] = kind.id_columns();
+        if kind == Kind::Clusters && is_of_two_sets(schema) {
+            let at = path.display();
+            return Err(Error::input(format!(
+                "{at} has clusters of two sets, which a page cannot show; name the pairs"
+            )));
+        }
         let ids = [column(&table, &path, left)?, column(&table, &path, right)?];
         let carried = carried(kind, value, schema);
         Ok(Self { path, kind, value: value.filter(|_| kind != Kind::Clusters), ids, carried, table })
@@ -149,8 +155,7 @@ impl ResultFile {
 
     /// Returns whether the file records that left and right rows are of two sets. CSV and JSON lines never record it.
     pub(super) fn is_marked_of_two_sets(&self) -> bool {
-        let (key, value) = PairSchema::TWO_SETS;
-        self.table.schema().metadata().get(key).is_some_and(|sets| sets == value)
+        is_of_two_sets(self.table.schema())
     }
 
     /// Returns whether lines carry columns of the rows on a side.
@@ -278,6 +283,11 @@ impl ResultFile {
             }
         }
     }
+}
+
+fn is_of_two_sets(schema: &Schema) -> bool {
+    let (key, value) = PairSchema::TWO_SETS;
+    schema.metadata().get(key).is_some_and(|sets| sets == value)
 }
 
 /// Returns the columns of rows in a result of this kind, in the order of the table.

@@ -98,6 +98,35 @@ fn pairs_and_removed_rows_of_files_and_stores_carry_columns_of_every_type() {
     }
 }
 
+/// Checks the columns of clusters. They must have the lines of `own`, clusters without carried columns, in the same
+/// order, each with the columns of its own row.
+fn check_clusters(lines: &RecordBatch, own: &RecordBatch, columns: Columns<'_>, what: &str) {
+    assert_eq!(lines.columns()[..2], *own.columns(), "{what}");
+    assert!(lines.num_rows() > 100, "{what}: a result that says something");
+    assert_eq!(lines.num_columns(), 2 + columns.len(), "{what}");
+    for (k, [name, named, _]) in names_of(columns, ["", ""], &["id", "cluster"]).iter().enumerate() {
+        assert_eq!(lines.schema_ref().field(2 + k).name(), named, "{what}");
+        assert_eq!(lines.column(2 + k), &by_hand(columns, name, lines.column(0)), "{what}: {name}");
+    }
+}
+
+#[test]
+fn rows_of_clusters_carry_columns_of_every_type() {
+    let place = Place::new();
+    let all = every_type();
+    write_rows(&place, "set.parquet", &all[..all.len() - 1], 0..ROWS);
+    let list = all.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(",");
+    place.done(&format!("build set.parquet --columns {list} -o set.store --quiet"));
+    for input in ["set.parquet", "set.store"] {
+        let join = format!("join {input} --eps 3 --exact --result clusters --quiet --force");
+        place.done(&format!("{join} -o own.parquet"));
+        place.done(&format!("{join} --columns {list} -o lines.parquet"));
+        check_clusters(&parquet(&place, "lines.parquet"), &parquet(&place, "own.parquet"), &all, input);
+        let said = place.done(&format!("{join} --columns whole -o -")).out;
+        assert!(said.starts_with("id,cluster,whole\n"), "{said:.80}");
+    }
+}
+
 #[test]
 fn merged_parts_carry_columns() {
     let place = Place::new();
@@ -119,9 +148,13 @@ fn merged_parts_carry_columns() {
         place.done(&format!("{merge} --columns {list} -o lines.parquet"));
         check(&parquet(&place, "lines.parquet"), &parquet(&place, "own.parquet"), &all, names, result);
     }
+    let merge = "merge pairs.plan pairs.parts --result clusters --force --quiet";
+    place.done(&format!("{merge} -o own.parquet"));
+    place.done(&format!("{merge} --columns {list} -o lines.parquet"));
+    check_clusters(&parquet(&place, "lines.parquet"), &parquet(&place, "own.parquet"), &all, "merged");
     for (line, words) in [
         ("removed.plan removed.parts", "plan for pairs"),
-        ("pairs.plan pairs.parts --result counts", "is for pairs and removed rows"),
+        ("pairs.plan pairs.parts --result counts", "is for pairs, removed rows and clusters"),
         ("pairs.plan pairs.parts --columns other", "other"),
     ] {
         place.refused(&format!("merge {line} --columns text -o none.csv"), &[words]);
@@ -194,9 +227,8 @@ fn columns_that_a_result_cannot_carry_are_refused_before_any_work() {
     place.refused(&format!("join set.parquet {pairs} text,text"), &["--columns text is named twice"]);
     place.refused(&format!("join bare.store {pairs} text"), &["bare.store has no columns, which --columns needs"]);
     place.refused(&format!("join set.parquet {pairs} v"), &["column v is", "must be texts, numbers, dates"]);
-    place
-        .refused(&format!("join set.store {pairs} text --result counts"), &["--columns is for pairs and removed rows"]);
-    place.refused(&format!("join set.store {pairs} text --resume"), &["--columns", "--resume"]);
+    let counts = format!("join set.store {pairs} text --result counts");
+    place.refused(&counts, &["--columns is for pairs, removed rows and clusters"]);
     place.refused("join set.store -k 3 -o pairs.csv --columns text", &["--columns", "--neighbors"]);
     let dedupe = "dedupe set.parquet --eps 3 -o clean.parquet --columns";
     place.refused(&format!("{dedupe} text"), &["--removed"]);
@@ -217,7 +249,9 @@ fn lines_with_texts_of_a_megabyte_fit_the_least_budget() {
         "join set.store --eps 2.5 --exact --columns text -o lines.parquet",
         "join set.store --eps 2.5 --exact --columns text -o lines.csv",
         "join set.store --eps 2.5 --exact --columns text --result removed -o lines.jsonl",
+        "join set.store --eps 2.5 --exact --columns text --result clusters -o lines.parquet",
         "join set.parquet --eps 2.5 --exact --columns text -o lines.parquet",
+        "join set.parquet --eps 2.5 --exact --columns text --resume -o lines.parquet",
         "dedupe set.parquet --eps 2.5 --exact --columns text --removed lines.parquet -o clean.parquet",
     ] {
         let line = format!("{line} --force --stats stats.json");
@@ -230,9 +264,10 @@ fn lines_with_texts_of_a_megabyte_fit_the_least_budget() {
         assert_eq!(stats["memory"]["kept"], true, "{line} in {budget}: {}", stats["memory"]);
         if line.contains("lines.parquet") {
             let lines = parquet(&place, "lines.parquet");
-            let first = lines.num_columns() - 2;
+            let sides = if line.contains("clusters") { 1 } else { 2 };
+            let first = lines.num_columns() - sides;
             assert!(lines.num_rows() > 10, "{line}");
-            for side in 0..2 {
+            for side in 0..sides {
                 assert!(lines.column(first + side) == &by_hand(&columns, "text", lines.column(side)), "{line}");
             }
         }

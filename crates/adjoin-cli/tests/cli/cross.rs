@@ -42,8 +42,33 @@ fn cross_joins_count_and_remove_rows_of_the_first_set() {
     let statistics: Value = serde_json::from_str(&place.text("stats.json")).unwrap();
     assert_eq!((&statistics["rows"], &statistics["join"]["with_rows"]), (&6.into(), &4.into()));
     assert!(["left", "right"].contains(&statistics["strategy"]["lead"].as_str().unwrap()), "{statistics}");
-    let clusters = "join set.store --with others.store --eps 1 --result clusters -o -";
-    place.refused(clusters, &["clusters need a single set", "--with"]);
+}
+
+#[test]
+fn clusters_of_two_sets_have_the_side_of_each_row() {
+    let place = place();
+    place.write("more.fbin", &fbin(1, &[0.5, 2.0, 20.75, 99.0]));
+    place.done("build more.fbin -o more.store --quiet");
+    let clusters = "--eps 0.5 --exact --result clusters --quiet";
+    // The rows of both sets are numbered from 0 on, so only the side distinguishes rows with equal numbers.
+    for sets in ["set.store --with more.store", "set.fbin --with more.store", "set.fbin --with more.fbin"] {
+        let found = place.done(&format!("join {sets} {clusters} -o -")).out;
+        let wanted = "id,cluster,side\n0,0,left\n1,0,left\n0,0,right\n2,2,left\n1,2,right\n5,5,left\n2,5,right\n";
+        assert_eq!(found, wanted, "{sets}");
+    }
+    let found = place.done(&format!("join more.store --with set.store {clusters} -o -")).out;
+    let wanted = "id,cluster,side\n0,0,left\n0,0,right\n1,0,right\n1,1,left\n2,1,right\n2,2,left\n5,2,right\n";
+    assert_eq!(found, wanted, "the first set is on the left");
+    let texts = place.done(&format!("join others.store --with others.jsonl {clusters} -o -")).out;
+    assert_eq!(lines(&texts)[..4], ["a,a,left", "a,a,right", "b,b,left", "b,b,right"]);
+    place.refused(
+        &format!("join set.store --with others.store {clusters} -o -"),
+        &["the rows of the first set have no ids, but those of the second have text ids", "--no-ids"],
+    );
+    let columns = format!("join others.store --with others.jsonl {clusters} --columns text -o -");
+    place.refused(&columns, &["--columns is not for clusters of two sets"]);
+    place.done(&format!("join set.store --with more.store {clusters} -o clusters.parquet"));
+    place.refused("report clusters.parquet -o page.html", &["clusters.parquet has clusters of two sets", "the pairs"]);
 }
 
 #[test]

@@ -96,7 +96,10 @@ fn refuses_invalid_new_rows() {
         ("join old.store --new new.jsonl --eps 1", &["no ids", "text ids", "--no-ids"][..]),
         ("join named.store --new new.fbin --eps 1", &["text ids", "no ids"]),
         ("join old.store --new wide.fbin --eps 1", &["wide.fbin", "1 x f32", "2 x f32"]),
-        ("join old.store --new new.fbin --eps 1 --result clusters -o -", &["clusters need a single set", "--new"]),
+        (
+            "join old.store --new new.fbin --eps 1 --result clusters -o -",
+            &["clusters are of a single set or of two", "--new"],
+        ),
         (
             "join old.store --new new.fbin --eps 1 --result removed --keep-rule cluster -o -",
             &["clusters need a single set", "--new"],

@@ -2,11 +2,15 @@
 //! uninterrupted run, and they may repeat only the step that was interrupted.
 
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use adjoin::Random;
+use arrow_array::{FixedSizeListArray, Float32Array, StringArray};
+use arrow_schema::{DataType, Field};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::inputs::write_columns;
 use crate::place::Place;
 use crate::signals::{holds, wait_until_begun};
 
@@ -124,6 +128,40 @@ fn a_killed_join_of_a_source_resumes_with_its_store_and_pairs() {
     let told = kill_and_resume(&place, line, "gone.csv", compared_twice);
     assert!(place.read("gone.csv") == place.read("plain.csv"), "a join that is not kept decides the same");
     assert_little(&told);
+}
+
+/// Writes the vectors of `set.fbin` to `set.parquet`, with a text for each row.
+fn write_with_texts(place: &Place) {
+    let bytes = place.read("set.fbin");
+    let numbers = bytes.as_chunks::<4>().0;
+    let [rows, dimensions] = [0, 1].map(|at| u32::from_le_bytes(numbers[at]));
+    let values = Float32Array::from_iter_values(numbers[2..].iter().map(|&value| f32::from_le_bytes(value)));
+    let field = Arc::new(Field::new("item", DataType::Float32, true));
+    let vectors = FixedSizeListArray::new(field, dimensions as i32, Arc::new(values), None);
+    let texts = StringArray::from_iter_values((0..rows).map(|row| format!("text {row}")));
+    write_columns(&place.path("set.parquet"), &[("v", Arc::new(vectors)), ("text", Arc::new(texts))]);
+}
+
+#[test]
+fn a_killed_join_with_columns_resumes() {
+    let place = Place::on_disk();
+    place.done("gen --rows 30000 --dimensions 64 -o set.fbin --quiet");
+    write_with_texts(&place);
+    for result in ["pairs", "removed", "clusters"] {
+        let join = format!("join set.parquet --eps 0.6 --exact --result {result} --columns text --threads 1");
+        place.done(&format!("{join} -o plain.csv --force --quiet"));
+        let line = format!("{join} -o lines.csv --resume --stats stats.json --force --quiet");
+        assert_little(&kill_and_resume(&place, &line, "lines.csv", compared_twice));
+        assert!(
+            place.read("lines.csv") == place.read("plain.csv"),
+            "{result}: a join that is not kept writes the same"
+        );
+        place.removed("lines.csv");
+        ended_at(&place, &line, ".resume/pairs-0", Signal::KILL);
+        let ran = place.run(&line.replace(" --columns text", "").replace(" --force", ""));
+        assert!(ran.code == Some(2) && ran.said.contains("the columns of the result"), "{}", ran.said);
+        place.done(&line);
+    }
 }
 
 #[test]

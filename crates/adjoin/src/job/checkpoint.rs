@@ -17,10 +17,12 @@ use crate::join::{
     Done, JoinEffort, JoinOptions, JoinPlan, Prepared, SaveCheckpoints, Sets, hand_over, resume_within, run_in_legs,
 };
 use crate::plan::Task;
-use crate::sink::{PairBatch, keep_pairs, kept_bytes_of_a_pair, kept_pairs};
+use crate::sink::{Discard, PairBatch, PairSink, keep_pairs, kept_bytes_of_a_pair, kept_pairs};
 use crate::source::{IdKind, facts_of_files};
 use crate::sql::{Condition, PairCondition};
 
+/// Purpose of the memory in error messages.
+const PURPOSE: &str = "the checkpoint of the join";
 /// Names of the files with the plan and with its tasks.
 const PLAN_FILE: &str = "plan";
 const TASKS_FILE: &str = "tasks";
@@ -95,9 +97,49 @@ impl JoinCheckpoint {
     }
 
     fn join(&mut self, context: &Context, job: &Job<'_>, sets: Sets<'_>) -> Result<JoinStatistics> {
+        let legs_before = self.0.state().legs_done;
+        let (mut statistics, legs) = match job.columns {
+            [] => self.join_at_once(context, job, sets)?,
+            _ => self.join_with_columns(context, job, sets)?,
+        };
+        *statistics.common.io.spill_bytes.get_or_insert(0) += self.0.state().pairs.iter().sum::<u64>();
+        statistics.resume = Some(ResumeStatistics {
+            runs: self.0.runs(),
+            legs,
+            legs_done_before: legs_before as u64,
+            verified_pairs_repeated_max: self.0.state().repeated,
+        });
+        Ok(statistics)
+    }
+
+    /// Joins, and passes the pairs to the sink. Returns the statistics and the number of legs.
+    fn join_at_once(&mut self, context: &Context, job: &Job<'_>, sets: Sets<'_>) -> Result<(JoinStatistics, u64)> {
         // A sink for results about rows reserves its memory first. The join is planned with the rest.
         let sink = job.output.sink_of_rows(context, sets, &job.join)?;
-        let memory = context.reserve(KEPT_BYTES, "the checkpoint of the join")?;
+        let (prepared, plan) = self.find_pairs(context, job, sets)?;
+        let mut sink = sink.map_or_else(|| job.output.sink_of_pairs(context, sets, &[]), Ok)?;
+        let mut statistics = self.hand_over(context, job, sets, (&prepared, &plan), &mut *sink)?;
+        statistics.write(|| sink.finish())?;
+        Ok((statistics, plan.legs.len() as u64))
+    }
+
+    /// Joins, and writes a result that carries columns, when the memory of the join is free again. Returns the
+    /// statistics and the number of legs.
+    fn join_with_columns(&mut self, context: &Context, job: &Job<'_>, sets: Sets<'_>) -> Result<(JoinStatistics, u64)> {
+        let carrying = job.carrying();
+        let context = &carrying.check(context, sets)?;
+        let (statistics, legs) = {
+            let (prepared, plan) = self.find_pairs(context, job, sets)?;
+            (self.hand_over(context, job, sets, (&prepared, &plan), &mut Discard)?, plan.legs.len() as u64)
+        };
+        let _memory = context.reserve(KEPT_BYTES, PURPOSE)?;
+        let mut pairs = self.pairs(job, sets);
+        Ok((carrying.write(context, sets, job.join.predicate, statistics, || pairs.next())?, legs))
+    }
+
+    /// Joins the remaining tasks. All pairs are in the checkpoint afterwards.
+    fn find_pairs(&mut self, context: &Context, job: &Job<'_>, sets: Sets<'_>) -> Result<(Prepared, PlanCheckpoint)> {
+        let _memory = context.reserve(KEPT_BYTES, PURPOSE)?;
         let legs_before = self.0.state().legs_done;
         let (prepared, plan) = self.prepared(context, job, sets)?;
         let ids = job.output.ids_of_pairs(sets);
@@ -111,24 +153,27 @@ impl JoinCheckpoint {
             let mut legs = Legs { kept: &mut self.0, before: done, pairs: None };
             run_in_legs(context, sets, &prepared, done_before as u64, &ends, &mut legs)?;
         }
-        // All pairs are on disk now, so this memory is released for the sink.
-        drop(memory);
+        Ok((prepared, plan))
+    }
 
-        let mut sink = sink.map_or_else(|| job.output.sink_of_pairs(context, sets, &[]), Ok)?;
-        let mut pairs = Pairs { kept: &self.0, ids, leg: 0, reader: None };
-        let mut done = hand_over(context, &prepared, || pairs.next(), &mut *sink)?;
+    /// Passes all pairs to the sink. Returns the statistics of all runs.
+    fn hand_over(
+        &self,
+        context: &Context,
+        job: &Job<'_>,
+        sets: Sets<'_>,
+        (prepared, plan): (&Prepared, &PlanCheckpoint),
+        sink: &mut dyn PairSink,
+    ) -> Result<JoinStatistics> {
+        let mut pairs = self.pairs(job, sets);
+        let mut done = hand_over(context, prepared, || pairs.next(), sink)?;
         done += self.0.state().done.clone();
         done += plan.whole.clone();
-        let mut statistics = prepared.statistics(context, sets, &done, Written::default());
-        statistics.write(|| sink.finish())?;
-        *statistics.common.io.spill_bytes.get_or_insert(0) += self.0.state().pairs.iter().sum::<u64>();
-        statistics.resume = Some(ResumeStatistics {
-            runs: self.0.runs(),
-            legs: plan.legs.len() as u64,
-            legs_done_before: legs_before as u64,
-            verified_pairs_repeated_max: self.0.state().repeated,
-        });
-        Ok(statistics)
+        Ok(prepared.statistics(context, sets, &done, Written::default()))
+    }
+
+    fn pairs(&self, job: &Job<'_>, sets: Sets<'_>) -> Pairs<'_> {
+        Pairs { kept: &self.0, ids: job.output.ids_of_pairs(sets), leg: 0, reader: None }
     }
 
     /// Returns the plan of the remaining tasks, and the stored plan of all tasks.
@@ -331,6 +376,8 @@ impl Job<'_> {
         facts.push(Fact::new("the filter on the other rows", text(other_rows.as_ref().map(Condition::text))));
         facts.push(Fact::new("the filter on pairs", text(pairs.as_ref().map(PairCondition::text))));
         facts.push(Fact::new("the result", output.name()));
+        let columns = if self.columns.is_empty() { "none".to_owned() } else { self.columns.join(", ") };
+        facts.push(Fact::new("the columns of the result", columns));
         Ok(facts)
     }
 }

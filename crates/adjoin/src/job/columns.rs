@@ -1,15 +1,15 @@
 //! A join whose result carries columns of its rows. The pairs are first written to a temporary file, so that the
-//! columns can be read after the join, when its memory is free.
+//! columns can be read after the join, when its memory is free. A join with checkpoints has its pairs on disk already.
 
 use super::{Job, Named, OpenedSets, Output};
 use crate::base::context::Context;
-use crate::base::error::{Error, Result};
-use crate::base::message::{Argument, message};
+use crate::base::error::Result;
+use crate::base::message::Argument;
 use crate::base::output::Target;
 use crate::base::predicate::Predicate;
 use crate::base::report::{JoinStatistics, Written};
 use crate::join::{Sets, run};
-use crate::sink::{CarriedColumns, PairWriter, SpilledPairReader, SpilledPairs, TableFormat};
+use crate::sink::{CarriedColumns, PairBatch, PairWriter, SpilledPairReader, SpilledPairs, TableFormat};
 use crate::source::Attributes;
 use crate::store::{BuildOptions, ColumnNeeds, kept_needs};
 
@@ -17,19 +17,6 @@ use crate::store::{BuildOptions, ColumnNeeds, kept_needs};
 const PURPOSE: &str = "the columns of the result";
 
 impl Job<'_> {
-    /// Refuses columns if the lines of the result do not name two rows, and in a run with checkpoints.
-    pub(super) fn check_columns(&self) -> Result<()> {
-        if self.columns.is_empty() {
-            return Ok(());
-        }
-        self.carrying().check_result()?;
-        if self.resume {
-            let words = " cannot continue a run with columns; leave out one of the two";
-            return Err(Error::option(message![Argument::Resume, words]));
-        }
-        Ok(())
-    }
-
     /// Returns an upper bound on the memory for the columns of the sets, before stores are built from sources.
     ///
     /// # Errors
@@ -57,11 +44,13 @@ impl Job<'_> {
     pub(super) fn run_with_columns(&self, context: &Context, opened: &OpenedSets) -> Result<JoinStatistics> {
         let (sets, carrying) = (opened.sets(), self.carrying());
         let context = &carrying.check(context, sets)?;
-        let (statistics, pairs) = self.spill(context, sets)?;
-        carrying.write(context, sets, self.join.predicate, statistics, pairs)
+        let (statistics, mut pairs) = self.spill(context, sets)?;
+        let mut statistics = carrying.write(context, sets, self.join.predicate, statistics, || pairs.next())?;
+        *statistics.common.io.spill_bytes.get_or_insert(0) += pairs.bytes();
+        Ok(statistics)
     }
 
-    fn carrying(&self) -> Carrying<'_> {
+    pub(super) fn carrying(&self) -> Carrying<'_> {
         Carrying { output: &self.output, columns: self.columns }
     }
 
@@ -83,15 +72,6 @@ pub(super) struct Carrying<'a> {
 }
 
 impl Carrying<'_> {
-    /// Refuses a result whose lines do not name two rows.
-    pub(super) fn check_result(&self) -> Result<()> {
-        if self.output.names_two_rows() {
-            return Ok(());
-        }
-        let words = " is for pairs and removed rows, which name two rows each; leave it out";
-        Err(Error::option(message![Argument::Columns, words]))
-    }
-
     /// Returns the memory for writing the result of sets of `rows` rows.
     fn memory_bytes(&self, needs: &[ColumnNeeds], rows: u64) -> u64 {
         let written = PairWriter::memory_bytes(true) + self.output.bound(rows);
@@ -115,7 +95,7 @@ impl Carrying<'_> {
         Ok(context)
     }
 
-    /// Writes the result from pairs in a temporary file, and completes the statistics of the join.
+    /// Writes the result from the pairs that `next` returns, and completes the statistics of the join.
     ///
     /// # Errors
     /// Fails if the result cannot be written, or a disk fails.
@@ -125,20 +105,19 @@ impl Carrying<'_> {
         sets: Sets<'_>,
         predicate: Predicate,
         mut statistics: JoinStatistics,
-        mut pairs: SpilledPairReader,
+        mut next: impl FnMut() -> Result<Option<PairBatch>>,
     ) -> Result<JoinStatistics> {
         let _writing = context.reserve(PairWriter::memory_bytes(true), PURPOSE)?;
         let mut sink = self.output.sink(context, sets, predicate, self.columns)?;
         context.progress.begin("columns", "pairs", statistics.join.pairs);
         let mut done = 0;
-        while let Some(batch) = pairs.next()? {
+        while let Some(batch) = next()? {
             context.cancel.check()?;
             sink.accept(&batch)?;
             done += batch.len() as u64;
             context.progress.advance(done);
         }
         statistics.write(|| sink.finish())?;
-        *statistics.common.io.spill_bytes.get_or_insert(0) += pairs.bytes();
         Ok(statistics)
     }
 }

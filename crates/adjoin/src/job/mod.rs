@@ -53,8 +53,8 @@ pub struct Job<'a> {
     pub build: BuildOptions,
     /// Filters on rows and pairs.
     pub conditions: Conditions,
-    /// Columns of both rows that the lines of the result (pairs or removed rows) carry. A store must keep these
-    /// columns. If a store is built for the job, it keeps them.
+    /// Columns that the lines of the result carry: of both rows for pairs and removed rows, and of the row for clusters.
+    /// A store must keep these columns. If a store is built for the job, it keeps them.
     pub columns: &'a [String],
     /// Options of the join.
     pub join: JoinOptions,
@@ -263,7 +263,7 @@ impl<'a> Job<'a> {
         // New rows and old rows form one set, with the same filter.
         let are_two_sets = !beside.is_empty() && !is_grown;
         self.conditions.check(are_two_sets)?;
-        self.check_columns()?;
+        self.output.check_columns(self.columns, are_two_sets)?;
         let build = BuildOptions { metric: self.join.predicate.metric(), ..self.build.clone() };
         let open = |inputs: &[String]| {
             let later = |rows: &dyn VectorSource| self.bound(&[UnopenedSet::of_source(rows, &build)]);

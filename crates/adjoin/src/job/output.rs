@@ -144,8 +144,8 @@ impl Output<'_> {
         }
     }
 
-    /// Creates a sink for pairs within `predicate` that an earlier join has found. Lines about two rows carry the
-    /// columns `columns`, which all stores must keep.
+    /// Creates a sink for pairs within `predicate` that an earlier join has found. Pairs, removed rows and
+    /// rows of clusters carry the columns `columns`, which all stores must keep.
     ///
     /// # Errors
     /// Fails if memory does not suffice, a table cannot be written, or columns cannot be read.
@@ -160,13 +160,20 @@ impl Output<'_> {
         rows.map_or_else(|| self.sink_of_pairs(context, sets, columns), Ok)
     }
 
-    /// Returns whether each line of the result names two rows, so that it can carry columns of both.
-    pub(super) fn names_two_rows(&self) -> bool {
-        matches!(self, Self::Pairs(_) | Self::Sink(_) | Self::Keep { removed: Some(_), .. })
+    /// Refuses columns if the lines of the result cannot carry them.
+    pub(super) fn check_columns(&self, columns: &[String], are_two_sets: bool) -> Result<()> {
+        let words = match self {
+            _ if columns.is_empty() => return Ok(()),
+            // The columns of two sets may differ in type, but clusters would have rows of both in one column.
+            Self::Clusters(_) if are_two_sets => " is not for clusters of two sets; leave it out, or join for pairs",
+            Self::Pairs(_) | Self::Sink(_) | Self::Clusters(_) | Self::Keep { removed: Some(_), .. } => return Ok(()),
+            _ => " is for pairs, removed rows and clusters; leave it out",
+        };
+        Err(Error::option(message![Argument::Columns, words]))
     }
 
     /// Creates a sink for results about rows, from pairs within `predicate`. Leaves `join_bytes` bytes of memory for
-    /// the join. Returns `None` if the result is pairs. Removed rows carry `columns`.
+    /// the join. Returns `None` if the result is pairs. Removed rows and rows of clusters carry `columns`.
     ///
     /// # Errors
     /// Fails if memory does not suffice or a table cannot be written.
@@ -181,7 +188,11 @@ impl Output<'_> {
         Ok(match self {
             Self::Pairs(_) | Self::Sink(_) => None,
             Self::Counts(target) => Some(Box::new(Counts::create(context, sets, target.as_ref(), join_bytes)?)),
-            Self::Clusters(target) => Some(Box::new(Clusters::create(context, sets, target.as_ref(), join_bytes)?)),
+            Self::Clusters(target) => {
+                self.check_columns(columns, sets.other_side().is_some())?;
+                let columns = CarriedColumns::of_sets(context, sets, columns)?;
+                Some(Box::new(Clusters::with_columns(context, sets, target.as_ref(), join_bytes, columns)?))
+            }
             Self::Removals(removals) => Some(Box::new(removals.sink(context, sets.left(), join_bytes)?)),
             Self::Keep { rule, removed, kept } => {
                 let columns = CarriedColumns::of_sets(context, sets, columns)?;

@@ -1,23 +1,37 @@
 //! Clusters: rows connected by chains of pairs, which are connected components.
 
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, StringArray};
+use arrow_schema::{DataType, Field, Schema};
+
 use super::components::Components;
+use super::line_table::{CarriedColumns, LineTable};
+use super::pairs::TWO_SETS;
 use super::row_ids::{IdColumn, Rows, SinkNeeds};
 use super::sink::{PairBatch, PairSink, Written};
-use super::table::TableWriter;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
-use crate::base::message::message;
+use crate::base::message::{Argument, message};
 use crate::base::options::format_count;
 use crate::base::output::Target;
 use crate::load::Sets;
+use crate::store::check_one_kind;
 
 /// Writes clusters: columns `id` and `cluster`, which is the id of the cluster's first row. Rows without neighbors are
 /// left out. The rows of a cluster are consecutive.
+///
+/// If there are two sets, a cluster has rows of both. A third column `side` is `left` for rows of the first set and
+/// `right` for rows of the second. The first row of a cluster is always of the first set.
 pub struct Clusters<'a> {
     rows: Rows<'a>,
     components: Components,
-    table: Option<TableWriter>,
+    of_two_sets: bool,
+    table: Option<LineTable<'a>>,
 }
+
+/// Names of the sides in the column `side`.
+const SIDES: [&str; 2] = ["left", "right"];
 
 /// Summary of the clusters written.
 #[derive(Default)]
@@ -32,29 +46,55 @@ impl<'a> Clusters<'a> {
     /// planned, and leaves at least `join_bytes` bytes for the join.
     ///
     /// # Errors
-    /// If there are two sets, memory does not suffice, or the table cannot be created
-    /// ([`super::PairWriter::create`]).
+    /// If a set has new rows, two sets have ids of different kinds, memory does not suffice, or the table cannot be
+    /// created ([`super::PairWriter::create`]).
     pub fn create(
         context: &'a Context,
         sets: impl Into<Sets<'a>>,
         target: Option<&Target>,
         join_bytes: u64,
     ) -> Result<Self> {
+        Self::with_columns(context, sets, target, join_bytes, None)
+    }
+
+    /// Creates the sink as [`Self::create`] does. Rows of a single set carry `columns`, if given, which take additional
+    /// memory.
+    ///
+    /// # Errors
+    /// As [`Self::create`].
+    pub(crate) fn with_columns(
+        context: &'a Context,
+        sets: impl Into<Sets<'a>>,
+        target: Option<&Target>,
+        join_bytes: u64,
+        columns: Option<CarriedColumns<'a>>,
+    ) -> Result<Self> {
         let sets = sets.into();
-        if let Some(option) = sets.second_by() {
+        if sets.have_grown() {
             return Err(Error::option(message![
-                "clusters need a single set; choose another result, or leave out ",
-                option
+                "clusters are of a single set or of two; choose another result, or leave out ",
+                Argument::New
             ]));
         }
-        let store = sets.left();
-        let end = Rows::end(store);
+        let kinds = [sets.left(), sets.right()].map(|store| store.manifest().ids);
+        check_one_kind(["the rows of the first set", "those of the second"], kinds)?;
+        let ids = kinds[0];
+        let of_two_sets = sets.other_side().is_some();
+        let end = Rows::end(sets);
         let bytes = Components::memory_bytes(end);
+        // Lines are written with their columns after the join, with memory that the join has used before.
+        let join_bytes = join_bytes + columns.as_ref().map_or(0, CarriedColumns::bytes);
         // Pairs only update the components in memory. Rows are sorted once, when all clusters are known.
         let needs = SinkNeeds { bytes, sorters_during: 0, sorters_after: 1, join_bytes, purpose: "finding clusters" };
-        let column = store.manifest().ids.field("cluster");
-        let (rows, table) = Rows::with_table(context, sets, target, needs, column)?;
-        Ok(Self { rows, components: Components::new(end), table })
+        let rows = Rows::reserve(context, sets, [target, None], needs)?;
+        let side = of_two_sets.then(|| Field::new("side", DataType::Utf8, false));
+        let fields: Vec<Field> = [ids.field("id"), ids.field("cluster")].into_iter().chain(side).collect();
+        let (key, value) = TWO_SETS;
+        let metadata = of_two_sets.then(|| (key.to_owned(), value.to_owned()));
+        let schema = Schema::new_with_metadata(fields, metadata.into_iter().collect());
+        let table = |target| LineTable::create(context, target, schema, columns, &[""]);
+        let table = target.map(table).transpose()?;
+        Ok(Self { rows, components: Components::new(end), of_two_sets, table })
     }
 }
 
@@ -64,12 +104,16 @@ impl PairSink for Clusters<'_> {
     }
 
     fn accept(&mut self, batch: &PairBatch) -> Result<()> {
-        batch.left_rows.iter().zip(&batch.right_rows).for_each(|(&left, &right)| self.components.join(left, right));
+        for (&left, &right) in batch.left_rows.iter().zip(&batch.right_rows) {
+            // Rows of a second set are numbered after the rows of the first.
+            let (row, other) = self.rows.later_first(left, right);
+            self.components.join(row, other);
+        }
         Ok(())
     }
 
     fn finish(self: Box<Self>) -> Result<Written> {
-        let Self { rows, mut components, mut table } = *self;
+        let Self { rows, mut components, of_two_sets, mut table } = *self;
         let mut members = rows.sorter();
         rows.each("clusters", |row, id, _| match components.is_paired(row) {
             // Members are sorted by cluster, then by row. So the first member is the first row, whose id names the
@@ -80,6 +124,7 @@ impl PairSink for Clusters<'_> {
         drop(components);
         let mut members = members.finish()?;
         let (mut ids, mut clusters) = (IdColumn::new(rows.ids()), IdColumn::new(rows.ids()));
+        let mut sides = Vec::new();
         let (mut id, mut first, mut sizes) = (Vec::new(), Vec::new(), Sizes::default());
         let mut size = 0;
         loop {
@@ -93,14 +138,18 @@ impl PairSink for Clusters<'_> {
                 size += 1;
                 sizes.rows += 1;
                 sizes.largest = sizes.largest.max(size);
-                ids.push(row, &id);
-                clusters.push(cluster, &first);
+                if table.is_some() {
+                    ids.push(rows.own_number(row), &id);
+                    clusters.push(cluster, &first);
+                    sides.extend(of_two_sets.then(|| SIDES[usize::from(!rows.covers(row))]));
+                }
             }
-            // Without a target, only the sizes are counted, but the loop must still end.
             if (member.is_none() || ids.is_full())
                 && let Some(table) = &mut table
             {
-                table.write(vec![ids.take(), clusters.take()])?;
+                let (numbers, ids) = ids.take_with_rows();
+                let side = of_two_sets.then(|| Arc::new(StringArray::from(std::mem::take(&mut sides))) as ArrayRef);
+                table.write([ids, clusters.take()].into_iter().chain(side).collect(), &[&numbers])?;
             }
             if member.is_none() {
                 break;
@@ -110,9 +159,9 @@ impl PairSink for Clusters<'_> {
         let clusters = format_count(clusters, "cluster");
         let [clustered, largest] = [clustered, largest].map(|rows| format_count(rows, "row"));
         rows.context.progress.note(&format!("{clusters} with {clustered}, the largest with {largest}"));
-        let written = table.map_or(Ok(Written::default()), TableWriter::finish)?;
+        let written = table.map_or(Ok(Written::default()), |table| table.end()?.publish())?;
         let written = Written { spill_bytes: members.spilled(), largest_cluster: Some(sizes.largest), ..written };
-        written.cluster_warning(rows.covered_rows()).iter().for_each(|warning| rows.context.progress.note(warning));
+        written.cluster_warning(rows.all_rows()).iter().for_each(|warning| rows.context.progress.note(warning));
         Ok(written)
     }
 }

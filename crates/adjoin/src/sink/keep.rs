@@ -3,7 +3,7 @@
 use adjoin_device::WRITE_BUFFER_BYTES;
 
 use super::components::Components;
-use super::pair_table::CarriedColumns;
+use super::line_table::CarriedColumns;
 use super::removed_table::{NamedRow, Reason, Reasons, RemovedTable};
 use super::row_ids::{IdColumn, Rows, SinkNeeds};
 use super::sink::{PairBatch, PairSink, Written};

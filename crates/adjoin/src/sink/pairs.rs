@@ -5,14 +5,14 @@ use std::sync::Arc;
 use arrow_array::Float32Array;
 use arrow_schema::Schema;
 
-use super::pair_table::{CarriedColumns, PairTable};
+use super::line_table::{CarriedColumns, LineTable};
 use super::sink::{PairBatch, PairSchema, PairSink, Written};
 use super::table::TableWriter;
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::output::Target;
 
-/// Key and value of the metadata of a Parquet file of pairs whose left and right rows are of two sets.
+/// Key and value of the metadata of a Parquet file of pairs, or of clusters, of the rows of two sets.
 pub(crate) const TWO_SETS: (&str, &str) = ("adjoin.sets", "2");
 
 /// Names of the columns of a pair's ids. The names are not reserved words of SQL, unlike `left` and `right`.
@@ -20,7 +20,7 @@ pub(crate) const PAIR_ID_COLUMNS: [&str; 2] = ["left_id", "right_id"];
 
 /// Writes pairs: columns `left_id`, `right_id` and `distance` or `similarity`, then the columns that pairs carry, such as
 /// `left_text` and `right_text`.
-pub struct PairWriter<'a>(PairTable<'a>);
+pub struct PairWriter<'a>(LineTable<'a>);
 
 /// Memory of the writer of a result, in bytes; the part of it for the metadata of small results; and additional
 /// memory for ids.
@@ -65,8 +65,7 @@ impl<'a> PairWriter<'a> {
         let (key, value) = TWO_SETS;
         let metadata = of_two_sets.then(|| (key.to_owned(), value.to_owned()));
         let schema = Schema::new_with_metadata(fields, metadata.into_iter().collect());
-        let names = |column: &str| ["left", "right"].map(|side| format!("{side}_{column}"));
-        Ok(Self(PairTable::create(context, target, schema, columns, names)?))
+        Ok(Self(LineTable::create(context, target, schema, columns, &["left_", "right_"])?))
     }
 }
 
@@ -79,7 +78,7 @@ impl PairSink for PairWriter<'_> {
         let PairBatch { left_rows, right_rows, left_ids, right_ids, values } = batch;
         let values = Arc::new(Float32Array::from(values.clone()));
         let columns = vec![left_ids.column(left_rows), right_ids.column(right_rows), values];
-        self.0.write(columns, left_rows, right_rows)
+        self.0.write(columns, &[left_rows, right_rows])
     }
 
     fn finish(self: Box<Self>) -> Result<Written> {

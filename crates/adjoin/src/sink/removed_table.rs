@@ -6,7 +6,7 @@ use arrow_array::{ArrayRef, BooleanArray, Float32Array, StringArray};
 use arrow_schema::{DataType, Field, Schema};
 use arrow_select::nullif::nullif;
 
-use super::pair_table::{CarriedColumns, PairTable};
+use super::line_table::{CarriedColumns, LineTable};
 use super::row_ids::IdColumn;
 use super::table::Ended;
 use crate::base::context::Context;
@@ -18,7 +18,7 @@ use crate::source::IdKind;
 /// Writer of the table. Its columns are `id`, `kept_id`, the `distance` or `similarity` of the two rows, the `reason`
 /// if there are several reasons, and the carried columns, such as `text` and `kept_text`.
 pub(crate) struct RemovedTable<'a> {
-    table: PairTable<'a>,
+    table: LineTable<'a>,
     ids: IdColumn,
     kept_ids: IdColumn,
     why: Vec<Reason>,
@@ -75,7 +75,7 @@ impl<'a> RemovedTable<'a> {
     /// that can occur. Lines carry `columns`, if given.
     ///
     /// # Errors
-    /// If the table cannot be created ([`PairTable::create`]).
+    /// If the table cannot be created ([`LineTable::create`]).
     pub(crate) fn create(
         context: &Context,
         target: &Target,
@@ -90,8 +90,8 @@ impl<'a> RemovedTable<'a> {
         let reason = has_reasons.then(|| Field::new("reason", DataType::Utf8, false));
         let kept_id = kinds[1].field("kept_id").with_nullable(reasons == Reasons::WithDecisions);
         let fields = [kinds[0].field("id"), kept_id, value].into_iter().chain(reason);
-        let names = |column: &str| [column.to_owned(), format!("kept_{column}")];
-        let table = PairTable::create(context, target, Schema::new(fields.collect::<Vec<_>>()), columns, names)?;
+        let schema = Schema::new(fields.collect::<Vec<_>>());
+        let table = LineTable::create(context, target, schema, columns, &["", "kept_"])?;
         let (ids, kept_ids) = (IdColumn::new(kinds[0]), IdColumn::new(kinds[1]));
         Ok(Self { table, ids, kept_ids, why: Vec::new(), reasons })
     }
@@ -120,7 +120,7 @@ impl<'a> RemovedTable<'a> {
             }
             Reasons::Near | Reasons::NearOrEqual => kept_ids,
         };
-        self.table.write([ids, kept_ids, values].into_iter().chain(reasons).collect(), &rows, &kept_rows)
+        self.table.write([ids, kept_ids, values].into_iter().chain(reasons).collect(), &[&rows, &kept_rows])
     }
 
     /// Completes the table. It appears under its name only when it is published.

@@ -11,7 +11,7 @@ use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::output::Target;
 use crate::base::sorter::{SORTER_BYTES_MIN, Sorted, Sorter};
-use crate::load::{ReadAhead, Sets, least_read_ahead};
+use crate::load::{JoinSide, ReadAhead, Sets, least_read_ahead};
 use crate::plan::Load;
 use crate::source::{IdKind, Ids};
 use crate::store::Store;
@@ -136,6 +136,11 @@ impl<'a> Rows<'a> {
     /// Returns the number of rows that the result covers.
     pub(super) fn covered_rows(&self) -> u64 {
         self.sets.results_of().rows()
+    }
+
+    /// Returns the number of rows of all sets.
+    pub(super) fn all_rows(&self) -> u64 {
+        self.sets.sides().map(JoinSide::rows).sum()
     }
 
     /// Returns the number of possible row numbers.

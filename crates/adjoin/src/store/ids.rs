@@ -148,17 +148,25 @@ pub(crate) fn refusal(source: &dyn VectorSource, row: u64, count: u64, remedy: M
 /// # Errors
 /// Fails if the kinds differ. The error states both kinds.
 pub(crate) fn check_same_kind(existing: IdKind, new: IdKind) -> Result<()> {
+    check_one_kind(["the existing rows", "the new ones"], [existing, new])
+}
+
+/// Refuses two sets of rows, called `names`, with different kinds of ids.
+///
+/// # Errors
+/// If the kinds differ.
+pub(crate) fn check_one_kind(names: [&str; 2], kinds: [IdKind; 2]) -> Result<()> {
     let words = |kind| match kind {
         IdKind::None => "no ids",
         IdKind::Int64 => "integer ids",
         IdKind::Utf8 => "text ids",
     };
-    if existing == new {
+    if kinds[0] == kinds[1] {
         return Ok(());
     }
-    let (existing, new) = (words(existing), words(new));
+    let ([first, second], [a, b]) = (names, kinds.map(words));
     Err(Error::option(message![
-        format!("the existing rows have {existing}, but the new ones have {new}; give both the same kind of ids with "),
+        format!("{first} have {a}, but {second} have {b}; give both the same kind of ids with "),
         Argument::IdColumn,
         " or ",
         Argument::NoIds

@@ -62,7 +62,7 @@ pub(crate) use filter_bitmap::{
 };
 pub(crate) use folder::FolderFiles;
 pub(crate) use gathered_columns::{ColumnGathering, GATHERED_LINE_BYTES, GatheredColumns};
-pub(crate) use ids::{IdCheck, check_same_kind, hash_of};
+pub(crate) use ids::{IdCheck, check_one_kind, check_same_kind, hash_of};
 pub(crate) use intake::{
     Intake, Scanned, UsableRows, batch_bytes, fix, fix_or_skip, read_all, read_all_bytes, scan_bytes, tell,
 };

@@ -49,9 +49,7 @@ impl PartPlan {
 
     /// Refuses a result that cannot be computed from the records of the parts.
     fn check_content(&self, output: &Output<'_>, columns: &[String]) -> Result<()> {
-        if !columns.is_empty() {
-            Carrying { output, columns }.check_result()?;
-        }
+        output.check_columns(columns, false)?;
         let is_possible = match (output, self.head.content) {
             (_, PartContent::Pairs) => true,
             // Columns are added to pairs, from which removed rows are then chosen.
@@ -107,7 +105,10 @@ impl Merge<'_> {
             let prepared = resume_within(context, sets, plan.head.plan.clone(), None)?;
             self.gather(&prepared, Some(sorter), &mut pairs)?
         };
-        carrying.write(context, sets, plan.head.plan.predicate(), statistics, pairs.read()?)
+        let mut pairs = pairs.read()?;
+        let mut statistics = carrying.write(context, sets, plan.head.plan.predicate(), statistics, || pairs.next())?;
+        *statistics.common.io.spill_bytes.get_or_insert(0) += pairs.bytes();
+        Ok(statistics)
     }
 
     fn sorter(&self, output: &Output<'_>) -> Result<PairSorter> {

@@ -1,5 +1,5 @@
-//! Tables with lines that name two rows each: pairs, and removed rows with the rows kept for them. Lines may carry
-//! columns of both rows.
+//! Tables with lines that name one or two rows each: pairs, removed rows with the rows kept for them, and rows of
+//! clusters. Lines may carry columns of these rows.
 //!
 //! Lines are collected until the columns of many lines can be read together. The rows that these lines name are then
 //! read once, in the order in which they are stored. The number of lines is limited by memory.
@@ -74,7 +74,7 @@ impl RowColumns<'_> {
     }
 }
 
-/// Columns that the lines of a table carry, for the left and for the right row.
+/// Columns that the lines of a table carry, for the left and, if there is one, for the right row.
 pub(crate) struct CarriedColumns<'a> {
     /// The columns of each side, or a single element if the rows of both sides are of one set.
     by_side: Vec<RowColumns<'a>>,
@@ -121,22 +121,19 @@ impl<'a> CarriedColumns<'a> {
         [&left.schema, &right.schema]
     }
 
-    /// Returns the fields of the columns, with left and right next to each other. `names` returns the names of a column
-    /// on the left and on the right.
-    fn fields(&self, names: impl Fn(&str) -> [String; 2]) -> Vec<Field> {
-        let [left, right] = self.schemas();
-        let both = left.fields().iter().zip(right.fields()).flat_map(|(left, right)| {
-            let [of_left, of_right] = names(left.name());
-            [left.as_ref().clone().with_name(of_left), right.as_ref().clone().with_name(of_right)]
-        });
-        both.collect()
+    /// Returns the fields of the columns, with the columns of the rows of a line next to each other. `prefixes` has the
+    /// prefix of the names for each row of a line.
+    fn fields(&self, prefixes: &[&str]) -> Vec<Field> {
+        let sides = || prefixes.iter().zip(self.schemas());
+        let of_sides = |column| sides().map(move |(prefix, schema)| named(schema.field(column), prefix));
+        (0..self.needs[0].schema.fields().len()).flat_map(of_sides).collect()
     }
 
-    /// Reads the columns of lines whose left and right rows are `rows`. Returns `None` if the columns do not fit into
-    /// `room`.
-    fn gather(&self, context: &Context, rows: [&[u64]; 2], room: &mut Room) -> Result<Option<Gathered>> {
+    /// Reads the columns of lines whose left rows, and right rows if there are any, are `rows`. Returns `None` if the
+    /// columns do not fit into `room`.
+    fn gather(&self, context: &Context, rows: &[&[u64]], room: &mut Room) -> Result<Option<Gathered>> {
         let lines = rows[0].len();
-        if !room.take(context, 2 * lines as u64 * GATHERED_LINE_BYTES)? {
+        if !room.take(context, (rows.len() * lines) as u64 * GATHERED_LINE_BYTES)? {
             return Ok(None);
         }
         let sides: Vec<Vec<&[u64]>> = match self.by_side.len() {
@@ -161,8 +158,12 @@ impl<'a> CarriedColumns<'a> {
             }
             by_side.push(gathering.finish());
         }
-        Ok(Some(Gathered { by_side, lines }))
+        Ok(Some(Gathered { by_side, lines, rows_per_line: rows.len() }))
     }
+}
+
+fn named(field: &Field, prefix: &str) -> Field {
+    field.clone().with_name(format!("{prefix}{}", field.name()))
 }
 
 /// Returns the maximum bytes of the columns of a line. `needs` has an element per side, or one for both.
@@ -195,32 +196,35 @@ struct Gathered {
     /// it.
     by_side: Vec<GatheredColumns>,
     lines: usize,
+    rows_per_line: usize,
 }
 
 impl Gathered {
-    /// Returns, for each side, its columns and the index of its first line in them.
-    fn sides(&self) -> [(&GatheredColumns, usize); 2] {
-        match &self.by_side[..] {
-            [left, right] => [(left, 0), (right, 0)],
-            both => [(&both[0], 0), (&both[0], self.lines)],
-        }
+    /// Returns, for each row of a line, its columns and the index of the first line in them.
+    fn sides(&self) -> impl Iterator<Item = (&GatheredColumns, usize)> {
+        (0..self.rows_per_line).map(|side| match &self.by_side[..] {
+            [all] => (all, side * self.lines),
+            by_side => (&by_side[side], 0),
+        })
     }
 
     fn line_bytes(&self, line: usize) -> u64 {
-        self.sides().iter().map(|(columns, first)| columns.bytes_of(first + line)).sum()
+        self.sides().map(|(columns, first)| columns.bytes_of(first + line)).sum()
     }
 
-    /// Returns the columns of some lines, with left and right next to each other.
+    /// Returns the columns of some lines, with the columns of the rows of a line next to each other.
     fn columns(&self, schemas: [&SchemaRef; 2], lines: Range<usize>) -> Result<Vec<ArrayRef>> {
-        let [(left, a), (right, b)] = self.sides();
-        let left = left.table(schemas[0], a + lines.start..a + lines.end)?;
-        let right = right.table(schemas[1], b + lines.start..b + lines.end)?;
-        Ok(left.columns().iter().zip(right.columns()).flat_map(|(left, right)| [left.clone(), right.clone()]).collect())
+        let table = |((columns, first), schema): ((&GatheredColumns, usize), &SchemaRef)| {
+            columns.table(schema, first + lines.start..first + lines.end)
+        };
+        let tables = self.sides().zip(schemas).map(table).collect::<Result<Vec<_>>>()?;
+        let columns = 0..tables[0].num_columns();
+        Ok(columns.flat_map(|column| tables.iter().map(move |table| table.column(column).clone())).collect())
     }
 }
 
-/// Writer of a table with lines that name two rows each.
-pub(crate) struct PairTable<'a> {
+/// Writer of a table with lines that name one or two rows each.
+pub(crate) struct LineTable<'a> {
     table: TableWriter,
     carrying: Option<Carrying<'a>>,
 }
@@ -229,10 +233,10 @@ pub(crate) struct PairTable<'a> {
 struct Carrying<'a> {
     context: Context,
     columns: CarriedColumns<'a>,
-    /// The lines without the carried columns. `rows` are their left and right rows.
+    /// The lines without the carried columns. `rows` are their left rows, and their right rows if they name two.
     arrived: Vec<RecordBatch>,
     schema: SchemaRef,
-    rows: [Vec<u64>; 2],
+    rows: Vec<Vec<u64>>,
     bytes: u64,
     /// Number of lines that are likely to fit into memory with their columns.
     at_once: usize,
@@ -262,11 +266,11 @@ impl WrittenLines {
     }
 }
 
-impl<'a> PairTable<'a> {
-    /// Creates the table. `schema` has the columns that are passed to [`Self::write`]; the ids of both rows are the
-    /// first two. If the right id of a line is null, the line names no right row. The carried columns, if any,
-    /// follow. `names` returns the names of a carried column for the left and for the right row. If such a name is
-    /// taken, it gets the prefix `columns.`.
+impl<'a> LineTable<'a> {
+    /// Creates the table. `schema` has the columns that are passed to [`Self::write`]. The carried columns, if any,
+    /// follow. `prefixes` has the prefix of their names for each row of a line. If such a name is taken, it gets the
+    /// prefix `columns.`. The ids of lines that name two rows are in the first two columns. If the right id is null,
+    /// the line names no right row.
     ///
     /// # Errors
     /// If the table cannot be created ([`TableWriter::create`]), or memory does not suffice for the columns.
@@ -275,14 +279,14 @@ impl<'a> PairTable<'a> {
         target: &Target,
         schema: Schema,
         columns: Option<CarriedColumns<'a>>,
-        names: impl Fn(&str) -> [String; 2],
+        prefixes: &[&str],
     ) -> Result<Self> {
         let Some(columns) = columns else {
             return Ok(Self { table: TableWriter::create_of(context, target, schema)?, carrying: None });
         };
         drop(context.reserve(columns.bytes(), PURPOSE)?);
         let mut fields: Vec<Field> = schema.fields().iter().map(|field| field.as_ref().clone()).collect();
-        let mut carried = columns.fields(names);
+        let mut carried = columns.fields(prefixes);
         // A line without a right row has no values on the right.
         if fields[1].is_nullable() {
             carried.iter_mut().skip(1).step_by(2).for_each(|right| right.set_nullable(true));
@@ -294,7 +298,7 @@ impl<'a> PairTable<'a> {
             columns,
             arrived: Vec::new(),
             schema: Arc::new(schema),
-            rows: [Vec::new(), Vec::new()],
+            rows: vec![Vec::new(); prefixes.len()],
             bytes: 0,
             at_once: usize::MAX,
             waiting: context.reserve(0, PURPOSE)?,
@@ -304,14 +308,15 @@ impl<'a> PairTable<'a> {
         Ok(Self { table: TableWriter::create_of(context, target, all)?, carrying: Some(carrying) })
     }
 
-    /// Adds lines, given by their columns. `left` and `right` are the numbers of their rows.
+    /// Adds lines, given by their columns. `rows` are the numbers of their left rows, and of their right rows if they
+    /// name two.
     ///
     /// # Errors
     /// If they cannot be written, or the columns of their rows cannot be read.
-    pub(crate) fn write(&mut self, columns: Vec<ArrayRef>, left: &[u64], right: &[u64]) -> Result<()> {
+    pub(crate) fn write(&mut self, columns: Vec<ArrayRef>, rows: &[&[u64]]) -> Result<()> {
         let Self { table, carrying } = self;
         let Some(carrying) = carrying else { return table.write(columns) };
-        carrying.add(columns, [left, right])?;
+        carrying.add(columns, rows)?;
         if carrying.is_full() { carrying.write_to(table) } else { Ok(()) }
     }
 
@@ -327,7 +332,7 @@ impl<'a> PairTable<'a> {
 }
 
 impl Carrying<'_> {
-    fn add(&mut self, columns: Vec<ArrayRef>, rows: [&[u64]; 2]) -> Result<()> {
+    fn add(&mut self, columns: Vec<ArrayRef>, rows: &[&[u64]]) -> Result<()> {
         // This memory is reserved when the first line arrives: the table may be created before a join, which needs
         // the memory.
         if self.waiting.bytes() == 0 {
@@ -337,7 +342,7 @@ impl Carrying<'_> {
         }
         let lines = RecordBatch::try_new(self.schema.clone(), columns).expect("columns are made for the schema");
         // Twice, since waiting lines are concatenated before they are written.
-        self.bytes += 2 * (lines.get_array_memory_size() + 2 * size_of_val(rows[0])) as u64;
+        self.bytes += 2 * (lines.get_array_memory_size() + rows.len() * size_of_val(rows[0])) as u64;
         self.arrived.push(lines);
         self.rows.iter_mut().zip(rows).for_each(|(all, rows)| all.extend_from_slice(rows));
         Ok(())
@@ -352,14 +357,15 @@ impl Carrying<'_> {
         let arrived = std::mem::take(&mut self.arrived);
         let lines = concat_batches(&self.schema, &arrived).map_err(refused)?;
         drop(arrived);
-        let rows = std::mem::take(&mut self.rows);
+        let rows: Vec<Vec<u64>> = self.rows.iter_mut().map(std::mem::take).collect();
         let mut from = 0;
         while from < lines.num_rows() {
             self.context.cancel.check()?;
             let count = self.at_once.min(lines.num_rows() - from);
             let some = from..from + count;
             let mut room = self.room(count)?;
-            match self.columns.gather(&self.context, rows.each_ref().map(|rows| &rows[some.clone()]), &mut room)? {
+            let named: Vec<&[u64]> = rows.iter().map(|rows| &rows[some.clone()]).collect();
+            match self.columns.gather(&self.context, &named, &mut room)? {
                 None => self.at_once = count / 2,
                 Some(gathered) => {
                     let (bytes, limit) = (room.memory.bytes(), room.limit.unwrap_or(room.memory.bytes()));
@@ -394,7 +400,7 @@ impl Carrying<'_> {
             }
             let mut columns = lines.slice(from, end - from).columns().to_vec();
             let own = columns.len();
-            let all = columns.len() + 2 * self.columns.schemas()[0].fields().len();
+            let all = columns.len() + self.rows.len() * self.columns.schemas()[0].fields().len();
             let held = self.written.add((end - from) as u64, bytes, all as u64);
             if held > self.writing.bytes() {
                 self.context.grow(&mut self.writing, held, PURPOSE)?;
