@@ -144,15 +144,20 @@
     const samples = stats && stats.memory.over_time;
     if (!samples || samples.length < 2) return;
     const budget = stats.memory.budget_bytes;
-    chart("Memory over time", "resident memory of the process, and the budget", {
-      scales: { x: { time: false }, y: { range: (_, low, high) => [0, Math.max(high, budget) * 1.05] } },
+    const most = Math.max(...samples.map((one) => one[1]));
+    // On an axis up to a budget far above the memory in use, the curve would be a flat line.
+    const showsBudget = budget <= 4 * most;
+    const note = `resident memory of the process${showsBudget ? ", and the budget" : `; the budget is ${bytes(budget)}`}`;
+    const budgetLine = { label: "budget", stroke: "#d9822b", width: 1, dash: [6, 4], points: { show: false }, value: (_, v) => (v === null ? "" : bytes(v)) };
+    chart("Memory over time", note, {
+      scales: { x: { time: false }, y: { range: () => [0, (showsBudget ? Math.max(most, budget) : most) * 1.05] } },
       axes: [{ label: "seconds" }, { size: 80, values: (_, all) => all.map(bytes) }],
       series: [
         { label: "s", value: (_, v) => (v === null ? "" : v.toFixed(2)) },
         line("resident", { value: (_, v) => (v === null ? "" : bytes(v)) }),
-        { label: "budget", stroke: "#d9822b", width: 1, dash: [6, 4], value: (_, v) => (v === null ? "" : bytes(v)) },
+        ...(showsBudget ? [budgetLine] : []),
       ],
-    }, [samples.map((one) => one[0]), samples.map((one) => one[1]), samples.map(() => budget)]);
+    }, [samples.map((one) => one[0]), samples.map((one) => one[1]), ...(showsBudget ? [samples.map(() => budget)] : [])]);
   }
 
   // How many lines have each value of a column with few values.
