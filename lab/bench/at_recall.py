@@ -33,6 +33,24 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
+def with_rows(page: str, text: str) -> str:
+    """Returns a page whose table has the rows of `text` instead of its rows with the same first cell. The text is a line
+    that stands above the table of the page, and a table with the same head.
+
+    Raises ValueError if the page has no such table, or no such row."""
+    title, _, head, _, *rows = text.strip().splitlines()
+    before, found, after = page.partition(f"{title}\n\n{head}\n")
+    lines = after.splitlines(keepends=True)
+    for row in rows:
+        first = row.split(" | ")[0] + " | "
+        end = next((at for at, line in enumerate(lines) if not line.startswith("|")), len(lines))
+        at = next((at for at, line in enumerate(lines[:end]) if line.startswith(first)), None)
+        if not found or at is None:
+            raise ValueError(f"the page has no row {first!r} below {title!r}")
+        lines[at] = row + "\n"
+    return before + found + "".join(lines)
+
+
 def shown(value: float | None, digits: int = 1) -> str:
     """Formats a figure; empty if there is none."""
     return "" if value is None else f"{value:,.{digits}f}"

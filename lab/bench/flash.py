@@ -2,20 +2,20 @@
 """Measures what other devices gain: repeats the figures of NDSearch with real vectors, runs jobs on all modeled
 devices, and compares the model with MQSim.
 
-usage: flash.py ADJOIN [--set NAME] [--rows N] [--queries N] [--list L] [--batch N] [--large] [--disk FOLDER]
-                [--work DIR]
+usage: flash.py ADJOIN [--set NAME] [--rows N] [--whole N] [--large] [--disk FOLDER] [--page FILE] [--work DIR]
 
 A billion vectors fill 15,000 pages of each plane of NDSearch's device, but a set of a million would fit in its page
 buffers. So the modeled device is a 32nd of it: one channel with everything that belongs to it (`flash_slice.toml`). The
 batch is also a 32nd: 64 queries of 2,048. A soft decision takes as long as in the paper, so that it delays a search by
 as much. But a 32nd of NDSearch's four cores is an eighth of a core, and would make only an eighth as many soft
 decisions as the one core of the modeled device. So the measured slowdown from failing hard decisions is a lower bound.
+`--whole N` adds the whole device with batches of 2,048 and N queries.
 
 Prints Markdown. Results are kept in WORK/flash and are not computed again. Vectors are from ADJOIN_DATA, or generated:
 the first rows of a set (all or N) are searched, and the last ones are the queries. `--large` adds 10 million generated
 vectors, whose graphs take hours. MQSIM names the program of MQSim for its part (`flash_mqsim.py`). `--disk` measures
-the disk of a folder, and replays the traces on it; no other program may use that disk. Charts need matplotlib in
-CHARTS_PYTHON.
+the disk of a folder, and replays the traces on it; no other program may use that disk. These parts are copied from the
+page FILE if they are not measured. Charts need matplotlib in CHARTS_PYTHON.
 """
 
 from __future__ import annotations
@@ -36,13 +36,19 @@ from serve import VectorFile
 TRACED = 300
 #: The device for which the paper's figures are computed.
 SLICE = Path(__file__).with_name("flash_slice.toml")
-GRAPHS = ("vamana", "hnsw")
+#: Graphs, each with a list length for a recall of 90 to 95 %, to which the paper tunes all sets.
+GRAPHS = {"vamana": 40, "hnsw": 48}
+#: Queries and batch of the slice. Batch and graphs of the whole device, and tables that are left out there: a run of it
+#: takes 32 times as long.
+SCALE = (512, 64)
+WHOLE_BATCH, WHOLE_GRAPHS, WHOLE_OPTIONS = 2_048, ("vamana",), ("without=link,assumed,errors", "sensing=5,40,106")
 LARGE_ROWS, LARGE_DIMENSIONS = 10_000_000, 128
 MEMORY = "12GiB"
 #: Threshold and memory of the traced join, and the orders in which its tasks run.
 NEAR, JOIN_MEMORY = "120", "40MiB"
 ORDERS = ("tree", "block-nested", "gorder", "id")
 CHARTS = Path("docs/charts")
+KEPT = "This part is from an earlier run, on AMD EPYC with two cores."
 
 
 @dataclass(frozen=True)
@@ -50,13 +56,19 @@ class Bench:
     """A set, and the folder with the files that are computed from it."""
 
     adjoin: Path
+    #: Set, and the name of its files and records.
+    set: str
     name: str
     folder: Path
     ledger: Ledger
     rows: int
     queries: int
-    list: int
     batch: int
+    #: Name or file of the modeled device.
+    model: str | Path = SLICE
+    graphs: tuple[str, ...] = tuple(GRAPHS)
+    #: Further options of the tables.
+    options: tuple[str, ...] = ()
 
     def path(self, name: str) -> Path:
         return self.folder / f"{self.name}-{name}"
@@ -88,7 +100,7 @@ class Bench:
         """Returns the searched vectors and the queries."""
         base, queries = self.path("base.u8bin"), self.path("queries.u8bin")
         if not queries.exists():
-            data = Path(os.environ.get("ADJOIN_DATA", ".")) / f"{self.name}.u8bin"
+            data = Path(os.environ.get("ADJOIN_DATA", ".")) / f"{self.set}.u8bin"
             whole = VectorFile.of(data if data.exists() else self.generated())
             others = whole.rows - self.queries
             whole.write_part(0, min(self.rows or others, others), base)
@@ -96,14 +108,14 @@ class Bench:
         return base, queries
 
     def generated(self) -> Path:
-        rows = LARGE_ROWS if self.name == "generated-10m" else 200_000
+        rows = LARGE_ROWS if self.set == "generated-10m" else 200_000
         how = ("--rows", rows + self.queries, "--dimensions", LARGE_DIMENSIONS, "--element", "u8", "-o")
         return self.made("all.u8bin", "gen", *how)
 
     def searched(self, graph: str) -> str:
         """Returns the paper's figures for one kind of graph."""
         base, queries = self.vectors()
-        how = (f"graph={graph}", f"list={self.list}", f"batch={self.batch}", f"model={SLICE}", f"memory={MEMORY}")
+        how = (f"graph={graph}", f"list={GRAPHS[graph]}", f"batch={self.batch}", f"model={self.model}", f"memory={MEMORY}", *self.options)
         return self.tables(graph, base, queries, *how)
 
     def joined(self, name: str) -> Path:
@@ -172,10 +184,48 @@ def chart(bench: Bench, of_graph: dict[str, str]) -> str:
     return f"\n![Gains of logic in LUNs](charts/{path.name})\n"
 
 
+def holding(text: str, what: str) -> tuple[str, str]:
+    """Returns the value of a claim in the model, and the figures at which it holds."""
+    times, causes = (numbers(text, title) for title in ("Claims over the time", "What makes each claim true"))
+    of_time = next(row for row in times if row[0] == what)
+    usual = [row for row in causes if row[0] == what]
+    if of_time[-1] == "more everywhere":
+        return usual[0][2], "more at every time of sensing"
+    found = [f"{row[3].split(',')[0]}: {row[-1]}" for row in usual if row[-1][0].isdigit()]
+    if of_time[-1][0].isdigit():
+        found = [f"timing.read: {of_time[-1]}", *found]
+    return usual[0][2], "; ".join(found) or "none of the figures tried"
+
+
+def claims(slice_of: Bench, whole: Bench) -> str:
+    """Returns the claims of the paper at both scales."""
+    texts = [bench.searched("vamana") for bench in (slice_of, whole)]
+    lines = ["| claim | paper, at most | a 32nd | holds with | whole device | holds with |", "| --- " * 6 + "|"]
+    causes = numbers(texts[0], "What makes each claim true")
+    for what, paper in dict.fromkeys((row[0], row[1]) for row in causes[1:]):
+        cells = [cell for text in texts for cell in holding(text, what)]
+        lines.append(f"| {' | '.join([what, paper, *cells])} |")
+    words = (
+        "Factors of NDSearch over other platforms and ways, on Vamana. Each figure is changed alone: the time to sense a page in us, "
+        "rates in MB/s, other times in the unit of the figure, the size of the set in percent of the paper's, and the batch in queries."
+    )
+    return "\n".join(["", words, "", *lines, ""])
+
+
+def kept(page: Path | None, heading: str) -> str:
+    """Returns the part of a page below a heading of the first level, including the heading; empty if there is none."""
+    text = page.read_text() if page and page.exists() else ""
+    below = text.split(f"\n# {heading}\n", 1)
+    if len(below) == 1:
+        return ""
+    part = below[1].split("\n# ", 1)[0].rstrip() + "\n"
+    return f"\n# {heading}\n" + ("" if KEPT in part else f"\n{KEPT}\n") + part
+
+
 def told(bench: Bench) -> None:
     """Prints the section of a set."""
     print(f"\n# {bench.name}\n")
-    of_graph = {graph: bench.searched(graph) for graph in GRAPHS}
+    of_graph = {graph: bench.searched(graph) for graph in bench.graphs}
     print(chart(bench, of_graph))
     for text in of_graph.values():
         print(text.replace("\n## ", "\n### ").replace("# ", "## ", 1))
@@ -186,35 +236,43 @@ def main() -> None:
     parser.add_argument("adjoin", type=Path)
     parser.add_argument("--set", default="sift-900k")
     parser.add_argument("--rows", type=int, default=0)
-    parser.add_argument("--queries", type=int, default=512)
-    parser.add_argument("--list", type=int, default=48)
-    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--whole", type=int, default=0)
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--disk", type=Path)
+    parser.add_argument("--page", type=Path)
     parser.add_argument("--work", type=Path, default=Path("target/bench"))
     given = parser.parse_args()
     folder = given.work.resolve() / "flash"
     ledger = Ledger(folder / "made.jsonl")
-    how = (folder, ledger, given.rows, given.queries, given.list, given.batch)
-    names = [given.set, *(["generated-10m"] if given.large else [])]
-    benches = [Bench(given.adjoin.resolve(), name, *how) for name in names]
+    adjoin, how = given.adjoin.resolve(), (folder, ledger, given.rows)
+    benches = [Bench(adjoin, name, name, *how, *SCALE) for name in (given.set, *(["generated-10m"] if given.large else []))]
+    whole = Bench(adjoin, given.set, f"{given.set}-whole", *how, given.whole, WHOLE_BATCH, "ndsearch", WHOLE_GRAPHS, WHOLE_OPTIONS)
     print(f"# Other devices\n\nGenerated by `lab/bench/flash.py`, which documents the method. Times of devices are computed. Machine: {machine()}")
-    for bench in benches:
-        told(bench)
     first = benches[0]
+    if given.whole:
+        print("\n# Claims at both scales\n" + claims(first, whole))
+    for bench in [*benches, *([whole] if given.whole else [])]:
+        told(bench)
+    if not given.large:
+        print(kept(given.page, "generated-10m"))
     traces = first.traces()
     print("\n# Jobs on all devices\n")
     print(first.tables("jobs", *(f"trace={trace}" for trace in traces)).replace("\n## ", "\n### "))
     print("\n# Other orders of a join on all devices\n")
     ordered = [first.ordered(order) for order in ORDERS]
     print(first.tables("orders", *(f"trace={trace}" for trace in ordered)).replace("\n## ", "\n### "))
-    if given.disk:
-        print("\n# Comparison with the disk of this machine\n")
+    disk, mqsim = "Comparison with the disk of this machine", "Comparison with MQSim"
+    if not given.disk:
+        print(kept(given.page, disk))
+    else:
+        print(f"\n# {disk}\n")
         replayed = (word for trace in traces for word in ("--replay", trace))
         calibrated = first.path("disk.toml")
         print("```text\n" + first.text("disk", "flash", "calibrate", given.disk, *replayed, "-o", calibrated, "--force") + "```")
-    if "MQSIM" in os.environ:
-        print("\n# Comparison with MQSim\n")
+    if "MQSIM" not in os.environ:
+        print(kept(given.page, mqsim))
+    else:
+        print(f"\n# {mqsim}\n")
         beside = [sys.executable, Path(__file__).parent / "flash_mqsim.py", given.adjoin, *traces, "--work", folder / "mqsim"]
         print(ledger.measured(f"{first.name} mqsim", lambda: run(beside)).get("output", "Failed."))
 

@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import live_merges
@@ -22,7 +23,7 @@ import live_rules
 import live_speed
 import runbook_run
 from at_recall import THREADS
-from measure import Failed, Ledger, Record, machine, run
+from measure import Failed, Ledger, Record, machine, print_parts, run
 
 FILE = "sift-200k.u8bin"
 #: Headings, and the tables below them.
@@ -82,15 +83,8 @@ def main() -> int:
     parser.add_argument("--work", type=Path, default=Path("target/bench"))
     asked = parser.parse_args()
     print(f"# Inserts and deletes\n\n{INTRODUCTION}\n\n{machine()}\n")
-    for heading, tables in PARTS.items():
-        if asked.only not in heading:
-            continue
-        print(f"## {heading}\n", flush=True)
-        for table in tables:
-            try:
-                print(table(Bench(asked)), flush=True)
-            except Failed as reason:
-                print(f"Not measured: {reason}.\n", flush=True)
+    bench = Bench(asked)
+    print_parts(2, {heading: [partial(table, bench) for table in tables] for heading, tables in PARTS.items()}, asked.only)
     return 0
 
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,20 @@ def machine() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return f"{names[0] if names else 'An unknown processor'}, {os.cpu_count()} cores."
+
+
+def print_parts(level: int, parts: Mapping[str, Iterable[Callable[[], str]]], only: str = "") -> None:
+    """Prints each part below its heading of `level`. Skips headings without the word `only`. If a part cannot be measured,
+    prints the reason."""
+    for heading, tables in parts.items():
+        if only not in heading:
+            continue
+        print(f"{'#' * level} {heading}\n", flush=True)
+        for part in tables:
+            try:
+                print(part(), flush=True)
+            except Failed as reason:
+                print(f"Not measured: {reason}.\n", flush=True)
 
 
 class Ledger:

@@ -4,7 +4,8 @@
 usage: papers.py LAB [--only WORD] [--work DIR]
 
 Prints Markdown. LAB is the program `adjoin-lab`. Measurements are kept in WORK/papers/papers.jsonl and are not repeated.
-Needs ADJOIN_DATA with sift-200k.u8bin. `tables.py` and `search.py` have the other figures of these papers.
+Needs ADJOIN_DATA with sift-200k.u8bin. DiskANN is measured if PEERS_PYTHON, by default this Python, has diskannpy.
+`tables.py` and `search.py` have the other figures of these papers.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import json
 import os
 import sys
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 from at_recall import K, QUERIES, shown, table
-from measure import Failed, Ledger, Record, machine, run
+from measure import Failed, Ledger, Record, machine, print_parts, run
 
 FILE, ROWS, DIMENSIONS = "sift-200k.u8bin", 200_000, 128
 #: Thresholds, each under the number of neighbors that a vector of the set has there on average.
@@ -28,9 +30,9 @@ RECALL = 0.9
 #: Fraction of the store that the cache of buckets holds, and the memory of searches and joins.
 CACHE_SHARE, MEMORY = 0.1, "128MB"
 #: Numbers of neighbors that a search per vector asks for, until it finds enough pairs.
-ASKED = (50, 100, 200, 400, 800, 1_600)
-#: One row in this many is a query of the search per vector.
-SAMPLED = 100
+ASKED = (50, 100, 200, 400, 800, 1_600, 3_200, 6_400)
+#: One row in this many is a query of the search per vector, under the number of neighbors.
+SAMPLED = {10: 100, 100: 1_000}
 #: For Starling: numbers of rows, and the degree of its tables.
 SIZES, DEGREE = (10_000, 100_000), 48
 BETAS = (1, 2, 4, 8, 16)
@@ -77,6 +79,19 @@ class Bench:
             raise Failed(told["failed"])
         return told
 
+    def peer(self, what: str, job: Record) -> Record:
+        """Runs DiskANN's Python package."""
+        program = [os.environ.get("PEERS_PYTHON", sys.executable), Path(__file__).with_name("peer_diskann.py"), what, json.dumps(job)]
+
+        def measure() -> Record:
+            told = run(program)
+            return {"peak_bytes": told["peak_bytes"]} | json.loads(told["output"])
+
+        told = self.ledger.measured(json.dumps(["diskann", what, job]).replace(str(self.work), ""), measure)
+        if "failed" in told:
+            raise Failed(told["failed"])
+        return told
+
     def store(self, *options: str) -> tuple[Path, Record]:
         """Builds a store of the whole set. Returns it with the cost of its build and the bytes of its buckets."""
         store = self.work / "-".join(["store", *(option.split("=")[1] for option in options)])
@@ -88,6 +103,11 @@ class Bench:
         store, built = self.store(*options)
         cache = f"cache={int(built['store_bytes'] * CACHE_SHARE)}"
         return built, self.measured("join", store, f"eps={EPS[neighbors]}", cache, "threads=1", *words, "stats=")
+
+    def sampled(self, neighbors: int) -> Path:
+        """Returns the queries of searches per vector."""
+        every = SAMPLED[neighbors]
+        return self.rows(f"sampled-{every}", range(0, ROWS, every))
 
     def neighbors(self, neighbors: int) -> list[int]:
         """Returns the true number of neighbors of each row."""
@@ -107,6 +127,10 @@ class Bench:
         folder.mkdir(exist_ok=True)
         self.measured("index", base, queries, folder, "lists=20", "recalls=", *options)
         return next(folder.glob("grown-*"))
+
+
+#: Searches with a strategy for some queries, and writes the hits of K neighbors to a file.
+Search = Callable[[Bench, str, Path, int, Path], Record]
 
 
 def join_rows(bench: Bench, neighbors: int) -> list[list[str]]:
@@ -134,31 +158,46 @@ def join_rows(bench: Bench, neighbors: int) -> list[list[str]]:
     return rows
 
 
-def per_vector(bench: Bench, neighbors: int, words: str, strategy: str) -> list[str]:
+def per_vector(bench: Bench, neighbors: int, words: str, search: Search, strategy: str) -> list[str]:
     """Searches an index for each sampled row. Asks for more neighbors until the recall of pairs is reached."""
-    of, queries = bench.neighbors(neighbors), bench.rows("sampled", range(0, ROWS, SAMPLED))
-    index = bench.index("index", bench.rows("all", range(ROWS)), bench.rows("last", range(ROWS - QUERIES, ROWS)))
-    truth = sum(of[::SAMPLED])
+    every = SAMPLED[neighbors]
+    truth = sum(bench.neighbors(neighbors)[::every])
     for asked in ASKED:
         hits = bench.work / f"hits-{neighbors}-{asked}-{strategy}.csv"
-        named = (f"k={asked + 1}", f"list={asked + 1}", f"memory={MEMORY}", "threads=1", f"strategy={strategy}", "stats=")
-        told = bench.measured("search", index, queries, hits, *named)
+        told = search(bench, strategy, bench.sampled(neighbors), asked + 1, hits)
         key = f"pairs of {hits.name}"
-        found = bench.ledger.measured(key, lambda: {"found": pairs_within(hits, EPS[neighbors])})["found"]  # noqa: B023
+        found = bench.ledger.measured(key, lambda: {"found": pairs_within(hits, EPS[neighbors], every)})["found"]  # noqa: B023
         if found >= RECALL * truth:
             break
-    stats = told["stats"]
-    read = stats["io"]["bytes_read"] * SAMPLED
+    read = told["bytes_read"] * every
     bytes_of = bench.store()[1]["store_bytes"]
-    compared = stats["search"]["distances_per_query"]
-    cells = [shown(compared), shown(read / 1e6), shown(read / bytes_of, 2), shown(told["cpu_seconds"] * SAMPLED, 2)]
-    return [f"{neighbors}", f"{words}, k = {asked:,}", *cells, f"{found / truth:.3f}"]
+    cells = [shown(told["compared"]), shown(read / 1e6), shown(read / bytes_of, 2), shown(told["cpu_seconds"] * every, 2)]
+    return [f"{neighbors}", f"{words}, k = {asked:,}", *cells, shown(told["peak_bytes"] / 1e6, 0), f"{found / truth:.3f}"]
 
 
-def pairs_within(hits: Path, eps: float) -> int:
+def by_walks(bench: Bench, strategy: str, queries: Path, asked: int, hits: Path) -> Record:
+    """Searches our index."""
+    index = bench.index("index", bench.rows("all", range(ROWS)), bench.rows("last", range(ROWS - QUERIES, ROWS)))
+    named = (f"k={asked}", f"list={asked}", f"memory={MEMORY}", "threads=1", f"strategy={strategy}", "stats=")
+    told = bench.measured("search", index, queries, hits, *named)
+    stats = told["stats"]
+    return told | {"bytes_read": stats["io"]["bytes_read"], "compared": stats["search"]["distances_per_query"]}
+
+
+def by_diskann(bench: Bench, _strategy: str, queries: Path, asked: int, hits: Path) -> Record:
+    """Searches an index of DiskANN's Python package."""
+    index = {"folder": str(bench.work / "diskann")}
+    base = bench.rows("all", range(ROWS))
+    bench.peer("build", index | {"base": str(base), "degree": 32, "candidates": 75, "code_bytes": 32, "threads": 2})
+    search = {"queries": str(queries), "k": asked, "list": asked, "beam": 4, "cached": int(ROWS * CACHE_SHARE)}
+    told = bench.peer("search", index | search | {"hits": str(hits)})
+    return told | {"bytes_read": told["read_bytes"], "compared": None}
+
+
+def pairs_within(hits: Path, eps: float, every: int) -> int:
     """Counts the hits within a threshold, except each row itself."""
     with hits.open() as lines:
-        near = sum(float(line["distance"]) <= eps and int(line["id"]) != int(line["query"]) * SAMPLED for line in csv.DictReader(lines))
+        near = sum(float(line["distance"]) <= eps and int(line["id"]) != int(line["query"]) * every for line in csv.DictReader(lines))
     return near
 
 
@@ -178,14 +217,28 @@ def published(bench: Bench) -> str:
 
 def searches(bench: Bench) -> str:
     """Returns the cost of a join by searches per vector."""
-    ways = {"walks like DiskANN's": "entry=vertex,beam=4,expanded=0", "our walks": ""}
-    rows = [per_vector(bench, neighbors, words, strategy) for neighbors in EPS for words, strategy in ways.items()]
-    head = ["neighbors", "method", "distances per vector", "MB read", "times the store is read", "CPU s", "recall of pairs"]
+    ways = {
+        "DiskANN": (by_diskann, "diskann"),
+        "our index, walks like DiskANN's": (by_walks, "entry=vertex,beam=4,expanded=0"),
+        "our index, our walks": (by_walks, ""),
+    }
+    rows = [row for neighbors in EPS for row in (searched(bench, neighbors, words, *way) for words, way in ways.items())]
+    head = ["neighbors", "method", "distances per vector", "MB read", "times the store is read", "CPU s", "MB of memory", "recall of pairs"]
     return (
-        f"Searches per vector for the pairs of this join, as DiskANN in the paper. Our index in {MEMORY} stands for DiskANN's program. One "
-        f"row in {SAMPLED} is a query, and reads and CPU seconds are multiplied by {SAMPLED}. The number of neighbors k grows until the "
-        "recall of pairs is reached:\n\n" + table(head, rows)
+        "Searches per vector for the pairs of this join, as DiskANN in the paper. Indexes have degree 32, 75 candidates in the build and "
+        f"codes of 32 bytes. DiskANN is diskannpy 0.7.0 with a beam of 4 and {CACHE_SHARE:.0%} of the vertices cached; our index may use "
+        f"{MEMORY}. Memory is the peak of the process, for DiskANN with Python. One row in {SAMPLED[10]} is a query, with 100 neighbors "
+        f"one in {SAMPLED[100]:,}, and reads and CPU seconds are multiplied by that; DiskANN's exclude its start. The number of neighbors "
+        "k grows until the recall of pairs is reached:\n\n" + table(head, rows)
     )
+
+
+def searched(bench: Bench, neighbors: int, words: str, search: Search, strategy: str) -> list[str]:
+    """Returns the row of a search per vector, or the reason why there is none."""
+    try:
+        return per_vector(bench, neighbors, words, search, strategy)
+    except Failed as reason:
+        return [f"{neighbors}", f"{words}: not measured: {reason}", *[""] * 6]
 
 
 def loads(bench: Bench) -> str:
@@ -237,15 +290,8 @@ def main() -> int:
     parser.add_argument("--work", type=Path, default=Path("target/bench"))
     asked = parser.parse_args()
     print(f"# Methods as published\n\n{INTRODUCTION}\n\n{machine()}\n")
-    for heading, tables in PARTS.items():
-        if asked.only not in heading:
-            continue
-        print(f"## {heading}\n", flush=True)
-        for part in tables:
-            try:
-                print(part(Bench(asked)), flush=True)
-            except Failed as reason:
-                print(f"Not measured: {reason}.\n", flush=True)
+    bench = Bench(asked)
+    print_parts(2, {heading: [partial(table, bench) for table in tables] for heading, tables in PARTS.items()}, asked.only)
     return 0
 
 

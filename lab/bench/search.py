@@ -2,6 +2,7 @@
 """Compares searches of a graph index with DiskANN and other peers, and measures the gain of each idea.
 
 usage: search.py ADJOIN [--rounds N] [--only WORD] [--work DIR] [--charts DIR]
+       search.py ADJOIN --orders NAME,... --page FILE [--work DIR]
 
 Prints Markdown. Measurements are kept in WORK/search.jsonl and are not repeated. Real sets need ADJOIN_DATA. DiskANN
 runs if DISKANN names the program `diskann-benchmark` (crate of that name, 0.61, feature `disk-index`). Both bypass the
@@ -9,7 +10,8 @@ page cache and run on two threads, with codes of equal size, equal degree, and a
 searches within the memory that DiskANN used, or within its own minimum if that is larger. The other peers run for the
 first set only; `search_peers.py` has them and their requirements (PEERS_PYTHON, PEERS_CGROUP). `search_sweeps.py` has
 tables of one parameter each, `search_ranges.py` radius searches and filters. Charts are written to DIR, by matplotlib
-in CHARTS_PYTHON (`search_charts.py`).
+in CHARTS_PYTHON (`search_charts.py`). With `--orders`, only these rows of the table of page orders are measured, without
+times, and replaced in the page FILE.
 """
 
 from __future__ import annotations
@@ -23,14 +25,15 @@ import re
 import struct
 import sys
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import search_ranges
 import search_sweeps
-from at_recall import LISTS, QUERIES, RECALLS, THREADS, K, at_recall, shown, table
-from measure import Failed, Ledger, Record, machine, median, run
+from at_recall import LISTS, QUERIES, RECALLS, THREADS, K, at_recall, shown, table, with_rows
+from measure import Failed, Ledger, Record, machine, median, print_parts, run
 from search_charts import charts
 from search_peers import beside_peers
 
@@ -318,6 +321,17 @@ def beside_diskann(bench: Bench) -> str:
     )
 
 
+def measured(part: Callable[[Bench], str], asked: argparse.Namespace, of: Set) -> str:
+    """Returns a part. Its bench is created here, since that fails if the set is missing."""
+    return part(Bench(asked, of))
+
+
+def replace_orders(asked: argparse.Namespace) -> None:
+    """Replaces rows of the table of page orders in a page."""
+    text = search_sweeps.layouts(Bench(asked, SETS[0]), asked.orders.split(","), is_timed=False)
+    asked.page.write_text(with_rows(asked.page.read_text(), text))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("adjoin", type=Path)
@@ -325,19 +339,19 @@ def main() -> int:
     parser.add_argument("--only", default="")
     parser.add_argument("--work", type=Path, default=Path("target/bench"))
     parser.add_argument("--charts", type=Path, default=Path("docs/charts"))
+    parser.add_argument("--orders")
+    parser.add_argument("--page", type=Path)
     asked = parser.parse_args()
+    if asked.orders:
+        replace_orders(asked)
+        return 0
     print(f"# Searches of a graph index\n\n{INTRODUCTION}\n\n{machine()}\n")
     for of in SETS:
         if asked.only not in of.name:
             continue
-        print(f"## {of.name}\n", flush=True)
         parts = [beside_diskann, *(search_ranges.ALL if of.file else ())]
         parts += [beside_peers, *search_sweeps.ALL] if of is SETS[0] else []
-        for part in [*parts, charts]:
-            try:
-                print(part(Bench(asked, of)), flush=True)
-            except Failed as reason:
-                print(f"Not measured: {reason}.\n", flush=True)
+        print_parts(2, {of.name: [partial(measured, part, asked, of) for part in [*parts, charts]]})
     return 0
 
 

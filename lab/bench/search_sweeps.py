@@ -126,16 +126,18 @@ def memories(bench: Bench) -> str:
     return "Memory (Table 19):\n\n" + table(["MB allowed", *head_at_recalls("MB used")], rows)
 
 
-def layouts(bench: Bench) -> str:
-    """Returns Tables 7 to 13: cost and gain of page orders."""
+def layouts(bench: Bench, orders: Iterable[str] = LAYOUTS, is_timed: bool = True) -> str:
+    """Returns Tables 7 to 13: cost and gain of page orders. Without times, their cells are empty."""
     rows = []
-    for layout in LAYOUTS:
+    for layout in orders:
         points = [bench.search(list_of, PLENTY, layout=layout) for list_of in LISTS]
         facts = bench.built(layout)
         seconds = facts["layout_seconds"]
         share = seconds / bench.built()["seconds"]
-        cells = [shown(facts["overlap"], 3), shown(seconds), f"{100 * share:.0f} %"]
-        rows.append([layout, *cells, *rows_at_recalls(points, ("reads", "rate"))])
+        cells = [shown(seconds), f"{100 * share:.0f} %"] if is_timed else ["", ""]
+        reads, rates = (rows_at_recalls(points, [figure]) for figure in ("reads", "rate"))
+        pairs = zip(reads, rates if is_timed else ["", ""])
+        rows.append([layout, shown(facts["overlap"], 3), *cells, *(cell for pair in pairs for cell in pair)])
     head = ["order of pages", "OR(G)", "seconds", "of the build", *head_at_recalls("", ("reads", "queries per second"))[1:]]
     return "Orders of pages (Tables 7 to 13):\n\n" + table(head, rows)
 

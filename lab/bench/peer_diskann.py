@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""Runs DiskANN's Python package (diskannpy, with numpy): `peer_diskann.py build|search JOB`, with the job as JSON.
+
+Every job has the key `folder` (of the index). A build has `base`, a .u8bin file; `degree`, `candidates`, `code_bytes` per
+vector, and `threads`. A search has `queries`, a file like `base`; `k`; `list`; `beam`; `cached`, the number of cached
+vertices; and `hits`, a CSV file to write with query, id and distance.
+
+The answer of a search has the keys `seconds` and `cpu_seconds` of the search without its start, the `read_bytes` of the
+process in that time as the system counts them, and `version`.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import diskannpy
+import numpy
+
+Job = dict[str, Any]
+
+
+def vectors(path: str) -> Any:
+    """Returns the vectors of a .u8bin file."""
+    rows, dimensions = numpy.fromfile(path, "<u4", 2).tolist()
+    return numpy.memmap(path, "u1", "r", 8, (rows, dimensions))
+
+
+def build(job: Job) -> Job:
+    base = numpy.ascontiguousarray(vectors(job["base"]))
+    Path(job["folder"]).mkdir(exist_ok=True)
+    # The memory for searches determines the size of a code: it is divided by the number of vectors.
+    gigabytes = job["code_bytes"] * len(base) / 2**30
+    shape = {"complexity": job["candidates"], "graph_degree": job["degree"], "num_threads": job["threads"]}
+    diskannpy.build_disk_index(
+        base, "l2", job["folder"], search_memory_maximum=gigabytes, build_memory_maximum=8, **shape
+    )
+    return {"bytes": sum(path.stat().st_size for path in Path(job["folder"]).iterdir())}
+
+
+def read_bytes() -> int:
+    """Returns the bytes that this process has read from disks."""
+    lines = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(lines["read_bytes"])
+
+
+def search(job: Job) -> Job:
+    # With a single thread, the index hangs while it is loaded (microsoft/DiskANN, issue 462). The search has one thread.
+    index = diskannpy.StaticDiskIndex(job["folder"], num_threads=2, num_nodes_to_cache=job["cached"])
+    queries = numpy.ascontiguousarray(vectors(job["queries"]))
+    read, begun, cpu = read_bytes(), time.monotonic(), time.process_time()
+    found = index.batch_search(queries, job["k"], job["list"], num_threads=1, beam_width=job["beam"])
+    told = {"seconds": time.monotonic() - begun, "cpu_seconds": time.process_time() - cpu, "read_bytes": read_bytes() - read}
+    with Path(job["hits"]).open("w") as file:
+        file.write("query,id,distance\n")
+        for query, (ids, squares) in enumerate(zip(found.identifiers, found.distances)):
+            file.writelines(f"{query},{row},{max(square, 0) ** 0.5}\n" for row, square in zip(ids, squares))
+    return told
+
+
+def main() -> None:
+    job = json.loads(sys.argv[2])
+    # The library prints to standard output. Its lines go to standard error.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    answer = {"build": build, "search": search}[sys.argv[1]](job)
+    print(json.dumps(answer | {"version": importlib.metadata.version("diskannpy")}), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
