@@ -2,7 +2,8 @@
 """Measures what other devices gain: repeats the figures of NDSearch with real vectors, runs jobs on all modeled
 devices, and compares the model with MQSim.
 
-usage: flash.py ADJOIN [--set NAME] [--rows N] [--whole N] [--large] [--disk FOLDER] [--page FILE] [--work DIR]
+usage: flash.py ADJOIN [--set NAME] [--rows N] [--whole N] [--large] [--no-jobs] [--disk FOLDER] [--page FILE]
+                [--work DIR]
 
 A billion vectors fill 15,000 pages of each plane of NDSearch's device, but a set of a million would fit in its page
 buffers. So the modeled device is a 32nd of it: one channel with everything that belongs to it (`flash_slice.toml`). The
@@ -14,8 +15,8 @@ decisions as the one core of the modeled device. So the measured slowdown from f
 Prints Markdown. Results are kept in WORK/flash and are not computed again. Vectors are from ADJOIN_DATA, or generated:
 the first rows of a set (all or N) are searched, and the last ones are the queries. `--large` adds 10 million generated
 vectors, whose graphs take hours. MQSIM names the program of MQSim for its part (`flash_mqsim.py`). `--disk` measures
-the disk of a folder, and replays the traces on it; no other program may use that disk. These parts are copied from the
-page FILE if they are not measured. Charts need matplotlib in CHARTS_PYTHON.
+the disk of a folder, and replays the traces on it; no other program may use that disk. These parts, and those of jobs
+with `--no-jobs`, are copied from the page FILE if they are not measured. Charts need matplotlib in CHARTS_PYTHON.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from measure import Failed, Ledger, machine, run
@@ -41,7 +43,7 @@ GRAPHS = {"vamana": 40, "hnsw": 48}
 #: Queries and batch of the slice. Batch and graphs of the whole device, and tables that are left out there: a run of it
 #: takes 32 times as long.
 SCALE = (512, 64)
-WHOLE_BATCH, WHOLE_GRAPHS, WHOLE_OPTIONS = 2_048, ("vamana",), ("without=link,assumed,errors", "sensing=5,40,106")
+WHOLE_BATCH, WHOLE_GRAPHS, WHOLE_OPTIONS = 2_048, ("vamana",), ("without=link,orders,assumed,errors", "sensing=5,40,106")
 LARGE_ROWS, LARGE_DIMENSIONS = 10_000_000, 128
 MEMORY = "12GiB"
 #: Threshold and memory of the traced join, and the orders in which its tasks run.
@@ -231,6 +233,28 @@ def told(bench: Bench) -> None:
         print(text.replace("\n## ", "\n### ").replace("# ", "## ", 1))
 
 
+def jobs(bench: Bench) -> str:
+    """Returns the time of jobs on all devices."""
+    return bench.tables("jobs", *(f"trace={trace}" for trace in bench.traces())).replace("\n## ", "\n### ")
+
+
+def orders(bench: Bench) -> str:
+    """Returns the time of orders of a join on all devices."""
+    return bench.tables("orders", *(f"trace={bench.ordered(order)}" for order in ORDERS)).replace("\n## ", "\n### ")
+
+
+def disk(bench: Bench, folder: Path) -> str:
+    """Returns a comparison of the model with the disk of a folder."""
+    replayed = (word for trace in bench.traces() for word in ("--replay", trace))
+    return "```text\n" + bench.text("disk", "flash", "calibrate", folder, *replayed, "-o", bench.path("disk.toml"), "--force") + "```"
+
+
+def mqsim(bench: Bench) -> str:
+    """Returns a comparison of the model with MQSim."""
+    beside = [sys.executable, Path(__file__).parent / "flash_mqsim.py", bench.adjoin, *bench.traces(), "--work", bench.folder / "mqsim"]
+    return bench.ledger.measured(f"{bench.name} mqsim", lambda: run(beside)).get("output", "Failed.")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("adjoin", type=Path)
@@ -238,6 +262,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=0)
     parser.add_argument("--whole", type=int, default=0)
     parser.add_argument("--large", action="store_true")
+    parser.add_argument("--no-jobs", dest="jobs", action="store_false")
     parser.add_argument("--disk", type=Path)
     parser.add_argument("--page", type=Path)
     parser.add_argument("--work", type=Path, default=Path("target/bench"))
@@ -255,26 +280,14 @@ def main() -> None:
         told(bench)
     if not given.large:
         print(kept(given.page, "generated-10m"))
-    traces = first.traces()
-    print("\n# Jobs on all devices\n")
-    print(first.tables("jobs", *(f"trace={trace}" for trace in traces)).replace("\n## ", "\n### "))
-    print("\n# Other orders of a join on all devices\n")
-    ordered = [first.ordered(order) for order in ORDERS]
-    print(first.tables("orders", *(f"trace={trace}" for trace in ordered)).replace("\n## ", "\n### "))
-    disk, mqsim = "Comparison with the disk of this machine", "Comparison with MQSim"
-    if not given.disk:
-        print(kept(given.page, disk))
-    else:
-        print(f"\n# {disk}\n")
-        replayed = (word for trace in traces for word in ("--replay", trace))
-        calibrated = first.path("disk.toml")
-        print("```text\n" + first.text("disk", "flash", "calibrate", given.disk, *replayed, "-o", calibrated, "--force") + "```")
-    if "MQSIM" not in os.environ:
-        print(kept(given.page, mqsim))
-    else:
-        print(f"\n# {mqsim}\n")
-        beside = [sys.executable, Path(__file__).parent / "flash_mqsim.py", given.adjoin, *traces, "--work", folder / "mqsim"]
-        print(ledger.measured(f"{first.name} mqsim", lambda: run(beside)).get("output", "Failed."))
+    parts = {
+        "Jobs on all devices": given.jobs and partial(jobs, first),
+        "Other orders of a join on all devices": given.jobs and partial(orders, first),
+        "Comparison with the disk of this machine": given.disk and partial(disk, first, given.disk),
+        "Comparison with MQSim": "MQSIM" in os.environ and partial(mqsim, first),
+    }
+    for heading, measure in parts.items():
+        print(f"\n# {heading}\n\n{measure()}" if measure else kept(given.page, heading))
 
 
 if __name__ == "__main__":

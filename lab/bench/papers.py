@@ -188,7 +188,7 @@ def by_diskann(bench: Bench, _strategy: str, queries: Path, asked: int, hits: Pa
     """Searches an index of DiskANN's Python package."""
     index = {"folder": str(bench.work / "diskann")}
     base = bench.rows("all", range(ROWS))
-    bench.peer("build", index | {"base": str(base), "degree": 32, "candidates": 75, "code_bytes": 32, "threads": 2})
+    bench.peer("build", index | {"base": str(base), "degree": 32, "candidates": 75, "code_bytes": 32, "threads": 1})
     search = {"queries": str(queries), "k": asked, "list": asked, "beam": 4, "cached": int(ROWS * CACHE_SHARE)}
     told = bench.peer("search", index | search | {"hits": str(hits)})
     return told | {"bytes_read": told["read_bytes"], "compared": None}

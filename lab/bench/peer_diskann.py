@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -33,7 +34,9 @@ def vectors(path: str) -> Any:
 
 def build(job: Job) -> Job:
     base = numpy.ascontiguousarray(vectors(job["base"]))
-    Path(job["folder"]).mkdir(exist_ok=True)
+    # DiskANN refuses a folder with files of a build that was interrupted.
+    shutil.rmtree(job["folder"], ignore_errors=True)
+    Path(job["folder"]).mkdir()
     # The memory for searches determines the size of a code: it is divided by the number of vectors.
     gigabytes = job["code_bytes"] * len(base) / 2**30
     shape = {"complexity": job["candidates"], "graph_degree": job["degree"], "num_threads": job["threads"]}

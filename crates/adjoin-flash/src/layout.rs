@@ -189,6 +189,11 @@ impl LunCsr {
         &self.neighbors[from as usize..to as usize]
     }
 
+    /// Returns the number of edges.
+    pub(crate) fn edges(&self) -> u64 {
+        self.neighbors.len() as u64
+    }
+
     /// Returns the size of a vector in bytes.
     pub fn vector_bytes(&self) -> u32 {
         self.vector_bytes

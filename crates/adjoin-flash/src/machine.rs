@@ -503,6 +503,14 @@ impl<'d> Machine<'d> {
         self.events.add(compared + latency, Stage::Done(operation));
     }
 
+    /// Transfers bytes over the link from `now` on. They arrive after `takes`.
+    pub(crate) fn transfer(&mut self, now: Ps, takes: Ps, bytes: u64) -> Ps {
+        let (begins, ends) = self.link.serve(now, takes);
+        self.counts.link_bytes += bytes;
+        self.timeline.add(Track::Link, "shards", begins, ends);
+        ends
+    }
+
     fn done(&mut self, operation: u32) -> Option<u64> {
         let request = self.operations[operation as usize].request;
         self.operations_free.push(operation);

@@ -10,8 +10,12 @@ pub enum Platform {
     Cpu,
     /// Processors with all vectors in memory (CPU-T in NDSearch).
     CpuDram,
+    /// Processors that load shards of the set into memory and search there (NDSearch, section VII-A).
+    CpuShards,
     /// A graphics processor. Vectors that are not in its memory are read from a disk.
     Gpu,
+    /// A graphics processor that loads shards of the set into its memory and searches there.
+    GpuShards,
     /// An FPGA next to the disk.
     SmartSsd,
     /// DeepStore with one accelerator per channel.
@@ -24,10 +28,12 @@ pub enum Platform {
 
 impl Platform {
     /// All platforms. The first one is the baseline of the paper.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Cpu,
         Self::CpuDram,
+        Self::CpuShards,
         Self::Gpu,
+        Self::GpuShards,
         Self::SmartSsd,
         Self::DeepStoreChannel,
         Self::DeepStoreChip,
@@ -39,7 +45,9 @@ impl Platform {
         match self {
             Self::Cpu => "cpu",
             Self::CpuDram => "cpu-dram",
+            Self::CpuShards => "cpu-shards",
             Self::Gpu => "gpu",
+            Self::GpuShards => "gpu-shards",
             Self::SmartSsd => "smartssd",
             Self::DeepStoreChannel => "deepstore-channel",
             Self::DeepStoreChip => "deepstore-chip",
@@ -63,6 +71,13 @@ impl Platform {
             Self::CpuDram => {
                 "as cpu with all vectors in memory: a miss of the cache for each vertex, all threads compare"
             }
+            Self::CpuShards => {
+                "as cpu-dram, but the set is loaded over the host link in equal shards of consecutive vertices, each with its vectors and \
+                 its part of the graph; a batch loads each shard that holds a vertex of its walks, once (shards.reload: again in \
+                 each step, if memory has replaced it); nothing is compared while shards are loaded; walks are those of the whole graph, \
+                 so searches of separate graphs of shards take no more steps"
+            }
+            Self::GpuShards => "as cpu-shards, with the comparisons, launches and power of gpu",
             Self::Gpu => {
                 "as cpu, but a page that several queries of a batch want is read once, and each step starts a kernel; \
                  its host takes no time and no power"
@@ -87,7 +102,7 @@ impl Platform {
     /// Returns the place at which the platform compares vectors.
     pub fn place(self) -> Place {
         match self {
-            Self::Cpu | Self::CpuDram | Self::Gpu => Place::Host,
+            Self::Cpu | Self::CpuDram | Self::CpuShards | Self::Gpu | Self::GpuShards => Place::Host,
             Self::SmartSsd => Place::Fpga,
             Self::DeepStoreChannel => Place::Channel,
             Self::DeepStoreChip => Place::Chip,
@@ -100,13 +115,23 @@ impl Platform {
         matches!(self, Self::Gpu | Self::DeepStoreChip | Self::NdSearch)
     }
 
+    /// Returns whether the platform loads shards of the set into memory, instead of single vectors.
+    pub(crate) fn loads_shards(self) -> bool {
+        matches!(self, Self::CpuShards | Self::GpuShards)
+    }
+
+    /// Returns whether each step starts a kernel of a graphics processor.
+    pub(crate) fn launches(self) -> bool {
+        matches!(self, Self::Gpu | Self::GpuShards)
+    }
+
     /// Returns the power of all active components, in watts.
     pub fn watts(self, device: &Device) -> f64 {
         let [disk, logic, fpga] = ["disk", "logic", "sorter"].map(|of| device.config.value(&format!("power.{of}")));
         match self {
-            Self::Cpu => device.config.value("power.cpu") + disk,
+            Self::Cpu | Self::CpuShards => device.config.value("power.cpu") + disk,
             Self::CpuDram => device.config.value("power.cpu"),
-            Self::Gpu => device.config.value("power.gpu") + disk,
+            Self::Gpu | Self::GpuShards => device.config.value("power.gpu") + disk,
             Self::SmartSsd => disk + fpga,
             Self::DeepStoreChannel | Self::DeepStoreChip | Self::NdSearch => disk + logic + fpga,
         }
@@ -115,8 +140,8 @@ impl Platform {
     /// Returns the number of units that compare vectors if the place is the FPGA or the host; otherwise 1.
     pub fn units(self, device: &Device) -> u32 {
         match self {
-            Self::Cpu | Self::CpuDram => device.config.count("cpu.threads") as u32,
-            Self::Gpu => (device.config.count("gpu.lanes") / GPU_UNIT_LANES).max(1) as u32,
+            Self::Cpu | Self::CpuDram | Self::CpuShards => device.config.count("cpu.threads") as u32,
+            Self::Gpu | Self::GpuShards => (device.config.count("gpu.lanes") / GPU_UNIT_LANES).max(1) as u32,
             Self::SmartSsd => (logic_lanes(device) / FPGA_UNIT_LANES).max(1) as u32,
             _ => 1,
         }
@@ -130,8 +155,10 @@ impl Platform {
         let logic = logic_lanes(device);
         let ps = match self {
             // The figures are in nanoseconds. A walk jumps through memory, so each vector costs a cache miss.
-            Self::Cpu | Self::CpuDram => 1e3 * (figure("cpu.miss") + figure("cpu.element") * f64::from(elements)),
-            Self::Gpu => cycles(GPU_UNIT_LANES, figure("gpu.clock")),
+            Self::Cpu | Self::CpuDram | Self::CpuShards => {
+                1e3 * (figure("cpu.miss") + figure("cpu.element") * f64::from(elements))
+            }
+            Self::Gpu | Self::GpuShards => cycles(GPU_UNIT_LANES, figure("gpu.clock")),
             // The FPGA that compares also contains the sorter, so this uses the sorter's clock.
             Self::SmartSsd => cycles(FPGA_UNIT_LANES, figure("sorter.clock")),
             Self::DeepStoreChannel => cycles(logic / u64::from(device.geometry.channels), figure("search.clock")),
@@ -147,8 +174,8 @@ impl Platform {
     pub(crate) fn in_memory(self, device: &Device, elements: u32, vertices: u64, bytes: u64) -> Ps {
         let compared = vertices * self.comparison(device, elements) / u64::from(self.units(device));
         let read = match self {
-            Self::Cpu | Self::CpuDram => device.rate("cpu.dram").time(bytes),
-            Self::Gpu => device.rate("gpu.dram").time(bytes),
+            Self::Cpu | Self::CpuDram | Self::CpuShards => device.rate("cpu.dram").time(bytes),
+            Self::Gpu | Self::GpuShards => device.rate("gpu.dram").time(bytes),
             _ => device.dram.time(bytes),
         };
         if self.place() == Place::Host { compared.max(read) } else { read }

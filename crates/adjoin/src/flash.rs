@@ -188,6 +188,11 @@ impl Searches {
         self.dimensions
     }
 
+    /// Returns the size of a stored vector in bytes.
+    pub fn vector_bytes(&self) -> u32 {
+        self.vector_bytes
+    }
+
     /// Returns the hits of a search of the graph in memory. Hits have row numbers as vertices.
     pub fn nearest(&self, query: u32, list: usize, k: usize) -> Vec<Hit> {
         self.vectors.nearest(&self.graph, query, list, k)

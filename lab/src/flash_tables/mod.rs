@@ -24,7 +24,7 @@ use adjoin::{
     open_source,
 };
 
-use self::jobs::Jobs;
+use self::{claims::SENSING_US, jobs::Jobs};
 use crate::page_orders::PageOrder;
 
 /// Batch sizes of Figure 19, in eighths of the default size. They are 256 to 8192 if the default is 2048.
@@ -59,6 +59,13 @@ impl<'a> Asked<'a> {
     fn value<N: FromStr>(&self, name: &str, usual: N) -> Result<N> {
         let Some(text) = self.all(name).next() else { return Ok(usual) };
         text.parse().map_err(|_| Error::option(format!("{name}={text} is no value of that")))
+    }
+
+    /// Returns the values of a list that is separated by commas.
+    fn list<N: FromStr>(&self, name: &str) -> Result<Vec<N>> {
+        let refuse = |text: &str| Error::option(format!("{name}={text} is no value of that"));
+        let texts = self.all(name).flat_map(|text| text.split(','));
+        texts.map(|text| text.parse().map_err(|_| refuse(text))).collect()
     }
 
     /// Returns the configuration of the modeled device, which is a preset or a TOML file.
@@ -106,7 +113,12 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if !asked.sets.is_empty() || traces.is_empty() {
         let (searches, graph) = asked.searches(&context)?;
         let usual = asked.search_options(searches.dimensions())?;
-        print!("{}", Bench::new(&context, &searches, asked.config()?, usual).all(graph)?);
+        let mut bench = Bench::new(&context, &searches, asked.config()?, usual);
+        bench.without = asked.list("without")?;
+        if asked.all("sensing").next().is_some() {
+            bench.sensing = asked.list("sensing")?;
+        }
+        print!("{}", bench.all(graph)?);
     }
     if !traces.is_empty() {
         let jobs = Jobs {
@@ -125,17 +137,24 @@ struct Bench<'a> {
     searches: &'a Searches,
     config: Config,
     usual: SearchOptions,
+    /// Names of tables to leave out.
+    without: Vec<String>,
+    /// Times to sense a page, in microseconds, for which claims are computed.
+    sensing: Vec<f64>,
     /// Hits of all queries, from a search in memory.
     expected: Vec<Vec<Hit>>,
     /// The graph as it was laid out last.
     last: RefCell<Option<Laid<'a>>>,
 }
 
+/// Computes a table.
+type Table<'a> = fn(&Bench<'a>) -> Result<String>;
+
 /// A page order and a mapping, and the graph that is laid out by them.
 type Laid<'a> = ((PageOrder, Mapping), Rc<LaidOut<'a>>);
 
 /// How searches are run.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 struct Way {
     layout: PageOrder,
     mapping: Mapping,
@@ -145,7 +164,16 @@ struct Way {
 impl<'a> Bench<'a> {
     fn new(context: &'a Context, searches: &'a Searches, config: Config, usual: SearchOptions) -> Self {
         let expected = searches.nearest_of_each(usual.list, usual.k);
-        Self { context, searches, config, usual, expected, last: RefCell::default() }
+        Self {
+            context,
+            searches,
+            config,
+            usual,
+            without: Vec::new(),
+            sensing: SENSING_US.to_vec(),
+            expected,
+            last: RefCell::default(),
+        }
     }
 
     fn all(&self, graph: &str) -> Result<String> {
@@ -160,26 +188,30 @@ impl<'a> Bench<'a> {
             self.usual.k,
             percent(self.recall()),
         );
-        let tables: [fn(&Self) -> Result<String>; 14] = [
-            Self::link,
-            Self::locality,
-            Self::platforms,
-            Self::in_memory,
-            Self::claims,
-            Self::assumed,
-            Self::orders,
-            Self::scheduling,
-            Self::ablation,
-            Self::breakdown,
-            Self::errors,
-            Self::batches,
-            Self::energy,
-            Self::power,
+        let tables: [(&str, Table<'a>); 16] = [
+            ("link", Self::link),
+            ("locality", Self::locality),
+            ("platforms", Self::platforms),
+            ("in-memory", Self::in_memory),
+            ("shards", Self::shards),
+            ("claims", Self::claims),
+            ("causes", Self::causes),
+            ("assumed", Self::assumed),
+            ("orders", Self::orders),
+            ("scheduling", Self::scheduling),
+            ("ablation", Self::ablation),
+            ("breakdown", Self::breakdown),
+            ("errors", Self::errors),
+            ("batches", Self::batches),
+            ("energy", Self::energy),
+            ("power", Self::power),
         ];
-        let parts = tables.into_iter().map(|table| {
-            self.context.cancel.check()?;
-            table(self)
-        });
+        let parts = tables.into_iter().filter(|(name, _)| !self.without.iter().any(|left_out| left_out == name)).map(
+            |(_, table)| {
+                self.context.cancel.check()?;
+                table(self)
+            },
+        );
         Ok(head + &parts.collect::<Result<Vec<String>>>()?.concat())
     }
 
@@ -321,7 +353,8 @@ impl<'a> Bench<'a> {
             let paper = match platform {
                 Platform::Cpu => "31.7",
                 Platform::CpuDram => "31.7 / 5.3",
-                Platform::Gpu => "14.6",
+                Platform::CpuShards => "31.7",
+                Platform::Gpu | Platform::GpuShards => "14.6",
                 Platform::SmartSsd => "7.4",
                 Platform::DeepStoreChip => "2.9",
                 Platform::DeepStoreChannel | Platform::NdSearch => "",
@@ -507,8 +540,8 @@ impl<'a> Bench<'a> {
         for platform in Platform::ALL {
             let joules = of(platform)?;
             let paper = match platform {
-                Platform::Cpu => "178.7",
-                Platform::Gpu => "120.9",
+                Platform::Cpu | Platform::CpuShards => "178.7",
+                Platform::Gpu | Platform::GpuShards => "120.9",
                 Platform::SmartSsd => "30.1",
                 Platform::DeepStoreChip => "3.5",
                 _ => "",

@@ -51,7 +51,9 @@ fn traces_of_every_command_replay_on_every_device() {
 fn simulates_searches_on_every_platform_and_draws_them() {
     let place = workloads();
     let usual = "set.u8bin --queries queries.u8bin --list 20 --batch 32 --quiet";
-    for platform in ["cpu", "cpu-dram", "gpu", "smartssd", "deepstore-channel", "deepstore-chip", "ndsearch"] {
+    let processors = ["cpu", "cpu-dram", "cpu-shards", "gpu", "gpu-shards"];
+    let accelerators = ["smartssd", "deepstore-channel", "deepstore-chip", "ndsearch"];
+    for platform in processors.into_iter().chain(accelerators) {
         let figures = json(&place.done(&format!("flash run {usual} --platform {platform}")).out);
         assert_eq!((&figures["platform"], &figures["queries"]), (&Value::from(platform), &Value::from(60)));
         assert!(figures["joules"]["total"].as_f64().unwrap() > 0.0);

@@ -6,6 +6,7 @@
 //! delivers. If the model lost a comparison, the hits would change.
 
 mod allocate;
+mod shards;
 mod speculate;
 mod walk;
 
@@ -13,6 +14,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use self::allocate::{Allocating, Allocation, Group};
+use self::shards::Shards;
 use self::speculate::speculate;
 pub use self::walk::Hit;
 use self::walk::Walk;
@@ -91,7 +93,7 @@ pub struct SearchOptions {
 /// Duration of each stage, summed over batches, in picoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stages {
-    /// Transfer of queries and results over links.
+    /// Transfer of queries, results and shards over links.
     pub io: Ps,
     /// Determining which vertices are needed, and their addresses.
     pub allocating: Ps,
@@ -242,6 +244,7 @@ struct Run<'a> {
     now: Ps,
     stages: Stages,
     is_in_memory: Vec<bool>,
+    shards: Option<Shards>,
     comparison: Ps,
     /// Tasks and groups of the speculative reads in progress.
     speculation: Allocation,
@@ -261,7 +264,9 @@ impl<'a> Run<'a> {
         let place = platform.place();
         let usage =
             Usage { place, multi_plane: options.multi_plane && place < Place::Fpga, units: platform.units(device) };
-        let share = if platform == Platform::CpuDram { 1.0 } else { options.memory_share };
+        // Shards are loaded before their vertices are compared, so all comparisons are in memory.
+        let is_all = platform == Platform::CpuDram || platform.loads_shards();
+        let share = if is_all { 1.0 } else { options.memory_share };
         let mut is_in_memory = vec![false; layout.vertices() as usize];
         let held = (share * f64::from(layout.vertices())).floor() as usize;
         // `hottest` omits vertices that cannot be reached from the entry. Therefore "all vertices" is a separate
@@ -279,6 +284,7 @@ impl<'a> Run<'a> {
             now: 0,
             stages: Stages::default(),
             is_in_memory,
+            shards: Shards::of(device, layout, options),
             comparison: platform.comparison(device, options.dimensions),
             speculation: Allocation::default(),
             touched: vec![false; device.geometry.luns() as usize],
@@ -298,6 +304,7 @@ impl<'a> Run<'a> {
         self.io(queries.len() as u64 * u64::from(self.layout.vector_bytes()));
         let mut walks = self.begin_walks(queries.clone());
         let mut wanted = Vec::new();
+        self.shards.iter_mut().for_each(Shards::begin_batch);
         loop {
             // All queries advance by one step, so that their pages can be requested together (NDSearch, Algorithm 1).
             wanted.clear();
@@ -315,6 +322,7 @@ impl<'a> Run<'a> {
             }
             self.steps += 1;
             self.allocating(&leading);
+            self.load_shards(&wanted);
             let found = self.searching(&wanted, &Expansions { vertices: &leading, walks: &walks, first });
             self.gathering(found.len() as u64);
             for (query, hit) in found {
@@ -361,6 +369,18 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Adds the time to load the shards that this step needs. It is 0 if the platform loads no shards.
+    fn load_shards(&mut self, wanted: &[(u32, u32)]) {
+        let Some(shards) = &mut self.shards else { return };
+        let loads = shards.load(wanted);
+        let (takes, bytes) = shards.cost(loads);
+        if loads > 0 {
+            let ends = self.machine.transfer(self.now, takes, bytes) + self.device.latency;
+            self.stages.io += ends - self.now;
+            self.spend("shards", ends - self.now);
+        }
+    }
+
     /// Adds the time of the vertex generator, a pipeline that reads neighbors from DRAM and processes one per cycle
     /// (NDSearch, section IV-C2). Only platforms within the device have one.
     fn allocating(&mut self, leading: &[(u32, u32)]) {
@@ -403,7 +423,7 @@ impl<'a> Run<'a> {
         }
         let platform = self.options.platform;
         let of_memory = self.of_memory(in_memory);
-        let launch = if platform == Platform::Gpu { self.device.config.value("gpu.launch") * 1e6 } else { 0.0 } as Ps;
+        let launch = if platform.launches() { self.device.config.value("gpu.launch") * 1e6 } else { 0.0 } as Ps;
         // Vertices in memory are compared while pages are read. On a GPU, each step takes one launch of a kernel.
         self.now = self.now.max(begins + of_memory) + launch;
         self.timeline.add(Track::Batch, "searching", begins, self.now);

@@ -224,3 +224,23 @@ fn refuses_invalid_simulation_options() {
     let other = Device::new(&Config::preset("ndsearch").unwrap()).unwrap();
     assert!(search(&other, &layout, &Points, 3, &usual).unwrap_err().to_string().contains("another device"));
 }
+
+#[test]
+fn processors_load_each_shard_once_a_batch_in_addition_to_a_search_in_memory() {
+    let (graph, device) = (graph(), device(&[("shards.count", 10.0), ("shards.scale", 1_000.0)]));
+    let layout = laid(&device, &graph, Mapping::MultiPlane);
+    let run = |platform, memory_share| {
+        search(&device, &layout, &Points, QUERIES, &SearchOptions { memory_share, ..options(platform) }).unwrap()
+    };
+    let (in_memory, shards) = (run(Platform::CpuDram, 0.0), run(Platform::CpuShards, 0.3));
+    let edges: usize = graph.iter().map(Vec::len).sum();
+    let set = 1_000 * (u64::from(VERTICES) * (128 + 8) + 4 * edges as u64);
+    // Three batches, each of which visits all shards.
+    assert_eq!(shards.counts.link_bytes, 3 * set);
+    let loading = shards.stages.io as f64 / 1e12;
+    assert!((shards.seconds - in_memory.seconds - loading).abs() < 1e-9, "{} {loading}", shards.seconds);
+    assert!(loading > 3.0 * set as f64 / 12.8e9 && shards.stages.searching == in_memory.stages.searching);
+    // A set that fits in memory is not loaded again.
+    assert_eq!(run(Platform::CpuShards, 1.0).seconds, in_memory.seconds);
+    assert_eq!(run(Platform::GpuShards, 0.3).counts.link_bytes, 3 * set);
+}
