@@ -34,8 +34,8 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def with_rows(page: str, text: str) -> str:
-    """Returns a page whose table has the rows of `text` instead of its rows with the same first cell. The text is a line
-    that stands above the table of the page, and a table with the same head.
+    """Replaces rows of a table in a page by the rows of `text` with equal first cells. The text is a line that is above the
+    table in the page, and a table with an equal head.
 
     Raises ValueError if the page has no such table, or no such row."""
     title, _, head, _, *rows = text.strip().splitlines()

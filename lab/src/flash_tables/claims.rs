@@ -19,7 +19,7 @@ const FAILING: f64 = 0.3;
 /// is as large as its part of the link.
 const SET_BYTES: f64 = 500e9;
 const SET_LINK: f64 = 12_800.0;
-/// Sizes of the set whose shards are loaded, as fractions of the paper's.
+/// Sizes of the set for loads of shards, as fractions of the paper's.
 const SET_SHARES: [f64; 6] = [0.02, 0.05, 0.1, 0.25, 0.5, 1.0];
 /// Figures that are assumed, with the smallest and the largest value of other devices.
 const ASSUMED: [(&str, f64, f64); 9] = [
@@ -34,7 +34,7 @@ const ASSUMED: [(&str, f64, f64); 9] = [
     ("cpu.miss", 60.0, 150.0),
 ];
 
-/// What a claim compares.
+/// Quantities that a claim compares.
 #[derive(Clone, Copy)]
 enum Compared {
     /// The time of NDSearch with the time of another platform.
@@ -67,7 +67,7 @@ enum Change {
 enum Cause {
     /// A figure of the device. It is multiplied by each of these factors.
     Figure(&'static str, &'static [f64]),
-    /// The size of the set whose shards are loaded.
+    /// The size of the set for loads of shards.
     Set,
     /// The number of queries per batch.
     Batch,
@@ -110,7 +110,7 @@ struct Setting {
     batch: usize,
 }
 
-/// What claims use of a run.
+/// Results of a run that claims use.
 #[derive(Clone, Copy)]
 struct Outcome {
     seconds: f64,
@@ -207,7 +207,7 @@ impl Bench<'_> {
         Ok(Setting { config: self.with(name, value)?, batch: self.usual.batch })
     }
 
-    /// Returns a setting whose shards are those of a set of `share` of the paper's bytes.
+    /// Returns a setting that loads the shards of a set with `share` of the paper's bytes.
     fn with_set(&self, share: f64) -> Result<Setting> {
         let bytes = share * SET_BYTES * self.figure("link.host") / SET_LINK;
         self.setting("shards.scale", bytes / self.set_bytes())
