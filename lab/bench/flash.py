@@ -193,7 +193,9 @@ def holding(text: str, what: str) -> tuple[str, str]:
     usual = [row for row in causes if row[0] == what]
     if of_time[-1] == "more everywhere":
         return usual[0][2], "more at every time of sensing"
-    found = [f"{row[3].split(',')[0]}: {row[-1]}" for row in usual if row[-1][0].isdigit()]
+    everywhere = {"more everywhere": "from {} to {} and more", "nowhere": ""}
+    cells = [(row[3].split(",")[0], everywhere.get(row[-1], row[-1]).format(row[4], row[5])) for row in usual]
+    found = [f"{figure}: {cell}" for figure, cell in cells if cell]
     if of_time[-1][0].isdigit():
         found = [f"timing.read: {of_time[-1]}", *found]
     return usual[0][2], "; ".join(found) or "none of the figures tried"

@@ -51,6 +51,7 @@ def test_claims_name_each_figure_at_which_they_hold():
         "| over cpu | 31.7 | 4 | link.host, MB/s | 1 | 2 | 3 | 4 | nowhere |\n"
         "| over chip | 2.9 | 2 | timing.channel, MB/s | 1 | 2 | 3 | 4 | 1.5 |\n"
         "| over chip | 2.9 | 2 | batch | 1 | 2 | 3 | 4 | 64.0 |\n"
+        "| over chip | 2.9 | 2 | size | 5 | 9 | 3 | 4 | more everywhere |\n"
     )
     assert flash.holding(text, "over cpu") == ("4", "none of the figures tried")
-    assert flash.holding(text, "over chip") == ("2", "timing.read: 12.9; timing.channel: 1.5; batch: 64.0")
+    assert flash.holding(text, "over chip") == ("2", "timing.read: 12.9; timing.channel: 1.5; batch: 64.0; size: from 5 to 9 and more")

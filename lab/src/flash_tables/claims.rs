@@ -20,7 +20,7 @@ const FAILING: f64 = 0.3;
 const SET_BYTES: f64 = 500e9;
 const SET_LINK: f64 = 12_800.0;
 /// Sizes of the set for loads of shards, as fractions of the paper's.
-const SET_SHARES: [f64; 6] = [0.02, 0.05, 0.1, 0.25, 0.5, 1.0];
+const SET_SHARES: [f64; 6] = [0.001, 0.01, 0.05, 0.2, 0.5, 1.0];
 /// Figures that are assumed, with the smallest and the largest value of other devices.
 const ASSUMED: [(&str, f64, f64); 9] = [
     ("timing.command", 150.0, 1_200.0),
