@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from at_recall import table
-from measure import Record, run
+from measure import Failed, Record, run
 
 #: Rows of the generated set, the threshold, and the number of parts.
 ROWS, EPS, PARTS = 1_000_000, 100, 4
 #: Budgets of the plan and of the merge.
 MEMORY, MERGE_MEMORY = "512MB", "128MB"
 PEERS = ("scipy", "duckdb", "polars")
+#: Seconds after which a peer is stopped.
+PATIENCE = 60
 HEAD = ["program", "seconds", "CPU s", "peak memory, MB", "clusters"]
 
 
@@ -40,7 +42,7 @@ def clusters(bench: Any) -> str:
 
 def cells(one: Record, adjoin: Record) -> list[str]:
     if "failed" in one:
-        return [f"failed: {one['failed']}", "", "", ""]
+        return [one["failed"], "", "", ""]
     same = "equal" if one["digest"] == adjoin["digest"] else "**other rows**"
     count = f"{one['clusters']:,}" if one is adjoin else same
     return [f"{one['seconds']:.1f}", f"{one['cpu_seconds']:.1f}", f"{one['peak_bytes'] / 1e6:,.0f}", count]
@@ -67,7 +69,11 @@ def merged(bench: Any) -> Record:
 
 def peer(bench: Any, name: str) -> Record:
     out = bench.work / f"clusters-{name}.parquet"
-    told = run([*peer_program(), name, bench.work / "edges.parquet", out, str(ROWS)])
+    try:
+        told = run(["timeout", str(PATIENCE), *peer_program(), name, bench.work / "edges.parquet", out, str(ROWS)])
+    except Failed as reason:
+        stopped = str(reason) == "exit code 124"
+        raise Failed(f"stopped after {PATIENCE} s" if stopped else str(reason)) from None
     return told | summary(out)
 
 
