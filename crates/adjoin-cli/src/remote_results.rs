@@ -115,9 +115,7 @@ fn results(command: &mut Command) -> Result<Option<Results<'_>>> {
 
 /// Returns the names of the files and folders that a command reads.
 fn inputs(command: &Command) -> Vec<String> {
-    fn text(path: &PathBuf) -> String {
-        path.display().to_string()
-    }
+    let text = |path: &PathBuf| path.display().to_string();
     match command {
         Command::Join(join) => [&join.inputs[..], &join.other.with, &join.other.new].concat(),
         Command::Dedupe(dedupe) => dedupe.sources.iter().cloned().chain(dedupe.decisions.iter().map(text)).collect(),
