@@ -814,6 +814,7 @@ def dedupe(
     resources = _options.resources(memory, threads)
     with working(source, temporary, options, progress, whole=True) as (files, folder, shown):
         resources["temporary"] = folder.name
+        _options.refuse_inputs(target, [*files, *filter(None, [staying["decisions"]])])
         staying["removed"] = os.path.join(folder.name, "removed.parquet")
         staying["output"] = target or os.path.join(folder.name, _kept_name(files))
         done = json.loads(_engine.dedupe(files, wanted, staying, options, resources, shown))

@@ -143,6 +143,18 @@ def optional_path(name: str, value: Any) -> Optional[str]:
     return None if value is None else path(name, value)
 
 
+def refuse_inputs(output: Optional[str], inputs: Sequence[str]) -> None:
+    """Refuses an output that is an input, even if the names are spelled differently."""
+
+    def identity(name: str) -> Any:
+        local = name.removeprefix("file://")
+        return local if "://" in local or not os.path.exists(local) else os.stat(local)[1:3]
+
+    for name in inputs:
+        if output is not None and identity(name) == identity(output):
+            raise OptionError(f"{name} is an input, so the result cannot replace it; choose another name")
+
+
 def resources(memory: Any, threads: Any) -> dict[str, Any]:
     """Returns the resources of a run. Memory is counted from this call on."""
     if memory is not None and not isinstance(memory, str):

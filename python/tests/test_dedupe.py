@@ -355,3 +355,14 @@ def test_sources_and_options_that_do_not_fit_texts_are_refused(tmp_path: Path) -
             adjoin.dedupe(source, **options)
     with pytest.raises(adjoin.AdjoinError, match="at least one"):
         adjoin.dedupe([])
+
+
+def test_an_output_never_replaces_an_input(tmp_path: Path) -> None:
+    source, link, decisions = tmp_path / "s.parquet", tmp_path / "link.parquet", tmp_path / "d.jsonl"
+    pyarrow.parquet.write_table(table(), source)
+    link.symlink_to(source)
+    decisions.write_text("")
+    for output in (source, link, f"file://{source}", decisions):
+        with pytest.raises(adjoin.OptionError, match="is an input, so the result cannot replace it"):
+            adjoin.dedupe(source, output, eps=0.01, exact=True, decisions=decisions, force=True)
+    assert pyarrow.parquet.read_table(source) == table() and decisions.read_text() == ""
