@@ -65,20 +65,24 @@ pub(in crate::index) fn navigation<T: Coordinate>(
     Ok((Navigation::build::<T>(context, space, StoredVertices { vertices: sample, stored }, &options.graph)?, memory))
 }
 
-/// Draws vectors on which codes are trained. Returns them with the memory reservation for them.
+/// Trains a quantizer on a random sample of the vectors. Returns it with its [`code_error`].
 ///
 /// # Errors
 /// If vectors cannot be read, or if memory does not suffice.
-pub(in crate::index) fn code_sample<T: Coordinate>(
+pub(in crate::index) fn quantizer<T: Coordinate>(
     origin: &impl Origin,
+    code_bytes: usize,
     seed: u64,
-) -> Result<(Panel<f32>, Reservation)> {
-    let lot = Random::new(seed, "sample for codes");
-    drawn::<T>(origin, lot, CODE_SAMPLE)
+) -> Result<(Quantizer, f64)> {
+    let (sample, memory) = drawn::<T>(origin, Random::new(seed, "sample for codes"), CODE_SAMPLE)?;
+    let learned = Quantizer::train(origin.context(), &sample, code_bytes, seed)?;
+    drop((sample, memory));
+    let error = code_error::<T>(origin, &learned, seed)?;
+    Ok((learned, error))
 }
 
-/// Returns the relative error of codes for other drawn vectors than [`code_sample`] draws, unless there are few vectors.
-/// Vectors on which codes were trained would have a smaller error than others.
+/// Returns the relative error of codes for drawn vectors. Unless there are few vectors, they are not those on which codes
+/// are trained, whose error is smaller.
 ///
 /// # Errors
 /// If vectors cannot be read, or if memory does not suffice.

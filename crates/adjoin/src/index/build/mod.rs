@@ -51,7 +51,6 @@ use crate::base::report::Stopwatch;
 use crate::buckets::least_near_rows;
 use crate::graph::VERTICES_MAX;
 use crate::load::Buckets;
-use crate::quantize::Quantizer;
 use crate::store::{Drafts, Files, NO_CHECKSUM, Role, Store};
 
 /// Approximate number of distinct vectors that are gathered per vertex, if vertices near each other are processed
@@ -220,11 +219,7 @@ impl Build<'_> {
             drop((navigation, _of_navigation));
             (navigation, _of_navigation) = finishing::navigation::<T>(gathering, options, graph.islands())?;
         }
-        let seed = options.graph.seed;
-        let (sample, of_sample) = finishing::code_sample::<T>(gathering, seed)?;
-        let quantizer = &Quantizer::train(context, &sample, options.code_bytes, seed)?;
-        drop((sample, of_sample));
-        let code_error = finishing::code_error::<T>(gathering, quantizer, seed)?;
+        let (quantizer, code_error) = &finishing::quantizer::<T>(gathering, options.code_bytes, options.graph.seed)?;
         let drafts = &self.drafts;
         let inserted = self.inserted.clone();
         let writing =
@@ -237,8 +232,7 @@ impl Build<'_> {
             (Role::Duplicates, duplicates.to_bytes()),
         ];
         let files = write_rest(drafts, &contents, &drafted)?;
-        let mut manifest = self.manifest(map.len(), places, entry, files);
-        manifest.code_error = Some(code_error);
+        let mut manifest = self.manifest(map.len(), places, entry, files, *code_error);
         let mut spilled = spilled;
         if let Some((facts, more)) = attributes {
             manifest.files.add(Role::Attributes, facts);
@@ -253,7 +247,7 @@ impl Build<'_> {
     }
 
     /// Returns the manifest of the index. `entry` is the vertex at which walks start.
-    fn manifest(&self, vertices: u32, places: &Places, entry: u32, files: Files) -> IndexManifest {
+    fn manifest(&self, vertices: u32, places: &Places, entry: u32, files: Files, code_error: f64) -> IndexManifest {
         let (of_store, options) = (self.store.manifest(), self.options);
         IndexManifest {
             kind: KIND.into(),
@@ -271,7 +265,7 @@ impl Build<'_> {
             alpha: options.graph.alpha,
             seed: options.graph.seed,
             code_bytes: options.code_bytes,
-            code_error: None,
+            code_error: Some(code_error),
             navigation: options.navigation,
             page_bytes: options.page_bytes,
             layout: GROWN.to_owned(),

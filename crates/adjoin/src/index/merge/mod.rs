@@ -245,17 +245,12 @@ impl Merge<'_> {
     /// keep their codes and are not encoded again. Returns the new quantizer, if there is one, and the relative error
     /// at the training of the codes that are used.
     fn quantizer<T: Coordinate>(&self, mixed: &Mixed<'_>) -> Result<(Option<Quantizer>, f64)> {
-        let Self { context, index, .. } = *self;
-        let facts = index.facts();
-        let error_of = |quantizer| finishing::code_error::<T>(mixed, quantizer, facts.seed);
-        let error = error_of(&index.quantizer)?;
+        let (index, facts) = (self.index, self.index.facts());
+        let error = finishing::code_error::<T>(mixed, &index.quantizer, facts.seed)?;
         if let Some(trained) = facts.code_error.filter(|trained| error <= CODES_WORSE * trained) {
             return Ok((None, trained));
         }
-        let (sample, memory) = finishing::code_sample::<T>(mixed, facts.seed)?;
-        let learned = Quantizer::train(context, &sample, facts.code_bytes, facts.seed)?;
-        drop((sample, memory));
-        let trained = error_of(&learned)?;
+        let (learned, trained) = finishing::quantizer::<T>(mixed, facts.code_bytes, facts.seed)?;
         Ok(((error > CODES_WORSE * trained).then_some(learned), trained))
     }
 
