@@ -78,7 +78,7 @@ fn info_reports_the_resources_of_a_collection() {
         "deleted      3 rows deleted or replaced, about ",
         "graph        32 neighbors at most, of 75 candidates, alpha 1.2",
         "pages        of 4.1 kB",
-        "codes        32 bytes of a vector, in memory",
+        "codes        2 bytes of a vector, in memory",
     ] {
         assert!(info.contains(words), "{words}: {info}");
     }

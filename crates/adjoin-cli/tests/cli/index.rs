@@ -112,7 +112,7 @@ fn indexes_a_real_set_with_text_ids_and_reports_the_run() {
     assert!(search["latency_ms"]["p99"].as_f64() >= search["latency_ms"]["p50"].as_f64(), "{search}");
     let described = place.done("info names.index").out;
     assert_eq!(place.done("info names.index").out, described);
-    for words in ["24,000 of 384 x f16", "ids          utf8", "metric       cosine", "32 bytes of a vector"] {
+    for words in ["24,000 of 384 x f16", "ids          utf8", "metric       cosine", "48 neighbors", "96 bytes of a vector"] {
         assert!(described.contains(words), "{described}");
     }
     let told: Value = serde_json::from_str(&place.done("info names.index --json").out).unwrap();
@@ -190,7 +190,7 @@ fn refuses_invalid_index_builds_and_searches_in_one_line() {
     place.write("nan.fbin", &fbin(2, &[0., 0., 1., f32::NAN]));
     for (line, words) in [
         ("index build set.store -o new.index --degree 1", &["degree is 1"][..]),
-        ("index build set.store -o new.index --build-list 5", &["build-list is 5"]),
+        ("index build set.store -o new.index --degree 6 --build-list 5", &["build-list is 5"]),
         ("index build set.store -o new.index --alpha 0.5", &["alpha is 0.5"]),
         ("index build set.store -o new.index --code-bytes 0", &["code-bytes is 0"]),
         ("index build set.store -o new.index --navigation 0", &["navigation is 0; give 1 or more"]),

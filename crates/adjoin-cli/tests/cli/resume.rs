@@ -157,6 +157,7 @@ fn a_killed_join_with_columns_resumes() {
             "{result}: a join that is not kept writes the same"
         );
         place.removed("lines.csv");
+        place.removed("stats.json");
         ended_at(&place, &line, ".resume/pairs-0", Signal::KILL);
         let ran = place.run(&line.replace(" --columns text", "").replace(" --force", ""));
         assert!(ran.code == Some(2) && ran.said.contains("the columns of the result"), "{}", ran.said);
