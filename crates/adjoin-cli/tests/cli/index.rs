@@ -112,7 +112,9 @@ fn indexes_a_real_set_with_text_ids_and_reports_the_run() {
     assert!(search["latency_ms"]["p99"].as_f64() >= search["latency_ms"]["p50"].as_f64(), "{search}");
     let described = place.done("info names.index").out;
     assert_eq!(place.done("info names.index").out, described);
-    for words in ["24,000 of 384 x f16", "ids          utf8", "metric       cosine", "48 neighbors", "96 bytes of a vector"] {
+    for words in
+        ["24,000 of 384 x f16", "ids          utf8", "metric       cosine", "48 neighbors", "96 bytes of a vector"]
+    {
         assert!(described.contains(words), "{described}");
     }
     let told: Value = serde_json::from_str(&place.done("info names.index --json").out).unwrap();
