@@ -120,7 +120,8 @@ fn map(bytes: usize) -> (*mut u8, bool) {
     (mapped.map_or(null_mut(), |block| block.cast()), true)
 }
 
-/// Resizes a mapping, possibly by moving it. Returns null and leaves the mapping unchanged if the system refuses.
+/// Resizes a mapping, possibly by moving it. Returns null and leaves the mapping unchanged if the system refuses. Linux
+/// does not grow a mapping of which a part was advised to use huge pages.
 #[cfg(target_os = "linux")]
 fn resized(block: Block, bytes: usize) -> *mut u8 {
     let at = std::ptr::with_exposed_provenance_mut(block.address);
@@ -202,24 +203,24 @@ unsafe impl GlobalAlloc for MappedBlocks {
         let new = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
         match (is_mapped(layout), is_mapped(new)) {
             // SAFETY: as the caller promises; a block with this layout belongs to the system's allocator.
-            (false, false) => unsafe { System.realloc(block, layout, size) },
-            #[cfg(target_os = "linux")]
+            (false, false) => return unsafe { System.realloc(block, layout, size) },
             (true, true) => {
                 let old = Block { address: block.expose_provenance(), bytes: mapped_bytes(layout.size()) };
-                resized(old, mapped_bytes(size))
-            }
-            _ => {
-                // SAFETY: as the caller promises; the blocks are distinct, and each has at least as many bytes as are
-                // copied.
-                unsafe {
-                    let moved = self.alloc(new);
-                    if !moved.is_null() {
-                        moved.copy_from_nonoverlapping(block, layout.size().min(size));
-                        self.dealloc(block, layout);
-                    }
-                    moved
+                let resized = resized(old, mapped_bytes(size));
+                if !resized.is_null() {
+                    return resized;
                 }
             }
+            _ => {}
+        }
+        // SAFETY: as the caller promises; the blocks are distinct, and each has at least as many bytes as are copied.
+        unsafe {
+            let moved = self.alloc(new);
+            if !moved.is_null() {
+                moved.copy_from_nonoverlapping(block, layout.size().min(size));
+                self.dealloc(block, layout);
+            }
+            moved
         }
     }
 }
@@ -247,6 +248,25 @@ mod tests {
                     MappedBlocks.dealloc(block, new);
                 }
             }
+        }
+    }
+
+    /// Linux divides a mapping at the ends of a part with another advice, and refuses to grow it then.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_block_grows_although_a_part_of_it_has_an_advice() {
+        let layout = Layout::from_size_align(3 << 20, 8).unwrap();
+        // SAFETY: the block is used within its layout, and freed with the layout of its last size. The advised part is
+        // inside it and page-aligned.
+        unsafe {
+            let block = MappedBlocks.alloc(layout);
+            block.write_bytes(7, layout.size());
+            let middle = block.add(1 << 20).cast();
+            rustix::mm::madvise(middle, 1 << 20, rustix::mm::Advice::LinuxHugepage).unwrap();
+            let grown = MappedBlocks.realloc(block, layout, 64 << 20);
+            assert!(!grown.is_null());
+            assert!(std::slice::from_raw_parts(grown, layout.size()).iter().all(|&byte| byte == 7));
+            MappedBlocks.dealloc(grown, Layout::from_size_align(64 << 20, 8).unwrap());
         }
     }
 
