@@ -186,9 +186,10 @@ pub(super) struct Walk<T: Coordinate> {
     /// Pages that were processed. Recorded only if `aim.reach` is set.
     taken: SeenVertices,
     held: HeldNeighbors,
-    /// Length of the shortest list with which the walk would take the next step.
+    /// Length of the shortest list with which the walk would take the next step. Updated only if `aim.measures` is set.
     least_list: usize,
-    /// Pages that were processed, each with the shortest list with which a walk processes it.
+    /// Pages that were processed, each with the shortest list with which a walk processes it. Recorded only if
+    /// `aim.measures` is set.
     pages: Vec<(u32, u32)>,
     table: Table,
     nearest: Nearest,
@@ -314,7 +315,9 @@ impl<T: Coordinate> Walk<T> {
         page: Page<'_>,
     ) -> Result<()> {
         let vertices = searched.shape.vertices(number, searched.index.facts().vertices);
-        self.pages.push((number, self.least_list as u32));
+        if searched.aim.measures {
+            self.pages.push((number, self.least_list as u32));
+        }
         self.compare(searched, queries, page, vertices.clone());
         self.new.clear();
         // If candidates are chosen by codes, the list is complete before the first page is read.
@@ -369,11 +372,10 @@ impl<T: Coordinate> Walk<T> {
         while let Some(next) = self.first_to_expand() {
             self.expanded = next;
             // A shorter list would not have this vertex, and the walk would have ended.
-            let before = match searched.admitted {
-                None => next,
-                Some(_) => self.list[..next].iter().filter(|candidate| searched.admits(candidate.vertex)).count(),
-            };
-            self.least_list = self.least_list.max(before + 1);
+            if searched.aim.measures {
+                let before = self.list[..next].iter().filter(|candidate| searched.admits(candidate.vertex)).count();
+                self.least_list = self.least_list.max(before + 1);
+            }
             let candidate = &mut self.list[next];
             let Stage::Held(slot) = candidate.stage else { return };
             self.held.release(*candidate);

@@ -44,10 +44,8 @@ impl Job<'_> {
     pub(super) fn run_with_columns(&self, context: &Context, opened: &OpenedSets) -> Result<JoinStatistics> {
         let (sets, carrying) = (opened.sets(), self.carrying());
         let context = &carrying.check(context, sets)?;
-        let (statistics, mut pairs) = self.spill(context, sets)?;
-        let mut statistics = carrying.write(context, sets, self.join.predicate, statistics, || pairs.next())?;
-        *statistics.common.io.spill_bytes.get_or_insert(0) += pairs.bytes();
-        Ok(statistics)
+        let (statistics, pairs) = self.spill(context, sets)?;
+        carrying.write_spilled(context, sets, self.join.predicate, statistics, pairs)
     }
 
     pub(super) fn carrying(&self) -> Carrying<'_> {
@@ -93,6 +91,23 @@ impl Carrying<'_> {
         let context = context.naming_more(bytes);
         drop(context.reserve(bytes, PURPOSE)?);
         Ok(context)
+    }
+
+    /// Writes the result from pairs in a temporary file, as [`Self::write`] does.
+    ///
+    /// # Errors
+    /// The errors of [`Self::write`].
+    pub(super) fn write_spilled(
+        &self,
+        context: &Context,
+        sets: Sets<'_>,
+        predicate: Predicate,
+        statistics: JoinStatistics,
+        mut pairs: SpilledPairReader,
+    ) -> Result<JoinStatistics> {
+        let mut statistics = self.write(context, sets, predicate, statistics, || pairs.next())?;
+        *statistics.common.io.spill_bytes.get_or_insert(0) += pairs.bytes();
+        Ok(statistics)
     }
 
     /// Writes the result from the pairs that `next` returns, and completes the statistics of the join.

@@ -105,10 +105,7 @@ impl Merge<'_> {
             let prepared = resume_within(context, sets, plan.head.plan.clone(), None)?;
             self.gather(&prepared, Some(sorter), &mut pairs)?
         };
-        let mut pairs = pairs.read()?;
-        let mut statistics = carrying.write(context, sets, plan.head.plan.predicate(), statistics, || pairs.next())?;
-        *statistics.common.io.spill_bytes.get_or_insert(0) += pairs.bytes();
-        Ok(statistics)
+        carrying.write_spilled(context, sets, plan.head.plan.predicate(), statistics, pairs.read()?)
     }
 
     fn sorter(&self, output: &Output<'_>) -> Result<PairSorter> {
