@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
@@ -55,6 +56,16 @@ def machine() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return f"{names[0] if names else 'An unknown processor'}, {os.cpu_count()} cores."
+
+
+def arguments(description: str, program: str = "adjoin") -> argparse.Namespace:
+    """Parses the arguments of a script that prints a page: the program to measure, the parts to print, and the folder for
+    measurements."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    parser.add_argument(program, type=Path)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--work", type=Path, default=Path("target/bench"))
+    return parser.parse_args()
 
 
 def print_parts(level: int, parts: Mapping[str, Iterable[Callable[[], str]]], only: str = "") -> None:

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 
 from at_recall import K, QUERIES, shown, table
-from measure import Failed, Ledger, Record, machine, print_parts, run
+from measure import Failed, Ledger, Record, arguments, machine, print_parts, run
 
 FILE, ROWS, DIMENSIONS = "sift-200k.u8bin", 200_000, 128
 #: Thresholds, each under the number of neighbors that a vector of the set has there on average.
@@ -284,11 +284,7 @@ two papers as their authors have them, next to ours. [Papers](papers/README.md) 
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("lab", type=Path)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--work", type=Path, default=Path("target/bench"))
-    asked = parser.parse_args()
+    asked = arguments(__doc__, "lab")
     print(f"# Methods as published\n\n{INTRODUCTION}\n\n{machine()}\n")
     bench = Bench(asked)
     print_parts(2, {heading: [partial(table, bench) for table in tables] for heading, tables in PARTS.items()}, asked.only)

@@ -27,7 +27,7 @@ import edges
 import parts_s3
 from at_recall import THREADS, shown, table
 from bench import Sets
-from measure import Failed, Ledger, Record, machine, print_parts, run
+from measure import Failed, Ledger, Record, arguments, machine, print_parts, run
 from tables import EPS
 
 PARTS = (1, 2, 4, 8)
@@ -245,11 +245,7 @@ Bold figures exceed their bound: reads {READS_MAX}, balance {BALANCE_MAX}, off b
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("adjoin", type=Path)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--work", type=Path, default=Path("target/bench"))
-    asked = parser.parse_args()
+    asked = arguments(__doc__)
     bench = Bench(asked)
     print(f"# Joins in parts\n\n{INTRODUCTION}\n\n{machine()}\n")
     words = asked.only.split(",")
