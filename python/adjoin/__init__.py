@@ -41,7 +41,6 @@ from ._folders import ColumnType as ColumnType
 from ._folders import Durability as Durability
 from ._folders import Element as Element
 from ._folders import IdKind as IdKind
-from ._folders import Metric as Metric
 from ._folders import OnMissing as OnMissing
 from ._options import PathLike, refused
 from ._parts import merge, plan, plan_build, run_part
@@ -54,6 +53,7 @@ from ._types import OnDuplicateId as OnDuplicateId
 from ._types import PageKind as PageKind
 from ._types import RecallOf as RecallOf
 from ._types import ResultKind as ResultKind
+from ._types import Metric as Metric
 from ._types import SearchMetric as SearchMetric
 from ._work import NONE, ArrowStream, Folder, Table, Temporary, check_memory, check_recall, check_rows, package, working
 from .text import Embedded, without_csv

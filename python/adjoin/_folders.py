@@ -14,13 +14,13 @@ from . import _options
 from ._options import PathLike
 from ._results import Hits, Rows
 from ._source import SmallArray, small_array
+from ._types import SearchMetric
 from ._work import NONE, File, Folder, check_memory, check_recall, folder_in, showing, working
 
 Element = Literal["f32", "f16", "u8", "i8"]
 IdKind = Literal["int64", "text"]
 ColumnType = Literal["text", "int64", "float64", "bool", "date", "timestamp"]
 Durability = Literal["group", "buffered"]
-Metric = Literal["l2", "cosine"]
 OnMissing = Literal["error", "skip"]
 
 
@@ -256,7 +256,7 @@ class Collection(OpenFolder):
         dimensions: int,
         *,
         element: Element = "f32",
-        metric: Metric = "l2",
+        metric: SearchMetric = "l2",
         ids: IdKind = "int64",
         columns: Optional[Mapping[str, ColumnType]] = None,
         degree: Optional[int] = None,
@@ -271,6 +271,7 @@ class Collection(OpenFolder):
         """Creates an empty collection in the folder ``path``, and opens it as ``Collection(path)`` does.
 
         Args:
+            metric: Metric of searches. By inner product (``"ip"``), merges build the index anew.
             ids: Type of the ids of rows: integers or texts.
             columns: Further columns of the rows, for filters: names with their types.
             degree: Option of the indexes that merges build, as in :func:`build_index`. So are ``build_list``,
@@ -279,7 +280,7 @@ class Collection(OpenFolder):
         wanted = {
             "dimensions": _options.integer("dimensions", dimensions, _options.U32_MAX),
             "element": _options.choice("element", element, "element"),
-            "metric": _options.choice("metric", metric, "metric"),
+            "metric": _options.choice("metric", metric, "search metric"),
             "ids": _options.choice("ids", ids, "ids"),
             "columns": _options.typed_names("columns", columns),
         }

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, Optional, Protocol
 
+#: Metrics of joins.
+Metric = Literal["l2", "cosine"]
 #: Metrics of searches. Inner products (``"ip"``) cannot be joined.
 SearchMetric = Literal["l2", "cosine", "ip"]
 OnBad = Literal["error", "skip"]

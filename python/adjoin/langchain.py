@@ -19,10 +19,11 @@ from langchain_core.vectorstores.utils import maximal_marginal_relevance  # type
 
 from ._documents import Documents, Row, declared, ids_of
 from ._errors import OptionError, OptionTypeError
-from ._folders import Collection, ColumnType, Metric, OpenFolder
+from ._folders import Collection, ColumnType, OpenFolder
 from ._folders import open as open_folder
 from ._options import U64_MAX, PathLike, optional_integer
 from ._options import path as path_of
+from ._types import SearchMetric
 
 __all__ = ["AdjoinVectorStore"]
 
@@ -50,9 +51,9 @@ class AdjoinVectorStore(VectorStore):  # type: ignore[misc, unused-ignore]
       "year": {"$gte": 2020}}`` with ``$eq``, ``$ne``, ``$gt``, ``$gte``, ``$lt``, ``$lte``, ``$in``, ``$nin``,
       ``$between``, ``$exists``, ``$like``, ``$ilike``, ``$and``, ``$or`` and ``$not``. The ``k`` results are the
       nearest of the documents that pass. A key without a column is an error.
-    - Scores are cosine similarities by default (greater is nearer), and distances if the collection was created with
-      ``metric="l2"``. Relevance scores are from 0 to 1: the cosine similarity, with 0 for negative ones, or ``1 / (1 +
-      distance)``.
+    - Scores are cosine similarities by default (greater is nearer). They are distances if the collection was created
+      with ``metric="l2"``, and inner products with ``metric="ip"``. Relevance scores are from 0 to 1: the cosine
+      similarity, with 0 for negative ones, or ``1 / (1 + distance)``; inner products have none.
     - Searches take the options ``recall``, ``exact`` and ``list`` of :meth:`adjoin.Collection.search`. Other arguments
       are errors.
     """
@@ -85,7 +86,7 @@ class AdjoinVectorStore(VectorStore):  # type: ignore[misc, unused-ignore]
         embedding: Embeddings,
         *,
         columns: Optional[Mapping[str, ColumnType]] = None,
-        metric: Metric = "cosine",
+        metric: SearchMetric = "cosine",
         dimensions: Optional[int] = None,
         text_column: str = "text",
         metadata_column: str = "metadata",
@@ -262,7 +263,7 @@ class AdjoinVectorStore(VectorStore):  # type: ignore[misc, unused-ignore]
     def similarity_search_with_score(
         self, query: str, k: int = 4, filter: Filter = None, **options: Any
     ) -> list[tuple[Document, float]]:
-        """Returns the ``k`` documents nearest to ``query`` with their similarities (cosine) or distances (L2)."""
+        """Returns the ``k`` documents nearest to ``query`` with their similarities (cosine), distances (L2) or inner products."""
         return self.similarity_search_with_score_by_vector(self._embedding.embed_query(query), k, filter, **options)
 
     async def asimilarity_search_with_score(

@@ -29,9 +29,10 @@ from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_
 from ._conditions import all_of, any_of, in_chunks, none_of
 from ._documents import Documents, Row, declared
 from ._errors import InputError, OptionError
-from ._folders import Collection, ColumnType, Metric, OpenFolder
+from ._folders import Collection, ColumnType, OpenFolder
 from ._folders import open as open_folder
 from ._options import PathLike, shown
+from ._types import SearchMetric
 
 __all__ = ["AdjoinVectorStore"]
 
@@ -65,8 +66,8 @@ class AdjoinVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
     - The operators are ``==``, ``!=``, ``>``, ``>=``, ``<``, ``<=``, ``in``, ``nin``, ``text_match``,
       ``text_match_insensitive`` and ``is_empty``, combined by ``and``, ``or`` and ``not`` in any depth. A node without
       the key passes ``!=``, ``nin`` and ``is_empty`` only.
-    - The modes are ``default`` and ``mmr``. Similarities are cosine similarities, or ``1 / (1 + distance)`` if the
-      collection was created with ``metric="l2"``.
+    - The modes are ``default`` and ``mmr``. Similarities are cosine similarities, ``1 / (1 + distance)`` if the
+      collection was created with ``metric="l2"``, or inner products with ``metric="ip"``.
     - :meth:`query` takes the options ``recall``, ``exact`` and ``list`` of :meth:`adjoin.Collection.search`.
     """
 
@@ -96,7 +97,7 @@ class AdjoinVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
         dimensions: int,
         *,
         columns: Optional[Mapping[str, ColumnType]] = None,
-        metric: Metric = "cosine",
+        metric: SearchMetric = "cosine",
         effort: Optional[Mapping[str, Any]] = None,
         **options: Any,
     ) -> AdjoinVectorStore:
@@ -268,7 +269,7 @@ class AdjoinVectorStore(BasePydanticVectorStore):  # type: ignore[misc, unused-i
         return [self._documents.columns.compare(column, "$in", chunk) for chunk in in_chunks(dict.fromkeys(ids))]
 
     def _similarity(self, row: Row) -> float:
-        return row.value if self._documents.metric == "cosine" else self._documents.similarity(row.value)
+        return self._documents.similarity(row.value) if self._documents.metric == "l2" else row.value
 
     def _result(self, rows: Sequence[Row]) -> VectorStoreQueryResult:
         similarities = [self._similarity(row) for row in rows]

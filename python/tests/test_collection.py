@@ -41,6 +41,24 @@ def test_written_rows_are_found_before_and_after_a_merge(vectors, tmp_path):
             live.write(delete=[1])
 
 
+def test_inner_products_of_rows_that_become_longer_and_longer(vectors, tmp_path):
+    stretched = vectors * numpy.geomspace(1, 1_000, len(vectors), dtype="float32")[:, None]
+    queries = vectors[:20]
+    with adjoin.Collection.create(tmp_path / "live", 16, metric="ip") as live:
+        for begin in range(0, len(stretched), 500):
+            live.write(insert=(numpy.arange(begin, begin + 500), stretched[begin : begin + 500]))
+            if begin == 500:
+                live.merge()
+            there = stretched[: begin + 500].astype("float64")
+            with live.search(queries, 5, list=len(there)) as hits:
+                scores = numpy.sort(queries.astype("float64") @ there.T)[:, ::-1][:, :5]
+                assert numpy.allclose(hits.values, scores, rtol=1e-6)
+                assert hits.to_arrow().column_names == ["query", "rank", "id", "score"]
+        live.merge()
+        with live.search(queries, 5, recall=0.9) as hits:
+            assert hits.stats["recall"]["kept"]
+
+
 def test_text_ids_identify_rows(vectors, tmp_path):
     with adjoin.Collection.create(tmp_path / "live", 16, ids="text", metric="cosine") as live:
         live.write(insert=(["a", "b", "c"], vectors[:3]), durability="buffered")

@@ -38,8 +38,7 @@ pub(crate) struct CollectionCreate {
     #[arg(long, value_name = "T", default_value_t = Element::F32, value_parser = choice::<Element>())]
     pub(crate) element: Element,
     /// Metric of searches
-    #[arg(long, value_name = "METRIC", default_value_t = Metric::L2,
-        value_parser = one_of(Metric::OF_JOINS, adjoin::Choice::name))]
+    #[arg(long, value_name = "METRIC", default_value_t = Metric::L2, value_parser = choice::<Metric>())]
     pub(crate) metric: Metric,
     /// Type of the ids
     #[arg(long, value_name = "T", default_value_t = IdKind::Int64,

@@ -12,7 +12,6 @@ use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::geometry::Space;
 use crate::base::locks::WriterLock;
-use crate::base::message::{Argument, message};
 use crate::base::options::{DIMENSIONS_MAX, Metric, VectorType};
 use crate::base::output::Target;
 use crate::base::report::CommonStatistics;
@@ -74,7 +73,7 @@ pub struct CollectionManifest {
 pub struct CollectionOptions {
     /// Type of the vectors.
     pub vectors: VectorType,
-    /// Metric of searches: L2 or cosine.
+    /// Metric of searches.
     pub metric: Metric,
     /// Kind of the ids: integers or texts.
     pub ids: IdKind,
@@ -90,14 +89,6 @@ impl CollectionOptions {
         if !(1..=DIMENSIONS_MAX).contains(&self.vectors.dimensions) {
             let said = format!("{} dimensions; a vector has 1 to {DIMENSIONS_MAX}", self.vectors.dimensions);
             return Err(Error::option(said));
-        }
-        if self.metric == Metric::Ip {
-            let why = ", since later vectors may be longer than all earlier ones; give l2 or cosine";
-            return Err(Error::option(message![
-                "a collection does not support ",
-                Argument::Metric.with(self.metric),
-                why
-            ]));
         }
         if self.ids == IdKind::None {
             return Err(Error::option("the vectors of a collection need ids; give int64 or text"));

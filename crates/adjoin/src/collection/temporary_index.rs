@@ -21,7 +21,8 @@ use super::ids::Numbers;
 use super::packed::{PackedRows, table_of};
 use crate::base::context::Context;
 use crate::base::error::Result;
-use crate::base::geometry::{Coordinate, Space, with_coordinates};
+use crate::base::geometry::{Coordinate, Space, longest, with_coordinates};
+use crate::base::options::Metric;
 use crate::base::row_numbers::RowSet;
 use crate::base::shared_rows::SharedRows;
 use crate::base::workers::map_items;
@@ -56,7 +57,16 @@ struct Block {
 /// A full block, and its packed form, with which queries are compared. The first query builds the packed form.
 struct Full {
     block: Block,
-    packed: OnceLock<Box<dyn Any + Send + Sync>>,
+    packed: OnceLock<Packed>,
+}
+
+/// Packed form of a block.
+struct Packed {
+    /// The space of its rows. For inner products, rows are lifted with the length of the longest row of the block, since
+    /// a later row may be longer than all rows before it.
+    space: Space<'static>,
+    /// A `PackedBucket` of the coordinates of the space.
+    bucket: Box<dyn Any + Send + Sync>,
 }
 
 impl Deref for Full {
@@ -331,15 +341,24 @@ impl Full {
         Self { block, packed: OnceLock::new() }
     }
 
-    /// Returns the packed form of all rows, including deleted ones, by row number. Queries are compared with it.
-    fn packed<T: Coordinate + 'static>(&self, kernel: Kernel, space: Space<'static>) -> &PackedBucket<T> {
+    /// Returns the packed form of all rows, including deleted ones, by row number, and the space of these rows. Queries
+    /// are compared with it.
+    fn packed<T: Coordinate + 'static>(
+        &self,
+        kernel: Kernel,
+        space: Space<'static>,
+    ) -> (&PackedBucket<T>, Space<'static>) {
         // The first query computes the packed form. If a collection is only written to, this saves time and memory.
         let packed = self.packed.get_or_init(|| {
+            let space = match space.metric {
+                Metric::Ip => space.up_to_length(Some(longest(kernel, space.vectors, &self.stored))),
+                Metric::L2 | Metric::Cosine => space,
+            };
             let members = Members::<T>::new(kernel, space, &self.stored);
             let bucket = LoadedBucket::of_rows(members, self.rows().map(u64::from).collect());
-            Box::new(PackedBucket::new(kernel, bucket))
+            Packed { space, bucket: Box::new(PackedBucket::new(kernel, bucket)) }
         });
-        packed.downcast_ref().expect("the coordinates of a space are of one type")
+        (packed.bucket.downcast_ref().expect("the coordinates of a space are of one type"), packed.space)
     }
 }
 
@@ -538,7 +557,8 @@ impl TemporaryView {
             }
             let block = &self.blocks[number];
             let is_there = |member: u32| self.is_live(block.first + member);
-            let packed = block.packed::<T>(context.kernel, self.space);
+            let (packed, space) = block.packed::<T>(context.kernel, self.space);
+            search.space = space;
             let (_, more) = search.compare_packed(number as u32, packed, &is_there, &order);
             if held.fetch_add(more, Ordering::Relaxed) + more > room {
                 full.store(true, Ordering::Relaxed);
@@ -573,7 +593,7 @@ impl TemporaryView {
 mod tests {
     use super::*;
     use crate::base::allocated::{allocated, assert_states_bytes};
-    use crate::base::options::{Element, Metric, VectorType};
+    use crate::base::options::{Element, VectorType};
     use crate::index::UnmergedRows;
     use crate::source::TextIds;
 

@@ -237,7 +237,8 @@ const THERE: &str = "columns are put back after each use";
 /// State of a worker that compares queries with buckets.
 pub(crate) struct NearestSearch<'a, T: Coordinate> {
     kernel: Kernel,
-    space: Space<'a>,
+    /// Space of the rows to compare with.
+    pub(crate) space: Space<'a>,
     queries: &'a Members<T>,
     /// Number of the first query.
     first: u32,

@@ -16,7 +16,7 @@ const COVER_BYTES: u64 = 160;
 const DIVIDE_BYTES: u64 = 48;
 
 /// A part of a plan: consecutive tasks, and their cost.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct PlannedPart {
     /// End of the tasks of the part. They begin at the end of the preceding part.
     pub(crate) end: usize,

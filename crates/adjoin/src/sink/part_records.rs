@@ -16,7 +16,6 @@ use super::tally::Tally;
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::row_numbers::{ROW_BYTES, packed, unpacked};
-use crate::base::sealed::SealedWriter;
 use crate::base::sorter::{SORTER_BYTES_MIN, Sorted, Sorter};
 use crate::load::Sets;
 use crate::source::IdKind;
@@ -194,21 +193,21 @@ impl<'a> PartSink<'a> {
         Ok(Self { records, _rows: Some(rows) })
     }
 
-    /// Writes the records. Returns the bytes of temporary files.
+    /// Passes the records to `append`, in frames. Returns the bytes of temporary files.
     ///
     /// # Errors
-    /// If a disk refuses.
-    pub(crate) fn write(self, to: &mut SealedWriter) -> Result<u64> {
+    /// If a disk refuses, and the errors of `append`.
+    pub(crate) fn write(self, append: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<u64> {
         match self.records {
             Records::Pairs(sorter) => {
                 let mut pairs = sorter.finish()?;
                 while let Some(batch) = pairs.next()? {
-                    to.append(&encoded(&batch))?;
+                    append(&encoded(&batch))?;
                 }
                 Ok(pairs.spilled())
             }
             Records::Forest(mut components, end) => {
-                let mut frames = Frames { to, frame: Vec::new() };
+                let mut frames = Frames { append, frame: Vec::new() };
                 for row in 0..end {
                     let first = if components.is_paired(row) { components.first(row) } else { row };
                     if first != row {
@@ -219,7 +218,7 @@ impl<'a> PartSink<'a> {
             }
             Records::Counts(tally) => {
                 let mut counts = tally.finish()?;
-                let mut frames = Frames { to, frame: Vec::new() };
+                let mut frames = Frames { append, frame: Vec::new() };
                 for row in 0..counts.rows() {
                     let count = counts.of(row)?;
                     if count > 0 {
@@ -265,7 +264,7 @@ impl PairSink for PartSink<'_> {
 
 /// Collects records in frames.
 struct Frames<'a> {
-    to: &'a mut SealedWriter,
+    append: &'a mut dyn FnMut(&[u8]) -> Result<()>,
     frame: Vec<u8>,
 }
 
@@ -276,7 +275,7 @@ impl Frames<'_> {
     }
 
     fn write(&mut self) -> Result<()> {
-        self.to.append(&self.frame)?;
+        (self.append)(&self.frame)?;
         self.frame.clear();
         Ok(())
     }

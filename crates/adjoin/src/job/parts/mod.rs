@@ -7,6 +7,7 @@
 mod merge;
 mod plan;
 mod run;
+mod timed;
 
 use std::path::{Path, PathBuf};
 

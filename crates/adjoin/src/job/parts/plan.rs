@@ -6,6 +6,7 @@ use adjoin_device::Location;
 
 use xxhash_rust::xxh3::Xxh3;
 
+use super::timed::Timed;
 use super::{
     PARTS_MAX, PLAN, PartFacts, PartOptions, PartPlan, PlanCounts, PlanHead, PlanStatistics, TASK_BYTES, TASKS_A_FRAME,
     content_of,
@@ -13,21 +14,13 @@ use super::{
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
-use crate::base::report::{JoinStatistics, Stopwatch};
+use crate::base::report::JoinStatistics;
 use crate::base::sealed::SealedWriter;
-use crate::join::{DividedTasks, JoinPlan, PlannedPart, Sets, comparisons, members_of, resume_within, run};
+use crate::join::{DividedTasks, PlannedPart, Sets, least_memory};
 use crate::plan::Task;
-use crate::sink::{Discard, PartContent};
+use crate::sink::PartContent;
 use crate::store::{Store, read_manifest};
 
-/// Seconds that a part takes in addition to its comparisons.
-const FIXED_SECONDS: f64 = 0.1;
-/// Number of timed runs of tasks, spread over all tasks. Together they have at most the work of all tasks divided by
-/// `TIMED_SHARE`.
-const TIMED_RUNS: usize = 6;
-const TIMED_SHARE: u64 = 32;
-/// Maximum number of comparisons of the timed tasks. More would not make the time more accurate.
-const TIMED_COMPARISONS_MAX: u64 = 400_000_000;
 /// Divisor: sinks and parts get their memory plus this part of it, so that `divide` finds it free.
 const SPARE: u64 = 7;
 
@@ -52,6 +45,8 @@ impl PartPlan {
         read_manifest(context, folder)?; // refuses a folder that is no store
         let store = Store::open(context, folder)?;
         let (sets, content) = (Sets::from(&store), content_of(result));
+        let outside = content.least_bytes(store.manifest().source_rows);
+        drop(context.reserve(outside + least_memory(sets, &join)?, "planning, and the result of a part")?);
         let prepared = join.prepare(context, sets, content == PartContent::Pairs)?;
         let divider = prepared.divider();
         let whole = prepared.whole();
@@ -61,10 +56,8 @@ impl PartPlan {
         let _tasks = context.reserve((2 * TASK_BYTES * plan.tasks()) as u64, "the plan of this join")?;
         let DividedTasks { tasks, parts: planned } = divider.divide(context, sets, plan.all_tasks(), parts)?;
         let plan = plan.with_tasks(tasks);
-        let members = members_of(sets)?;
-        let rate = seconds_a_comparison(context, sets, &plan, &members)?;
-        let outside = content.least_bytes(store.manifest().source_rows);
-        let facts = facts_of(context, &planned, outside, rate);
+        let timed = Timed::measure(context, sets, &plan, content, &planned)?;
+        let facts = facts_of(context, &planned, outside, &timed);
         let mut head = PlanHead {
             store: name_for_others(folder),
             result: result.to_string(),
@@ -128,50 +121,24 @@ fn name_for_others(folder: &Path) -> PathBuf {
     }
 }
 
-/// Returns the predictions for all parts. `outside` is the memory for the result of a part, and `rate` the number of
-/// seconds per comparison.
-fn facts_of(context: &Context, planned: &[PlannedPart], outside: u64, rate: f64) -> Vec<PartFacts> {
+/// Returns the predictions for all parts. `outside` is the memory for the result of a part. `timed` predicts seconds.
+fn facts_of(context: &Context, planned: &[PlannedPart], outside: u64, timed: &Timed) -> Vec<PartFacts> {
     let mut begin = 0;
     let facts = planned.iter().zip(1..).map(|(part, number)| {
-        let tasks = (part.end - std::mem::replace(&mut begin, part.end)) as u64;
+        let tasks = std::mem::replace(&mut begin, part.end)..part.end;
         let memory = part.memory_bytes + outside;
         PartFacts {
             part: number,
-            tasks,
+            tasks: tasks.len() as u64,
             comparisons: part.comparisons,
             buckets: part.buckets,
             read_bytes: part.read_bytes,
             halo_bytes: part.halo_bytes,
             memory_bytes: context.whole_budget(memory + memory / SPARE).min(context.memory_bytes()),
-            seconds: FIXED_SECONDS + part.comparisons as f64 * rate,
+            seconds: timed.seconds(&tasks, part),
         }
     });
     facts.collect()
-}
-
-/// Measures the seconds per comparison by running a few tasks.
-fn seconds_a_comparison(context: &Context, sets: Sets<'_>, plan: &JoinPlan, members: &[u64]) -> Result<f64> {
-    let tasks = plan.all_tasks();
-    let all: u64 = tasks.iter().map(|&task| comparisons(members, task)).sum();
-    let a_run = (all / TIMED_SHARE).min(TIMED_COMPARISONS_MAX) / TIMED_RUNS as u64;
-    let (mut seconds, mut compared) = (0.0, 0);
-    for number in 0..TIMED_RUNS {
-        let begin = tasks.len() * number / TIMED_RUNS;
-        let (mut end, mut of_run) = (begin, 0);
-        while end < tasks.len() && (of_run < a_run || end == begin) {
-            of_run += comparisons(members, tasks[end]);
-            end += 1;
-        }
-        if begin == end {
-            continue;
-        }
-        let part = resume_within(context, sets, plan.part(begin..end), None)?;
-        let watch = Stopwatch::start();
-        run(context, sets, &part, &mut Discard)?;
-        seconds += watch.seconds();
-        compared += of_run;
-    }
-    Ok(if compared > 0 { seconds / compared as f64 } else { 0.0 })
 }
 
 #[cfg(test)]

@@ -40,16 +40,15 @@ impl PartPlan {
         let done = run(context, sets, &prepared, &mut sink)?;
         let mut statistics = prepared.statistics(context, sets, &done, Written::default());
         drop(prepared); // frees its memory before the records are written
-        let spill_bytes = sink.write(&mut file)?;
-        let end = PartEnd { frames: file.frames(), done: done.reproducible() };
-        file.append(&serde_json::to_vec(&end).expect("counts have no map"))?;
-        let bytes = file.finish()?;
-        statistics.write(|| Ok(Written { bytes, spill_bytes, ..Written::default() }))?;
+        statistics.write(|| {
+            let spill_bytes = sink.write(&mut |frame| file.append(frame))?;
+            let end = PartEnd { frames: file.frames(), done: done.reproducible() };
+            file.append(&serde_json::to_vec(&end).expect("counts have no map"))?;
+            Ok(Written { bytes: file.finish()?, spill_bytes, ..Written::default() })
+        })?;
         let common = &mut statistics.common;
         (common.command, common.memory) = ("run-part", context.memory());
         common.recall = None; // the pairs of a row are known only after all parts
-        common.io.spill_bytes = Some(spill_bytes);
-        common.io.bytes_written = Some(bytes);
         if let Some(predicted) = &mut common.predicted {
             predicted.verified_pairs = None; // the prediction is for all parts together
             predicted.seconds = Some(self.head.facts[number as usize - 1].seconds);

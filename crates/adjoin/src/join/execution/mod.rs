@@ -251,6 +251,11 @@ impl Done {
         self.foreseen.bytes
     }
 
+    /// Returns the seconds that workers waited for the disk, summed over the workers.
+    pub(crate) fn waited_for_disk(&self) -> f64 {
+        self.waited_for_disk
+    }
+
     /// Returns the number of compared pairs.
     pub(crate) fn verified_pairs(&self) -> u64 {
         self.counts.verified_pairs

@@ -114,7 +114,6 @@ fn invalid_writes_are_refused_and_write_nothing() {
     let written = collection.write(&write, Durability::Group).unwrap();
     assert_eq!((written.rows, written.gone, written.missing), (2, 1, 1));
     for (wrong, words) in [
-        (options(VECTORS, Metric::Ip, IdKind::Int64), "does not support metric ip"),
         (options(VECTORS, Metric::L2, IdKind::None), "need ids; give int64 or text"),
         (options(VectorType { dimensions: 0, ..VECTORS }, Metric::L2, IdKind::Int64), "0 dimensions"),
     ] {
@@ -158,7 +157,10 @@ impl Exact {
 
     /// Creates a collection and deletes a third of its rows.
     fn new(live: &Path, element: Element, metric: Metric, shape: Shape) -> Self {
-        let all = make(shape, element, Self::ROWS, Self::DIMENSIONS, 5);
+        let mut all = make(shape, element, Self::ROWS, Self::DIMENSIONS, 5);
+        if metric == Metric::Ip && element == Element::F32 {
+            all = longer_and_longer(&all);
+        }
         let context = Setup::default().context();
         Collection::create(&context, live, &options(all.vectors(), metric, IdKind::Int64)).unwrap();
         let collection = Collection::open(&context, live).unwrap();
@@ -196,7 +198,8 @@ impl Exact {
         let x = self.vector(query);
         let value = |y: &[f64]| match self.metric {
             Metric::Cosine => -dot(x, y) / (dot(x, x) * dot(y, y)).sqrt(),
-            _ => x.iter().zip(y).map(|(x, y)| (x - y).powi(2)).sum::<f64>().sqrt(),
+            Metric::Ip => -dot(x, y),
+            Metric::L2 => x.iter().zip(y).map(|(x, y)| (x - y).powi(2)).sum::<f64>().sqrt(),
         };
         let rows = (0..Self::ROWS).filter(|&row| is_there(row));
         let mut all: Vec<f64> = rows.map(|row| value(self.vector(row))).collect();
@@ -223,15 +226,22 @@ impl Exact {
             };
             assert_eq!(found.len(), near, "query {query}");
             for ((_, shown), target) in found.into_iter().zip(all) {
-                let shown = if self.metric == Metric::Cosine { -f64::from(shown) } else { shown.into() };
+                let shown = if self.metric == Metric::L2 { shown.into() } else { -f64::from(shown) };
                 assert!((shown - target).abs() < 1e-4 * (1.0 + target.abs()), "query {query}: {shown}, {target}");
             }
         }
     }
 }
 
-/// Compares hits with distances in f64, for several element types and metrics and many blocks of rows. The rows are
-/// in memory, then on disk, and then some of them are changed in memory.
+/// Scales vectors so that each is longer than the vectors before it, the last some 150 times as long as the first.
+fn longer_and_longer(set: &Set) -> Set {
+    let (dimensions, values) = (set.vectors().dimensions, floats(Element::F32, set.stored()));
+    let scaled = (0..).zip(&values).map(|(k, value)| value * ((k / dimensions) as f64 / 600.0).exp());
+    Set::of(Element::F32, dimensions, &scaled.collect::<Vec<_>>())
+}
+
+/// Compares hits with distances and inner products in f64, for several element types and metrics and many blocks of
+/// rows. The rows are in memory, then on disk, and then some of them are changed in memory.
 #[test]
 fn hits_equal_an_exact_scan() {
     for (element, metric, shape) in [
@@ -239,31 +249,35 @@ fn hits_equal_an_exact_scan() {
         (Element::I8, Metric::Cosine, Shape::Uniform),
         (Element::F16, Metric::L2, Shape::Uniform),
         (Element::F32, Metric::Cosine, Shape::Clustered),
+        (Element::I8, Metric::Ip, Shape::Uniform),
+        (Element::F32, Metric::Ip, Shape::Clustered),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let exact = Exact::new(&folder.path().join("live"), element, metric, shape);
         let two_of_three = |row: usize| row % 3 != 1;
         let changed = |row: usize| row == 1 || two_of_three(row) && ![0, 3].contains(&row);
-        let within = QueryTarget::Within(within(metric, &exact.values, Exact::DIMENSIONS));
+        let within = within(metric, &exact.values, Exact::DIMENSIONS).map(QueryTarget::Within);
+        let targets: Vec<QueryTarget> = std::iter::once(QueryTarget::Nearest(10)).chain(within).collect();
         for threads in [1, 3] {
-            [QueryTarget::Nearest(10), within].iter().for_each(|&wanted| exact.check(wanted, threads, two_of_three));
+            targets.iter().for_each(|&wanted| exact.check(wanted, threads, two_of_three));
         }
         exact.collection.merge(&Setup::default().context()).unwrap();
         for threads in [1, 3] {
-            [QueryTarget::Nearest(10), within].iter().for_each(|&wanted| exact.check(wanted, threads, two_of_three));
+            targets.iter().for_each(|&wanted| exact.check(wanted, threads, two_of_three));
         }
         exact.change();
-        [QueryTarget::Nearest(10), within].iter().for_each(|&wanted| exact.check(wanted, 2, changed));
+        targets.iter().for_each(|&wanted| exact.check(wanted, 2, changed));
     }
 }
 
-/// Returns a threshold within which queries have some hits.
-fn within(metric: Metric, values: &[f64], dimensions: usize) -> Predicate {
+/// Returns a threshold within which queries have some hits. Inner products have none.
+fn within(metric: Metric, values: &[f64], dimensions: usize) -> Option<Predicate> {
     match metric {
-        Metric::Cosine => Predicate::cosine(0.5).unwrap(),
-        _ => {
+        Metric::Cosine => Some(Predicate::cosine(0.5).unwrap()),
+        Metric::Ip => None,
+        Metric::L2 => {
             let (a, b) = (&values[..dimensions], &values[3 * dimensions..4 * dimensions]);
-            Predicate::l2(a.iter().zip(b).map(|(x, y)| (x - y).powi(2)).sum::<f64>().sqrt()).unwrap()
+            Some(Predicate::l2(a.iter().zip(b).map(|(x, y)| (x - y).powi(2)).sum::<f64>().sqrt()).unwrap())
         }
     }
 }

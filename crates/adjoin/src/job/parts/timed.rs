@@ -1,0 +1,152 @@
+//! Predicts the seconds of parts from runs of a few of their tasks.
+
+use std::ops::{Range, RangeInclusive};
+
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::report::Stopwatch;
+use crate::join::{JoinPlan, PlannedPart, Sets, comparisons, members_of, resume_within, run};
+use crate::plan::Task;
+use crate::sink::{PartContent, PartSink};
+
+/// Seconds that a process takes to start, and to read a plan and a store.
+const PROCESS_SECONDS: f64 = 0.05;
+/// Together the timed runs have the comparisons of all tasks divided by `SHARE`, at most `COMPARISONS_MAX`.
+const SHARE: u64 = 16;
+const COMPARISONS_MAX: u64 = 40_000_000_000;
+/// Comparisons of a run, for as many runs as are in `RUNS`. Fewer would take less time than the start of a run.
+const COMPARISONS_OF_RUN: u64 = 100_000_000;
+const RUNS: RangeInclusive<u64> = 8..=192;
+/// Minimum number of runs within a part for rates of its own. Other parts have the rates of all runs.
+const RUNS_OF_A_PART: usize = 8;
+
+/// Times of runs of a few tasks.
+pub(super) struct Timed {
+    /// Seconds of a run with almost no comparisons.
+    start: f64,
+    runs: Vec<TimedRun>,
+}
+
+struct TimedRun {
+    /// Number of the first task.
+    first: usize,
+    comparisons: u64,
+    read_bytes: u64,
+    /// Seconds without the start and without waits for the disk.
+    computed: f64,
+    waited: f64,
+}
+
+impl Timed {
+    /// Runs a few tasks as the parts will: they sort their results too, but do not write them.
+    ///
+    /// # Errors
+    /// Fails if memory does not suffice or a disk fails.
+    pub(super) fn measure(
+        context: &Context,
+        sets: Sets<'_>,
+        plan: &JoinPlan,
+        content: PartContent,
+        planned: &[PlannedPart],
+    ) -> Result<Self> {
+        let (tasks, members) = (plan.all_tasks(), members_of(sets)?);
+        let all: u64 = planned.iter().map(|part| part.comparisons).sum();
+        let chosen = chosen(tasks, |task| comparisons(&members, task), all, (all / SHARE).min(COMPARISONS_MAX));
+        let timed = |tasks: Range<usize>| timed(context, sets, plan.part(tasks), content);
+        // The first run pays for what the system loads only once.
+        let starts: Vec<f64> = chosen
+            .iter()
+            .take(3)
+            .map(|run| timed(run.start..run.start + 1).map(|run| run.computed + run.waited))
+            .collect::<Result<_>>()?;
+        let start = starts.into_iter().fold(f64::INFINITY, f64::min);
+        let of_run = |run: Range<usize>| {
+            let (first, some) = (run.start, &tasks[run.clone()]);
+            let comparisons = some.iter().map(|&task| comparisons(&members, task)).sum();
+            timed(run).map(|run| TimedRun { first, comparisons, computed: (run.computed - start).max(0.0), ..run })
+        };
+        Ok(Self { start, runs: chosen.into_iter().map(of_run).collect::<Result<_>>()? })
+    }
+
+    /// Returns the predicted seconds of a part with these tasks.
+    pub(super) fn seconds(&self, tasks: &Range<usize>, part: &PlannedPart) -> f64 {
+        let within = || self.runs.iter().filter(|run| tasks.contains(&run.first));
+        let some = || self.runs.iter().filter(|run| within().count() < RUNS_OF_A_PART || tasks.contains(&run.first));
+        let rate = |seconds: fn(&TimedRun) -> f64, work: fn(&TimedRun) -> u64| {
+            some().map(seconds).sum::<f64>() / some().map(work).sum::<u64>().max(1) as f64
+        };
+        let computed = rate(|run| run.computed, |run| run.comparisons) * part.comparisons as f64;
+        let waited = rate(|run| run.waited, |run| run.read_bytes) * part.read_bytes as f64;
+        PROCESS_SECONDS + if self.runs.is_empty() { 0.0 } else { self.start + computed + waited }
+    }
+}
+
+/// Chooses ranges of tasks, evenly spread by their comparisons, with approximately `share` of all `all` comparisons.
+fn chosen(tasks: &[Task], comparisons: impl Fn(Task) -> u64, all: u64, share: u64) -> Vec<Range<usize>> {
+    let runs = (share / COMPARISONS_OF_RUN).clamp(*RUNS.start(), *RUNS.end());
+    let mut chosen: Vec<Range<usize>> = Vec::new();
+    let (mut before, mut end, mut of_run) = (0u64, 0, 0);
+    for (number, &task) in tasks.iter().enumerate() {
+        let of_task = comparisons(task);
+        let due = u128::from(all) * chosen.len() as u128 / u128::from(runs);
+        if number >= end && chosen.len() < runs as usize && u128::from(before) >= due {
+            chosen.push(number..number + 1);
+            (end, of_run) = (number + 1, of_task);
+        } else if number == end && of_run < share / runs {
+            end += 1;
+            of_run += of_task;
+            chosen.last_mut().expect("the first task begins a run").end = end;
+        }
+        before += of_task;
+    }
+    chosen
+}
+
+/// Runs a plan. Its start counts as computing.
+fn timed(context: &Context, sets: Sets<'_>, plan: JoinPlan, content: PartContent) -> Result<TimedRun> {
+    let watch = Stopwatch::start();
+    let mut sink = PartSink::create(context, sets, content, &context.temporary(None), 0)?;
+    let prepared = resume_within(context, sets, plan, None)?;
+    let done = run(context, sets, &prepared, &mut sink)?;
+    let waited = done.waited_for_disk() / context.threads as f64;
+    drop(prepared);
+    sink.write(&mut |_| Ok(()))?;
+    let computed = (watch.seconds() - waited).max(0.0);
+    Ok(TimedRun { first: 0, comparisons: 0, read_bytes: done.foreseen_bytes(), computed, waited })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timed_runs_are_disjoint_and_spread() {
+        for count in [0, 1, 40, 48, 1_000, 100_000] {
+            let tasks: Vec<Task> = (0..count).map(|k| (k, k)).collect();
+            let work = |(k, _): Task| 1_000_000 * u64::from(k % 7);
+            let all: u64 = tasks.iter().map(|&task| work(task)).sum();
+            let chosen = chosen(&tasks, work, all, all / SHARE);
+            assert_eq!(chosen.is_empty(), count == 0);
+            assert!(chosen.windows(2).all(|pair| pair[0].end <= pair[1].start));
+            let of_runs: u64 = chosen.iter().flat_map(|run| &tasks[run.clone()]).map(|&task| work(task)).sum();
+            if count >= 1_000 {
+                let runs = if count == 1_000 { *RUNS.start() } else { 187 };
+                assert_eq!(chosen.len() as u64, runs);
+                assert!((all / SHARE..=all / SHARE + runs * 7_000_000).contains(&of_runs), "{count}: {of_runs} of {all}");
+                let half = chosen.iter().filter(|run| run.start < tasks.len() / 2).count() as u64;
+                assert!((runs / 2 - 1..=runs / 2 + 1).contains(&half), "{half}");
+            }
+        }
+    }
+
+    #[test]
+    fn parts_with_few_runs_have_the_rates_of_all() {
+        let run = |first, computed| TimedRun { first, comparisons: 10, read_bytes: 5, computed, waited: 0.5 };
+        let of_first = (0..8).map(|first| run(first, 1.0));
+        let timed = Timed { start: 1.0, runs: of_first.chain([run(20, 10.0)]).collect() };
+        let part = PlannedPart { comparisons: 100, read_bytes: 10, ..PlannedPart::default() };
+        assert_eq!(timed.seconds(&(0..10), &part), PROCESS_SECONDS + 1.0 + 10.0 + 1.0);
+        assert_eq!(timed.seconds(&(10..30), &part), PROCESS_SECONDS + 1.0 + 20.0 + 1.0);
+        assert_eq!(Timed { start: f64::INFINITY, runs: Vec::new() }.seconds(&(0..0), &part), PROCESS_SECONDS);
+    }
+}
