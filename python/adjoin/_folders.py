@@ -308,7 +308,8 @@ class Collection(OpenFolder):
         Since the collection was opened to write: ``last_merge`` (``rows``, ``seconds``, ``bytes_written``; None without
         a merge), ``came_bytes`` of inserted vectors and ids, ``written_bytes`` to the disk, and their ratio,
         ``write_amplification``; the number of writes that waited for merges and their wait (``waits``,
-        ``waited_seconds``); and the error of the last automatic merge (``merge_failure``, usually None).
+        ``waited_seconds``); ``p50``, ``p99``, ``p999`` and ``max`` of the durations of writes in milliseconds
+        (``write_ms``; None without writes); and the error of the last automatic merge (``merge_failure``, usually None).
         """
         return dict(json.loads(self._collection.stats()))
 

@@ -61,14 +61,16 @@ impl Collection {
         self.check_creator()?;
         self.check_attributes(Argument::DeleteWhere.into())?;
         let (writer, context) = (self.writer()?, &self.context.with_cancel(cancel));
-        let (written, record) = self.put_with_ids_where(context, writer, condition, |deleted| {
-            let incoming = Incoming::read(context, self, &Write::default())?.also_deleting(context, deleted)?;
-            let room = WriteRoom { rows: context.reserve(0, PURPOSE)?, deletes: context.reserve(0, PURPOSE)? };
-            self.put_in_turn(writer, &incoming, room)
-        })?;
-        self.tell_merger()?;
-        self.commit(&record, durability)?;
-        Ok(written)
+        writer.latencies.of(|| {
+            let (written, record) = self.put_with_ids_where(context, writer, condition, |deleted| {
+                let incoming = Incoming::read(context, self, &Write::default())?.also_deleting(context, deleted)?;
+                let room = WriteRoom { rows: context.reserve(0, PURPOSE)?, deletes: context.reserve(0, PURPOSE)? };
+                self.put_in_turn(writer, &incoming, room)
+            })?;
+            self.tell_merger()?;
+            self.commit(&record, durability)?;
+            Ok(written)
+        })
     }
 
     /// Writes rows and, if there is a condition, deletes the rows that match it, both in one step.
@@ -79,12 +81,14 @@ impl Collection {
         durability: Durability,
     ) -> Result<WriteReport> {
         let writer = self.writer()?;
-        let (written, record) = match condition {
-            Some(condition) => self.put_where(writer, incoming, condition)?,
-            None => self.put(&self.context, &incoming)?,
-        };
-        self.commit(&record, durability)?;
-        Ok(written)
+        writer.latencies.of(|| {
+            let (written, record) = match condition {
+                Some(condition) => self.put_where(writer, incoming, condition)?,
+                None => self.put(&self.context, &incoming)?,
+            };
+            self.commit(&record, durability)?;
+            Ok(written)
+        })
     }
 
     fn put_where(

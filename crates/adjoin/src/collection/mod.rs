@@ -19,6 +19,7 @@ mod delete_where;
 mod frame;
 mod get;
 mod ids;
+mod latencies;
 mod leftovers;
 mod log;
 mod log_files;

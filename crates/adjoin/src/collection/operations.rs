@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::backpressure::Backpressure;
 use super::change::Change;
+use super::latencies::WriteLatencies;
 use super::leftovers::remove_unnamed;
 use super::log::{Appended, Durability, Log};
 use super::log_files::LogContents;
@@ -68,6 +69,8 @@ pub(super) struct Writer {
     /// Merges since opening.
     pub(super) merges: Mutex<Merges>,
     pub(super) pressure: Backpressure,
+    /// Durations of writes since opening.
+    pub(super) latencies: WriteLatencies,
     /// Sequence number of the last write before the collection was opened.
     opened_at: u64,
     _lock: WriterLock,
@@ -189,8 +192,9 @@ impl Collection {
         let log = Log::new(context, folder, manifest.log().salt, found)?;
         let (order, merging, merges) = (Mutex::new(()), Mutex::new(()), Mutex::default());
         let (came_bytes, pressure, undo) = (AtomicU64::new(0), Backpressure::default(), Mutex::default());
+        let latencies = WriteLatencies::none();
         opened.writer =
-            Some(Writer { log, order, undo, merging, came_bytes, merges, pressure, opened_at, _lock: lock });
+            Some(Writer { log, order, undo, merging, came_bytes, merges, pressure, latencies, opened_at, _lock: lock });
         Ok(opened)
     }
 
@@ -273,10 +277,12 @@ impl Collection {
     pub fn write_until(&self, write: &Write<'_>, durability: Durability, cancel: &Cancel) -> Result<WriteReport> {
         self.check_creator()?;
         let context = &self.context.with_cancel(cancel);
-        let incoming = Incoming::read(context, self, write)?;
-        let (written, record) = self.put(context, &incoming)?;
-        self.commit(&record, durability)?;
-        Ok(written)
+        self.writer()?.latencies.of(|| {
+            let incoming = Incoming::read(context, self, write)?;
+            let (written, record) = self.put(context, &incoming)?;
+            self.commit(&record, durability)?;
+            Ok(written)
+        })
     }
 
     /// Waits until a record is as durable as `durability` demands.
@@ -324,9 +330,12 @@ impl Collection {
             if may_merge && self.is_full() {
                 may_merge = self.merge_if_possible()?;
             }
-            let (written, record) = self.put(&self.context, &incoming)?;
-            // One sync at the end makes all of them durable.
-            self.commit(&record, Durability::Buffered)?;
+            let (written, record) = self.writer()?.latencies.of(|| {
+                let (written, record) = self.put(&self.context, &incoming)?;
+                // One sync at the end makes all of them durable.
+                self.commit(&record, Durability::Buffered)?;
+                Ok((written, record))
+            })?;
             all = all.and(written);
             last = Some(record);
             Ok(())

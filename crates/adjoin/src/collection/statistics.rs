@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use serde::Serialize;
 
 use super::backpressure::Waits;
+use super::latencies::WriteLatency;
 use super::log_files::on_disk;
 use super::operations::{Collection, CollectionFacts, Merged, Merges};
 use super::sync::lock;
@@ -39,6 +40,8 @@ pub struct CollectionStatistics {
     pub waits: u64,
     /// Total time that writes waited, in seconds.
     pub waited_seconds: f64,
+    /// Durations of the writes since opening; `None` without writes.
+    pub write_ms: Option<WriteLatency>,
     /// Why the last merge in the background failed; `None` if it succeeded.
     pub merge_failure: Option<String>,
 }
@@ -68,11 +71,12 @@ impl Collection {
         // Deleted rows are assumed to have the mean size of all rows of the index.
         let dead_bytes = (index_bytes as f64 * deleted_rows as f64 / rows_on_disk as f64) as u64 + deleted_bytes;
         let (mut came_bytes, mut merges) = (0, Merges::default());
-        let (mut written_bytes, mut waits, mut merging) = (0, Waits::default(), false);
+        let (mut written_bytes, mut waits, mut merging, mut write_ms) = (0, Waits::default(), false, None);
         if let Ok(writer) = self.writer() {
             came_bytes = writer.came_bytes.load(Ordering::Relaxed);
             merges = *lock(&writer.merges);
             waits = writer.pressure.waits();
+            write_ms = writer.latencies.quantiles();
             merging = writer.merging.try_lock().is_err();
             written_bytes = writer.log.written_bytes() + merges.bytes_written;
         }
@@ -89,6 +93,7 @@ impl Collection {
             write_amplification: (came_bytes > 0).then(|| written_bytes as f64 / came_bytes as f64),
             waits: waits.count,
             waited_seconds: waits.seconds,
+            write_ms,
             merge_failure: waits.failure,
         })
     }

@@ -132,7 +132,10 @@ mod tests {
             if count >= 1_000 {
                 let runs = if count == 1_000 { *RUNS.start() } else { 187 };
                 assert_eq!(chosen.len() as u64, runs);
-                assert!((all / SHARE..=all / SHARE + runs * 7_000_000).contains(&of_runs), "{count}: {of_runs} of {all}");
+                assert!(
+                    (all / SHARE..=all / SHARE + runs * 7_000_000).contains(&of_runs),
+                    "{count}: {of_runs} of {all}"
+                );
                 let half = chosen.iter().filter(|run| run.start < tasks.len() / 2).count() as u64;
                 assert!((runs / 2 - 1..=runs / 2 + 1).contains(&half), "{half}");
             }

@@ -35,6 +35,7 @@ fn statistics_match_the_files_on_disk() {
     let collection = Collection::open(context, Path::new(LIVE)).unwrap();
     let opened = collection.statistics().unwrap();
     assert_eq!((opened.came_bytes, opened.written_bytes, opened.write_amplification), (0, 0, None));
+    assert_eq!(opened.write_ms, None);
     let first = device.operations().len();
     let rows: Model = (0..30).map(|id| (id, [id as u8, 1, 2])).collect();
     for _ in 0..3 {
@@ -47,6 +48,8 @@ fn statistics_match_the_files_on_disk() {
     assert_eq!(written.written_bytes, written.facts.log_bytes);
     assert_eq!(written.facts.log_bytes, bytes_of(&device, Path::new(LIVE), "log-"));
     assert_eq!((written.index_bytes, written.dead_bytes, written.last_merge), (0, 60 * 3, None));
+    let latency = written.write_ms.expect("there were three writes");
+    assert!([latency.p50, latency.p99, latency.p999, latency.max].is_sorted(), "{latency:?}");
     let amplified = written.written_bytes as f64 / written.came_bytes as f64;
     assert!(written.unmerged_bytes > 3 * 30 * 11 && written.write_amplification == Some(amplified));
     let merge = collection.merge(context).unwrap();
