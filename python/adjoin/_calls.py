@@ -123,12 +123,12 @@ class Calls:
         # Sent twice, the second answer would report no deleted row.
         if condition is not None:
             request = Request("/v1/vectors/delete", _encoded({"where": condition, **options}), is_repeatable=False)
-            return int((yield request)["gone"])
+            return int((yield request)["deleted"])
         info = yield from self._info_of()
         deleted = 0
         for part in _parts(_options.id_list("ids", ids), len_of_id, info["limits"]):
             request = Request("/v1/vectors/delete", _encoded({"ids": part, **options}), is_repeatable=False)
-            deleted += int((yield request)["gone"])
+            deleted += int((yield request)["deleted"])
         return deleted
 
 

@@ -300,13 +300,13 @@ class Collection(OpenFolder):
         """Size and activity of the collection.
 
         Rows: ``rows``, the number of these that are ``unmerged``, the number of deleted rows that still take space
-        (``gone``), and the ``sequence`` number of the last write.
+        (``deleted``), and the ``sequence`` number of the last write.
 
         Space: ``unmerged_bytes`` in memory, ``index_bytes`` and ``log_bytes`` on disk, and ``dead_bytes``, which is
         about how many of the bytes on disk belong to deleted rows.
 
         Since the collection was opened to write: ``last_merge`` (``rows``, ``seconds``, ``bytes_written``; None without
-        a merge), ``came_bytes`` of inserted vectors and ids, ``written_bytes`` to the disk, and their ratio,
+        a merge), ``ingested_bytes`` of inserted vectors and ids, ``written_bytes`` to the disk, and their ratio,
         ``write_amplification``; the number of writes that waited for merges and their wait (``waits``,
         ``waited_seconds``); ``p50``, ``p99``, ``p999`` and ``max`` of the durations of writes in milliseconds
         (``write_ms``; None without writes); and the error of the last automatic merge (``merge_failure``, usually None).
@@ -364,7 +364,7 @@ class Collection(OpenFolder):
         buffered = _options.choice("durability", durability, "durability") == "buffered"
         resources = {**_options.resources(None, None), "temporary": None}
         with working(NONE, None, {}, progress) as (_, folder, shown), folder:
-            return int(json.loads(self._collection.delete_where(condition, buffered, resources, shown))["gone"])
+            return int(json.loads(self._collection.delete_where(condition, buffered, resources, shown))["deleted"])
 
     def merge(
         self,

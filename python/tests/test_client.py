@@ -254,7 +254,7 @@ class Scripted(BaseHTTPRequestHandler):
             return
         answers: dict[int, Any] = {
             200: {"dimensions": 2, "element": "f32", "metric": "l2", "limits": {"queries": 9, "body_bytes": 9_999}}
-            | {"hits": [[{"id": 1, "distance": 0.5}]], "sequence": 4, "gone": 2},
+            | {"hits": [[{"id": 1, "distance": 0.5}]], "sequence": 4, "deleted": 2},
             404: "no adjoin",
         }
         body = json.dumps(answers.get(status, {"detail": "as the script wants"})).encode()

@@ -216,13 +216,13 @@ def test_stats_report_bytes_and_write_amplification(vectors, tmp_path):
         assert live.stats["last_merge"] is None and live.stats["write_amplification"] is None
         live.write(insert=vectors)
         stats = live.stats
-        assert stats["came_bytes"] == len(vectors) * (64 + 8) and stats["index_bytes"] == stats["dead_bytes"] == 0
+        assert stats["ingested_bytes"] == len(vectors) * (64 + 8) and stats["index_bytes"] == stats["dead_bytes"] == 0
         assert stats["written_bytes"] == stats["log_bytes"] and 1 < stats["write_amplification"] < 1.1
         merged = live.merge()
         assert live.stats["last_merge"] == merged and merged["bytes_written"] > live.stats["index_bytes"] > len(vectors) * 64
         live.write(delete=range(0, 2_000, 2))
         stats = live.stats
-        assert stats["gone"] == 1_000 and stats["dead_bytes"] == stats["index_bytes"] // 2 and stats["write_amplification"] > 2
+        assert stats["deleted"] == 1_000 and stats["dead_bytes"] == stats["index_bytes"] // 2 and stats["write_amplification"] > 2
 
 
 COLUMNS = {"lang": "text", "year": "int64", "score": "float64", "is_new": "bool", "day": "date", "at": "timestamp"}

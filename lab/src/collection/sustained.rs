@@ -125,10 +125,10 @@ pub(crate) fn run(folder: &Path, file: &Path, asked: &Asked) -> Result<()> {
         let line = json!({"phase": phase, "at": begun.elapsed().as_secs_f64(), "searches_per_second": all.len() as f64 / seconds,
             "mean_us": mean, "p50_us": p50, "p99_us": p99, "writes_per_second": rows as f64 / seconds,
             "merging": of.merging, "merges": of.merges, "unmerged": of.facts.unmerged,
-            "unmerged_bytes": of.unmerged_bytes, "gone": of.facts.gone, "rows": of.facts.rows,
+            "unmerged_bytes": of.unmerged_bytes, "deleted": of.facts.deleted, "rows": of.facts.rows,
             "waits": of.waits, "waited_seconds": of.waited_seconds, "log_bytes": of.facts.log_bytes,
             "index_bytes": of.index_bytes, "resident_bytes": adjoin::device::current_resident_bytes(),
-            "last_merge_seconds": of.last_merge.map(|merge| merge.seconds), "written_bytes": of.written_bytes, "came_bytes": of.came_bytes});
+            "last_merge_seconds": of.last_merge.map(|merge| merge.seconds), "written_bytes": of.written_bytes, "ingested_bytes": of.ingested_bytes});
         println!("{line}");
         Ok(())
     };

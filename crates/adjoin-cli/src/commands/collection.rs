@@ -52,9 +52,13 @@ fn write(arguments: &CollectionWrite, stopped: &Stopped) -> Result<Outcome> {
     // The sequence number is the result of this command, so `--quiet` does not apply to it.
     print(&format!("{}\n", all.sequence))?;
     if !resources.quiet.quiet {
-        let WriteReport { rows, gone, missing, .. } = all;
-        let [rows, gone] = [rows, gone].map(|count| format_count(count, "row"));
-        eprintln!("{}: {rows} written, {gone} deleted or replaced; {} now", folder.display(), format_count(now, "row"));
+        let WriteReport { rows, deleted, missing, .. } = all;
+        let [rows, deleted] = [rows, deleted].map(|count| format_count(count, "row"));
+        eprintln!(
+            "{}: {rows} written, {deleted} deleted or replaced; {} now",
+            folder.display(),
+            format_count(now, "row")
+        );
         say_missing(missing);
         print_memory(&memory);
     }
@@ -182,7 +186,7 @@ fn describe(collection: &Collection) -> Result<String> {
         ),
         format!(
             "deleted      {} deleted or replaced, about {} on disk until the next merge",
-            format_count(facts.gone, "row"),
+            format_count(facts.deleted, "row"),
             format_bytes(stats.dead_bytes)
         ),
         format!("index        {} of {}", format_bytes(stats.index_bytes), format_count(manifest.merged_rows, "row")),

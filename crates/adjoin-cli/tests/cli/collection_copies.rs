@@ -63,7 +63,7 @@ fn info_reports_the_resources_of_a_collection() {
     place.done("collection write set.live --delete gone --quiet");
     let all = told(&place, "set.live");
     let stats = &all["stats"];
-    for (key, wanted) in [("rows", 6), ("unmerged", 0), ("gone", 3), ("sequence", 4), ("log_files", 1)] {
+    for (key, wanted) in [("rows", 6), ("unmerged", 0), ("deleted", 3), ("sequence", 4), ("log_files", 1)] {
         assert_eq!(stats[key], wanted, "{key}: {all}");
     }
     assert_eq!((&all["kind"], &all["degree"], &all["page_bytes"]), (&"live".into(), &32.into(), &4_096.into()));

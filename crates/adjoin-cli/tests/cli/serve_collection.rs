@@ -48,7 +48,7 @@ fn collection_writes_survive_a_restart_of_the_server() {
     let serving = Serving::start(&place, serve);
     let put = |body: Value| serving.post("/v1/vectors", &body);
     let rows = json!({"ids": ["a", "b", "c"], "vectors": [[0, 0], [1, 0], [5, 5]], "columns": [{"lang": "en"}, {}, {"lang": "de"}]});
-    assert_eq!(put(rows.clone()).json(), json!({"sequence": 1, "rows": 3, "gone": 0, "missing": 0}));
+    assert_eq!(put(rows.clone()).json(), json!({"sequence": 1, "rows": 3, "deleted": 0, "missing": 0}));
     let find = |condition: &str| {
         let answer = serving.post("/v1/search", &json!({"queries": [[0, 0]], "k": 10, "where": condition}));
         assert_eq!(answer.status, 200, "{answer:?}");
@@ -60,9 +60,9 @@ fn collection_writes_survive_a_restart_of_the_server() {
     );
     let again = put(json!({"ids": ["a"], "vectors": [[9, 9]], "columns": [{"lang": "fr"}], "put": "insert"}));
     assert!(again.problem(400).contains("vectors: the id a of row 0 already exists"));
-    assert_eq!(put(json!({"ids": ["a"], "vectors": [[9, 9]], "columns": [{}]})).json()["gone"], 1);
+    assert_eq!(put(json!({"ids": ["a"], "vectors": [[9, 9]], "columns": [{}]})).json()["deleted"], 1);
     let gone = serving.post("/v1/vectors/delete", &json!({"where": "lang = 'de'", "durability": "buffered"})).json();
-    assert_eq!((&gone["gone"], &gone["sequence"]), (&json!(1), &json!(3)));
+    assert_eq!((&gone["deleted"], &gone["sequence"]), (&json!(1), &json!(3)));
     assert_eq!(serving.post("/v1/vectors/delete", &json!({"ids": ["none", "b"]})).json()["missing"], 1);
     assert_eq!(find("lang is null or lang is not null"), [json!("a")]);
     for (body, words) in [

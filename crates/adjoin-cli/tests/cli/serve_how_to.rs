@@ -49,9 +49,13 @@ fn the_how_to_about_the_server_runs() {
     let said = String::from_utf8_lossy(&ran.stderr);
     assert!(ran.status.success(), "{:?}: {}\n{said}", ran.status, String::from_utf8_lossy(&ran.stdout));
     let out = String::from_utf8_lossy(&ran.stdout);
-    for words in
-        ["\"similarity\":", "queries have 2 dimensions", "answered (", "\"id\":\"first\",\"distance\":1", "\"gone\":1"]
-    {
+    for words in [
+        "\"similarity\":",
+        "queries have 2 dimensions",
+        "answered (",
+        "\"id\":\"first\",\"distance\":1",
+        "\"deleted\":1",
+    ] {
         assert!(out.contains(words), "{words} is not in {out}");
     }
 }

@@ -65,7 +65,7 @@ pub(super) struct Writer {
     /// Lock that is held during a merge, so that only one merge runs at a time.
     pub(super) merging: Mutex<()>,
     /// Bytes of vectors and ids written since opening.
-    pub(super) came_bytes: AtomicU64,
+    pub(super) ingested_bytes: AtomicU64,
     /// Merges since opening.
     pub(super) merges: Mutex<Merges>,
     pub(super) pressure: Backpressure,
@@ -87,7 +87,7 @@ pub struct WriteReport {
     pub rows: u64,
     /// Number of rows that were removed, by a delete or because another row replaced them. If several rows to upsert
     /// have one id, all but the last are replaced.
-    pub gone: u64,
+    pub deleted: u64,
     /// Number of ids to delete that no row had.
     pub missing: u64,
 }
@@ -104,8 +104,8 @@ impl WriteReport {
     /// Returns the combined result of this write and a later one.
     #[must_use]
     pub fn and(self, later: Self) -> Self {
-        let Self { sequence, rows, gone, missing } = later;
-        Self { sequence, rows: self.rows + rows, gone: self.gone + gone, missing: self.missing + missing }
+        let Self { sequence, rows, deleted, missing } = later;
+        Self { sequence, rows: self.rows + rows, deleted: self.deleted + deleted, missing: self.missing + missing }
     }
 }
 
@@ -151,7 +151,7 @@ pub struct CollectionFacts {
     /// Number of live rows that are in memory, not merged yet.
     pub unmerged: u64,
     /// Number of rows that were deleted or replaced, and still take up memory or disk space.
-    pub gone: u64,
+    pub deleted: u64,
     /// Sequence number of the last write.
     pub sequence: u64,
     /// Number of log files at opening.
@@ -191,10 +191,20 @@ impl Collection {
         let opened_at = found.sequence();
         let log = Log::new(context, folder, manifest.log().salt, found)?;
         let (order, merging, merges) = (Mutex::new(()), Mutex::new(()), Mutex::default());
-        let (came_bytes, pressure, undo) = (AtomicU64::new(0), Backpressure::default(), Mutex::default());
+        let (ingested_bytes, pressure, undo) = (AtomicU64::new(0), Backpressure::default(), Mutex::default());
         let latencies = WriteLatencies::none();
-        opened.writer =
-            Some(Writer { log, order, undo, merging, came_bytes, merges, pressure, latencies, opened_at, _lock: lock });
+        opened.writer = Some(Writer {
+            log,
+            order,
+            undo,
+            merging,
+            ingested_bytes,
+            merges,
+            pressure,
+            latencies,
+            opened_at,
+            _lock: lock,
+        });
         Ok(opened)
     }
 
@@ -254,9 +264,9 @@ impl Collection {
     pub fn facts(&self) -> CollectionFacts {
         let state = self.state();
         let OpenedLog { files: log_files, bytes: log_bytes, was_cut: log_was_cut } = self.log;
-        let gone = state.temporary.deleted_rows() + state.deleted.len();
+        let deleted = state.temporary.deleted_rows() + state.deleted.len();
         let (rows, unmerged, sequence) = (state.rows(), state.temporary.live(), state.sequence);
-        CollectionFacts { rows, unmerged, gone, sequence, log_files, log_bytes, log_was_cut }
+        CollectionFacts { rows, unmerged, deleted, sequence, log_files, log_bytes, log_was_cut }
     }
 
     /// Deletes, inserts and upserts rows, in this order. Applies all of these operations or none. Returns once the
@@ -411,11 +421,11 @@ impl Collection {
                 break (record, entries, missing);
             }
         };
-        writer.came_bytes.fetch_add(change.stored.len() as u64 + change.ids.bytes(), Ordering::Relaxed);
+        writer.ingested_bytes.fetch_add(change.stored.len() as u64 + change.ids.bytes(), Ordering::Relaxed);
         // The change is applied after the log has accepted the record. If the log refuses it, memory is unchanged.
         let undo = self.state_mut().apply(change, room, entries, record.sequence);
         let written =
-            WriteReport { sequence: record.sequence, rows: change.ids.len() as u64, gone: undo.deleted(), missing };
+            WriteReport { sequence: record.sequence, rows: change.ids.len() as u64, deleted: undo.deleted(), missing };
         // The undo record is kept until the log record is written: if the write of its group fails, the change is
         // undone.
         lock(&writer.undo).push_back(undo);

@@ -31,7 +31,7 @@ pub struct CollectionStatistics {
     /// Whether a merge is running.
     pub merging: bool,
     /// Bytes of vectors and ids written since opening.
-    pub came_bytes: u64,
+    pub ingested_bytes: u64,
     /// Bytes written to disk since opening: log, merges and their temporary files.
     pub written_bytes: u64,
     /// Bytes written to disk per byte of vectors and ids; `None` if no vectors or ids were written.
@@ -70,10 +70,10 @@ impl Collection {
         let rows_on_disk = long_term.as_ref().map_or(1, |long_term| long_term.index.facts().rows);
         // Deleted rows are assumed to have the mean size of all rows of the index.
         let dead_bytes = (index_bytes as f64 * deleted_rows as f64 / rows_on_disk as f64) as u64 + deleted_bytes;
-        let (mut came_bytes, mut merges) = (0, Merges::default());
+        let (mut ingested_bytes, mut merges) = (0, Merges::default());
         let (mut written_bytes, mut waits, mut merging, mut write_ms) = (0, Waits::default(), false, None);
         if let Ok(writer) = self.writer() {
-            came_bytes = writer.came_bytes.load(Ordering::Relaxed);
+            ingested_bytes = writer.ingested_bytes.load(Ordering::Relaxed);
             merges = *lock(&writer.merges);
             waits = writer.pressure.waits();
             write_ms = writer.latencies.quantiles();
@@ -88,9 +88,9 @@ impl Collection {
             merges: merges.count,
             last_merge: merges.last,
             merging,
-            came_bytes,
+            ingested_bytes,
             written_bytes,
-            write_amplification: (came_bytes > 0).then(|| written_bytes as f64 / came_bytes as f64),
+            write_amplification: (ingested_bytes > 0).then(|| written_bytes as f64 / ingested_bytes as f64),
             waits: waits.count,
             waited_seconds: waits.seconds,
             write_ms,

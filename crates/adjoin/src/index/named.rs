@@ -26,8 +26,6 @@ fn finding_bytes(facts: &IndexManifest) -> u64 {
 
 /// Purpose of the memory in error messages.
 const PURPOSE: &str = "fetching rows by their ids";
-/// Many pages are read at once if, on average, at least one row is wanted per this number of pages.
-const DENSE: u64 = 8;
 
 impl Index {
     /// Returns the bytes for fetching rows by id. The ids and vectors themselves are not counted.
@@ -81,10 +79,8 @@ impl Index {
         let mut order: Vec<(u32, usize)> = entries.iter().map(|&entry| self.vertex_of(entry)).zip(0..).collect();
         // Vectors are read in the order of the pages, and stored in the order of `entries` below.
         order.sort_unstable();
-        let pages = self.facts().shape().pages(self.facts().vertices);
-        let is_dense = entries.len() as u64 * DENSE >= pages;
         let _memory = context.reserve_between_runs(Scan::memory_bytes(self.facts().shape()), PURPOSE)?;
-        let mut pages = if is_dense { Pieces::new(self) } else { Pieces::single(self) };
+        let mut pages = Pieces::spread(self, entries.len() as u64);
         let bytes = self.facts().vectors.bytes();
         let mut out = vec![0; entries.len() * bytes];
         for (vertex, k) in order {

@@ -11,6 +11,9 @@ use crate::base::report::Cancel;
 
 /// Approximate bytes of one read.
 const PIECE_BYTES: usize = 1 << 20;
+/// Many pages are read at once if, on average, at least one vertex is wanted per this number of pages. Disks read so
+/// many pages in about the time of one read of a page.
+const DENSE: u64 = 16;
 
 /// Reason for which a page cannot be used.
 pub(super) enum NoPage {
@@ -90,6 +93,13 @@ impl<'a> Pieces<'a> {
     /// Creates a reader of single pages.
     pub(super) fn single(index: &'a Index) -> Self {
         Self::of_bytes(index, 0)
+    }
+
+    /// Creates a reader for `wanted` vertices in ascending order, which are spread over all pages.
+    pub(super) fn spread(index: &'a Index, wanted: u64) -> Self {
+        let facts = index.facts();
+        let is_dense = wanted * DENSE >= facts.shape().pages(facts.vertices);
+        if is_dense { Self::new(index) } else { Self::single(index) }
     }
 
     /// Creates a reader with approximately `bytes` bytes per read.

@@ -16,9 +16,6 @@ use crate::index::build::origin::{GatherRoom, Gathered, Origin, Vectors, Vectors
 use crate::index::scan::Pieces;
 use crate::source::{IdKind, Ids};
 
-/// Divisor of the number of vertices. If fewer than this part of the vertices is wanted, pages are read one by one.
-const SINGLE_SHARE: u32 = 64;
-
 /// Number of vectors that a thread loads at once.
 const LOADED_TOGETHER: usize = 4_096;
 
@@ -91,14 +88,6 @@ impl Mixed<'_> {
             Vertex::New(new) => Ok(self.newcomers.vector(self.standing[new as usize])),
         }
     }
-
-    /// Returns a reader of pages. It reads single pages if few vertices are wanted.
-    fn pieces(&self, wanted: u32) -> Pieces<'_> {
-        match wanted < self.vertices() / SINGLE_SHARE {
-            true => Pieces::single(self.index),
-            false => Pieces::new(self.index),
-        }
-    }
 }
 
 impl Origin for Mixed<'_> {
@@ -130,7 +119,7 @@ impl Origin for Mixed<'_> {
     }
 
     fn each(&self, wanted: &RankedSet, with_ids: bool, take: &mut dyn FnMut(Gathered<'_>) -> Result<()>) -> Result<()> {
-        let (mut numbers, mut pieces) = (wanted.iter(), self.pieces(wanted.len()));
+        let (mut numbers, mut pieces) = (wanted.iter(), Pieces::spread(self.index, wanted.len().into()));
         let no_ids = Ids::empty(self.index.facts().ids);
         loop {
             self.context.cancel.check()?;
@@ -195,7 +184,7 @@ impl Origin for Mixed<'_> {
             if some.is_empty() {
                 break;
             }
-            let state = || (self.pieces(count as u32), Vec::new());
+            let state = || (Pieces::spread(self.index, count as u64), Vec::new());
             let parts = some.len().div_ceil(LOADED_TOGETHER);
             let loaded = map_items(*threads, parts, cancel, state, |(pieces, stored), part| {
                 let numbers = &some[part * LOADED_TOGETHER..some.len().min((part + 1) * LOADED_TOGETHER)];

@@ -182,7 +182,7 @@ fn delete_where(collection: &Collection, rows: &mut Rows, case: Case) {
     let written = collection.delete_where(&Condition::parse(condition).unwrap(), Durability::Group).unwrap();
     let before = rows.len();
     rows.retain(|_, row| !passes(row));
-    assert_eq!((written.rows, written.gone, written.missing), (0, (before - rows.len()) as u64, 0), "{condition}");
+    assert_eq!((written.rows, written.deleted, written.missing), (0, (before - rows.len()) as u64, 0), "{condition}");
     assert_eq!(collection.facts().rows, rows.len() as u64);
 }
 
@@ -361,12 +361,12 @@ fn filtered_deletes_work_during_concurrent_writes() {
         while !writer.is_finished() {
             let written = collection.delete_where(&condition, Durability::Buffered).unwrap();
             let with_others = collection.write_all(&Write::default(), Some(&condition), Durability::Buffered).unwrap();
-            let counts = [written.gone, with_others.gone];
+            let counts = [written.deleted, with_others.deleted];
             assert!(counts.iter().all(|gone| gone % 2 == 0), "a write is there as a whole or not at all: {counts:?}");
             gone += counts.iter().sum::<u64>();
             collection.merge(&context).unwrap();
         }
-        gone + collection.delete_where(&condition, Durability::Group).unwrap().gone
+        gone + collection.delete_where(&condition, Durability::Group).unwrap().deleted
     });
     assert_eq!((gone, collection.facts().rows), (300, 0));
 }

@@ -73,7 +73,7 @@ fn merges_start_automatically_and_writes_wait_for_them() {
     // If a quarter of the rows on disk are deleted, a merge starts, even if only a few rows are in memory.
     let gone = Ids::Int64((0..ROWS as i64 / 3).collect());
     collection.write(&Write { delete: Some(&gone), ..Write::default() }, Durability::Group).unwrap();
-    wait_until("a merge of what is gone", || collection.facts().gone == 0);
+    wait_until("a merge of what is gone", || collection.facts().deleted == 0);
     drop(merger);
     let got = collection.get(&Ids::Int64((0..ROWS as i64).collect())).unwrap();
     let bytes = VECTORS.bytes();
@@ -258,7 +258,7 @@ fn a_merge_is_refused_early_if_its_index_could_not_be_opened() {
     assert_eq!(refused.kind(), ErrorKind::Budget);
     assert!(refused.to_string().contains("opening the merged index next to the present one needs"), "{refused}");
     let facts = collection.facts();
-    assert_eq!((facts.rows, facts.gone), (MANY as u64 - 1, 1));
+    assert_eq!((facts.rows, facts.deleted), (MANY as u64 - 1, 1));
     drop(collection);
     let collection = Collection::open(&context, &live).unwrap();
     assert_eq!(collection.merge(&context).unwrap().rows, MANY as u64 - 1);

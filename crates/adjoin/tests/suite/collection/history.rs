@@ -149,7 +149,8 @@ impl History {
     /// Returns the content after each write, starting with the empty collection.
     pub(super) fn states(&self) -> Result<Vec<Model>, String> {
         let mut states = vec![Model::new()];
-        let mut changes: Vec<_> = self.writes.iter().filter(|(_, written)| written.rows + written.gone > 0).collect();
+        let mut changes: Vec<_> =
+            self.writes.iter().filter(|(_, written)| written.rows + written.deleted > 0).collect();
         changes.sort_by_key(|(_, written)| written.sequence);
         for (number, (step, written)) in (1..).zip(changes) {
             let before = &states[states.len() - 1];
@@ -157,7 +158,7 @@ impl History {
             step.apply(&mut after);
             let (rows, missing) = ((step.insert.len() + step.upsert.len()) as u64, step.missing(before));
             let gone = before.len() as u64 + rows - after.len() as u64;
-            let wanted = WriteReport { sequence: number, rows, gone, missing };
+            let wanted = WriteReport { sequence: number, rows, deleted: gone, missing };
             if *written != wanted || step.meets(before) {
                 return Err(format!("{written:?} of {step:?}, which is {wanted:?} after {before:?}"));
             }
@@ -169,7 +170,7 @@ impl History {
     /// Checks that the history is linearizable.
     pub(super) fn check(&self) -> Result<(), String> {
         let states = self.states()?;
-        for (step, written) in self.writes.iter().filter(|(_, written)| written.rows + written.gone == 0) {
+        for (step, written) in self.writes.iter().filter(|(_, written)| written.rows + written.deleted == 0) {
             let there = states.get(written.sequence as usize).ok_or_else(|| format!("{written:?}: no such write"))?;
             let missing = step.delete.len() as u64;
             if step.missing(there) != missing || written.missing != missing {
@@ -216,7 +217,7 @@ fn canary_impossible_histories_are_detected() {
     let of = |id: i64| Model::from([(id, [id as u8; 3])]);
     let put = |id, sequence| {
         let step = Step { upsert: of(id), ..Step::default() };
-        (step, WriteReport { sequence, rows: 1, gone: 0, missing: 0 })
+        (step, WriteReport { sequence, rows: 1, deleted: 0, missing: 0 })
     };
     let said = |writes: &[(Step, WriteReport)], least, most, seen| {
         History { writes: writes.to_vec(), looks: vec![Look { least, most, seen }] }.check().err()
@@ -238,6 +239,6 @@ fn canary_impossible_histories_are_detected() {
     assert_eq!(said(&writes, 1, 1, insert(1)), None);
     assert!(said(&writes, 1, 1, insert(2)).is_some());
     let delete = Step { delete: vec![1], ..Step::default() };
-    let nothing = WriteReport { sequence: 1, rows: 0, gone: 0, missing: 1 };
+    let nothing = WriteReport { sequence: 1, rows: 0, deleted: 0, missing: 1 };
     assert!(said(&[put(1, 1), (delete, nothing)], 0, 0, Seen::Rows(Model::new())).is_some());
 }

@@ -38,7 +38,7 @@ fn writes_are_visible_immediately_and_after_reopening() {
             sequence = written.sequence;
             let came = (step.insert.len() + step.upsert.len()) as u64;
             assert_eq!(written.rows, came);
-            assert_eq!(before.len() as u64 + came - written.gone, model.len() as u64, "{step:?}");
+            assert_eq!(before.len() as u64 + came - written.deleted, model.len() as u64, "{step:?}");
             let missing = step.delete.iter().filter(|id| !before.contains_key(id)).count() as u64;
             assert_eq!(written.missing, missing);
             assert_eq!(content(context, &collection).unwrap(), model, "round {round}");
@@ -46,7 +46,7 @@ fn writes_are_visible_immediately_and_after_reopening() {
         if round % 3 == 2 {
             let merged = collection.merge(context).unwrap();
             let facts = collection.facts();
-            assert_eq!((merged.rows, facts.rows, facts.unmerged, facts.gone), (facts.rows, facts.rows, 0, 0));
+            assert_eq!((merged.rows, facts.rows, facts.unmerged, facts.deleted), (facts.rows, facts.rows, 0, 0));
             assert_eq!(content(context, &collection).unwrap(), model, "round {round}");
             assert!(Collection::verify(context, Path::new(LIVE)).unwrap().is_sound());
         }
@@ -112,7 +112,7 @@ fn invalid_writes_are_refused_and_write_nothing() {
     let gone = Ids::Int64(vec![5, 77]);
     let write = Write { insert: Some(&both), delete: Some(&gone), upsert: None };
     let written = collection.write(&write, Durability::Group).unwrap();
-    assert_eq!((written.rows, written.gone, written.missing), (2, 1, 1));
+    assert_eq!((written.rows, written.deleted, written.missing), (2, 1, 1));
     for (wrong, words) in [
         (options(VECTORS, Metric::L2, IdKind::None), "need ids; give int64 or text"),
         (options(VectorType { dimensions: 0, ..VECTORS }, Metric::L2, IdKind::Int64), "0 dimensions"),
@@ -355,7 +355,7 @@ fn concurrent_operations_are_linearizable() {
     let states = history.states().unwrap();
     assert!(states.len() > WRITES_AT_ONCE, "{}", states.len());
     let (facts, syncs) = (shared.collection.facts(), shared.collection.syncs());
-    assert_eq!((facts.sequence, facts.unmerged, facts.gone), (states.len() as u64 - 1, 0, 0), "{syncs} syncs");
+    assert_eq!((facts.sequence, facts.unmerged, facts.deleted), (states.len() as u64 - 1, 0, 0), "{syncs} syncs");
     let reader = Collection::open_read_only(&context(), live).unwrap();
     assert_eq!(content(&context(), &reader).unwrap(), states[states.len() - 1]);
     assert!(Collection::verify(&context(), live).unwrap().is_sound());

@@ -34,7 +34,7 @@ fn statistics_match_the_files_on_disk() {
     let context = &context_on(&device);
     let collection = Collection::open(context, Path::new(LIVE)).unwrap();
     let opened = collection.statistics().unwrap();
-    assert_eq!((opened.came_bytes, opened.written_bytes, opened.write_amplification), (0, 0, None));
+    assert_eq!((opened.ingested_bytes, opened.written_bytes, opened.write_amplification), (0, 0, None));
     assert_eq!(opened.write_ms, None);
     let first = device.operations().len();
     let rows: Model = (0..30).map(|id| (id, [id as u8, 1, 2])).collect();
@@ -43,14 +43,14 @@ fn statistics_match_the_files_on_disk() {
     }
     let written = collection.statistics().unwrap();
     // A row takes 11 bytes: 8 for the id and 3 for the vector.
-    assert_eq!((written.came_bytes, written.facts.gone), (3 * 30 * 11, 60));
+    assert_eq!((written.ingested_bytes, written.facts.deleted), (3 * 30 * 11, 60));
     assert_eq!(written.written_bytes, written_since(&device, first));
     assert_eq!(written.written_bytes, written.facts.log_bytes);
     assert_eq!(written.facts.log_bytes, bytes_of(&device, Path::new(LIVE), "log-"));
     assert_eq!((written.index_bytes, written.dead_bytes, written.last_merge), (0, 60 * 3, None));
     let latency = written.write_ms.expect("there were three writes");
     assert!([latency.p50, latency.p99, latency.p999, latency.max].is_sorted(), "{latency:?}");
-    let amplified = written.written_bytes as f64 / written.came_bytes as f64;
+    let amplified = written.written_bytes as f64 / written.ingested_bytes as f64;
     assert!(written.unmerged_bytes > 3 * 30 * 11 && written.write_amplification == Some(amplified));
     let merge = collection.merge(context).unwrap();
     let merged = collection.statistics().unwrap();
@@ -68,6 +68,6 @@ fn statistics_match_the_files_on_disk() {
     assert_eq!(replaced.dead_bytes, replaced.index_bytes / 3);
     collection.close().unwrap();
     let reader = Collection::open_read_only(context, Path::new(LIVE)).unwrap().statistics().unwrap();
-    assert_eq!((reader.last_merge, reader.write_amplification, reader.facts.gone), (None, None, 10));
+    assert_eq!((reader.last_merge, reader.write_amplification, reader.facts.deleted), (None, None, 10));
     assert_eq!((reader.index_bytes, reader.dead_bytes), (replaced.index_bytes, replaced.dead_bytes));
 }

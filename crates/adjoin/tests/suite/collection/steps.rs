@@ -48,7 +48,7 @@ fn the_last_row_of_an_id_wins_in_memory_and_on_disk() {
         let (set, rows) = (numbered(&ids), rows as u64);
         let write = Write { upsert: Some(&set), ..Write::default() };
         let written = collection.write_all(&write, None, Durability::Buffered).unwrap();
-        assert_eq!((written.rows, written.gone, collection.facts().rows), (rows + 3, 3, rows));
+        assert_eq!((written.rows, written.deleted, collection.facts().rows), (rows + 3, 3, rows));
         assert_eq!([5, 7, 8].map(|id| row_of(&collection, id)), [rows, rows + 2, 8].map(|row| Some(row as f32)));
         assert!(!has_said_steps(&notes));
         assert_eq!(written.sequence, 1, "one step is one record");
@@ -79,7 +79,7 @@ fn an_insert_that_is_refused_writes_nothing() {
         // Rows that a write deletes do not conflict with the rows that it inserts.
         let (delete, set) = (Ids::Int64(vec![3]), numbered(&[&all[..], &[3]].concat()));
         let write = Write { delete: Some(&delete), insert: Some(&set), upsert: None };
-        let WriteReport { rows: inserted, gone, missing, .. } =
+        let WriteReport { rows: inserted, deleted: gone, missing, .. } =
             collection.write_all(&write, None, Durability::Buffered).unwrap();
         assert_eq!((inserted, gone, missing), (rows as u64 - 3, 1, 0));
         assert_eq!(row_of(&collection, 3), Some(last as f32));
@@ -100,7 +100,7 @@ fn filtered_deletes_and_inserts_are_one_atomic_step() {
     let write = Write { delete: Some(&delete), insert: Some(&new), upsert: None };
     let sequence = collection.facts().sequence + 1;
     let written = collection.write_all(&write, Some(&condition), Durability::Group).unwrap();
-    assert_eq!(written, WriteReport { sequence, rows: 2, gone: 6, missing: 1 });
+    assert_eq!(written, WriteReport { sequence, rows: 2, deleted: 6, missing: 1 });
     model.retain(|&id, vector| vector[0] >= 50 && id != 19);
     model.extend(again);
     assert_eq!(content(context, &collection).unwrap(), model);
