@@ -1,8 +1,10 @@
 //! Connections: their maximum number, limits on slow clients, and shutdown.
 //!
-//! Some connections are reserved, so that supervisors and writers are answered even if clients hold all other
-//! connections. In that case, a new client gets a reserved connection for one request. If all reserved connections
-//! are taken, the new client replaces the oldest one that has not sent its request yet.
+//! If all connections are taken, a new client replaces the oldest one that has not sent a request yet. So a client that
+//! opens connections and sends nothing, or half a head, shuts out no other client.
+//!
+//! Some connections are reserved, so that supervisors and writers are answered even if clients with requests hold all
+//! other connections. In that case, a new client gets a reserved connection for one request.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -22,7 +24,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Notify;
 use tokio_io_timeout::TimeoutStream;
 
 use crate::heads::InspectedStream;
@@ -72,37 +74,44 @@ async fn answer_kept(request: Request, next: Next) -> Response {
     response
 }
 
-/// A reserved connection.
+/// A connection.
 #[derive(Default)]
 struct OpenConnection {
-    /// Whether its request has arrived. If so, the connection is not given to another client.
+    /// Whether a request has arrived. If so, the connection is not given to another client.
     has_request: AtomicBool,
     /// Notified when the connection is given to another client.
     ended: Notify,
 }
 
-/// Reserved connections in use, oldest first.
-#[derive(Default)]
-struct OpenConnections(Mutex<VecDeque<Arc<OpenConnection>>>);
+/// Connections in use, oldest first.
+struct OpenConnections {
+    most: usize,
+    taken: Mutex<VecDeque<Arc<OpenConnection>>>,
+}
 
 impl OpenConnections {
-    /// Takes a reserved connection. If none is free, takes the oldest one whose request has not arrived. Returns
-    /// `None` if all requests have arrived.
-    fn take(&self) -> Option<Arc<OpenConnection>> {
-        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if taken.len() as u64 >= KEPT {
-            // A client that has sent no request loses no work, and may connect again.
-            let idle = taken.iter().position(|kept| !kept.has_request.load(Ordering::Relaxed))?;
-            taken.remove(idle)?.ended.notify_one();
-        }
-        let kept = Arc::<OpenConnection>::default();
-        taken.push_back(kept.clone());
-        Some(kept)
+    /// Creates room for `most` connections.
+    fn up_to(most: usize) -> Arc<Self> {
+        Arc::new(Self { most, taken: Mutex::default() })
     }
 
-    /// Frees a reserved connection.
-    fn give_back(&self, kept: &Arc<OpenConnection>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| !Arc::ptr_eq(other, kept));
+    /// Takes a connection. If none is free, takes the oldest one whose request has not arrived. Returns `None` if all
+    /// requests have arrived.
+    fn take(&self) -> Option<Arc<OpenConnection>> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if taken.len() >= self.most {
+            // A client that has sent no request loses no work, and may connect again.
+            let idle = taken.iter().position(|open| !open.has_request.load(Ordering::Relaxed))?;
+            taken.remove(idle)?.ended.notify_one();
+        }
+        let open = Arc::<OpenConnection>::default();
+        taken.push_back(open.clone());
+        Some(open)
+    }
+
+    /// Frees a connection.
+    fn give_back(&self, open: &Arc<OpenConnection>) {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| !Arc::ptr_eq(other, open));
     }
 }
 
@@ -112,7 +121,8 @@ struct Listening {
     /// Answers requests on reserved connections.
     kept_router: Router,
     metrics: Arc<Metrics>,
-    slots: Arc<Semaphore>,
+    open: Arc<OpenConnections>,
+    /// Reserved connections.
     kept: Arc<OpenConnections>,
     graceful: GracefulShutdown,
 }
@@ -131,8 +141,8 @@ pub(crate) async fn run(
         kept_router: router.clone().layer(from_fn(answer_kept)),
         router,
         metrics: metrics.clone(),
-        slots: Arc::new(Semaphore::new(connections_max)),
-        kept: Arc::default(),
+        open: OpenConnections::up_to(connections_max),
+        kept: OpenConnections::up_to(KEPT as usize),
         graceful: GracefulShutdown::new(),
     };
     {
@@ -173,51 +183,37 @@ impl Listening {
 
     /// Serves a client on a connection, on a reserved one, or not at all, depending on which are free.
     fn admit(&self, stream: TcpStream) {
-        if let Ok(slot) = self.slots.clone().try_acquire_owned() {
-            return self.serve(stream, slot);
-        }
-        match self.kept.take() {
-            Some(kept) => self.serve_kept(stream, kept),
-            None => {
-                self.metrics.answered(503);
-                // The response is sent with a single write that does not block. If the client does not read it, the
-                // rest is dropped.
-                let _ = stream.into_std().and_then(|mut stream| stream.write(&crowded_response()));
+        for (all, router) in [(&self.open, &self.router), (&self.kept, &self.kept_router)] {
+            if let Some(open) = all.take() {
+                return self.serve(stream, open, all.clone(), router.clone());
             }
         }
+        self.metrics.answered(503);
+        // The response is sent with a single write that does not block. If the client does not read it, the rest is
+        // dropped.
+        let _ = stream.into_std().and_then(|mut stream| stream.write(&crowded_response()));
     }
 
-    fn serve(&self, stream: TcpStream, slot: OwnedSemaphorePermit) {
-        let service = TowerToHyperService::new(self.router.clone());
-        let connection = http().serve_connection(TokioIo::new(inspected(stream)), service);
-        let (connection, metrics) = (self.graceful.watch(connection), self.metrics.clone());
-        tokio::spawn(async move {
-            let _connected = metrics.connected();
-            if let Err(error) = connection.await {
-                tracing::debug!("a connection ended: {error}");
-            }
-            drop(slot);
-        });
-    }
-
-    /// Serves one request on a reserved connection.
-    fn serve_kept(&self, stream: TcpStream, kept: Arc<OpenConnection>) {
-        let (router, own) = (TowerToHyperService::new(self.kept_router.clone()), kept.clone());
+    /// Serves a client on a connection, which is one of `all`.
+    fn serve(&self, stream: TcpStream, open: Arc<OpenConnection>, all: Arc<OpenConnections>, router: Router) {
+        let (router, own) = (TowerToHyperService::new(router), open.clone());
         let service = service_fn(move |request| {
-            // The request has arrived, so the connection is not given to another client anymore.
+            // A request has arrived, so the connection is not given to another client anymore.
             own.has_request.store(true, Ordering::Relaxed);
             router.call(request)
         });
         let connection = http().serve_connection(TokioIo::new(inspected(stream)), service);
-        let (connection, metrics, all) = (self.graceful.watch(connection), self.metrics.clone(), self.kept.clone());
+        let (connection, metrics) = (self.graceful.watch(connection), self.metrics.clone());
         tokio::spawn(async move {
             let _connected = metrics.connected();
             // If the connection is given to another client, it is dropped here, which closes it.
             tokio::select! {
-                _ = connection => {}
-                () = kept.ended.notified() => metrics.answered(503),
+                ended = connection => if let Err(error) = ended {
+                    tracing::debug!("a connection ended: {error}");
+                },
+                () = open.ended.notified() => metrics.answered(503),
             }
-            all.give_back(&kept);
+            all.give_back(&open);
         });
     }
 }
@@ -242,14 +238,15 @@ mod tests {
 
     #[test]
     fn idle_connections_are_closed_before_busy_ones() {
-        let all = OpenConnections::default();
+        let all = OpenConnections::up_to(16);
         let first = all.take().unwrap();
         first.has_request.store(true, Ordering::Relaxed);
-        let others: Vec<Arc<OpenConnection>> = (1..KEPT).map(|_| all.take().unwrap()).collect();
+        let others: Vec<Arc<OpenConnection>> = (1..16).map(|_| all.take().unwrap()).collect();
         let last = all.take().expect("the oldest without a request makes way");
-        let is_taken = |kept: &Arc<OpenConnection>| all.0.lock().unwrap().iter().any(|other| Arc::ptr_eq(other, kept));
+        let is_taken =
+            |open: &Arc<OpenConnection>| all.taken.lock().unwrap().iter().any(|other| Arc::ptr_eq(other, open));
         assert!(is_taken(&first) && !is_taken(&others[0]) && is_taken(&others[1]) && is_taken(&last));
-        others.iter().chain([&last]).for_each(|kept| kept.has_request.store(true, Ordering::Relaxed));
+        others.iter().chain([&last]).for_each(|open| open.has_request.store(true, Ordering::Relaxed));
         assert!(all.take().is_none(), "all have requests");
         all.give_back(&first);
         assert!(all.take().is_some());

@@ -77,23 +77,50 @@ fn broken_connections_neither_block_other_clients_nor_leak_files() {
     assert_eq!(serving.end().0, Some(0));
 }
 
-/// Checks a server whose connections are all held by idle clients. Searches are refused, but supervisors and writers
-/// are answered.
+/// Checks a server whose connections are all held by clients that send nothing, or half the head of a request. New
+/// clients replace them, and the server refuses nobody.
 #[test]
-fn the_server_refuses_searches_until_idle_clients_disconnect() {
+fn clients_that_send_no_request_make_way_for_others() {
     let place = Place::new();
     place.done("collection create set.live --dimensions 2");
     let serving = Serving::start(&place, "set.live --memory 64MB");
-    let idle: Vec<TcpStream> = (0..500).map(|_| serving.connect()).collect();
+    let mut idle: Vec<TcpStream> = (0..500).map(|_| serving.connect()).collect();
+    idle.iter_mut().step_by(2).for_each(|stream| drop(stream.write_all(b"POST /v1/sea")));
+    assert_eq!(serving.post("/v1/vectors", &json!({"ids": [6], "vectors": [[9, 8]]})).status, 200);
+    for _ in 0..20 {
+        let found = serving.post("/v1/search", &json!({"queries": [[9, 8]], "k": 1}));
+        assert_eq!(found.json()["hits"][0][0]["id"], 6);
+    }
+    drop(idle);
+    assert_eq!(serving.end().0, Some(0));
+}
+
+/// Checks a server whose connections are all held by clients in the middle of a request. Searches are refused, but
+/// supervisors and writers are answered.
+#[test]
+fn the_server_refuses_searches_until_clients_with_requests_disconnect() {
+    let place = Place::new();
+    place.done("collection create set.live --dimensions 2");
+    let serving = Serving::start(&place, "set.live --memory 64MB");
+    let head =
+        "POST /v1/search HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n";
     let find = || serving.post("/v1/search", &json!({"queries": [[9, 8]], "k": 1}));
-    let refused = find();
+    let mut busy: Vec<TcpStream> = Vec::new();
+    let mut refused = find();
+    // A connection counts as busy once the server has read the head, which may be a moment later.
+    while refused.status != 503 && busy.len() < 10_000 {
+        let mut stream = serving.connect();
+        stream.write_all(head.as_bytes()).unwrap();
+        busy.push(stream);
+        refused = find();
+    }
     assert!(refused.problem(503).contains("as many clients are connected as memory allows"));
     assert!(refused.head.contains("retry-after: 1"), "{}", refused.head);
     for path in ["/livez", "/readyz", "/metrics"] {
         assert_eq!(serving.get(path).status, 200, "{path}");
     }
     assert_eq!(serving.post("/v1/vectors", &json!({"ids": [6], "vectors": [[9, 8]]})).status, 200);
-    drop(idle);
+    drop(busy);
     wait_until("there is room again", || find().status == 200);
     assert_eq!(find().json()["hits"][0][0]["id"], 6);
     assert_eq!(serving.end().0, Some(0));
