@@ -70,8 +70,9 @@ impl Timed {
 
     /// Returns the predicted seconds of a part with these tasks.
     pub(super) fn seconds(&self, tasks: &Range<usize>, part: &PlannedPart) -> f64 {
-        let within = || self.runs.iter().filter(|run| tasks.contains(&run.first));
-        let some = || self.runs.iter().filter(|run| within().count() < RUNS_OF_A_PART || tasks.contains(&run.first));
+        let is_within = |run: &&TimedRun| tasks.contains(&run.first);
+        let has_own_rates = self.runs.iter().filter(is_within).count() >= RUNS_OF_A_PART;
+        let some = || self.runs.iter().filter(|run| !has_own_rates || is_within(run));
         let rate = |seconds: fn(&TimedRun) -> f64, work: fn(&TimedRun) -> u64| {
             some().map(seconds).sum::<f64>() / some().map(work).sum::<u64>().max(1) as f64
         };
