@@ -24,6 +24,7 @@ from at_recall import shown, table
 from measure import Failed, Ledger, Record, machine, print_parts, run
 from overload import overload
 from serve_beside import Beside, beside
+from serve_simulated import WORDS, simulated
 
 #: Number of buckets in the paper, and number of buckets that a query probes there.
 PAPER_BUCKETS, PAPER_PROBES = 100, 30
@@ -31,6 +32,8 @@ PAPER_BUCKETS, PAPER_PROBES = 100, 30
 OUR_PROBES = 60
 #: Size of the cache in the experiments with arrivals, as a fraction of the data.
 REPLAYED_SHARE = 0.1
+#: Size of the cache in the paper, in buckets.
+PAPER_ENTRIES = 50
 #: Contenders, each an order and a cache: ours, and two for CALL, because its description can be read in two ways.
 OURS = ("bucket-major", "foreseen")
 OF_CALL = (("call", "lru"), ("call-distance", "lru"))
@@ -94,6 +97,8 @@ class VectorSet:
 SETS = {
     "sift-900k": VectorSet("sift-900k.u8bin", 10_000, ".fbin", ("Plans", "Batches", "Single queries", "Arrivals", "Comparison with others", "Overload")),
     "debdesc": VectorSet("debdesc.f16.npy", 15_000, ".npy", ("Plans", "Batches", "Single queries", "Arrivals")),
+    # The time of a simulation grows with the queries that are answered per second: debdesc would take hours.
+    "sift-200k": VectorSet("sift-200k.u8bin", 10_000, ".fbin", ("Simulated arrivals",)),
     # With 100 buckets, each query would read a third of 1.3 GB. So only the default number of buckets is measured.
     "generated-10m": VectorSet(
         "generated-10m.u8bin", 10_000, ".u8bin", ("Batches", "Single queries"), ((None, OUR_PROBES),), (0.1,),
@@ -287,6 +292,20 @@ def replays(bench: Bench) -> str:
     return words + table(head, body)
 
 
+def simulated_arrivals(bench: Bench) -> str:
+    """Returns Figures 4 and 10 to 12, and Table III, in simulated time."""
+    share = {"share": REPLAYED_SHARE}
+    caches = [(PAPER_BUCKETS, PAPER_PROBES, {"entries": PAPER_ENTRIES})]
+    caches += [(buckets, probes, share) for buckets, probes in bench.set.settings]
+    parts = [WORDS]
+    for buckets, probes, cache in caches:
+        records = bench.printed("simulated", buckets, nprobe=probes, **cache)
+        size = f"a cache of {PAPER_ENTRIES} buckets" if "entries" in cache else f"a cache of {REPLAYED_SHARE:.0%}"
+        title = f"{bench.work.name}-{buckets or 'default'}-{next(iter(cache))}"
+        parts.append(simulated(title, f"{buckets or 'default'} buckets, {probes} probes, {size}", records))
+    return "\n".join(parts)
+
+
 def peers(bench: Bench) -> str:
     """Compares the service with faiss, with its lists on disk, and with a graph index."""
     base, queries = bench.vectors("base"), bench.vectors("queries")
@@ -303,6 +322,7 @@ PARTS = {
     "Batches": [batches, threads],
     "Single queries": [lone],
     "Arrivals": [replays],
+    "Simulated arrivals": [simulated_arrivals],
     "Comparison with others": [peers],
     "Overload": [overloaded],
 }

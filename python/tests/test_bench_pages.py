@@ -1,4 +1,4 @@
-"""Pages that `lab/bench/` writes: parts that fail, rows and parts that are replaced or copied, and claims of NDSearch."""
+"""Pages that `lab/bench/` writes: parts that fail, rows and parts that are replaced or copied, claims of NDSearch, and simulated arrivals."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ sys.path.insert(0, str(BENCH))
 import at_recall  # noqa: E402
 import flash  # noqa: E402
 import measure  # noqa: E402
+import serve_simulated  # noqa: E402
 
 
 def test_a_part_that_fails_leaves_its_reason(capsys):
@@ -55,3 +56,20 @@ def test_claims_name_each_figure_at_which_they_hold():
     )
     assert flash.holding(text, "over cpu") == ("4", "none of the figures tried")
     assert flash.holding(text, "over chip") == ("2", "timing.read: 12.9; timing.channel: 1.5; batch: 64.0; size: from 5 to 9 and more")
+
+
+def test_simulated_arrivals_have_a_row_for_each_contender_and_a_column_for_each_load(monkeypatch):
+    monkeypatch.setenv("CHARTS_PYTHON", "/no/such/python")
+    latency = {"p50": 1.0, "p95": 2.0, "p99": 3.0}
+    common = {"full_rate": 1000.0, "rate": 800.0, "latency_ms": latency, "own_ms": latency, "hit_rate": 0.5, "hit_rates": [0.25, None, 0.75]}
+    common |= {"bytes_per_query": 2e6, "per_batch": 4.0, "quantiles_ms": [float(at) for at in range(51)], "theta": 0.3, "gather": 0.0}
+    contenders = [("bucket-major", "foreseen"), ("call", "lru"), ("arrival", "wlru-prefetch")]
+    replays = [("own rates", 0.2), ("own rates", 0.8), ("equal rates", 0.2), ("equal rates", 0.8)]
+    records = [common | {"what": what, "load": load, "order": order, "cache": cache} for order, cache in contenders for what, load in replays]
+    records += [common | {"what": "thetas", "order": "call", "load": 0.8}, common | {"what": "gathering", "order": "call", "load": 0.8, "gather": 3.0}]
+    text = serve_simulated.simulated("set", "100 buckets", records)
+    assert text.count("|  | capacity, queries per second | 20% | 80% |") == 2
+    assert text.count("| WLRU | 1,000.0 | 1.0 / 2.0 / 3.0 | 1.0 / 2.0 / 3.0 |") == 2
+    assert "| ours | 4.0 | 5.0 / 25.0 / 45.0 / 49.0 | 1.0 / 2.0 / 3.0 | 2.00 | 50.0 | 25.0 | 25.0 | 25.0 |" in text
+    assert "| 0.3, collects for 3 s | 1,000.0 |" in text
+    assert "No chart: /no/such/python" in text

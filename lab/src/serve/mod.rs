@@ -11,18 +11,25 @@
 //! each query).
 //!
 //! `serve replay STORE QUERIES ORDER CACHE [NAME=VALUE]...`: sends queries at their arrival times, even if earlier
-//! ones are not answered yet (Figures 4 and 10 to 13). Prints latencies from arrival to answer. Names: those of
+//! ones are not answered yet (Figures 4 and 10 to 13). Prints latencies from arrival to answer. Names: as for
 //! `batches`, and `rate` per second, `burst` (factor of the rate), `seconds` (after `warm` seconds), `gather`
 //! (seconds that a batch waits), `seed`.
 //!
+//! `serve simulated STORE QUERIES [NAME=VALUE]...`: replays arrivals in simulated time, at fractions of the capacity of
+//! each contender, and for each theta (Figures 4 and 10 to 12, Table III). Names: `nprobe`, `entries` or `share`, `warm`,
+//! `seconds`, `most` (number of arrivals), `burst`, `seed`, and for the device `loaders`, `request` (microseconds
+//! before a read), `reads` and `compares` (MB per second).
+//!
 //! `serve lone STORE QUERIES [NAME=VALUE]...`: answers one query at a time, in turn by a cached search and by a
-//! search without a cache. Names: `queries`, and those of `batches`.
+//! search without a cache. Names: `queries`, and as for `batches`.
 
 mod arrivals;
 mod collection;
+mod device;
 mod lone;
 mod plans;
 mod queries;
+mod simulated;
 
 use std::path::Path;
 
@@ -53,9 +60,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         ["replay", store, queries, order, cache, ref options @ ..] => {
             collection::replay(Path::new(store), queries, PolicyNames { order, cache }, &Options(options))
         }
+        ["simulated", store, queries, ref options @ ..] => simulated::run(Path::new(store), queries, &Options(options)),
         ["lone", store, queries, ref options @ ..] => lone::run(Path::new(store), queries, &Options(options)),
         _ => Err(Error::option(
-            "give plans or lone STORE QUERIES [NAME=VALUE]..., or batches or replay STORE QUERIES ORDER CACHE [NAME=VALUE]...",
+            "give plans, simulated or lone STORE QUERIES [NAME=VALUE]..., or batches or replay STORE QUERIES ORDER CACHE [NAME=VALUE]...",
         )),
     }
 }

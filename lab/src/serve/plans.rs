@@ -7,7 +7,7 @@ use adjoin::{
     Context, Result, Store,
     lab::plan::batch::{BatchCounts, BatchStep, BucketCosts},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Options, queries};
 use crate::batches::{
@@ -18,7 +18,7 @@ use crate::batches::{
 /// Numbers of queries per batch in Table II.
 const GROUPED: [usize; 4] = [1_000, 1_500, 2_000, 2_500];
 /// Thresholds in Table III.
-const THETAS: [f64; 5] = [0.1, 0.3, 0.5, 0.7, 0.9];
+pub(super) const THETAS: [f64; 5] = [0.1, 0.3, 0.5, 0.7, 0.9];
 /// Number of queries in the squares of Figure 3.
 const OVERLAPPING: usize = 10;
 /// Number of loaders in the paper's setup.
@@ -34,26 +34,37 @@ struct Stream {
 }
 
 /// Size of a cache: a number of entries, or a fraction of all bytes.
-enum Capacity {
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Capacity {
     Entries(u64),
     Share(f64),
 }
 
-impl Stream {
-    /// Returns an empty cache.
-    fn cache(&self, retention: Retention, capacity: &Capacity) -> Residency {
-        let reads: Vec<f64> = self.extents.iter().map(|&bytes| bytes as f64).collect();
-        let (sizes, capacity) = match capacity {
-            Capacity::Entries(entries) => (vec![1; self.extents.len()], *entries),
-            Capacity::Share(share) => (self.extents.clone(), (self.extents.iter().sum::<u64>() as f64 * share) as u64),
+impl Capacity {
+    /// Returns an empty cache of this size for buckets of the given sizes in bytes.
+    pub(super) fn cache(self, retention: Retention, extents: &[u64]) -> Residency {
+        let reads: Vec<f64> = extents.iter().map(|&bytes| bytes as f64).collect();
+        let (sizes, capacity) = match self {
+            Self::Entries(entries) => (vec![1; extents.len()], entries),
+            Self::Share(share) => (extents.to_vec(), (extents.iter().sum::<u64>() as f64 * share) as u64),
         };
         Residency::new(retention, capacity, BucketCosts { sizes, reads })
     }
 
+    /// Returns the size for a record.
+    pub(super) fn record(self) -> Value {
+        match self {
+            Self::Entries(entries) => json!({"entries": entries}),
+            Self::Share(share) => json!({"share": share}),
+        }
+    }
+}
+
+impl Stream {
     /// Plans all batches with an order and a cache policy. Returns the counts and the bytes per query. The first
     /// batch only warms up the cache and is not counted.
-    fn play(&self, order: BatchOrder, retention: Retention, capacity: &Capacity) -> (BatchCounts, f64) {
-        let mut cache = self.cache(retention, capacity);
+    fn play(&self, order: BatchOrder, retention: Retention, capacity: Capacity) -> (BatchCounts, f64) {
+        let mut cache = capacity.cache(retention, &self.extents);
         let (mut counts, mut bytes, mut queries) = (BatchCounts::default(), 0, 0);
         for (at, lists) in self.batches.iter().enumerate() {
             let seconds = (at * self.batches[0].len()) as f64 / RATE;
@@ -73,9 +84,9 @@ impl Stream {
     }
 
     /// Prints Figure 5: the hit rates of the first queries of groups, and of the other queries.
-    fn borders(&self, reading: Reading, prefetches: bool, capacity: &Capacity) {
+    fn borders(&self, reading: Reading, prefetches: bool, capacity: Capacity) {
         let order = BatchOrder::Grouped { theta: THETA, reading, prefetches };
-        let mut cache = self.cache(Retention::Lru, capacity);
+        let mut cache = capacity.cache(Retention::Lru, &self.extents);
         let [mut first, mut others] = [(0, 0); 2];
         for (at, lists) in self.batches.iter().enumerate() {
             let plan = plan_batch(order, lists, &mut cache, 0.0);
@@ -103,16 +114,12 @@ impl Stream {
     }
 
     /// Prints the counts of [`Self::play`].
-    fn print(&self, what: &str, order: BatchOrder, retention: Retention, capacity: &Capacity) {
+    fn print(&self, what: &str, order: BatchOrder, retention: Retention, capacity: Capacity) {
         let (counts, bytes_per_query) = self.play(order, retention, capacity);
         let theta = if let BatchOrder::Grouped { theta, .. } = order { Some(theta) } else { None };
-        let cache = match capacity {
-            Capacity::Entries(entries) => json!({"entries": entries}),
-            Capacity::Share(share) => json!({"share": share}),
-        };
         println!(
             "{}",
-            json!({"what": what, "order": order.name(), "cache": retention.name(), "capacity": cache, "theta": theta,
+            json!({"what": what, "order": order.name(), "cache": retention.name(), "capacity": capacity.record(), "theta": theta,
                 "hit_rate": hit_rate(&counts, true), "hit_rate_without_prefetched": hit_rate(&counts, false),
                 "loads": counts.loads, "uses": counts.uses, "bytes_per_query": bytes_per_query})
         );
@@ -136,23 +143,23 @@ pub(crate) fn run(store: &Path, file: &str, options: &Options<'_>) -> Result<()>
         (Reading::Distance, false),
         (Reading::Distance, true),
     ] {
-        stream.borders(reading, prefetches, &Capacity::Entries(options.value("entries", 50.0) as u64));
+        stream.borders(reading, prefetches, Capacity::Entries(options.value("entries", 50.0) as u64));
     }
     for capacity in
         [Capacity::Entries(options.value("entries", 50.0) as u64), Capacity::Share(options.value("share", 0.1))]
     {
         for retention in Retention::ALL {
-            stream.print("caches", BatchOrder::Arrival, retention, &capacity);
+            stream.print("caches", BatchOrder::Arrival, retention, capacity);
         }
         for order in BatchOrder::ALL {
-            stream.print("orders", order, Retention::Lru, &capacity);
-            stream.print("orders", order, Retention::Foreseen, &capacity);
+            stream.print("orders", order, Retention::Lru, capacity);
+            stream.print("orders", order, Retention::Foreseen, capacity);
         }
         for (theta, reading) in
             THETAS.into_iter().flat_map(|theta| [(theta, Reading::Similarity), (theta, Reading::Distance)])
         {
             let call = BatchOrder::Grouped { theta, reading, prefetches: true };
-            stream.print("thetas", call, Retention::Lru, &capacity);
+            stream.print("thetas", call, Retention::Lru, capacity);
         }
     }
     Ok(())
