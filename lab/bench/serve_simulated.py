@@ -24,8 +24,9 @@ SHOWN_LOAD = 0.8
 WORDS = """Simulated time: 8 loaders read at 1,300 MB/s in all, each read begins 50 us before its first byte (the disk of \
 [devices](benchmarks-flash.md#comparison-with-the-disk-of-this-machine)), and one thread compares 10,000 MB/s. Arrivals have \
 bursts of three times the rate in a tenth of the seconds, as in the paper. Loads include them. 60 seconds after 61 of warm-up, \
-or 20,000 queries if these take less time. Queries that arrive during a batch form the next one. Capacity is the rate of batches \
-of 1,000 queries, which follow one another. WLRU and CLRU prefetch. Queries that share a bucket are \
+or 20,000 queries if these take less time, \
+with at most one prefetch of WLRU and CLRU then. Queries that arrive during a batch form the next one. Capacity is the rate of batches \
+of 1,000 queries, which follow one another. Queries that share a bucket are \
 compared one after another; the engine is faster, so the capacity of ours is a lower bound.
 """
 
