@@ -4,9 +4,11 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use adjoin_device::ReadFile;
 use parquet::basic::{Compression, Encoding, Type};
+use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader, get_typed_column_reader};
 use parquet::data_type::{
     BoolType, ByteArrayType, DataType, DoubleType, FixedLenByteArrayType, FloatType, Int32Type, Int64Type, Int96Type,
@@ -154,13 +156,16 @@ impl Copy<'_> {
             let pages = decode(self.wanted.path, &self.file, "its pages", || {
                 SerializedPageReader::new(Arc::new(self.file.clone()), chunk, group.num_rows() as usize, None)
             })?;
+            let values_read = Arc::new(AtomicU64::new(0));
+            let pages = CountedPages { pages, values_read: values_read.clone() };
             let reader = get_column_reader(group.schema_descr().column(place), Box::new(pages));
             let column = target.next_column().map_err(cannot_write)?;
             let Some(mut column) = column else { return Err(self.damaged("it has more columns than its schema")) };
             let rows = first..first + group.num_rows().unsigned_abs();
             // If rows have long lists, each row has many values. So fewer rows are read at a time.
             let at_once = VALUES_AT_ONCE * (rows.end - rows.start) / chunk.num_values().unsigned_abs().max(1);
-            let rows = Rows { next: rows.start, end: rows.end, at_once: at_once.clamp(1, VALUES_AT_ONCE) };
+            let at_once = at_once.clamp(1, VALUES_AT_ONCE);
+            let rows = Rows { first: rows.start, next: rows.start, end: rows.end, at_once, values_read };
             self.any_column(reader, rows, &mut column)?;
             column.close().map_err(cannot_write)?;
         }
@@ -195,7 +200,9 @@ impl Copy<'_> {
             (target.get_descriptor().max_def_level(), target.get_descriptor().max_rep_level());
         let mut records = Records::<T>::new(definition, repetition);
         while rows.next < rows.end {
-            let wanted = rows.at_once.min(rows.end - rows.next);
+            // Values refer to their page, so values of many pages would hold all of these pages.
+            let wanted = if repetition == 0 { rows.in_page() } else { rows.at_once };
+            let wanted = wanted.min(rows.end - rows.next);
             let place = format!("the rows from {} on", rows.next);
             let read = decode(self.wanted.path, &self.file, &place, || records.read(&mut reader, wanted as usize))?;
             // Without this check, the loop would never end if a chunk has too few rows.
@@ -222,9 +229,58 @@ impl Copy<'_> {
 
 /// Rows of a row group that are still to be copied.
 struct Rows {
+    first: u64,
     next: u64,
     end: u64,
+    /// Maximum number of rows to read at once.
     at_once: u64,
+    /// Number of values of all pages of the column that were read.
+    values_read: Arc<AtomicU64>,
+}
+
+impl Rows {
+    /// Returns the number of rows to read at once in a column with one value per row: the remaining rows of the current
+    /// page. If there are none, one row is read, with the next page.
+    fn in_page(&self) -> u64 {
+        let rest = self.values_read.load(Ordering::Relaxed).saturating_sub(self.next - self.first);
+        rest.clamp(1, VALUES_AT_ONCE)
+    }
+}
+
+/// The pages of a column. Counts the values of the pages that were read.
+struct CountedPages {
+    pages: SerializedPageReader<WindowedFile>,
+    values_read: Arc<AtomicU64>,
+}
+
+impl PageReader for CountedPages {
+    fn get_next_page(&mut self) -> parquet::errors::Result<Option<Page>> {
+        let page = self.pages.get_next_page()?;
+        if let Some(page) = page.as_ref().filter(|page| page.is_data_page()) {
+            self.values_read.fetch_add(page.num_values().into(), Ordering::Relaxed);
+        }
+        Ok(page)
+    }
+
+    fn peek_next_page(&mut self) -> parquet::errors::Result<Option<PageMetadata>> {
+        self.pages.peek_next_page()
+    }
+
+    fn skip_next_page(&mut self) -> parquet::errors::Result<()> {
+        self.pages.skip_next_page()
+    }
+
+    fn at_record_boundary(&mut self) -> parquet::errors::Result<bool> {
+        self.pages.at_record_boundary()
+    }
+}
+
+impl Iterator for CountedPages {
+    type Item = parquet::errors::Result<Page>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.get_next_page().transpose()
+    }
 }
 
 /// Some rows of a column in Dremel's encoding: the levels of all values, including missing ones, and the values that
