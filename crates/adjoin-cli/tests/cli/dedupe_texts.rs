@@ -1,10 +1,14 @@
 //! `adjoin dedupe --text`: near-duplicates of texts, without vectors.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use adjoin::Random;
+use arrow_array::{ArrayRef, StringArray};
 use serde_json::Value;
 
+use crate::inputs::write_columns;
+use crate::options::least_budget;
 use crate::place::Place;
 
 const MIN_JACCARD: f64 = 0.6;
@@ -177,4 +181,38 @@ fn wrong_options_of_texts_are_refused() {
         );
     }
     assert!(!place.path("out.jsonl").exists());
+}
+
+/// Checks long texts in a single row group. The first budget that a refusal names must suffice, and be kept.
+#[test]
+fn the_first_named_budget_suffices_for_long_texts() {
+    let place = Place::on_disk();
+    let mut random = Random::new(7, "long texts");
+    let mut text = |words: u64| (0..words).map(|_| format!("{} ", random.below(1 << 40))).collect::<String>();
+    let many: Vec<String> = (0..600).map(|_| text(800)).collect();
+    let one: Vec<String> = (0..500).map(|row| text(if row == 321 { 60_000 } else { 30 })).collect();
+    for (name, texts) in [("many", many), ("one", one)] {
+        let column: ArrayRef = Arc::new(texts.iter().map(Some).collect::<StringArray>());
+        write_columns(&place.path(&format!("{name}.parquet")), &[("text", column)]);
+        write(&place, &format!("{name}.jsonl"), &texts);
+        for ending in ["parquet", "jsonl"] {
+            let line = format!(
+                "dedupe {name}.{ending} --text text --min-jaccard 0.8 --removed gone.csv -o clean.{ending} --force \
+                 --stats stats.json"
+            );
+            for options in ["", "--exact", "--shingles characters"] {
+                for budget in ["24MB", "32MB", "40MB"] {
+                    let ran = place.run(&format!("{line} {options} --memory {budget}"));
+                    if ran.code == Some(0) {
+                        continue;
+                    }
+                    let named = least_budget(&ran.said);
+                    let again = place.run(&format!("{line} {options} --memory {named}"));
+                    assert_eq!(again.code, Some(0), "{line} {options}: {budget}: {} then {}", ran.said, again.said);
+                    let stats: Value = serde_json::from_str(&place.text("stats.json")).unwrap();
+                    assert_eq!(stats["memory"]["kept"], true, "{line} {options} in {named}: {}", stats["memory"]);
+                }
+            }
+        }
+    }
 }

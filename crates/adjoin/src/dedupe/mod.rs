@@ -317,7 +317,12 @@ fn left_out(
 impl Tables<'_> {
     /// Creates a sorter that gets the free memory divided by `share`.
     fn sorter(&self, share: u64) -> Result<(Sorter, Reservation)> {
-        let bytes = self.context.budget().free().saturating_sub(self.carrying) / share;
+        self.sorter_beside(0, share)
+    }
+
+    /// Creates a sorter that gets the free memory, except `others` bytes for other work, divided by `share`.
+    fn sorter_beside(&self, others: u64, share: u64) -> Result<(Sorter, Reservation)> {
+        let bytes = self.context.budget().free().saturating_sub(self.carrying + others) / share;
         let bytes = bytes.clamp(SORTER_BYTES_MIN, SORTING_BYTES_MAX);
         let memory = self.context.reserve(bytes, "sorting rows")?;
         Ok((Sorter::new(self.context, &self.context.temporary(None), bytes), memory))

@@ -7,7 +7,7 @@ use arrow_schema::DataType;
 
 use super::{COMMAND, Found, RowOrder, SORTING_SHARE, Tables};
 use crate::base::context::Context;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::message::{Argument, message};
 use crate::base::report::{CommonStatistics, JoinCounts, RecallStatistics, Stopwatch, TextCounts};
 use crate::base::row_numbers::RowSet;
@@ -23,8 +23,10 @@ const PIECE_BYTES: usize = 256 << 10;
 /// Number of sorters that exist at the same time: for texts that are passed, for texts that are passed again, and for
 /// removed rows.
 const SORTERS: u64 = 3;
-/// Size of a long text for which the least memory suffices, as a set, in bytes.
-const SET_BYTES_LIKELY: u64 = 64 << 10;
+/// Least size of the set for which memory is planned, in bytes, even if all texts are shorter.
+const SET_BYTES_MIN: u64 = 64 << 10;
+/// Number of rows that are read at a time to find the longest text, so that this takes little memory.
+const ROWS_MEASURED: usize = 16;
 
 /// Texts to compare.
 #[derive(Debug, Clone, PartialEq)]
@@ -66,6 +68,24 @@ pub(super) struct NearTexts<'a> {
     shingling: Shingling,
     files: Vec<SourceFile>,
     column: Attributes<'static>,
+    longest: Longest,
+}
+
+/// The longest text and the largest set for which memory is planned, in bytes.
+#[derive(Clone, Copy)]
+struct Longest {
+    text_bytes: u64,
+    set_bytes: u64,
+}
+
+impl Longest {
+    const LEAST: Self = Self { text_bytes: 0, set_bytes: SET_BYTES_MIN };
+
+    /// Adds a text with a set of at most `set_bytes` bytes.
+    fn add(&mut self, text_bytes: u64, set_bytes: u64) {
+        self.text_bytes = self.text_bytes.max(text_bytes);
+        self.set_bytes = self.set_bytes.max(set_bytes);
+    }
 }
 
 /// The sets of all texts, in the requested order.
@@ -101,7 +121,10 @@ impl<'a> NearTexts<'a> {
         let names = std::slice::from_ref(name);
         let column = Attributes::of_files(context, files.clone(), names, &Argument::Text.into())?;
         match column.schema().field(0).data_type() {
-            DataType::Utf8 | DataType::Null => Ok(Self { options, shingling, files, column }),
+            DataType::Utf8 | DataType::Null => {
+                let texts = Self { options, shingling, files, column, longest: Longest::LEAST };
+                Ok(Self { longest: texts.longest(context)?, ..texts })
+            }
             other => {
                 let at = inputs.join(", ");
                 let what = format!("{at}: column {name} is {other}, not texts; give ");
@@ -118,14 +141,62 @@ impl<'a> NearTexts<'a> {
         self.files.last().map_or(0, |file| file.first_row + file.rows)
     }
 
-    /// Returns the memory of the search if no text is very long.
+    /// Returns the memory of the search.
     pub(super) fn least_bytes(&self, context: &Context) -> u64 {
-        let threads = context.threads as u64;
-        let reading = self.column.reading_bytes().unwrap_or(0) + threads * SET_GROWTH * PIECE_BYTES as u64;
-        let kept = GreedyTexts::kept_bytes_least(SET_BYTES_LIKELY, context.threads);
-        let comparing = kept + GreedyTexts::batch_bytes(SET_BYTES_LIKELY);
+        self.least_bytes_for(context, self.longest)
+    }
+
+    fn least_bytes_for(&self, context: &Context, longest: Longest) -> u64 {
         let sorting = SORTERS * SORTER_BYTES_MIN + RowSet::memory_bytes(self.rows());
-        sorting + ShingleCounts::memory_bytes() + reading.max(comparing)
+        sorting + ShingleCounts::memory_bytes() + self.working_bytes(context, longest)
+    }
+
+    /// Returns the memory for reading texts, or for comparing them if this takes more. Sorters leave it free.
+    fn working_bytes(&self, context: &Context, longest: Longest) -> u64 {
+        let pieces = (PIECE_BYTES as u64).max(context.threads as u64 * longest.text_bytes);
+        let reading = self.column.reading_bytes().unwrap_or(0) + SET_GROWTH * pieces;
+        let kept = GreedyTexts::kept_bytes_least(longest.set_bytes, context.threads);
+        reading.max(kept + GreedyTexts::batch_bytes(longest.set_bytes))
+    }
+
+    /// Returns the largest possible set of a text, in bytes.
+    fn set_bytes_max(&self, text_bytes: u64) -> u64 {
+        let shingles = match self.shingling.unit {
+            ShingleUnit::Words => text_bytes.div_ceil(2),
+            ShingleUnit::Characters => text_bytes,
+        };
+        shingles * size_of::<u64>() as u64
+    }
+
+    /// Returns an upper bound on the longest text and on the largest set. The texts are read for it only if memory is
+    /// scarce. If it does not suffice for this either, very long texts are not considered.
+    ///
+    /// # Errors
+    /// If the work is cancelled, or a file cannot be read.
+    fn longest(&self, context: &Context) -> Result<Longest> {
+        let (mut most, row_bytes) = (Longest::LEAST, self.column.row_bytes_max());
+        most.add(row_bytes, self.set_bytes_max(row_bytes));
+        if self.least_bytes_for(context, most) <= context.budget().free() {
+            return Ok(most);
+        }
+        let mut longest = Longest::LEAST;
+        let read: Result<()> = self.column.small_tables(context, ROWS_MEASURED)?.try_for_each(|table| {
+            let (_, table) = table?;
+            let Some(texts) = table.column(0).as_string_opt::<i32>() else { return Ok(()) };
+            for text in texts.iter().flatten() {
+                let text_bytes = text.len() as u64;
+                // Only long texts can have large sets.
+                let may_be_large = self.set_bytes_max(text_bytes) > longest.set_bytes;
+                let _memory = context.reserve(if may_be_large { SET_GROWTH * text_bytes } else { 0 }, "a long text")?;
+                let shingles = if may_be_large { self.shingling.set_of(text).len() } else { 0 };
+                longest.add(text_bytes, (shingles * size_of::<u64>()) as u64);
+            }
+            Ok(())
+        });
+        match read {
+            Err(error) if error.kind() == ErrorKind::Budget => Ok(longest),
+            read => read.map(|()| longest),
+        }
     }
 
     /// Determines which rows to remove. The rows in `left_out` are not compared.
@@ -140,11 +211,12 @@ impl<'a> NearTexts<'a> {
         let (recall, patience) = (aim.target(), aim.patience());
         let texts = sets.counts.texts;
         let scheme = Scheme::choose(options.min_jaccard, recall, patience, sets.counts, options.seed)?;
-        let (mut by_row, memory) = tables.sorter(SORTING_SHARE)?;
+        let batch_bytes = GreedyTexts::batch_bytes(sets.set_bytes);
+        let least = GreedyTexts::kept_bytes_min(&scheme, sets.set_bytes, context.threads);
+        let (mut by_row, memory) = tables.sorter_beside(sets.sorter_bytes + batch_bytes + least, SORTING_SHARE)?;
         let mut gone = RowSet::new(tables.rows);
         let again_memory = context.reserve(sets.sorter_bytes, "comparing texts")?;
-        let batch_memory = context.reserve(GreedyTexts::batch_bytes(sets.set_bytes), "comparing texts")?;
-        let least = GreedyTexts::kept_bytes_min(&scheme, sets.set_bytes, context.threads);
+        let batch_memory = context.reserve(batch_bytes, "comparing texts")?;
         let kept_bytes = (context.budget().free().saturating_sub(tables.carrying) / 4 * 3).max(least);
         let kept_memory = context.reserve(kept_bytes, "comparing texts")?;
         context.progress.begin("compare", "texts", texts);
@@ -211,7 +283,8 @@ impl<'a> NearTexts<'a> {
     fn sets(&self, tables: &Tables<'_>, left_out: Option<&RowSet>, order: &RowOrder) -> Result<Sets> {
         let context = tables.context;
         context.progress.begin("shingles", "rows", tables.rows);
-        let (mut sorter, memory) = tables.sorter(SORTING_SHARE)?;
+        let working = self.working_bytes(context, self.longest);
+        let (mut sorter, memory) = tables.sorter_beside(working, SORTING_SHARE)?;
         let sorter_bytes = memory.bytes();
         let mut counts = ShingleCounts::new(self.options.min_jaccard);
         let (mut set_bytes, mut empty_rows, mut bytes) = (0, 0, Vec::new());

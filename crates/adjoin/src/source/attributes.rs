@@ -167,7 +167,16 @@ impl<'a> Attributes<'a> {
     /// # Errors
     /// Fails if a source that does not consist of files cannot be read.
     pub(crate) fn tables<'s>(&'s self, context: &'s Context) -> Result<NumberedTables<'s>> {
-        self.tables_from(context, 0)
+        self.tables_from(context, 0, BATCH_ROWS)
+    }
+
+    /// Reads all rows as [`Self::tables`] does, with at most `rows` rows in a table if the format of the file allows it.
+    /// Small tables take less memory.
+    ///
+    /// # Errors
+    /// Fails as [`Self::tables`] does.
+    pub(crate) fn small_tables<'s>(&'s self, context: &'s Context, rows: usize) -> Result<NumberedTables<'s>> {
+        self.tables_from(context, 0, rows)
     }
 
     /// Passes the columns of `rows` to `take`, as tables of the next rows. The rows must be distinct and ascending.
@@ -183,7 +192,7 @@ impl<'a> Attributes<'a> {
     ) -> Result<()> {
         let Some(&first) = rows.first() else { return Ok(()) };
         let mut rest = rows;
-        for table in self.tables_from(context, first)? {
+        for table in self.tables_from(context, first, BATCH_ROWS)? {
             let (start, table) = table?;
             let (here, after) = rest.split_at(rest.partition_point(|&row| row < start + table.num_rows() as u64));
             rest = after;
@@ -200,11 +209,18 @@ impl<'a> Attributes<'a> {
         Err(Error::input("the source has fewer rows than when it was opened; run again when nothing writes to it"))
     }
 
-    /// Reads the rows in order, from row `row` or an earlier row of its file on.
-    fn tables_from<'s>(&'s self, context: &'s Context, row: u64) -> Result<NumberedTables<'s>> {
+    /// Reads the rows in order, from row `row` or an earlier row of its file on, about `batch_rows` at a time.
+    fn tables_from<'s>(&'s self, context: &'s Context, row: u64, batch_rows: usize) -> Result<NumberedTables<'s>> {
         Ok(match &self.columns {
             Columns::InFiles(files) => {
-                let each = move |table: &'s TableFile| FileScan { context, attributes: self, table, row, open: None };
+                let each = move |table: &'s TableFile| FileScan {
+                    context,
+                    attributes: self,
+                    table,
+                    row,
+                    batch_rows,
+                    open: None,
+                };
                 let skipped = files.partition_point(|table| table.file.first_row + table.file.rows <= row);
                 Box::new(files[skipped..].iter().flat_map(each))
             }
@@ -239,6 +255,7 @@ struct FileScan<'a> {
     table: &'a TableFile,
     /// Number of the first row that is needed. It may be in an earlier file.
     row: u64,
+    batch_rows: usize,
     /// Remaining tables and the number of the next row. `None` before the file is opened.
     open: Option<(Tables, u64)>,
 }
@@ -253,13 +270,13 @@ impl Iterator for FileScan<'_> {
 
 impl FileScan<'_> {
     fn next_table(&mut self) -> Result<Option<(u64, RecordBatch)>> {
-        let Self { context, attributes, table: TableFile { file, places, order }, row: first, open } = self;
+        let Self { context, attributes, table: TableFile { file, places, order }, row: first, batch_rows, open } = self;
         context.cancel.check()?;
         let (tables, row) = match open {
             Some(open) => open,
             None => {
                 let within = first.saturating_sub(file.first_row);
-                let (tables, skipped) = file.tables_from(context, places, BATCH_ROWS, within)?;
+                let (tables, skipped) = file.tables_from(context, places, *batch_rows, within)?;
                 open.insert((tables, file.first_row + skipped))
             }
         };
