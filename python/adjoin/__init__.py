@@ -121,8 +121,9 @@ class JoinedPairs(Table):
         """Returns the rows that are connected by chains of pairs: ``id``, ``cluster``, which is the id of the cluster's
         first row, and the requested ``columns`` of the row. Rows without pairs are left out.
 
-        In a join with ``other``, clusters have rows of both sets, without ``columns``. The column ``side`` is ``left`` for
-        rows of the source and ``right`` for rows of ``other``."""
+        In a join with ``other``, clusters have rows of both sets, whose ``columns`` must have equal types. The column
+        ``side`` is ``left`` for rows of the source and ``right`` for rows of ``other``. In a join with ``new``, clusters
+        are connected by pairs with a new row only, and the column ``new`` states whether a row is new."""
         return ArrowStream(self._joined.rows("clusters", "greedy"))
 
     def removed(self, rule: KeepRule = "greedy") -> ArrowStream:
@@ -314,7 +315,9 @@ class Deduped(Table, Temporary):
             return numpy.load(output, mmap_mode="r")
         if output.suffix == ".npz":
             return self._kept_named()
-        raise InputError(f"{output} is not an array; read that file itself, or take kept() if it is a table")
+        # The caller has never seen the name of a temporary output.
+        what = "the source" if self._folder.name in map(str, output.parents) else str(output)
+        raise InputError(f"{what} is not an array; take its rows by kept()")
 
     def _local_output(self) -> Path:
         """Returns the output, which must be on this machine."""
@@ -586,7 +589,7 @@ def join(
             pairs.
         where_other: A SQL condition on the rows of ``other``.
         new: New rows. Only pairs that contain a new row are found: two new rows, or a new row and a row of ``source``.
-            The numbers of new rows continue after those of ``source``, and results about rows cover only new rows.
+            The numbers of new rows continue after those of ``source``. Counts and removed rows cover only new rows.
         columns: Columns to add to pairs and to :meth:`Result.removed`, for both rows, and to :meth:`Result.clusters`. The
             column ``text`` becomes ``left_text`` and ``right_text`` in pairs, ``text`` and ``kept_text`` in removed rows,
             and ``text`` in clusters. A store must keep these columns.

@@ -224,7 +224,7 @@ def test_kept_rows_convert_to_tables_and_arrays(vectors: numpy.ndarray) -> None:
     with adjoin.dedupe(frame, eps=0.3, exact=True) as deduped:
         kept, removed = deduped.to_pandas(), deduped.removed().to_polars()
         assert deduped.kept().to_polars()["id"].to_list() == list(kept["id"]) == deduped.to_arrow()["id"].to_pylist()
-        with pytest.raises(adjoin.InputError, match="is not an array; read that file itself, or take kept()"):
+        with pytest.raises(adjoin.InputError, match="^the source is not an array; take its rows by kept()"):
             deduped.to_numpy()
     assert len(removed) > 0 and set(kept["id"]) == set(range(len(vectors))) - set(removed["id"])
     with adjoin.dedupe(vectors, eps=0.3, exact=True) as deduped:
