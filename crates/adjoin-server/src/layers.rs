@@ -19,9 +19,9 @@ use crate::problem::Problem;
 /// Description of the API as OpenAPI 3.1.
 const OPENAPI: &str = include_str!("../assets/openapi.json");
 
-/// Page for browsers; it loads nothing from other hosts.
+/// Page for browsers. It loads nothing from other hosts, except images of hits if the user asks for them.
 const PAGE: &str = include_str!("../assets/page.html");
-const PAGE_POLICY: &str = "default-src 'none'; connect-src 'self'; img-src data:; \
+const PAGE_POLICY: &str = "default-src 'none'; connect-src 'self'; img-src 'self' data: https: http:; \
                            style-src 'unsafe-inline'; script-src 'unsafe-inline'; frame-ancestors 'none'";
 
 /// Adds access control to the routes of `guarded`, and the pages that need none. `open` has further routes without
