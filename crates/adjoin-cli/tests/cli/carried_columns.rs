@@ -101,12 +101,13 @@ fn pairs_and_removed_rows_of_files_and_stores_carry_columns_of_every_type() {
 /// Checks the columns of clusters. They must have the lines of `own`, clusters without carried columns, in the same
 /// order, each with the columns of its own row.
 fn check_clusters(lines: &RecordBatch, own: &RecordBatch, columns: Columns<'_>, what: &str) {
-    assert_eq!(lines.columns()[..2], *own.columns(), "{what}");
+    let width = own.num_columns();
+    assert_eq!(lines.columns()[..width], *own.columns(), "{what}");
     assert!(lines.num_rows() > 100, "{what}: a result that says something");
-    assert_eq!(lines.num_columns(), 2 + columns.len(), "{what}");
+    assert_eq!(lines.num_columns(), width + columns.len(), "{what}");
     for (k, [name, named, _]) in names_of(columns, ["", ""], &["id", "cluster"]).iter().enumerate() {
-        assert_eq!(lines.schema_ref().field(2 + k).name(), named, "{what}");
-        assert_eq!(lines.column(2 + k), &by_hand(columns, name, lines.column(0)), "{what}: {name}");
+        assert_eq!(lines.schema_ref().field(width + k).name(), named, "{what}");
+        assert_eq!(lines.column(width + k), &by_hand(columns, name, lines.column(0)), "{what}: {name}");
     }
 }
 
@@ -188,7 +189,24 @@ fn pairs_of_two_sets_and_of_new_rows_carry_columns() {
             let what = format!("{sets} {result}");
             check(&parquet(&place, "lines.parquet"), &parquet(&place, "own.parquet"), &some, names, &what);
         }
+        place.done(&format!("{join} --result clusters -o own.parquet"));
+        place.done(&format!("{join} --result clusters --columns text,whole -o lines.parquet"));
+        check_clusters(&parquet(&place, "lines.parquet"), &parquet(&place, "own.parquet"), &some, sets);
     }
+}
+
+#[test]
+fn columns_of_another_type_in_the_second_set_are_refused_for_clusters() {
+    let place = Place::new();
+    let columns = common();
+    let real = columns.iter().find(|(name, _)| *name == "real").unwrap().1.clone();
+    write_rows(&place, "first.parquet", &columns, 0..350);
+    write_rows(&place, "second.parquet", &[("whole", real)], 350..ROWS);
+    let join = "join first.parquet --with second.parquet --eps 5 --exact --columns whole -o lines.parquet";
+    place.refused(&format!("{join} --result clusters"), &["--columns whole is Int64 in one set", "the same type"]);
+    assert!(!place.path("lines.parquet").exists());
+    // The rows of a pair have columns of their own.
+    place.done(join);
 }
 
 #[test]
@@ -250,6 +268,7 @@ fn lines_with_texts_of_a_megabyte_fit_the_least_budget() {
         "join set.store --eps 2.5 --exact --columns text -o lines.csv",
         "join set.store --eps 2.5 --exact --columns text --result removed -o lines.jsonl",
         "join set.store --eps 2.5 --exact --columns text --result clusters -o lines.parquet",
+        "join set.store --with set.parquet --eps 2.5 --exact --columns text --result clusters -o lines.parquet",
         "join set.parquet --eps 2.5 --exact --columns text -o lines.parquet",
         "join set.parquet --eps 2.5 --exact --columns text --resume -o lines.parquet",
         "dedupe set.parquet --eps 2.5 --exact --columns text --removed lines.parquet -o clean.parquet",

@@ -65,10 +65,6 @@ fn clusters_of_two_sets_have_the_side_of_each_row() {
         &format!("join set.store --with others.store {clusters} -o -"),
         &["the rows of the first set have no ids, but those of the second have text ids", "--no-ids"],
     );
-    let columns = format!("join others.store --with others.jsonl {clusters} --columns text -o -");
-    place.refused(&columns, &["--columns is not for clusters of two sets"]);
-    place.done(&format!("join set.store --with more.store {clusters} -o clusters.parquet"));
-    place.refused("report clusters.parquet -o page.html", &["clusters.parquet has clusters of two sets", "the pairs"]);
 }
 
 #[test]

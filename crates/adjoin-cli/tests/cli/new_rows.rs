@@ -63,6 +63,23 @@ fn joins_with_new_rows_count_and_remove_only_new_rows() {
 }
 
 #[test]
+fn clusters_have_the_old_and_new_rows_that_pairs_with_new_rows_connect() {
+    let place = place();
+    let of = |sets: &str, options: &str| {
+        place.done(&format!("join {sets} --eps 0.75 --exact --result clusters {options} -o - --quiet")).out
+    };
+    let wanted = "id,cluster,new\n1,1,false\n2,1,false\n5,1,true\n3,3,false\n6,3,true\n7,3,true\n";
+    assert_eq!(of("old.store --new new.fbin", ""), wanted);
+    assert_eq!(of("old.fbin --new new.fbin", ""), wanted);
+    let named = of("named.store --new new.jsonl", "--columns even");
+    let wanted = ["r1,r1,false,false", "r2,r1,false,true", "r5,r1,true,false", "r3,r3,false,false"];
+    assert_eq!(lines(&named)[..4], wanted, "{named}");
+    // A cluster of new rows alone is named by the first of them.
+    place.write("far.fbin", &fbin(1, &[500.0]));
+    assert_eq!(lines(&of("far.fbin --new new.fbin", "")), ["2,2,true", "3,2,true"]);
+}
+
+#[test]
 fn filters_apply_to_old_and_new_rows() {
     let place = place();
     let of = |condition: &str| {
@@ -96,10 +113,6 @@ fn refuses_invalid_new_rows() {
         ("join old.store --new new.jsonl --eps 1", &["no ids", "text ids", "--no-ids"][..]),
         ("join named.store --new new.fbin --eps 1", &["text ids", "no ids"]),
         ("join old.store --new wide.fbin --eps 1", &["wide.fbin", "1 x f32", "2 x f32"]),
-        (
-            "join old.store --new new.fbin --eps 1 --result clusters -o -",
-            &["clusters are of a single set or of two", "--new"],
-        ),
         (
             "join old.store --new new.fbin --eps 1 --result removed --keep-rule cluster -o -",
             &["clusters need a single set", "--new"],

@@ -87,7 +87,8 @@ impl Carrying<'_> {
             Target::check_free(&*context.device, path, *force)?;
         }
         let rows = sets.stores().map(|store| store.manifest().source_rows).sum();
-        let bytes = self.memory_bytes(&sets.column_needs(self.columns)?, rows);
+        let needs = self.output.numbered(sets).column_needs(self.columns)?;
+        let bytes = self.memory_bytes(&needs, rows);
         let context = context.naming_more(bytes);
         drop(context.reserve(bytes, PURPOSE)?);
         Ok(context)

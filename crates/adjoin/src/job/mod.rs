@@ -263,7 +263,7 @@ impl<'a> Job<'a> {
         // New rows and old rows form one set, with the same filter.
         let are_two_sets = !beside.is_empty() && !is_grown;
         self.conditions.check(are_two_sets)?;
-        self.output.check_columns(self.columns, are_two_sets)?;
+        self.output.check_columns(self.columns)?;
         let build = BuildOptions { metric: self.join.predicate.metric(), ..self.build.clone() };
         let open = |inputs: &[String]| {
             let later = |rows: &dyn VectorSource| self.bound(&[UnopenedSet::of_source(rows, &build)]);

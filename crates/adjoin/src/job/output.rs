@@ -160,12 +160,15 @@ impl Output<'_> {
         rows.map_or_else(|| self.sink_of_pairs(context, sets, columns), Ok)
     }
 
+    /// Returns the sets with rows numbered as in the result. Rows of clusters have one column for the rows of both sets.
+    pub(super) fn numbered<'s>(&self, sets: Sets<'s>) -> Sets<'s> {
+        if matches!(self, Self::Clusters(_)) { sets.united() } else { sets }
+    }
+
     /// Refuses columns if the lines of the result cannot carry them.
-    pub(super) fn check_columns(&self, columns: &[String], are_two_sets: bool) -> Result<()> {
+    pub(super) fn check_columns(&self, columns: &[String]) -> Result<()> {
         let words = match self {
             _ if columns.is_empty() => return Ok(()),
-            // The columns of two sets may differ in type, but clusters would have rows of both in one column.
-            Self::Clusters(_) if are_two_sets => " is not for clusters of two sets; leave it out, or join for pairs",
             Self::Pairs(_) | Self::Sink(_) | Self::Clusters(_) | Self::Keep { removed: Some(_), .. } => return Ok(()),
             _ => " is for pairs, removed rows and clusters; leave it out",
         };
@@ -189,8 +192,7 @@ impl Output<'_> {
             Self::Pairs(_) | Self::Sink(_) => None,
             Self::Counts(target) => Some(Box::new(Counts::create(context, sets, target.as_ref(), join_bytes)?)),
             Self::Clusters(target) => {
-                self.check_columns(columns, sets.other_side().is_some())?;
-                let columns = CarriedColumns::of_sets(context, sets, columns)?;
+                let columns = CarriedColumns::of_sets(context, self.numbered(sets), columns)?;
                 Some(Box::new(Clusters::with_columns(context, sets, target.as_ref(), join_bytes, columns)?))
             }
             Self::Removals(removals) => Some(Box::new(removals.sink(context, sets.left(), join_bytes)?)),

@@ -83,12 +83,9 @@ fn needs_of_set(stores: &[&Store], names: &[String]) -> Result<ColumnNeeds> {
                 let differs = |(a, b): &(&Arc<_>, &Arc<_>)| a != b;
                 let mut pairs = first.schema.fields().iter().zip(needs.schema.fields());
                 let (old, new) = pairs.find(differs).expect("the schemas differ in a column");
-                let types = format!(" is {} in the store, and {} in the new rows; ", old.data_type(), new.data_type());
-                return Err(Error::input(message![
-                    Argument::Columns.with(old.name()),
-                    types,
-                    "give the new rows the type of the store"
-                ]));
+                let [first, second] = [old, new].map(|field| field.data_type());
+                let types = format!(" is {first} in one set and {second} in the other; give both the same type");
+                return Err(Error::input(message![Argument::Columns.with(old.name()), types]));
             }
         });
     }

@@ -122,6 +122,12 @@ impl<'a> Sets<'a> {
         Self { is_grown: true, ..Self::between(old, new) }
     }
 
+    /// Returns these sets with their rows numbered as one set: the rows of the second follow those of the first.
+    #[must_use]
+    pub(crate) fn united(self) -> Self {
+        Self { is_grown: self.second.is_some(), ..self }
+    }
+
     /// Returns whether the second set contains new rows of the first set.
     pub fn have_grown(self) -> bool {
         self.is_grown

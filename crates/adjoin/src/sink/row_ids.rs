@@ -124,7 +124,12 @@ impl<'a> Rows<'a> {
 
     /// Returns whether the result covers a row.
     pub(super) fn covers(&self, row: u64) -> bool {
-        (row < Self::end(self.store)) != self.sets.have_grown()
+        self.is_of_second(row) == self.sets.have_grown()
+    }
+
+    /// Returns whether a row is of the second set, or is a new row.
+    pub(super) fn is_of_second(&self, row: u64) -> bool {
+        row >= Self::end(self.store)
     }
 
     /// Returns the number of a row within its own set. The old and new rows of a set that has grown are one set.

@@ -49,7 +49,7 @@ impl PartPlan {
 
     /// Refuses a result that cannot be computed from the records of the parts.
     fn check_content(&self, output: &Output<'_>, columns: &[String]) -> Result<()> {
-        output.check_columns(columns, false)?;
+        output.check_columns(columns)?;
         let is_possible = match (output, self.head.content) {
             (_, PartContent::Pairs) => true,
             // Columns are added to pairs, from which removed rows are then chosen.
