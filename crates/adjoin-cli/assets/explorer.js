@@ -11,11 +11,11 @@
   const WORDS = {
     pairs: { lines: "Pairs", groups: "Clusters", unit: "pairs", sides: ["left", "right"] },
     removed: { lines: "Removed rows", groups: "Kept rows", unit: "removed rows", sides: ["removed", "kept"] },
-    clusters: { lines: "", groups: "Clusters", unit: "", sides: ["", ""] },
+    clusters: { lines: "", groups: "Clusters", unit: "", sides: ["left", "right"] },
     hits: { lines: "", groups: "Queries", unit: "hits", sides: ["query", "hit"] },
   }[data.kind];
   const haystack = names.map(([id, text], k) => [id, text, ...(details[k] || [])].join("\n").toLowerCase());
-  const view = { what: WORDS.lines ? "lines" : "groups", words: [], isReversed: false, hasImages: false, rows: [], tops: [] };
+  const view = { what: WORDS.lines ? "lines" : "groups", words: [], threshold: null, isReversed: false, hasImages: false, rows: [], tops: [] };
   // Marks by the position of a name.
   const marks = new Map();
   let areSaved = true;
@@ -162,10 +162,15 @@
 
   // Rows ----------------------------------------------------------------------------------------------------------
 
-  // A line is shown if one of its two rows has all words.
+  const isSimilarity = data.value !== "distance";
+  // Lines without a value, such as rows with equal texts, are within any threshold.
+  const isWithin = (value) => view.threshold === null || value === null || (isSimilarity ? value >= view.threshold : value <= view.threshold);
+
+  // A line is shown if it is within the threshold, and one of its two rows has all words.
   function lineRows() {
     const rows = [];
     for (let k = 0; k < pairs.left.length; k += 1) {
+      if (!isWithin(pairs.value[k])) continue;
       if (!view.words.length || matches(pairs.left[k]) || matches(pairs.right[k])) rows.push({ line: k });
     }
     return view.isReversed ? rows.reverse() : rows;
@@ -312,11 +317,27 @@
     byId("space").style.height = `${top}px`;
     byId("list").scrollTop = 0;
     byId("order").hidden = view.what !== "lines";
+    byId("within").hidden = view.what !== "lines" || thresholds.length < 2;
     const isClosest = (data.kind === "removed") === view.isReversed;
     byId("order").textContent = isClosest ? "closest first" : "farthest first";
     byId("shown").textContent = status();
     for (const what of ["lines", "groups"]) byId(`show-${what}`).setAttribute("aria-pressed", view.what === what);
     draw();
+  }
+
+  // Moves the threshold. Positions of the slider are the thresholds of the chart, from the strictest to the loosest.
+  const { thresholds, pairs: counts } = data.curve;
+  function moveThreshold() {
+    const position = Number(byId("threshold").value);
+    const at = isSimilarity ? thresholds.length - 1 - position : position;
+    // All lines are within the loosest threshold.
+    view.threshold = position === thresholds.length - 1 ? null : thresholds[at];
+    byId("within-shown").textContent = `${isSimilarity ? "≥" : "≤"} ${thresholds[at].toFixed(4)}: ${count(counts[at])} ${WORDS.unit}`;
+  }
+  if (thresholds.length > 1) {
+    byId("threshold").max = byId("threshold").value = thresholds.length - 1;
+    byId("threshold").addEventListener("input", () => { moveThreshold(); refresh(); });
+    moveThreshold();
   }
 
   let waiting = 0;

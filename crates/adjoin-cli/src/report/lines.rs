@@ -128,7 +128,7 @@ struct Collected {
 }
 
 impl Lines {
-    /// Reads the lines of a file. If `of_two_sets` is true, equal ids on the left and on the right are different
+    /// Reads the lines of a file. If `of_two_sets` is true, equal ids of the first and the second set are different
     /// rows. Leaves `spare_bytes` bytes of memory for inputs that are read afterwards.
     pub(super) fn read(context: &Context, file: &ResultFile, of_two_sets: bool, spare_bytes: u64) -> Result<Self> {
         let reading = file.reading_bytes()?;
@@ -136,9 +136,8 @@ impl Lines {
         let shown_memory = context.reserve(SHOWN_BYTES, PURPOSE)?;
         // This reservation is held during both passes. It keeps the ids from using memory that later inputs need.
         let spare = context.reserve(spare_bytes.saturating_sub(reading), PURPOSE)?;
-        let right = usize::from(of_two_sets);
         let Collected { mut interned, is_ordered, total, queries, low, high, causes } =
-            Self::collect(context, file, right)?;
+            Self::collect(context, file, of_two_sets)?;
         let rows = interned.len() as u64;
         let components_bytes = if file.kind == Kind::Hits { 0 } else { Components::memory_bytes(rows) };
         let of_components = context.reserve(components_bytes, PURPOSE)?;
@@ -147,14 +146,15 @@ impl Lines {
         let (mut shown, mut curve) = (BinaryHeap::new(), Curve::new(low, high, file.is_similarity()));
         let mut number = 0;
         // Second pass: only the most important lines are kept, since memory may not hold all of them.
-        file.each(context, |Line { left, right: right_id, value }| {
+        file.each(context, |Line { left, right: right_id, sets, value }| {
             value.iter().for_each(|&value| curve.add(value));
             number += 1;
             if file.kind == Kind::Hits && number > SHOWN {
                 return Ok(());
             }
-            let left = interned.place(context, 0, left)?;
-            let right = right_id.map_or(Ok(NO_ROW), |id| interned.place(context, right, id))?;
+            let sets = sets.map(|set| if of_two_sets { set } else { 0 });
+            let left = interned.place(context, sets[0], left)?;
+            let right = right_id.map_or(Ok(NO_ROW), |id| interned.place(context, sets[1], id))?;
             match (file.kind, right) {
                 (Kind::Hits, _) | (_, NO_ROW) => (),
                 _ => components.join(left.into(), right.into()),
@@ -176,7 +176,7 @@ impl Lines {
     }
 
     /// Reads the lines a first time, since the second pass needs the number of ids and the range of the values.
-    fn collect(context: &Context, file: &ResultFile, right: usize) -> Result<Collected> {
+    fn collect(context: &Context, file: &ResultFile, of_two_sets: bool) -> Result<Collected> {
         let (low, high) = (f32::INFINITY, f32::NEG_INFINITY);
         let interned = Interned::default();
         let causes = Causes::default();
@@ -185,7 +185,7 @@ impl Lines {
         file.each(context, |line| {
             all.total += 1;
             all.causes.add(&line);
-            let Line { left, right: right_id, value } = line;
+            let Line { left, right: right_id, sets, value } = line;
             if let Some(value) = value {
                 (all.low, all.high) = (all.low.min(value), all.high.max(value));
             }
@@ -207,8 +207,9 @@ impl Lines {
                     Kind::Clusters => true,
                     Kind::Pairs | Kind::Hits => is_before(&left, right),
                 });
-            all.interned.place(context, 0, left)?;
-            right_id.map_or(Ok(()), |id| all.interned.place(context, right, id).map(drop))
+            let sets = sets.map(|set| if of_two_sets { set } else { 0 });
+            all.interned.place(context, sets[0], left)?;
+            right_id.map_or(Ok(()), |id| all.interned.place(context, sets[1], id).map(drop))
         })?;
         Ok(all)
     }

@@ -87,16 +87,21 @@ fn read_page(
     let of_one_set = stats.as_ref().is_some_and(|stats| !is_of_two(stats));
     let spare = reading.max(rows::counts_bytes(&file));
     let mut page = Page::read(context, &file, of_two_sets, stats, spare)?;
+    page.check_statistics(result)?;
     if !file.carried.is_empty() {
         let rows = rows::read(context, &file, [page.ids(0), page.ids(1)], page.has_sides())?;
-        page.give_columns(&file, rows);
+        page.give_columns(&file, rows, first.is_some());
     }
     if let Some(set) = first.filter(|_| file.kind == Kind::Removed && !of_two_sets) {
         page.count_rows(context, set)?;
     }
+    let mut unused = [first, second.filter(|_| of_two_sets)];
     for side in 0..=usize::from(page.has_sides()) {
         let Some(names) = (if of_two_sets { [first, second][side] } else { first }) else { continue };
         let texts = table::names_of(context, names, &page.ids(side))?;
+        if !texts.of.is_empty() {
+            unused[usize::from(of_two_sets) * side] = None;
+        }
         // If the lines are of one set, the smaller row number is always on the same side. If it is not, they may be
         // of two sets.
         let may_be_of_two = !of_two_sets && !of_one_set && !page.is_ordered();
@@ -105,7 +110,10 @@ fn read_page(
         }
         page.give_names(side, texts);
     }
-    Ok(page)
+    match unused.into_iter().flatten().next().filter(|_| page.shown() > 0) {
+        Some(names) => Err(no_names(result, names)),
+        None => Ok(page),
+    }
 }
 
 /// Returns whether the statistics describe a join of two sets.
@@ -124,12 +132,24 @@ fn are_of_two_sets(file: &ResultFile, stats: Option<&serde_json::Value>, names_o
         let before = "the statistics are of a join of one set; leave out ";
         return Err(refusal(before, ", or name the statistics of this result"));
     }
-    Ok(file.kind != Kind::Clusters && (names_of_two || of_two == Some(true) || file.is_marked_of_two_sets()))
+    if file.kind == Kind::Clusters {
+        return Ok(file.is_marked_of_two_sets());
+    }
+    Ok(names_of_two || of_two == Some(true) || file.is_marked_of_two_sets())
 }
 
 fn names_of_one_set(result: &Path) -> Error {
     let before = format!("{} has rows of two sets, but the names are of one; give ", result.display());
     refusal(before, " for the rows on the right: the same table again, if it has the ids of both")
+}
+
+/// Returns the error for a table that names no row of the result.
+fn no_names(result: &Path, names: Names<'_>) -> Error {
+    let files = names.files;
+    Error::input(format!(
+        "{files}: none of its ids is in {}; name the column of the ids, or a table of the rows of this result",
+        result.display()
+    ))
 }
 
 /// Returns an error about the names of the second set.

@@ -160,19 +160,20 @@ fn counted(context: &Context, result: &Path, names: Option<PageNames<'_>>, are_t
     let mut distinct = Distinct::new();
     let file = ResultFile::open(context, result)?;
     let are_apart = are_two_sets || file.is_marked_of_two_sets() || matches!(file.kind, Kind::Removed | Kind::Hits);
-    let right = usize::from(are_apart);
+    let place = |set| if are_apart { set } else { 0 };
     // Reading one column after the other takes less memory than reading both at once.
-    for (column, side) in [(0, 0), (1, right)] {
-        file.each_id(context, column, |line, id| {
+    for column in [0, 1] {
+        file.each_id(context, column, |line, set, id| {
             if has_ids(&file, line) {
-                distinct.add(side, id);
+                distinct.add(place(set), id);
             }
         })?;
     }
     let mut longest = [0; 2];
     file.each_rows(context, |line, both, value| {
-        for (side, id) in both.into_iter().enumerate().filter(|&(side, _)| has_ids(&file, line) && file.carries(side)) {
-            if let Some(sizes) = distinct.counted.get_mut(&Distinct::hash(if side == 0 { 0 } else { right }, id)) {
+        let shown = both.into_iter().enumerate().filter(|&(side, _)| has_ids(&file, line) && file.carries(side));
+        for (side, (set, id)) in shown {
+            if let Some(sizes) = distinct.counted.get_mut(&Distinct::hash(place(set), id)) {
                 let text = |column| Ok(shown_part(&value(column, side)?.unwrap_or_default()).len());
                 let bytes: usize = (0..file.carried.len()).map(text).sum::<Result<usize>>()?;
                 let bytes = bytes_of_texts(id.len(), bytes, file.carried.len());

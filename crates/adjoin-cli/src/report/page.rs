@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Write};
+use std::path::Path;
 
-use adjoin::{Context, Result, device::Reservation};
+use adjoin::{Context, Error, Result, device::Reservation, format_number};
 use serde::Serialize;
 
 use super::Names;
@@ -171,6 +172,44 @@ impl Page {
         self.names.iter().zip(sides).filter(|&(_, of)| of == side).map(|((id, _), _)| id.as_str()).collect()
     }
 
+    /// Checks that the statistics, if there are any, count the lines of this result.
+    ///
+    /// # Errors
+    /// If they are of another run.
+    pub(super) fn check_statistics(&self, result: &Path) -> Result<()> {
+        let Some(stats) = &self.stats else { return Ok(()) };
+        let (join, dedupe) = (&stats["join"], &stats["dedupe"]);
+        let count = |value: &serde_json::Value| value.as_u64();
+        let of_clusters = || {
+            // A page cannot distinguish rows with equal ids.
+            let largest = count(&join["largest_cluster"])
+                .filter(|_| self.total > 0 && count(&stats["duplicate_ids"]).unwrap_or(0) == 0);
+            (largest, self.sizes.last().map_or(0, |(size, _)| *size), "rows in the largest cluster")
+        };
+        let (counted, own, unit) = match self.kind {
+            Kind::Pairs => (count(&join["pairs"]), self.total, "pairs"),
+            Kind::Removed if dedupe.is_object() => {
+                let reasons = ["equal_rows", "near_rows", "decided_rows"];
+                (reasons.into_iter().map(|rows| count(&dedupe[rows])).sum(), self.total, "removed rows")
+            }
+            Kind::Removed | Kind::Clusters => of_clusters(),
+            Kind::Hits => {
+                let hits = count(&stats["nearest"]["neighbors"]).or_else(|| count(&stats["search"]["hits"]));
+                (hits, self.total, "hits")
+            }
+        };
+        match counted.filter(|&counted| counted != own) {
+            None => Ok(()),
+            Some(counted) => {
+                let (at, [counted, own]) = (result.display(), [counted, own].map(format_number));
+                Err(Error::input(format!(
+                    "the statistics are of another run: they count {counted} {unit}, but {at} has {own}; name the \
+                     statistics that were written with this result"
+                )))
+            }
+        }
+    }
+
     /// Sets the texts for the ids of a side.
     pub(super) fn give_names(&mut self, side: usize, texts: Texts) {
         let Texts { mut of, memory, .. } = texts;
@@ -182,12 +221,17 @@ impl Page {
         }
     }
 
-    /// Sets the texts and the further columns from the columns that lines carry.
-    pub(super) fn give_columns(&mut self, file: &ResultFile, rows: RowTexts) {
+    /// Sets the texts and the further columns from the columns that lines carry. If `are_named` is true, names of a table
+    /// replace the texts, so the texts are further columns too.
+    pub(super) fn give_columns(&mut self, file: &ResultFile, rows: RowTexts, are_named: bool) {
         let RowTexts { by_side, shares, name } = rows;
         self.shares = shares;
+        let without = |texts: Vec<String>| match name {
+            Some(place) if are_named => (texts.clone(), Some(texts[place].clone())),
+            name => without(texts, name),
+        };
         let columns = file.carried.iter().map(|column| column.name.clone());
-        self.columns = without(columns.collect(), name).0;
+        self.columns = without(columns.collect()).0;
         self.details = vec![Vec::new(); if self.columns.is_empty() { 0 } else { self.names.len() }];
         for (side, texts) in by_side.into_iter().enumerate() {
             let Texts { mut of, memory, .. } = texts;
@@ -195,7 +239,7 @@ impl Page {
             let names = self.names.iter_mut().enumerate().zip(sides_or_first(&self.sides));
             for ((k, (id, text)), _) in names.filter(|&(_, of)| of == side) {
                 let Some(texts) = of.remove(id) else { continue };
-                let (further, own) = without(texts, name);
+                let (further, own) = without(texts);
                 *text = own.unwrap_or_default();
                 if let Some(details) = self.details.get_mut(k) {
                     *details = further;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use adjoin::{Context, Error, PairSchema, Result, TableFile};
+use adjoin::{Context, Error, PairSchema, Result, TableFile, TableFormat};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type, Int64Type};
 use arrow_array::{Array, RecordBatch};
@@ -15,6 +15,9 @@ use super::table::{column, open, texts_of};
 const ID_COLUMNS: [&str; 6] = ["left_id", "right_id", "id", "kept_id", "cluster", "query"];
 /// Columns of values; a result has at most one of them.
 const VALUES: [&str; 3] = ["distance", "similarity", "score"];
+/// Column of clusters of two sets, and its values for a row of the first and of the second set.
+const SIDE: &str = "side";
+const SIDES: [&str; 2] = ["left", "right"];
 /// Prefix of a carried column if the result itself has a column of that name.
 const RENAMED: &str = "columns.";
 /// Maximum number of carried columns that a page shows.
@@ -85,6 +88,8 @@ pub(super) struct Line {
     pub(super) left: String,
     /// `None` if the line is a removed row without a kept row.
     pub(super) right: Option<String>,
+    /// The sets of both rows, 0 or 1.
+    pub(super) sets: [usize; 2],
     /// `None` if the result has no values, or if the row was removed because its text is equal.
     pub(super) value: Option<f32>,
 }
@@ -97,8 +102,13 @@ pub(super) struct ResultFile {
     /// Column of the value; clusters have none.
     value: Option<&'static str>,
     ids: [usize; 2],
+    /// The column `side` of clusters of two sets.
+    side: Option<usize>,
     pub(super) carried: Vec<Carried>,
 }
+
+/// Returns the values of the carried columns of a line, by column and by position of the row in the line.
+pub(super) type CarriedValues<'a> = dyn Fn(usize, usize) -> Result<Option<String>> + 'a;
 
 impl ResultFile {
     /// Opens a result of any kind.
@@ -116,6 +126,7 @@ impl ResultFile {
                 kind: Kind::Pairs,
                 value: Some(VALUES[0]),
                 ids: [0; 2],
+                side: None,
                 carried: Vec::new(),
             });
         }
@@ -128,15 +139,13 @@ impl ResultFile {
             )));
         }
         let [left, right] = kind.id_columns();
-        if kind == Kind::Clusters && is_of_two_sets(schema) {
-            let at = path.display();
-            return Err(Error::input(format!(
-                "{at} has clusters of two sets, which a page cannot show; name the pairs"
-            )));
-        }
         let ids = [column(&table, &path, left)?, column(&table, &path, right)?];
-        let carried = carried(kind, value, schema);
-        Ok(Self { path, kind, value: value.filter(|_| kind != Kind::Clusters), ids, carried, table })
+        // CSV and JSON lines do not record whether `side` is a column of the result itself or a carried column.
+        let is_marked = is_of_two_sets(schema) || !matches!(TableFormat::of(&path), Ok(TableFormat::Parquet));
+        let side = schema.index_of(SIDE).ok().filter(|_| kind == Kind::Clusters && is_marked);
+        let value = value.filter(|_| kind != Kind::Clusters);
+        let carried = carried(kind, value.or(side.map(|_| SIDE)), schema);
+        Ok(Self { path, kind, value, ids, side, carried, table })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -153,9 +162,9 @@ impl ResultFile {
         self.value.is_some_and(|value| value != "distance")
     }
 
-    /// Returns whether the file records that left and right rows are of two sets. CSV and JSON lines never record it.
+    /// Returns whether the file records that its rows are of two sets. CSV and JSON lines record it for clusters only.
     pub(super) fn is_marked_of_two_sets(&self) -> bool {
-        is_of_two_sets(self.table.schema())
+        self.side.is_some() || is_of_two_sets(self.table.schema())
     }
 
     /// Returns whether lines carry columns of the rows on a side.
@@ -173,16 +182,17 @@ impl ResultFile {
         self.table.schema().fields().is_empty()
     }
 
-    /// Returns the indexes of the id columns, followed by the index of the value column if there is one.
+    /// Returns the indexes of the id columns, followed by the index of the column of sides and of values, if any.
     fn columns(&self) -> Result<Vec<usize>> {
         let value = self.value.map(|value| column(&self.table, &self.path, value)).transpose()?;
-        Ok(self.ids.into_iter().chain(value).collect())
+        Ok(self.ids.into_iter().chain(self.side).chain(value).collect())
     }
 
-    /// Returns the indexes of the id columns, followed by the indexes of all carried columns.
+    /// Returns the indexes of the id columns, followed by the index of the column of sides, if there is one, and the
+    /// indexes of all carried columns.
     fn columns_of_rows(&self) -> Vec<usize> {
         let carried = self.carried.iter().flat_map(|column| column.places).flatten();
-        self.ids.into_iter().chain(carried).collect()
+        self.ids.into_iter().chain(self.side).chain(carried).collect()
     }
 
     /// Returns the peak memory, in bytes, for reading the lines and the carried columns.
@@ -203,18 +213,28 @@ impl ResultFile {
         if self.is_empty() { Ok((0, 0)) } else { self.table.size(&self.ids) }
     }
 
-    /// Passes the ids of one side to `take`, each with the number of its line. A missing id is passed as an empty
-    /// text. This takes less memory than reading whole lines.
+    /// Passes the left or the right ids (`column` 0 or 1) to `take`, each with the number of its line and its set. A
+    /// missing id is passed as an empty text. This takes less memory than reading whole lines.
     ///
     /// # Errors
     /// If the file cannot be read, memory does not suffice, or `take` fails.
-    pub(super) fn each_id(&self, context: &Context, side: usize, mut take: impl FnMut(u64, &str)) -> Result<()> {
+    pub(super) fn each_id(
+        &self,
+        context: &Context,
+        column: usize,
+        mut take: impl FnMut(u64, usize, &str),
+    ) -> Result<()> {
         if self.is_empty() {
             return Ok(());
         }
-        self.table.each(context, &self.ids[side..=side], |first, batch| {
+        let columns: Vec<usize> = std::iter::once(self.ids[column]).chain(self.side).collect();
+        self.table.each(context, &columns, |first, batch| {
             let id = texts_of(batch.column(0))?;
-            (0..batch.num_rows()).try_for_each(|row| id(row).map(|id| take(first + row as u64, &id)))
+            let sets = self.sets(first, batch, 1)?;
+            for row in 0..batch.num_rows() {
+                take(first + row as u64, sets(row)?[column], &id(row)?);
+            }
+            Ok(())
         })
     }
 
@@ -229,43 +249,75 @@ impl ResultFile {
         self.table.each(context, &self.columns()?, |first, batch| {
             let values = self.value.map(|name| self.values(first, batch, name)).transpose()?;
             let (left, right) = (texts_of(batch.column(0))?, texts_of(batch.column(1))?);
+            let sets = self.sets(first, batch, 2)?;
             (0..batch.num_rows()).try_for_each(|k| {
                 let right = Some(right(k)?).filter(|id| self.kind != Kind::Removed || !id.is_empty());
-                take(Line { left: left(k)?, right, value: values.as_ref().and_then(|values| values[k]) })
+                take(Line {
+                    left: left(k)?,
+                    right,
+                    sets: sets(k)?,
+                    value: values.as_ref().and_then(|values| values[k]),
+                })
             })
         })
     }
 
-    /// Passes each line to `take`: its number, both ids, and a function that returns the value of a carried column
-    /// for a side. The function returns `None` if the side has no such column.
+    /// Passes each line to `take`: its number, its rows as ids and sets, and a function that returns the value of a
+    /// carried column for the left or the right row. The function returns `None` if the row has no such column.
     ///
     /// # Errors
     /// If the file cannot be read, memory does not suffice, or `take` fails.
     pub(super) fn each_rows(
         &self,
         context: &Context,
-        mut take: impl FnMut(u64, [&str; 2], &dyn Fn(usize, usize) -> Result<Option<String>>) -> Result<()>,
+        mut take: impl FnMut(u64, [(usize, &str); 2], &CarriedValues<'_>) -> Result<()>,
     ) -> Result<()> {
         if self.carried.is_empty() {
             return Ok(());
         }
         self.table.each(context, &self.columns_of_rows(), |first, batch| {
             let (left, right) = (texts_of(batch.column(0))?, texts_of(batch.column(1))?);
+            let sets = self.sets(first, batch, 2)?;
             // The columns of a batch have the order of `columns_of_rows`.
-            let columns = batch.columns()[2..].iter().map(|column| texts_of(column)).collect::<Result<Vec<_>>>()?;
+            let own = self.ids.len() + usize::from(self.side.is_some());
+            let columns = batch.columns()[own..].iter().map(|column| texts_of(column)).collect::<Result<Vec<_>>>()?;
             let mut places = 0..;
             let place = |place: &Option<usize>| place.and_then(|_| places.next());
             let places: Vec<Option<usize>> = self.carried.iter().flat_map(|column| &column.places).map(place).collect();
             for k in 0..batch.num_rows() {
                 let value = |column: usize, side: usize| places[2 * column + side].map(|at| columns[at](k)).transpose();
-                take(first + k as u64, [&left(k)?, &right(k)?], &value)?;
+                let [set, other_set] = sets(k)?;
+                take(first + k as u64, [(set, &left(k)?), (other_set, &right(k)?)], &value)?;
             }
             Ok(())
         })
     }
 
+    /// Returns the sets of the left and of the right row of each line of a batch. The column of sides, if there is one,
+    /// is at `place`. The first row of a cluster, whose id names the cluster, is of the first set.
+    fn sets<'b>(
+        &self,
+        first: u64,
+        batch: &'b RecordBatch,
+        place: usize,
+    ) -> Result<impl Fn(usize) -> Result<[usize; 2]> + use<'_, 'b>> {
+        let side = self.side.map(|_| texts_of(batch.column(place))).transpose()?;
+        Ok(move |row| match &side {
+            None => Ok([0, 1]),
+            Some(side) => match SIDES.iter().position(|name| side(row).is_ok_and(|side| side == *name)) {
+                Some(set) => Ok([set, 0]),
+                None => {
+                    let (at, row) = (self.path.display(), first + row as u64);
+                    Err(Error::input(format!(
+                        "{at}: row {row} has neither left nor right in column {SIDE}; write the result again, as .parquet"
+                    )))
+                }
+            },
+        })
+    }
+
     fn values(&self, first: u64, batch: &RecordBatch, name: &str) -> Result<Vec<Option<f32>>> {
-        let values = batch.column(2);
+        let values = batch.column(2); // only clusters have a column of sides, and these have no values
         let floats: Vec<Option<f32>> = match values.data_type() {
             DataType::Float32 => values.as_primitive::<Float32Type>().iter().collect(),
             DataType::Float64 => values.as_primitive::<Float64Type>().iter().map(|x| x.map(|x| x as f32)).collect(),
@@ -290,12 +342,13 @@ fn is_of_two_sets(schema: &Schema) -> bool {
     schema.metadata().get(key).is_some_and(|sets| sets == value)
 }
 
-/// Returns the columns of rows in a result of this kind, in the order of the table.
-fn carried(kind: Kind, value: Option<&str>, schema: &Schema) -> Vec<Carried> {
+/// Returns the columns of rows in a result of this kind, in the order of the table. `further` is a column of the result
+/// itself: its values, or the sides of clusters.
+fn carried(kind: Kind, further: Option<&str>, schema: &Schema) -> Vec<Carried> {
     let own = |name: &str| {
         kind.id_columns().contains(&name)
             || kind.further_columns().contains(&name)
-            || value.is_some_and(|own| own == name)
+            || further.is_some_and(|own| own == name)
     };
     let place = |name: &str| {
         // If the result itself has a column of this name, the carried column has a prefix.

@@ -74,8 +74,8 @@ pub(super) fn read(context: &Context, file: &ResultFile, ids: [HashSet<&str>; 2]
     let mut counts: Vec<Counts> = file.carried.iter().map(|_| Counts::default()).collect();
     let mut by_side = [Texts::default(), Texts::default()];
     file.each_rows(context, |number, both, value| {
-        for (side, &id) in both.iter().enumerate().filter(|&(side, _)| file.carries(side)) {
-            let at = if are_apart { side } else { 0 };
+        for (side, (set, id)) in both.into_iter().enumerate().filter(|&(side, _)| file.carries(side)) {
+            let at = if are_apart { set } else { 0 };
             // If the result is hits, only the first lines are on the page. An id of them may occur in many later
             // lines too.
             let is_shown = file.kind != Kind::Hits || number < SHOWN as u64;

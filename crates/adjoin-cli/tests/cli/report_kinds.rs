@@ -219,6 +219,107 @@ fn clusters_have_a_page_with_the_largest_first() {
     assert!(page["names"].as_array().unwrap().contains(&json!(["d", "four"])), "{page}");
 }
 
+/// Checks clusters of two sets whose ids are equal, but not their texts.
+#[test]
+fn clusters_of_two_sets_have_a_page_with_the_columns_of_each_row() {
+    let place = place_of_groups(6);
+    let other = place.text("set.jsonl").replace(" th text </script>", " th other");
+    place.write("other.jsonl", other.as_bytes());
+    let join = "join set.jsonl --with other.jsonl --eps 0.15 --exact --result clusters";
+    for format in ["parquet", "csv", "jsonl"] {
+        for columns in ["", "--columns lang,text,path"] {
+            place.done(&format!("{join} {columns} -o clusters.{format} --stats clusters.json --force"));
+            let names = match columns {
+                "" => "--names set.jsonl --with-names other.jsonl --name-column text --with-name-column text",
+                _ => "",
+            };
+            place.done(&format!("report clusters.{format} --stats clusters.json {names} -o page.html --force"));
+            let page = data(&place, "page.html");
+            assert_eq!((&page["sizes"], &page["decidable"]), (&json!([[6, 6]]), &json!(false)), "{format} {columns}");
+            for members in page["clusters"].as_array().unwrap() {
+                let members: Vec<usize> =
+                    members.as_array().unwrap().iter().map(|k| k.as_u64().unwrap() as usize).collect();
+                let left: Vec<_> = members.iter().filter(|&&name| page["sides"][name] == 0).collect();
+                assert_eq!((members.len(), left.len()), (6, 3), "{format} {columns}");
+                for name in members {
+                    let row = id(&page, name);
+                    let text = ["th text </script>", "th other"][page["sides"][name].as_u64().unwrap() as usize];
+                    assert_eq!(page["names"][name][1], format!("the {row} {text}"), "{format} {columns}");
+                    if !columns.is_empty() {
+                        let language = ["en", "de", "en"][row % 3];
+                        assert_eq!(page["details"][name], json!([language, format!("images/{row}.png")]));
+                    }
+                }
+            }
+        }
+    }
+    let names = "report clusters.csv --names set.jsonl -o page.html --force";
+    place.refused(names, &["clusters.csv has rows of two sets, but the names are of one", "--with-names"]);
+    place.write("bad.csv", b"id,cluster,side\na,a,left\na,a,east\n");
+    place.refused("report bad.csv -o page.html --force", &["bad.csv: row 1 has neither left nor right in column side"]);
+    // In a Parquet file of one set, `side` is a column of the rows.
+    place.write("sides.jsonl", other.replace("\"lang\"", "\"side\"").as_bytes());
+    place.done("join sides.jsonl --eps 0.15 --exact --result clusters --columns side -o sides.parquet");
+    place.done("report sides.parquet -o sides.html");
+    let page = data(&place, "sides.html");
+    assert_eq!((&page["sides"], &page["names"][1][1]), (&json!([]), &json!("de")), "{page}");
+}
+
+#[test]
+fn names_are_shown_with_the_columns_of_a_result() {
+    let place = place_of_groups(4);
+    place.done("join set.jsonl --eps 0.15 --exact --columns text,lang -o pairs.csv");
+    let names: String = (0..12).map(|row| format!("r{row},Name {row}\n")).collect();
+    place.write("names.csv", format!("id,name\n{names}").as_bytes());
+    place.done("report pairs.csv --names names.csv -o page.html");
+    let page = data(&place, "page.html");
+    assert_eq!(page["columns"], json!(["text", "lang"]));
+    for (name, details) in page["names"].as_array().unwrap().iter().zip(page["details"].as_array().unwrap()) {
+        let row = &name[0].as_str().unwrap()[1..];
+        assert_eq!(
+            (&name[1], &details[0]),
+            (&json!(format!("Name {row}")), &json!(format!("the {row} th text </script>")))
+        );
+    }
+    place.write("others.csv", b"id,name\nx,none\n");
+    for result in ["pairs.csv", "bare.csv"] {
+        place.done("join set.jsonl --eps 0.15 --exact -o bare.csv --force");
+        let line = format!("report {result} --names others.csv -o page.html --force");
+        place.refused(&line, &["others.csv: none of its ids is in", result]);
+    }
+}
+
+#[test]
+fn statistics_of_another_run_are_refused() {
+    let place = place_of_groups(6);
+    for (name, line) in [
+        ("pairs", "join set.jsonl --eps 0.15 --exact"),
+        ("clusters", "join set.jsonl --eps 0.15 --exact --result clusters"),
+        ("removed", "join set.jsonl --eps 0.15 --exact --result removed"),
+        ("near", "join set.jsonl -k 2 --exact"),
+    ] {
+        place.done(&format!("{line} -o {name}.csv --stats {name}.json"));
+        // The other run has only the first two groups, and one more row.
+        let set: String = place.text("set.jsonl").lines().take(7).map(|line| format!("{line}\n")).collect();
+        place.write("few.jsonl", set.replace("[1,", "[0,").replace("[2,", "[0.05,").as_bytes());
+        let other = line.replace("set.jsonl", "few.jsonl");
+        place.done(&format!("{other} -o other.csv --stats other.json --force"));
+        place.done(&format!("report {name}.csv --stats {name}.json -o {name}.html"));
+        place.refused(
+            &format!("report {name}.csv --stats other.json -o {name}.html --force"),
+            &["the statistics are of another run: they count ", &format!("but {name}.csv has ")],
+        );
+    }
+    for (name, rows) in [("gone", "set.jsonl"), ("less", "few.jsonl")] {
+        place.done(&format!(
+            "dedupe {rows} --eps 0.15 --exact -o {name}.jsonl --removed {name}.csv --stats {name}.json"
+        ));
+    }
+    place.done("report gone.csv --stats gone.json -o gone.html");
+    let line = "report gone.csv --stats less.json -o gone.html --force";
+    place.refused(line, &["they count", "removed rows, but gone.csv has 6"]);
+}
+
 /// Checks a page with long texts. The first budget that a refusal names must suffice.
 #[test]
 fn texts_of_results_fit_the_least_budget() {
