@@ -335,7 +335,8 @@
     byId("within-shown").textContent = `${isSimilarity ? "≥" : "≤"} ${thresholds[at].toFixed(4)}: ${count(counts[at])} ${WORDS.unit}`;
   }
   if (thresholds.length > 1) {
-    byId("threshold").max = byId("threshold").value = thresholds.length - 1;
+    byId("threshold").max = thresholds.length - 1; // before the value, which it limits
+    byId("threshold").value = thresholds.length - 1;
     byId("threshold").addEventListener("input", () => { moveThreshold(); refresh(); });
     moveThreshold();
   }

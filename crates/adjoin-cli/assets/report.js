@@ -132,10 +132,11 @@
       ? `${plural(data.clusters_total, "kept row")} with the rows removed for them, by the number of both`
       : `${plural(data.clusters_total, "cluster")} of ${plural(data.clustered_rows, "row")}, by their number of rows`;
     const most = Math.max(...data.sizes.map((one) => one[0]));
+    const labeled = (v) => ([1, 2, 3, 5].includes(Math.round(v / 10 ** Math.floor(Math.log10(v)))) ? v : null);
     chart("Cluster sizes", note, {
-      scales: { x: { time: false, distr: 3 }, y: { distr: 3 } },
-      // Only powers of ten have labels by default, which few clusters reach.
-      axes: [{ label: "rows of a cluster", ...(most < 30 ? { filter: (_, splits) => splits } : {}) }, { size: 80, values: (_, all) => all.map((v) => (v === null ? "" : count(v))) }],
+      scales: { x: { time: false, distr: 3, range: () => [1, Math.max(10, 1.1 * most)] }, y: { distr: 3 } },
+      // Only powers of ten have labels by default, which few clusters reach. Labels of all numbers would overlap.
+      axes: [{ label: "rows of a cluster", ...(most < 30 ? { filter: (_, splits) => splits.map(labeled) } : {}) }, { size: 80, values: (_, all) => all.map((v) => (v === null ? "" : count(v))) }],
       series: [{ label: "rows" }, line("clusters", { width: 0, fill: undefined, points: { show: true, size: 7, fill: "#2f6fde" } })],
     }, [data.sizes.map((one) => one[0]), data.sizes.map((one) => one[1])]);
   }
