@@ -23,6 +23,8 @@ __all__ = [
     "create_live",
     "dedupe",
     "explain",
+    "generate",
+    "groundtruth",
     "join",
     "kind_of",
     "main",
@@ -30,6 +32,7 @@ __all__ = [
     "nearest",
     "plan",
     "plan_build",
+    "relayout",
     "report",
     "resident_from_now_on",
     "rows",
@@ -88,6 +91,17 @@ def build_index(
     resources: dict[str, Any],
     progress: Optional[Progress],
 ) -> str: ...
+def relayout(
+    index: str, output: Optional[str], force: bool, resources: dict[str, Any], progress: Optional[Progress]
+) -> str: ...
+def groundtruth(
+    sources: Sequence[str],
+    request: dict[str, Any],
+    store_options: dict[str, Any],
+    resources: dict[str, Any],
+    progress: Optional[Progress],
+) -> tuple[Batches, str]: ...
+def generate(request: dict[str, Any], resources: dict[str, Any], progress: Optional[Progress]) -> None: ...
 def explain(
     sources: Sequence[str],
     target: dict[str, Any],

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional, Union
 
-from ._work import html_table
+from . import _engine
+from . import _options
+from ._options import PathLike
+from ._types import Metric, OnBad
+from ._work import check_memory, html_table, working
 
 
 class Interval(NamedTuple):
@@ -79,3 +85,45 @@ def _bounds(figure: Interval, form: str = ",.0f") -> str:
 def _at(told: dict[str, Any]) -> AtThreshold:
     fields: dict[str, Any] = {name: Interval(**of) if isinstance(of, dict) else of for name, of in told.items()}
     return AtThreshold(**fields)
+
+
+def explain(
+    source: Any,
+    *,
+    eps: Optional[float] = None,
+    min_similarity: Optional[float] = None,
+    metric: Optional[Metric] = None,
+    recall: Optional[float] = None,
+    exact: bool = False,
+    memory: Union[str, int, None] = None,
+    threads: Optional[int] = None,
+    seed: int = 1,
+    buckets: Optional[int] = None,
+    vector_column: Optional[str] = None,
+    id_column: Optional[str] = None,
+    ids: bool = True,
+    split: Optional[str] = None,
+    on_bad: OnBad = "error",
+    columns: Sequence[str] = (),
+    temporary: Optional[PathLike] = None,
+    progress: Optional[bool] = None,
+) -> Estimate:
+    """Estimates the results and the cost of a join by comparing a sample of rows with all rows. Builds nothing.
+
+    ``source`` is anything that :func:`build` accepts. Without a threshold, ``metric`` selects distances (``"l2"``, the
+    default) or similarities (``"cosine"``). The estimate always includes the thresholds at which a vector has about
+    0.1, 1, 10 and 100 neighbors on average. With ``columns``, such as ``["text"]``, the estimate has two pairs near each
+    threshold, with these columns of both rows. The other arguments are options of :func:`join`.
+
+    Raises a subclass of :class:`AdjoinError` that names the kind of error. Warns with :class:`PromiseWarning` if the
+    run exceeded ``memory``.
+    """
+    meant = None if metric is None else _options.choice("metric", metric, "metric")
+    target = _options.threshold(eps, min_similarity, recall, exact)
+    options = _options.store_options(seed, buckets, vector_column, id_column, ids, split, on_bad, "keep", columns)
+    resources = _options.resources(memory, threads)
+    with working(source, temporary, options, progress) as (files, folder, shown), folder:
+        resources["temporary"] = folder.name
+        told = json.loads(_engine.explain(files, target, meant, options, resources, shown))
+    check_memory(told["memory"])
+    return Estimate(told)

@@ -217,6 +217,30 @@ class Index(OpenFolder):
         """Opens the index in the folder ``path``. ``memory`` limits the part that is held in memory."""
         super().__init__(path, memory=memory, threads=threads)
 
+    def relayout(
+        self,
+        output: Optional[PathLike] = None,
+        *,
+        memory: Union[str, int, None] = None,
+        threads: Optional[int] = None,
+        force: bool = False,
+        progress: Optional[bool] = None,
+    ) -> Index:
+        """Moves the vectors to other pages, such that neighbors share pages.
+
+        Writes a new index to ``output``, and replaces an existing one only with ``force``. Without ``output``, it replaces
+        this index, which is then reopened. Returns the new index. Raises a subclass of :class:`AdjoinError`.
+        """
+        target, replace = _options.optional_path("output", output), _options.flag("force", force)
+        resources = {**_options.resources(memory, threads), "temporary": None}
+        with working(NONE, None, {}, progress) as (_, folder, shown), folder:
+            held = _engine.relayout(os.fspath(self.path), target, replace, resources, shown)
+        check_memory(json.loads(held))
+        if target is not None:
+            return Index(target)
+        self._open()
+        return self
+
 
 class Collection(OpenFolder):
     """A folder of vectors that accepts writes. The next search sees every write.

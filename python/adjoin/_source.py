@@ -83,6 +83,12 @@ def paths_of(source: Any, name: str = "source") -> list[str]:
     return [part if "://" in part else os.path.abspath(part) for part in paths]
 
 
+def check_files(source: Any, name: str) -> None:
+    """Refuses a source that is not in files, which another run could not recognize."""
+    if not isinstance(source, (str, bytes, os.PathLike)) and not _is_paths(source, name):
+        raise OptionError(f"resume continues only with files, and {name} is in memory; write it to a file first")
+
+
 def texts_of(source: Any, otherwise: str) -> list[Optional[str]]:
     """Returns the texts of a list or of a column. Refuses paths and tables, whose column of texts must be named; the
     error names what to give ``otherwise``."""

@@ -64,6 +64,8 @@ pub(crate) struct JoinRequest {
     target: JoinTarget,
     filters: JoinFilters,
     columns: Vec<String>,
+    /// File next to which checkpoints are written, and whether one of other options is discarded.
+    resume: Option<(PathBuf, bool)>,
 }
 
 /// Joins a set with itself, with another set, or with new rows, and writes the pairs to a file in `folder`.
@@ -96,7 +98,7 @@ pub(crate) fn join(
             join,
             output: Output::Sink(&sink),
             yes: true,
-            resume: false,
+            resume: request.resume.map(|(path, force)| Target::File { path, force }),
         };
         let opened = job.open(context)?;
         let statistics = job.run(context, &opened)?;

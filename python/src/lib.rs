@@ -6,6 +6,7 @@ mod columns;
 mod dedupe;
 mod explain;
 mod folder;
+mod groundtruth;
 mod join;
 mod nearest;
 mod open_folder;
@@ -19,6 +20,7 @@ mod run;
 mod search;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use adjoin::{Append, AppendReport, Argument, BuildOptions, IdKind, Metric, Opened, Store, Target, VectorSource};
 use adjoin_cli::run as run_command;
@@ -53,7 +55,9 @@ fn build(
     let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
     running.run(py, |context| {
         let source = store_options.open(context, &sources)?;
-        let options = store_options.build_options(request.metric.parse()?, request.force)?;
+        // Only the same call may continue from a checkpoint, so the checkpoint records the options of the source.
+        let resume = request.resume.then(|| store_options.source_options()).transpose()?;
+        let options = BuildOptions { resume, ..store_options.build_options(request.metric.parse()?, request.force)? };
         Store::build(context, &*source, store.as_ref(), &options)?;
         options::json(&context.memory())
     })
@@ -120,6 +124,23 @@ fn build_index(
     })
 }
 
+/// Moves the vectors of an index to other pages. Returns its memory use as JSON.
+#[pyfunction]
+fn relayout(
+    py: Python<'_>,
+    index: PathBuf,
+    output: Option<PathBuf>,
+    force: bool,
+    resources: Resources,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let running = Running::new(&resources, progress).map_err(|error| raised(py, &error))?;
+    running.run(py, |context| {
+        adjoin::Index::relayout(context, &index, output.as_deref(), force)?;
+        options::json(&context.memory())
+    })
+}
+
 /// Returns the resident memory of the process, and restarts the measurement of its peak.
 #[pyfunction]
 fn resident_from_now_on() -> u64 {
@@ -138,6 +159,9 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(build, module)?)?;
     module.add_function(wrap_pyfunction!(append, module)?)?;
     module.add_function(wrap_pyfunction!(build_index, module)?)?;
+    module.add_function(wrap_pyfunction!(relayout, module)?)?;
+    module.add_function(wrap_pyfunction!(groundtruth::groundtruth, module)?)?;
+    module.add_function(wrap_pyfunction!(groundtruth::generate, module)?)?;
     module.add_function(wrap_pyfunction!(folder::kind_of, module)?)?;
     module.add_function(wrap_pyfunction!(folder::copy_folder, module)?)?;
     module.add_function(wrap_pyfunction!(explain::explain, module)?)?;

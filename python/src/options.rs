@@ -59,6 +59,7 @@ impl Resources {
 pub(crate) struct StoreRequest {
     pub(crate) metric: String,
     pub(crate) force: bool,
+    pub(crate) resume: bool,
 }
 
 #[derive(FromPyObject)]

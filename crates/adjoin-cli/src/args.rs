@@ -29,7 +29,9 @@ pub(crate) use flash::{Flash, FlashCalibrate, FlashRun, FlashSweep, ModelOptions
 pub(crate) use folders::{Copy, Info, Verify};
 pub(crate) use generate::{Gen, Groundtruth, TruthFiles};
 pub(crate) use get::Get;
-pub(crate) use groups::{MemoryOption, Quiet, ReadInterface, Resources, SourceColumns, StoreOptions, TemporaryPlace};
+pub(crate) use groups::{
+    MemoryOption, ProgressForm, Quiet, ReadInterface, Resources, SourceColumns, StoreOptions, TemporaryPlace,
+};
 pub(crate) use index::{Index, IndexBuild, IndexRelayout, IndexShape};
 pub(crate) use join::{Dedupe, Explain, Join, JoinFilters, JoinOutput};
 pub(crate) use manual::{Completions, Man};

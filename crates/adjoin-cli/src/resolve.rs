@@ -20,7 +20,7 @@ use crate::args::{
     IndexShape, JoinOutput, MemoryOption, Quiet, ReadInterface, Resources, SourceColumns, StoreOptions, TemporaryPlace,
 };
 use crate::print::percent;
-use crate::progress::Terminal;
+use crate::progress::with_progress;
 use crate::signals::Stopped;
 
 /// Returns a context that accounts for the memory that this process holds already. Releases the code that parsed
@@ -75,10 +75,7 @@ pub(crate) fn limited_context(
 ) -> Result<Context> {
     let mut context = own_context().with_resources(limit.memory.as_deref(), threads)?;
     context.cancel = stopped.cancel.clone();
-    if !quiet.quiet {
-        context.progress = Arc::new(Terminal::new());
-    }
-    Ok(context)
+    Ok(with_progress(context, quiet))
 }
 
 /// Returns a warning about a budget that exceeds the available memory. The system kills a process that uses too much
@@ -292,6 +289,12 @@ pub(crate) fn output(arguments: &JoinOutput) -> Result<Output<'static>> {
         [(_, removed), (_, Some(kept))] => Ok(Output::Keep { rule: *keep_rule, removed, kept: Some(kept) }),
         [(_, file), _] => Ok(result.output(file, *keep_rule)),
     }
+}
+
+/// Returns the file next to which a join keeps its checkpoints: that of its result. The join refuses standard output.
+pub(crate) fn checkpoint(arguments: &JoinOutput, output: &Output<'_>) -> Option<Target> {
+    let standard = Target::Standard { outlives_reader: false };
+    arguments.resume.then(|| output.target().cloned().unwrap_or(standard))
 }
 
 /// Returns the destinations of a join's results, each with the option that names it.

@@ -55,6 +55,16 @@ pub(crate) struct Quiet {
     /// Print neither progress nor a summary
     #[arg(long)]
     pub(crate) quiet: bool,
+    /// Form of progress on standard error; json writes an object per line, for programs
+    #[arg(long, value_name = "FORM", default_value = "text", value_enum, hide_short_help = true)]
+    pub(crate) progress: ProgressForm,
+}
+
+/// Form of progress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProgressForm {
+    Text,
+    Json,
 }
 
 /// Interface for concurrent reads.

@@ -1,19 +1,15 @@
 use std::path::Path;
-use std::sync::Arc;
 
 use adjoin::{Context, Error, Generated, Result, Target, VectorType, format_bytes, format_count};
 
 use crate::Outcome;
 use crate::args::Gen;
-use crate::progress::Terminal;
+use crate::progress::with_progress;
 use crate::signals::Stopped;
 
 pub(crate) fn generate(arguments: &Gen, stopped: &Stopped) -> Result<Outcome> {
-    let mut context = Context::default();
+    let mut context = with_progress(Context::default(), &arguments.quiet);
     context.cancel = stopped.cancel.clone();
-    if !arguments.quiet.quiet {
-        context.progress = Arc::new(Terminal::new());
-    }
     let vectors = VectorType { element: arguments.element, dimensions: arguments.dimensions };
     let what = Generated { rows: arguments.rows, vectors, hardness: arguments.hardness, seed: arguments.seed.seed };
     let target = Target::File { path: arguments.output.clone(), force: arguments.replace.force };

@@ -27,6 +27,7 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
     let JoinFilters { condition, where_other, where_pair } = &arguments.filters;
     let [rows, other_rows, pairs] = [condition, where_other, where_pair];
     let conditions = Conditions::parse(rows.as_deref(), other_rows.as_deref(), pairs.as_deref())?;
+    let output = resolve::output(&arguments.output)?;
     let seed = arguments.store.seed.seed;
     let join = JoinOptions { seed, cache_bytes, ..JoinOptions::approximate(predicate, aim) };
     let job = Job {
@@ -38,9 +39,9 @@ pub(crate) fn join(arguments: &Join, stopped: &Stopped) -> Result<Outcome> {
         conditions,
         columns: &arguments.output.columns,
         join,
-        output: resolve::output(&arguments.output)?,
+        resume: resolve::checkpoint(&arguments.output, &output),
+        output,
         yes: arguments.output.yes,
-        resume: arguments.output.resume,
     };
     check_files(&context, arguments)?;
     if let Some(path) = job.output.target().and_then(Target::path) {

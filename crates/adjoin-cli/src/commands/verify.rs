@@ -3,7 +3,7 @@ use adjoin::{Error, FolderKind, Result, Store, format_bytes, format_count};
 use super::damage::{BUILD_LEFT, listed, print_damages, unnamed};
 use super::{collection, index};
 use crate::Outcome;
-use crate::args::{Quiet, Verify};
+use crate::args::{ProgressForm, Quiet, Verify};
 use crate::print::print;
 use crate::resolve;
 use crate::signals::Stopped;
@@ -18,7 +18,7 @@ pub(crate) fn verify(arguments: &Verify, stopped: &Stopped) -> Result<Outcome> {
 pub(super) fn verify_of(arguments: &Verify, kind: FolderKind, stopped: &Stopped) -> Result<Outcome> {
     let Verify { folder, limit, quiet } = arguments;
     let quiet = *quiet;
-    let context = resolve::limited_context(limit, None, &Quiet { quiet }, stopped)?;
+    let context = resolve::limited_context(limit, None, &Quiet { quiet, progress: ProgressForm::Text }, stopped)?;
     match kind {
         FolderKind::Index => return index::verify(context, folder, quiet),
         FolderKind::Collection => return collection::verify(context, folder, quiet),

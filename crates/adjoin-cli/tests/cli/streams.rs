@@ -4,6 +4,8 @@ use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
+use serde_json::Value;
+
 use crate::place::{Place, SmallDisk};
 
 fn with_set_and_store() -> Place {
@@ -11,6 +13,24 @@ fn with_set_and_store() -> Place {
     place.done("gen --rows 3000 --dimensions 4 -o set.fbin");
     place.done("build set.fbin -o store");
     place
+}
+
+#[test]
+fn progress_for_programs_is_an_object_per_line() {
+    let place = with_set_and_store();
+    let ran = place.done("join store --eps 1 -o pairs.csv --progress json");
+    let objects = ran.said.lines().filter(|line| line.starts_with('{'));
+    let objects: Vec<Value> = objects.map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of_phases: Vec<&Value> = objects.iter().filter(|object| object["event"] == "progress").collect();
+    assert!(of_phases.len() >= 2, "{}", ran.said);
+    for pair in of_phases.windows(2) {
+        let [before, after] = [pair[0], pair[1]];
+        let [from, to] = [before, after].map(|object| object["done"].as_u64().unwrap());
+        assert!(before["phase"] != after["phase"] || from <= to, "{}", ran.said);
+        assert!(after["phase"].is_string() && after["unit"].is_string() && after["total"].is_u64(), "{}", ran.said);
+    }
+    let quiet = place.done("join store --eps 1 -o pairs.csv --force --progress json --quiet");
+    assert_eq!(quiet.said, "");
 }
 
 #[test]

@@ -75,7 +75,7 @@ impl<'a> NearVectors<'a> {
             join: *join,
             output: Output::Removals(removals.clone()),
             yes: false,
-            resume: false,
+            resume: None,
         };
         let mut found = match job.open(context) {
             // If no row remains to be compared, there are no near-duplicates.

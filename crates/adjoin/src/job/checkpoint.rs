@@ -60,12 +60,12 @@ struct PlanCheckpoint {
 pub(super) struct JoinCheckpoint(Checkpoint<JoinState>);
 
 impl JoinCheckpoint {
-    /// Opens the checkpoints of an earlier run of this job, or starts without any.
+    /// Opens the checkpoints next to `at` that an earlier run of this job left, or starts without any.
     ///
     /// # Errors
-    /// Fails if the result is not a file, changes of a source could go unnoticed, or [`Checkpoint::open`] fails.
-    pub(super) fn open(context: &Context, job: &Job<'_>, named: &[&Named]) -> Result<Self> {
-        let Some(Target::File { path, force }) = job.output.target() else {
+    /// Fails if `at` is not a file, changes of a source could go unnoticed, or [`Checkpoint::open`] fails.
+    pub(super) fn open(context: &Context, job: &Job<'_>, at: &Target, named: &[&Named]) -> Result<Self> {
+        let Target::File { path, force } = at else {
             let words = " keeps checkpoints next to the result, so it needs -o FILE; leave it out otherwise";
             return Err(Error::option(message![Argument::Resume, words]));
         };

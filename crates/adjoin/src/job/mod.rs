@@ -18,6 +18,7 @@ use crate::base::error::{ErrorKind, Result};
 use crate::base::message::{Argument, Mention};
 use crate::base::mutex::lock;
 use crate::base::options::VectorType;
+use crate::base::output::Target;
 use crate::base::report::{CommonStatistics, JoinStatistics, Stopwatch};
 use crate::join::{JoinEffort, JoinOptions, JoinSide, PairFilter, RowFilter, Sets, UnopenedSet, memory_bound};
 use crate::load::check_comparable;
@@ -62,8 +63,9 @@ pub struct Job<'a> {
     pub output: Output<'a>,
     /// Whether to run the join even if the disk seems to have too little space for the result.
     pub yes: bool,
-    /// Whether to write checkpoints next to the result, and to continue from the checkpoints of an earlier run.
-    pub resume: bool,
+    /// File next to which checkpoints are written, usually that of the result. The run continues from the checkpoints
+    /// of an earlier run. `None` to write none.
+    pub resume: Option<Target>,
 }
 
 /// The vectors of a job. A store that was built for the job is removed when this is dropped.
@@ -246,7 +248,7 @@ impl<'a> Job<'a> {
             join,
             output: Output::Pairs(None),
             yes: false,
-            resume: false,
+            resume: None,
         }
     }
 
@@ -287,7 +289,7 @@ impl<'a> Job<'a> {
         let named: Vec<&Named> = [Some(&first), second.as_ref()].into_iter().flatten().collect();
         let sets: Vec<UnopenedSet> = named.iter().map(|named| named.unopened(&build)).collect();
         let context = &context.naming_more(self.bound(&sets).max(self.columns_bound(context, &named)?));
-        let mut kept = self.resume.then(|| JoinCheckpoint::open(context, self, &named)).transpose()?;
+        let mut kept = self.resume.as_ref().map(|at| JoinCheckpoint::open(context, self, at, &named)).transpose()?;
         let watch = Stopwatch::start();
         let (first, second) = Named::narrowed(context, first, second)?;
         let narrowing_seconds = watch.seconds();

@@ -33,7 +33,7 @@ fn run([old, new]: &[Built; 2], setup: &Setup, join: JoinOptions, output: Output
         join,
         output,
         yes: false,
-        resume: false,
+        resume: None,
     };
     let context = setup.context();
     let opened = job.open(&context).unwrap();

@@ -39,6 +39,7 @@ fn work(device: &SimulatedDevice, force: bool, resume: bool) -> Result<u64> {
     let setup = Setup { threads: 1, ..Setup::default() };
     let context = setup.context_on(Arc::new(device.clone())).or_temporary(Path::new("data"));
     let inputs = ["data/set.fbin".to_owned()];
+    let target = Target::File { path: PathBuf::from(RESULT), force };
     let job = Job {
         inputs: &inputs,
         with: &[],
@@ -48,9 +49,9 @@ fn work(device: &SimulatedDevice, force: bool, resume: bool) -> Result<u64> {
         conditions: Conditions::default(),
         columns: &[],
         join: setup.join_options(Predicate::L2 { eps: 0.2 }),
-        output: Output::Pairs(Some(Target::File { path: PathBuf::from(RESULT), force })),
+        resume: resume.then(|| target.clone()),
+        output: Output::Pairs(Some(target)),
         yes: true,
-        resume,
     };
     let opened = job.open(&context)?;
     Ok(job.run(&context, &opened)?.resume.map_or(0, |resume| resume.legs_done_before))
