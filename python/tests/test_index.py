@@ -143,3 +143,14 @@ def test_refuses_invalid_options_in_one_line(vectors, index, options, kind, word
 def test_queries_of_other_dimensions_are_refused(index):
     with pytest.raises(adjoin.InputError, match="15 dimensions"):
         index.search(numpy.zeros((2, 15), "float32"), k=1)
+
+
+def test_another_layout_has_the_same_hits(vectors, tmp_path):
+    built = adjoin.build_index(vectors, tmp_path / "index", code_bytes=16)
+    wanted = built.search(vectors[:20], 5, list=100).ids
+    moved = built.relayout(tmp_path / "moved")
+    assert moved.path == tmp_path / "moved" and (moved.search(vectors[:20], 5, list=100).ids == wanted).all()
+    with pytest.raises(adjoin.InputError, match="force=True"):
+        built.relayout(tmp_path / "moved")
+    assert built.relayout() is built and (built.search(vectors[:20], 5, list=100).ids == wanted).all()
+    assert built.verify() == {"leftovers": [], "strangers": []}

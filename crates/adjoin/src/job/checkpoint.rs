@@ -229,7 +229,8 @@ impl JoinCheckpoint {
 
     /// Fails if the disk has too little space for the checkpoints.
     fn check_room(&self, context: &Context, job: &Job<'_>, bytes: u64) -> Result<()> {
-        let path = job.output.target().and_then(Target::path).expect("the target is a file, as checked at first");
+        let at = job.resume.as_ref().and_then(Target::path);
+        let path = at.expect("checkpoints are next to a file, as checked at first");
         let kept = self.0.state().pairs.iter().sum::<u64>();
         let free = context.device.free_bytes(Target::parent_of(path))?;
         if bytes.saturating_sub(kept) <= free || job.yes {
