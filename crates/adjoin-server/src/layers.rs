@@ -62,7 +62,7 @@ async fn count(State(metrics): State<Arc<Metrics>>, request: Request, next: Next
     } else {
         metrics.answered(status);
     }
-    tracing::debug!("{method} {path:?} {status} {:.1} ms", took.as_secs_f64() * 1e3);
+    tracing::debug!(%method, path, status, milliseconds = took.as_secs_f64() * 1e3, "request");
     response
 }
 

@@ -4,8 +4,13 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
-use crate::inputs::sample;
+use adjoin::Random;
+use arrow_array::{ArrayRef, FixedSizeListArray, Float32Array, StringArray};
+use arrow_schema::{DataType, Field};
+
+use crate::inputs::{sample, write_columns};
 use crate::place::{Place, skip};
 
 /// Units of numbers that differ from run to run.
@@ -101,6 +106,59 @@ fn the_tutorial_about_a_crash_prints_what_it_shows() {
         return skip("curl", "curl is not there");
     }
     check_tutorial("survive-a-crash.md", 6);
+}
+
+#[test]
+fn the_readme_prints_what_it_shows_first() {
+    let place = Place::new();
+    fs::create_dir(place.path("fixtures")).unwrap();
+    fs::copy(sample(), place.path("fixtures/sample.parquet")).unwrap();
+    let text = fs::read_to_string(root().join("README.md")).unwrap();
+    let [(_, install), command, (language, printed), ..] = blocks(&text)[..] else {
+        panic!("the README has fewer blocks")
+    };
+    assert!(install.starts_with("pip install ") && language == "text");
+    assert_eq!(masked(&outputs(&[command], &place)[0]), masked(printed));
+}
+
+/// Writes the sources that the section "Use it" of the README names.
+fn write_sources(place: &Place) {
+    const DIMENSIONS: usize = 384;
+    let mut random = Random::new(1, "readme");
+    let centers: Vec<f64> = (0..50 * DIMENSIONS).map(|_| random.uniform() - 0.5).collect();
+    let mut write = |name: &str, rows: usize| {
+        let near = |row: usize| &centers[row % 50 * DIMENSIONS..][..DIMENSIONS];
+        let values = (0..rows).flat_map(near).map(|value| (value + 0.1 * random.uniform()) as f32);
+        let vectors = Float32Array::from_iter_values(values);
+        let item = Arc::new(Field::new("item", DataType::Float32, false));
+        let vectors = FixedSizeListArray::new(item, DIMENSIONS as i32, Arc::new(vectors), None);
+        let texts = |kind: &str| -> ArrayRef {
+            Arc::new((0..rows).map(|row| Some(format!("{kind} {row} of {name}"))).collect::<StringArray>())
+        };
+        let columns = [("id", texts("id")), ("text", texts("text")), ("embedding", Arc::new(vectors) as ArrayRef)];
+        write_columns(&place.path(name), &columns);
+    };
+    fs::create_dir(place.path("embeddings")).unwrap();
+    write("embeddings/part-0.parquet", 1500);
+    write("embeddings/part-1.parquet", 500);
+    write("queries.parquet", 20);
+    write("today.parquet", 300);
+    place.write("deleted.txt", b"id 1 of today.parquet\n");
+    place.done("gen --rows 20 --dimensions 384 -o queries.npy --quiet");
+}
+
+#[test]
+fn the_commands_of_the_readme_run() {
+    let text = fs::read_to_string(root().join("README.md")).unwrap();
+    let section = text.split("\n## ").find(|section| section.starts_with("Use it\n")).unwrap();
+    let blocks: Vec<_> = blocks(section).into_iter().filter(|(language, _)| *language == "sh").collect();
+    let place = Place::new();
+    write_sources(&place);
+    assert_eq!(outputs(&blocks, &place).len(), blocks.len() + 1);
+    let results = ["deduped", "removed.parquet", "pairs.csv", "hits.parquet", "index-hits.parquet"];
+    for written in results.iter().chain(&["collection-hits.parquet"]) {
+        assert!(place.path(written).exists(), "{written}");
+    }
 }
 
 /// Returns the code of a source file without comments and unit tests. Strings that span several lines are joined.

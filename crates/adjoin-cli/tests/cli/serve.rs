@@ -63,7 +63,13 @@ fn the_server_logs_json_lines_if_requested() {
         lines.iter().any(is_it)
     };
     assert!(has("INFO", "store of 8 rows: listening on http://127.0.0.1:"), "{said}");
-    assert!(has("DEBUG", "/livez") && lines.iter().all(|line| line["timestamp"].is_string()), "{said}");
+    let request = lines.iter().find(|line| line["message"] == "request").unwrap();
+    assert_eq!(
+        [&request["method"], &request["path"], &request["status"]],
+        [&json!("GET"), &json!("/livez"), &json!(200)]
+    );
+    assert!(request["milliseconds"].is_f64() && request["level"] == "DEBUG", "{said}");
+    assert!(lines.iter().all(|line| line["timestamp"].is_string()), "{said}");
 }
 
 #[test]
