@@ -54,6 +54,7 @@ check: tools
 	.ci/features
 	.ci/packages
 	.ci/lint
+	.ci/install
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --locked --workspace --all-targets --quiet -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --release --locked --workspace --no-deps --quiet
