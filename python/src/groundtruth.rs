@@ -1,4 +1,4 @@
-//! Pairs found by brute force, and random vectors: what tests of a join or a search need.
+//! Pairs found by brute force, and random vectors, for tests of joins and searches.
 
 use std::path::PathBuf;
 

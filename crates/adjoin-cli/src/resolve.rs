@@ -291,7 +291,7 @@ pub(crate) fn output(arguments: &JoinOutput) -> Result<Output<'static>> {
     }
 }
 
-/// Returns the file next to which a join keeps its checkpoints: that of its result. The join refuses standard output.
+/// Returns the file next to which a join keeps its checkpoints: the file of its result. The join refuses standard output.
 pub(crate) fn checkpoint(arguments: &JoinOutput, output: &Output<'_>) -> Option<Target> {
     let standard = Target::Standard { outlives_reader: false };
     arguments.resume.then(|| output.target().cloned().unwrap_or(standard))

@@ -63,7 +63,7 @@ pub struct Job<'a> {
     pub output: Output<'a>,
     /// Whether to run the join even if the disk seems to have too little space for the result.
     pub yes: bool,
-    /// File next to which checkpoints are written, usually that of the result. The run continues from the checkpoints
+    /// File next to which checkpoints are written, usually the file of the result. The run continues from the checkpoints
     /// of an earlier run. `None` to write none.
     pub resume: Option<Target>,
 }
