@@ -7,7 +7,7 @@ use crate::base::error::Result;
 use crate::base::report::Stopwatch;
 use crate::join::{JoinPlan, PlannedPart, Sets, comparisons, members_of, resume_within, run};
 use crate::plan::Task;
-use crate::sink::{PartContent, PartSink};
+use crate::sink::{Discard, PairSink, PartContent, PartSink};
 
 /// Seconds that a process takes to start, and to read a plan and a store.
 const PROCESS_SECONDS: f64 = 0.05;
@@ -22,7 +22,7 @@ const RUNS_OF_A_PART: usize = 8;
 
 /// Times of runs of a few tasks.
 pub(super) struct Timed {
-    /// Seconds of a run with almost no comparisons.
+    /// Seconds of a part with almost no comparisons.
     start: f64,
     runs: Vec<TimedRun>,
 }
@@ -38,7 +38,7 @@ struct TimedRun {
 }
 
 impl Timed {
-    /// Runs a few tasks as the parts will: they sort their results too, but do not write them.
+    /// Runs a few tasks as the parts will. Pairs are sorted too, but not written.
     ///
     /// # Errors
     /// Fails if memory does not suffice or a disk fails.
@@ -65,7 +65,8 @@ impl Timed {
             let comparisons = some.iter().map(|&task| comparisons(&members, task)).sum();
             timed(run).map(|run| TimedRun { first, comparisons, computed: (run.computed - start).max(0.0), ..run })
         };
-        Ok(Self { start, runs: chosen.into_iter().map(of_run).collect::<Result<_>>()? })
+        let runs = chosen.into_iter().map(of_run).collect::<Result<_>>()?;
+        Ok(Self { start: start + empty_result(context, sets, content)?, runs })
     }
 
     /// Returns the predicted seconds of a part with these tasks.
@@ -103,17 +104,46 @@ fn chosen(tasks: &[Task], comparisons: impl Fn(Task) -> u64, all: u64, share: u6
     chosen
 }
 
+/// Returns whether the memory of a result depends on the rows of the sets, not only on the pairs that are found. Then it
+/// takes long to create, and is measured once.
+fn is_by_row(content: PartContent) -> bool {
+    match content {
+        PartContent::Pairs | PartContent::Rows => false,
+        PartContent::Forest | PartContent::Counts => true,
+    }
+}
+
 /// Runs a plan. Its start counts as computing.
 fn timed(context: &Context, sets: Sets<'_>, plan: JoinPlan, content: PartContent) -> Result<TimedRun> {
     let watch = Stopwatch::start();
-    let mut sink = PartSink::create(context, sets, content, &context.temporary(None), 0)?;
-    let prepared = resume_within(context, sets, plan, None)?;
-    let done = run(context, sets, &prepared, &mut sink)?;
+    let run_into = |sink: &mut dyn PairSink| {
+        let prepared = resume_within(context, sets, plan, None)?;
+        run(context, sets, &prepared, sink)
+    };
+    let done = if is_by_row(content) {
+        run_into(&mut Discard)?
+    } else {
+        let mut sink = part_sink(context, sets, content)?;
+        let done = run_into(&mut sink)?;
+        sink.write(&mut |_| Ok(()))?;
+        done
+    };
     let waited = done.waited_for_disk() / context.threads as f64;
-    drop(prepared);
-    sink.write(&mut |_| Ok(()))?;
     let computed = (watch.seconds() - waited).max(0.0);
     Ok(TimedRun { first: 0, comparisons: 0, read_bytes: done.foreseen_bytes(), computed, waited })
+}
+
+/// Returns the seconds for creating and writing an empty result, unless all runs do.
+fn empty_result(context: &Context, sets: Sets<'_>, content: PartContent) -> Result<f64> {
+    let watch = Stopwatch::start();
+    if is_by_row(content) {
+        part_sink(context, sets, content)?.write(&mut |_| Ok(()))?;
+    }
+    Ok(watch.seconds())
+}
+
+fn part_sink<'a>(context: &'a Context, sets: Sets<'a>, content: PartContent) -> Result<PartSink<'a>> {
+    PartSink::create(context, sets, content, &context.temporary(None), 0)
 }
 
 #[cfg(test)]
