@@ -295,7 +295,7 @@ class Collection(OpenFolder):
         """Creates an empty collection in the folder ``path``, and opens it as ``Collection(path)`` does.
 
         Args:
-            metric: Metric of searches. By inner product (``"ip"``), merges build the index anew.
+            metric: Metric of searches. By inner product (``"ip"``), each merge builds a new index.
             ids: Type of the ids of rows: integers or texts.
             columns: Further columns of the rows, for filters: names with their types.
             degree: Option of the indexes that merges build, as in :func:`build_index`. So are ``build_list``,
