@@ -28,6 +28,7 @@ class Deduped(Table, Temporary):
     def __init__(self, done: dict[str, Any], output: Union[Path, str], removed: Path, folder: Folder) -> None:
         super().__init__(folder)
         self._removed = removed
+        self._temporary = folder.name
         #: Output file or folder. A text if it is a URL.
         self.output = output
         self._has_preview = isinstance(output, Path)
@@ -103,7 +104,7 @@ class Deduped(Table, Temporary):
         if output.suffix == ".npz":
             return self._kept_named()
         # The caller has never seen the name of a temporary output.
-        what = "the source" if self._folder.name in map(str, output.parents) else str(output)
+        what = "the source" if self._temporary in map(str, output.parents) else str(output)
         raise InputError(f"{what} is not an array; take its rows by kept()")
 
     def _local_output(self) -> Path:

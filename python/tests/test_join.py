@@ -478,8 +478,11 @@ def test_new_rows_are_joined_with_all_rows(vectors: numpy.ndarray, tmp_path: Pat
             assert counts == {row: sum(row in pair for pair in wanted) for row in range(200, 240)}
             assert {row[0] for row in rows_of(result.kept())} == set(range(200, 240)) - gone
             assert result.stats["join"]["new_rows"] == 40 and result.stats["recall"]["kept"]
-            with pytest.raises(adjoin.OptionError, match="leave out new"):
-                result.clusters()
+            clusters = rows_of(result.clusters())
+            assert {row[0] for row in clusters} == {row for pair in wanted for row in pair}
+            assert all(is_new == (row >= 200) for row, _, is_new in clusters)
+            cluster_of = {row: cluster for row, cluster, _ in clusters}
+            assert all(cluster_of[i] == cluster_of[j] for i, j in wanted)
     for options, words in [({"new": new, "other": new}, "give one of them"), ({"new": 3}, "new is 3")]:
         with pytest.raises(adjoin.AdjoinError, match=words):
             adjoin.join(old, eps=EPS, **options)

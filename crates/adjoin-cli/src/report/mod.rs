@@ -90,7 +90,7 @@ fn read_page(
     page.check_statistics(result)?;
     if !file.carried.is_empty() {
         let rows = rows::read(context, &file, [page.ids(0), page.ids(1)], page.has_sides())?;
-        page.give_columns(&file, rows, first.is_some());
+        page.give_columns(&file, rows);
     }
     if let Some(set) = first.filter(|_| file.kind == Kind::Removed && !of_two_sets) {
         page.count_rows(context, set)?;
@@ -110,6 +110,7 @@ fn read_page(
         }
         page.give_names(side, texts);
     }
+    page.give_texts();
     match unused.into_iter().flatten().next().filter(|_| page.shown() > 0) {
         Some(names) => Err(no_names(result, names)),
         None => Ok(page),

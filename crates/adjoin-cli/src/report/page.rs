@@ -41,6 +41,9 @@ pub struct Page {
     /// Names of further columns of the rows. `details` has their values for each name.
     columns: Vec<String>,
     details: Vec<Vec<String>>,
+    /// Position of the column of texts, until the rows have their texts.
+    #[serde(skip)]
+    text_column: Option<usize>,
     shares: Vec<Shares>,
     pairs: LineData,
     clusters: Vec<Vec<u32>>,
@@ -124,6 +127,7 @@ impl Page {
             sides,
             columns: Vec::new(),
             details: Vec::new(),
+            text_column: None,
             shares: Vec::new(),
             pairs,
             clusters,
@@ -221,17 +225,11 @@ impl Page {
         }
     }
 
-    /// Sets the texts and the further columns from the columns that lines carry. If `are_named` is true, names of a table
-    /// replace the texts, so the texts are further columns too.
-    pub(super) fn give_columns(&mut self, file: &ResultFile, rows: RowTexts, are_named: bool) {
+    /// Sets the columns of the rows from the columns that lines carry. [`Self::give_texts`] takes the texts from them.
+    pub(super) fn give_columns(&mut self, file: &ResultFile, rows: RowTexts) {
         let RowTexts { by_side, shares, name } = rows;
-        self.shares = shares;
-        let without = |texts: Vec<String>| match name {
-            Some(place) if are_named => (texts.clone(), Some(texts[place].clone())),
-            name => without(texts, name),
-        };
-        let columns = file.carried.iter().map(|column| column.name.clone());
-        self.columns = without(columns.collect()).0;
+        (self.shares, self.text_column) = (shares, name);
+        self.columns = file.carried.iter().map(|column| column.name.clone()).collect();
         self.details = vec![Vec::new(); if self.columns.is_empty() { 0 } else { self.names.len() }];
         for (side, texts) in by_side.into_iter().enumerate() {
             let Texts { mut of, memory, .. } = texts;
@@ -239,12 +237,32 @@ impl Page {
             let names = self.names.iter_mut().enumerate().zip(sides_or_first(&self.sides));
             for ((k, (id, text)), _) in names.filter(|&(_, of)| of == side) {
                 let Some(texts) = of.remove(id) else { continue };
-                let (further, own) = without(texts);
-                *text = own.unwrap_or_default();
-                if let Some(details) = self.details.get_mut(k) {
-                    *details = further;
-                }
+                text.clear();
+                self.details[k] = texts;
             }
+        }
+    }
+
+    /// Sets the texts of the rows without names of a table, from the column of texts that lines carry. Removes this column,
+    /// unless some of the names differ from it.
+    pub(super) fn give_texts(&mut self) {
+        let Some(place) = self.text_column.take() else { return };
+        let mut texts =
+            self.names.iter().map(|(_, text)| text).zip(&self.details).filter(|(_, texts)| !texts.is_empty());
+        let is_repeated = texts.all(|(text, texts)| text.is_empty() || *text == texts[place]);
+        let rows = self.names.iter_mut().map(|(_, text)| text).zip(&mut self.details);
+        for (text, texts) in rows.filter(|(_, texts)| !texts.is_empty()) {
+            if is_repeated {
+                *text = texts.remove(place);
+            } else if text.is_empty() {
+                text.clone_from(&texts[place]);
+            }
+        }
+        if is_repeated {
+            self.columns.remove(place);
+        }
+        if self.columns.is_empty() {
+            self.details.clear();
         }
     }
 
@@ -266,12 +284,6 @@ impl Page {
         let script = concat!(include_str!("../../assets/report.js"), include_str!("../../assets/explorer.js"));
         write_html(out, &Drawn { section, script }, self)
     }
-}
-
-/// Removes the text at position `place`, if given. Returns the remaining texts and the removed one.
-fn without(mut texts: Vec<String>, place: Option<usize>) -> (Vec<String>, Option<String>) {
-    let taken = place.map(|place| texts.remove(place));
-    (texts, taken)
 }
 
 /// Returns the side of each name. If the two sides are not distinguished, all names are on side 0.

@@ -82,9 +82,9 @@ impl Place {
         command
     }
 
-    /// Runs the program with the arguments in `line`, which are separated by single spaces.
+    /// Runs the program with the arguments in `line`, which are separated by spaces.
     pub(crate) fn run(&self, line: &str) -> Ran {
-        self.run_words(&line.split(' ').collect::<Vec<_>>())
+        self.run_words(&line.split_ascii_whitespace().collect::<Vec<_>>())
     }
 
     /// Runs the program with these arguments.
@@ -145,7 +145,7 @@ impl Place {
     /// Runs the program, which must refuse: it must end with exit code 2, print nothing to standard output and one
     /// line with all of `words` to standard error, and change no file.
     pub(crate) fn refused(&self, line: &str, words: &[&str]) {
-        self.refused_words(&line.split(' ').collect::<Vec<_>>(), words);
+        self.refused_words(&line.split_ascii_whitespace().collect::<Vec<_>>(), words);
     }
 
     /// Runs the program like [`Place::refused`]. Its arguments may contain spaces.
