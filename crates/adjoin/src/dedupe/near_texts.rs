@@ -69,6 +69,8 @@ pub(super) struct NearTexts<'a> {
     files: Vec<SourceFile>,
     column: Attributes<'static>,
     longest: Longest,
+    /// The same for budgets that errors name. It is an upper bound if memory does not suffice to measure the texts.
+    longest_named: Longest,
 }
 
 /// The longest text and the largest set for which memory is planned, in bytes.
@@ -122,8 +124,10 @@ impl<'a> NearTexts<'a> {
         let column = Attributes::of_files(context, files.clone(), names, &Argument::Text.into())?;
         match column.schema().field(0).data_type() {
             DataType::Utf8 | DataType::Null => {
-                let texts = Self { options, shingling, files, column, longest: Longest::LEAST };
-                Ok(Self { longest: texts.longest(context)?, ..texts })
+                let [longest, longest_named] = [Longest::LEAST; 2];
+                let texts = Self { options, shingling, files, column, longest, longest_named };
+                let [longest, longest_named] = texts.longest(context)?;
+                Ok(Self { longest, longest_named, ..texts })
             }
             other => {
                 let at = inputs.join(", ");
@@ -141,9 +145,9 @@ impl<'a> NearTexts<'a> {
         self.files.last().map_or(0, |file| file.first_row + file.rows)
     }
 
-    /// Returns the memory of the search.
+    /// Returns memory that suffices for the search, for the budgets that errors name.
     pub(super) fn least_bytes(&self, context: &Context) -> u64 {
-        self.least_bytes_for(context, self.longest)
+        self.least_bytes_for(context, self.longest_named)
     }
 
     fn least_bytes_for(&self, context: &Context, longest: Longest) -> u64 {
@@ -168,16 +172,17 @@ impl<'a> NearTexts<'a> {
         shingles * size_of::<u64>() as u64
     }
 
-    /// Returns an upper bound on the longest text and on the largest set. The texts are read for it only if memory is
-    /// scarce. If it does not suffice for this either, very long texts are not considered.
+    /// Returns an upper bound on the longest text and on the largest set, for the work and for the budgets that errors
+    /// name. The texts are read for it only if memory is scarce. If it does not suffice for this either, the work does not
+    /// consider very long texts.
     ///
     /// # Errors
     /// If the work is cancelled, or a file cannot be read.
-    fn longest(&self, context: &Context) -> Result<Longest> {
+    fn longest(&self, context: &Context) -> Result<[Longest; 2]> {
         let (mut most, row_bytes) = (Longest::LEAST, self.column.row_bytes_max());
         most.add(row_bytes, self.set_bytes_max(row_bytes));
         if self.least_bytes_for(context, most) <= context.budget().free() {
-            return Ok(most);
+            return Ok([most; 2]);
         }
         let mut longest = Longest::LEAST;
         let read: Result<()> = self.column.small_tables(context, ROWS_MEASURED)?.try_for_each(|table| {
@@ -194,8 +199,8 @@ impl<'a> NearTexts<'a> {
             Ok(())
         });
         match read {
-            Err(error) if error.kind() == ErrorKind::Budget => Ok(longest),
-            read => read.map(|()| longest),
+            Err(error) if error.kind() == ErrorKind::Budget => Ok([longest, most]),
+            read => read.map(|()| [longest; 2]),
         }
     }
 
