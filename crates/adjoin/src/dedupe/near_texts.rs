@@ -69,7 +69,8 @@ pub(super) struct NearTexts<'a> {
     files: Vec<SourceFile>,
     column: Attributes<'static>,
     longest: Longest,
-    /// The same for budgets that errors name. It is an upper bound if memory does not suffice to measure the texts.
+    /// Longest text and largest set for budgets that errors name. It is an upper bound if memory does not suffice to measure
+    /// the texts.
     longest_named: Longest,
 }
 
