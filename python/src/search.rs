@@ -93,6 +93,10 @@ impl HitSink for Counted<'_> {
         self.writer.memory_bytes()
     }
 
+    fn take_spare(&mut self, search: &Context) {
+        self.writer.take_spare(search);
+    }
+
     fn accept(&mut self, batch: &HitBatch) -> Result<()> {
         let starts = std::iter::once(&0).chain(&batch.ends);
         let mut counts = starts.zip(&batch.ends).map(|(start, end)| (end - start) as u64);

@@ -1,7 +1,8 @@
 //! External merge sort: sorts records by key within any memory. Sorted runs are written to disk.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::locks::OwnFolder;
 use crate::base::row_numbers::{ROW_BYTES, packed, unpacked};
+use crate::base::workers::spawn_scoped;
 
 /// Minimum memory of a sorter, in bytes. It works well with this much.
 pub(crate) const SORTER_BYTES_MIN: u64 = 2 << 20;
@@ -23,6 +25,9 @@ const RUNS_AT_ONCE: usize = 256;
 
 /// Memory for each run that is merged, in bytes: a block, and the rest of the previous block.
 const READER_BYTES: usize = 2 * BLOCK_BYTES;
+
+/// Number of records that one thread sorts in less time than starting another thread is worth.
+const RECORDS_OF_A_THREAD: usize = 64 << 10;
 
 /// Sort key, which consists of two row numbers. Records are sorted by the first number, then by the second number,
 /// then by the bytes of their payloads.
@@ -85,12 +90,13 @@ impl HeldRecords {
         entry.payload(&self.payloads)
     }
 
-    fn sort(&mut self) {
+    /// Sorts the records on `threads` threads.
+    fn sort(&mut self, threads: usize) -> Result<()> {
         let payloads = &self.payloads;
         let by_payload = |a: &Entry, b: &Entry| a.payload(payloads).cmp(b.payload(payloads));
         // Records with equal keys are ordered by their payloads, so the order of records depends neither on the memory
         // nor on the order of arrival.
-        self.entries.sort_unstable_by(|a, b| a.key.cmp(&b.key).then_with(|| by_payload(a, b)));
+        sort_entries(&mut self.entries, threads, &|a, b| a.key.cmp(&b.key).then_with(|| by_payload(a, b)))
     }
 
     /// Returns the bytes that the records will take after a payload of `payload` bytes is added.
@@ -101,6 +107,25 @@ impl HeldRecords {
         let entries = grown(self.entries.capacity(), self.entries.len() + 1) * size_of::<Entry>();
         (entries + grown(self.payloads.capacity(), self.payloads.len() + payload)) as u64
     }
+}
+
+/// Sorts entries in place on `threads` threads. Equal entries may be in any order, as in `sort_unstable_by`.
+fn sort_entries(
+    entries: &mut [Entry],
+    threads: usize,
+    order: &(impl Fn(&Entry, &Entry) -> Ordering + Sync),
+) -> Result<()> {
+    if threads < 2 || entries.len() <= RECORDS_OF_A_THREAD {
+        entries.sort_unstable_by(order);
+        return Ok(());
+    }
+    // All entries before the median are at most as large as those after it, so both parts can be sorted on their own.
+    let (before, _, after) = entries.select_nth_unstable_by(entries.len() / 2, order);
+    std::thread::scope(|scope| {
+        let other = spawn_scoped(scope, "adjoin sort", move || sort_entries(before, threads / 2, order))?;
+        sort_entries(after, threads - threads / 2, order)?;
+        other.join().unwrap_or_else(|panic| resume_unwind(panic))
+    })
 }
 
 impl Sorter {
@@ -157,7 +182,7 @@ impl Sorter {
     fn spill(&mut self) -> Result<()> {
         self.disk.context.cancel.check()?;
         let held = &mut self.held;
-        held.sort();
+        held.sort(self.disk.context.threads)?;
         let mut run = self.disk.begin()?;
         for entry in &held.entries {
             run.append(entry.key, held.payload(entry))?;
@@ -176,7 +201,7 @@ impl Sorter {
     pub(crate) fn finish(mut self) -> Result<Sorted> {
         // If all records fit in memory, no file is written.
         if self.runs.is_empty() {
-            self.held.sort();
+            self.held.sort(self.disk.context.threads)?;
         } else {
             self.spill()?;
             self.held = HeldRecords::default(); // its memory is for the blocks now
@@ -546,5 +571,27 @@ mod tests {
             assert!(same == records && spilled > 0, "{memory}");
         }
         assert_eq!(sorted_by(1 << 20, &[]).0, []);
+    }
+
+    #[test]
+    fn the_order_does_not_depend_on_the_threads() {
+        let mut random = Random::new(2, "records");
+        // Most keys occur several times, so payloads decide, and some records are equal.
+        let records: Vec<(Key, Vec<u8>)> = (0..5 * RECORDS_OF_A_THREAD)
+            .map(|_| ((random.below(100), random.below(1_000)), vec![random.below(9) as u8; random.below(3) as usize]))
+            .collect();
+        let mut wanted = records.clone();
+        wanted.sort();
+        for threads in [1, 2, 3, 8] {
+            let mut held = HeldRecords::default();
+            for (key, payload) in &records {
+                let (start, bytes) = (held.payloads.len() as u32, payload.len() as u32);
+                held.payloads.extend_from_slice(payload);
+                held.entries.push(Entry { key: *key, start, bytes });
+            }
+            held.sort(threads).unwrap();
+            let sorted = held.entries.iter().map(|entry| (entry.key, held.payload(entry).to_vec()));
+            assert!(sorted.eq(wanted.iter().cloned()), "{threads} threads");
+        }
     }
 }

@@ -93,11 +93,11 @@ impl<T: Coordinate> StoreSearch<'_, T> {
     ///
     /// # Errors
     /// If the budget is too small, queries or buckets cannot be read, or the sink fails.
-    pub(super) fn run(&self, lookup: HitLookup, sink: Box<dyn HitSink + '_>) -> Result<SearchStatistics> {
+    pub(super) fn run(&self, lookup: HitLookup, mut sink: Box<dyn HitSink + '_>) -> Result<SearchStatistics> {
         let Self { searcher, queries, options, query_bytes, .. } = *self;
         let Searcher { context, buckets, .. } = *searcher;
         let mut watch = Stopwatch::start();
-        let run = SearchRun::new(context, options.target, lookup, &*sink)?;
+        let run = SearchRun::new(context, options.target, lookup, &mut *sink)?;
         let (count, calibration_queries) = (queries.count(searcher), self.calibration_queries);
         let plan = ProbePlan::of(searcher, count, calibration_queries, options.goal(), options.seed, None)?;
         let planning_seconds = watch.lap();

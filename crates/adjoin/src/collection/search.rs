@@ -57,7 +57,7 @@ impl Collection {
         context: &Context,
         queries: QuerySources<'_>,
         options: &SearchOptions,
-        sink: Box<dyn HitSink + '_>,
+        mut sink: Box<dyn HitSink + '_>,
     ) -> Result<SearchStatistics> {
         self.check_creator()?;
         options.check()?;
@@ -97,7 +97,7 @@ impl Collection {
         let more = options.target.all_hits_bytes(rows).saturating_add(lookup.long_row_bytes());
         let context = &context.naming_more(least.saturating_add(more)).for_run(least, PURPOSE)?;
         let _reading = context.reserve(queries.reading_bytes(), PURPOSE)?;
-        let run = SearchRun::new(context, options.target, lookup, &*sink)?;
+        let run = SearchRun::new(context, options.target, lookup, &mut *sink)?;
         let room = context.budget().free().saturating_sub(finding) / 2;
         let at_once = (room / query_bytes).clamp(1, QUERIES_MAX) as usize;
         let read = |answer: &mut dyn FnMut(_) -> Result<()>| queries.each(context, at_once, answer);

@@ -239,7 +239,7 @@ fn find(
     queries: QuerySources<'_>,
     options: &SearchOptions,
     changes: Option<&CollectionChanges<'_>>,
-    sink: Box<dyn HitSink + '_>,
+    mut sink: Box<dyn HitSink + '_>,
 ) -> Result<SearchStatistics> {
     options.check()?;
     let space = index.facts().space();
@@ -290,7 +290,7 @@ fn find(
         let planning = watch.seconds();
         let queries = SourceQueries { source: queries.queries, space };
         let _reading = context.reserve(queries.reading_bytes(), PURPOSE_SEARCH)?;
-        let run = SearchRun::new(context, options.target, lookup, &*sink)?;
+        let run = SearchRun::new(context, options.target, lookup, &mut *sink)?;
         let search = IndexSearch::<T>::new(&needs, index, plan.method, admitted, cache);
         let mut search = search.carrying(columns.as_ref());
         let (at_once, query_bytes) = (search.queries_at_once(), IndexSearch::<T>::query_bytes(facts, sought));

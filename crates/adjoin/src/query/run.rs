@@ -117,7 +117,7 @@ pub(crate) struct RanSearch {
 }
 
 impl<'a> SearchRun<'a> {
-    /// Reserves the memory for delivering hits to `sink`.
+    /// Reserves the memory for delivering hits to `sink`, and lets it take some that is free.
     ///
     /// # Errors
     /// If the budget is too small.
@@ -125,11 +125,13 @@ impl<'a> SearchRun<'a> {
         context: &'a Context,
         target: QueryTarget,
         lookup: HitLookup,
-        sink: &(dyn HitSink + '_),
+        sink: &mut (dyn HitSink + '_),
     ) -> Result<Self> {
         let lookup = delivered(lookup, sink);
         let delivery = HitDelivery::new(context, sink.memory_bytes(), lookup.columns.as_ref())?;
-        Ok(Self { context, target, ids: IdMemory::new(context, lookup)?, delivery })
+        let ids = IdMemory::new(context, lookup)?;
+        sink.take_spare(context);
+        Ok(Self { context, target, ids, delivery })
     }
 
     /// Returns the bytes that [`SearchRun::new`] reserves.

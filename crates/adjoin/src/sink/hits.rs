@@ -2,9 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
+use adjoin_device::Reservation;
 use arrow_array::{ArrayRef, Float32Array, RecordBatch, UInt32Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
+use super::row_groups::encoding_memory;
 use super::sink::{Discard, Written};
 use super::table::{TableWriter, add_columns};
 use crate::base::context::Context;
@@ -17,6 +19,9 @@ use crate::source::{IdKind, Ids};
 /// Maximum number of hits that are written at once, and maximum bytes of their ids and of the ids of their queries.
 const BATCH_HITS: usize = 8 << 10;
 const BATCH_ID_BYTES: u64 = 128 << 10;
+/// The memory of threads that encode the result is at most one part in this number of the memory that a search leaves
+/// free, since batches of fewer queries would make the search slower.
+const ENCODING_LEAST_PARTS: u64 = 8;
 /// Most bytes of a result that stays in memory.
 const SMALL_BYTES: usize = 1 << 20;
 
@@ -102,6 +107,12 @@ pub trait HitSink {
         0
     }
 
+    /// Reserves some of the memory that a search leaves free, so that the result is written faster. Called before the
+    /// search begins.
+    fn take_spare(&mut self, search: &Context) {
+        let _ = search;
+    }
+
     /// Consumes the hits of some queries.
     ///
     /// # Errors
@@ -127,6 +138,8 @@ pub struct HitWriter<'a> {
     /// Number of hits of the last query that were written so far.
     hits_of_query: u32,
     small: Option<SmallResult>,
+    /// Memory of threads that encode the table, if there is enough.
+    encoding: Option<Reservation>,
     table: Option<TableWriter>,
 }
 
@@ -142,7 +155,7 @@ struct SmallResult {
 impl<'a> HitWriter<'a> {
     /// Creates a writer. The table is created when the first hits arrive.
     pub fn new(context: &'a Context, target: &'a Target, hits: HitSchema) -> Self {
-        Self { context, target, hits, hits_of_query: 0, small: None, table: None }
+        Self { context, target, hits, hits_of_query: 0, small: None, encoding: None, table: None }
     }
 
     /// Writes no table if the result is small. `to` receives the result instead, in memory.
@@ -155,7 +168,9 @@ impl<'a> HitWriter<'a> {
     /// Returns the table, and creates it if necessary.
     fn table(&mut self) -> Result<&mut TableWriter> {
         if self.table.is_none() {
-            self.table = Some(TableWriter::create(self.context, self.target, self.hits.fields())?);
+            let mut table = TableWriter::create(self.context, self.target, self.hits.fields())?;
+            self.encoding.take().into_iter().for_each(|memory| table.encode_in(memory));
+            self.table = Some(table);
         }
         Ok(self.table.as_mut().expect("the table was just created"))
     }
@@ -214,6 +229,10 @@ impl HitSink for HitWriter<'_> {
         let small = if self.small.is_some() { 2 * SMALL_BYTES as u64 } else { 0 };
         // If the extension is unknown, creating the table fails later.
         TableWriter::memory_bytes(self.target, ids).map_or(0, |bytes| bytes.written) + small
+    }
+
+    fn take_spare(&mut self, search: &Context) {
+        self.encoding = encoding_memory(search, ENCODING_LEAST_PARTS);
     }
 
     fn accept(&mut self, batch: &HitBatch) -> Result<()> {

@@ -26,6 +26,20 @@ const ENCODING_BYTES: u64 = 2 * ROW_GROUP_BYTES as u64;
 /// Purpose of the memory in error messages.
 const PURPOSE: &str = "encoding the result";
 
+/// Reserves the memory of threads that encode row groups. Returns `None` if there is only one thread, or if the memory
+/// would be more than one part in `least_parts` of the free memory.
+pub(super) fn encoding_memory(context: &Context, least_parts: u64) -> Option<Reservation> {
+    // One row group is collected while each thread encodes another.
+    let bytes = (encoders(context) as u64 + 1) * ENCODING_BYTES;
+    let is_spare = encoders(context) > 1 && context.budget().free() >= least_parts * bytes;
+    is_spare.then(|| context.reserve(bytes, PURPOSE).ok()).flatten()
+}
+
+/// Returns the number of threads that encode.
+fn encoders(context: &Context) -> usize {
+    context.threads.min(ENCODERS_MAX)
+}
+
 /// Writer of a Parquet file, row group by row group. The bytes of the file do not depend on the number of threads.
 pub(super) struct RowGroups {
     context: Context,
@@ -95,15 +109,16 @@ impl RowGroups {
         self.begin_row_group()
     }
 
+    /// Encodes on threads that use the memory `memory` of [`encoding_memory`].
+    pub(super) fn encode_in(&mut self, memory: Reservation) {
+        self.memory = Some(memory);
+    }
+
     /// Starts the next row group. Threads encode it if their memory is free: all other parts of the run have reserved
     /// theirs once the first row group is full.
     fn begin_row_group(&mut self) -> Result<()> {
-        let threads = self.context.threads.min(ENCODERS_MAX);
-        if self.memory.is_none() && threads > 1 {
-            // One row group is collected while each thread encodes another.
-            let bytes = (threads as u64 + 1) * ENCODING_BYTES;
-            let is_free = self.context.budget().free() >= 2 * bytes;
-            self.memory = is_free.then(|| self.context.reserve(bytes, PURPOSE).ok()).flatten();
+        if self.memory.is_none() {
+            self.memory = encoding_memory(&self.context, 2);
         }
         self.filling = match self.memory {
             Some(_) => RowGroup::Collected(Vec::new()),
@@ -122,7 +137,7 @@ impl RowGroups {
                 self.append(chunks)
             }
             RowGroup::Collected(batches) => {
-                if self.encoding.0.len() == self.context.threads.min(ENCODERS_MAX) {
+                if self.encoding.0.len() == encoders(&self.context) {
                     self.append_oldest()?;
                 }
                 let (schema, mut columns) = (self.schema.clone(), self.factory.create_column_writers(self.begun - 1)?);
@@ -203,8 +218,9 @@ mod tests {
         vec![left, right, Arc::new(Float32Array::from_iter_values((0..rows).map(|row| row as f32)))]
     }
 
-    /// Writes `rows` pairs in batches of different sizes. Returns the bytes of the file.
-    fn written(threads: usize, memory: u64, rows: usize, texts: bool) -> Vec<u8> {
+    /// Writes `rows` pairs in batches of different sizes, on threads whose memory `search` reserves, if given. Returns
+    /// the bytes of the file.
+    fn written(threads: usize, memory: u64, search: Option<&Context>, rows: usize, texts: bool) -> Vec<u8> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pairs.parquet");
         let mut context = Context::default().with_memory(memory);
@@ -214,6 +230,7 @@ mod tests {
         let free = context.budget().free();
         let target = Target::File { path: path.clone(), force: false };
         let mut table = TableWriter::create(&context, &target, fields).unwrap();
+        search.into_iter().for_each(|search| table.encode_in(encoding_memory(search, 8).unwrap()));
         let (mut random, mut left) = (Random::new(1, "pairs"), rows);
         while left > 0 {
             let rows = (1 + random.below(9_000) as usize).min(left);
@@ -221,7 +238,9 @@ mod tests {
             left -= rows;
         }
         let is_shared = context.budget().free() < free;
-        assert_eq!(is_shared, threads > 1 && memory > 200_000_000, "{threads} threads, {memory} bytes");
+        let is_spare = threads > 1 && memory > 200_000_000 && search.is_none();
+        assert_eq!(is_shared, is_spare, "{threads} threads, {memory} bytes");
+        assert!(search.is_none_or(|search| search.budget().reserved() > 0));
         assert_eq!(table.finish().unwrap().rows, rows as u64);
         assert_eq!(context.budget().free(), free, "the memory of the threads is returned");
         let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(&path).unwrap()).unwrap();
@@ -234,10 +253,17 @@ mod tests {
     #[test]
     fn bytes_do_not_depend_on_threads_or_memory() {
         for (rows, texts) in [(5 * ROW_GROUP_ROWS + 1, false), (4 * ROW_GROUP_ROWS, false), (60_000, true)] {
-            let wanted = written(1, 1 << 30, rows, texts);
-            for (threads, memory) in [(2, 1 << 30), (5, 1 << 30), (2, 60_000_000)] {
-                assert!(written(threads, memory, rows, texts) == wanted, "{rows} rows, {threads} threads, {memory}");
+            let wanted = written(1, 1 << 30, None, rows, texts);
+            let mut search = Context::default().with_memory(1 << 30);
+            search.threads = 2;
+            let search = &search;
+            for (threads, memory, search) in
+                [(2, 1 << 30, None), (5, 1 << 30, None), (2, 60_000_000, None), (2, 60_000_000, Some(search))]
+            {
+                let bytes = written(threads, memory, search, rows, texts);
+                assert!(bytes == wanted, "{rows} rows, {threads} threads, {memory}");
             }
+            assert_eq!(search.budget().reserved(), 0, "the memory of the search is returned");
         }
     }
 }

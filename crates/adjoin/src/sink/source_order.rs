@@ -68,6 +68,10 @@ impl HitSink for SourceOrder<'_> {
         self.bytes + self.sink.memory_bytes()
     }
 
+    fn take_spare(&mut self, search: &Context) {
+        self.sink.take_spare(search);
+    }
+
     fn accept(&mut self, batch: &HitBatch) -> Result<()> {
         self.kinds = [batch.query_ids.kind(), batch.ids.kind()];
         let mut start = 0;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use adjoin_device::WRITE_BUFFER_BYTES;
+use adjoin_device::{Reservation, WRITE_BUFFER_BYTES};
 use arrow_array::builder::StringBuilder;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, UInt64Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
@@ -187,6 +187,14 @@ impl TableWriter {
         let mut writer = Self { writer, schema, draft, rows: 0, written, place };
         writer.write_batch(&empty)?; // writes the header line even if no row follows
         Ok(writer)
+    }
+
+    /// Encodes a Parquet file on threads that use `memory`, which [`encoding_memory`](super::row_groups::encoding_memory) has
+    /// reserved.
+    pub(super) fn encode_in(&mut self, memory: Reservation) {
+        if let Writer::Parquet(writer) = &mut self.writer {
+            writer.encode_in(memory);
+        }
     }
 
     /// Writes rows, column by column.

@@ -13,7 +13,7 @@ use super::globs::{WILDCARDS, glob_files};
 use super::objects::{self, Objects, remote};
 use super::options::SourceOptions;
 use super::shards::Shards;
-use super::table_formats::refuse_tables;
+use super::table_formats::{refuse_files_of_tables, refuse_tables};
 use super::vector_source::VectorSource;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
@@ -117,6 +117,7 @@ fn find_all(context: &Context, sources: &[String], split: Option<&str>) -> Resul
     if files.is_empty() {
         return Err(Error::input("no source is given; name a file, a folder of files, or a glob"));
     }
+    refuse_files_of_tables(files.iter().map(|(_, path, _)| path.as_path()))?;
     Ok((files, notes))
 }
 

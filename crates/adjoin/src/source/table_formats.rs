@@ -1,8 +1,9 @@
-//! Recognizes folders with files that have a meaning only together with a log. These are tables of Delta, Iceberg,
-//! Hudi and Lance, with files that contain deleted and replaced rows, and data sets of Hugging Face, with caches next
-//! to the data.
+//! Recognizes files that have a meaning only together with a log. These are tables of Delta, Iceberg, Hudi, Lance and
+//! DuckLake, with files that contain deleted and replaced rows, and data sets of Hugging Face, with caches next to the
+//! data.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ enum TableFormat {
     Iceberg,
     Hudi,
     Lance,
+    DuckLake,
 }
 
 impl TableFormat {
@@ -68,6 +70,7 @@ impl TableFormat {
             Self::Iceberg => ("an Iceberg table", "table.scan().to_arrow() of pyiceberg"),
             Self::Hudi => ("a Hudi table", "pyarrow.Table.from_batches(hudi.HudiTable(PATH).read_snapshot())"),
             Self::Lance => ("a Lance table", "lance.dataset(PATH)"),
+            Self::DuckLake => ("a DuckLake table", "duckdb.sql('FROM LAKE.TABLE').to_arrow_table()"),
         }
     }
 }
@@ -108,6 +111,22 @@ pub(super) fn refuse_table_at(folder: &Path) -> Result<()> {
 /// Fails if there is a table.
 pub(super) fn refuse_tables_of(folder: &Path, files: &[PathBuf]) -> Result<()> {
     TableFormat::of_files(folder, files).map_or(Ok(()), |(table, format)| Err(refused(table, None, format)))
+}
+
+/// Checks that none of the files has the name of a data file of DuckLake: the log of such a table is a database that
+/// may be anywhere, so only the names tell.
+///
+/// # Errors
+/// Fails if one of them has.
+pub(super) fn refuse_files_of_tables<'a>(files: impl IntoIterator<Item = &'a Path>) -> Result<()> {
+    let is_ducklake = |file: &&Path| {
+        let name = file.file_name().and_then(OsStr::to_str);
+        name.is_some_and(|name| name.starts_with("ducklake-") && name.ends_with(".parquet"))
+    };
+    match files.into_iter().find(is_ducklake) {
+        None => Ok(()),
+        Some(file) => Err(refused(file, file.parent(), TableFormat::DuckLake)),
+    }
 }
 
 fn refused(path: &Path, table: Option<&Path>, format: TableFormat) -> Error {
@@ -211,6 +230,22 @@ mod tests {
             fs::copy(folder.path("t/a.u8bin"), folder.path("copy.u8bin")).unwrap();
             assert_eq!(read_all(folder.open(&["copy.u8bin"]).unwrap().as_ref(), 9).bytes, [1, 0]);
         }
+    }
+
+    #[test]
+    fn refuses_files_with_names_of_ducklake() {
+        let folder = folder_with(&[
+            ("t/main/b/ducklake-0197a1a2-7c4d-7cf3.parquet", b""),
+            ("t/main/b/ducklake-0197a1a2-7c4d-7d01-delete.parquet", b""),
+            ("s/about-ducklake-1.parquet", b""),
+            ("s/ducklake-1.u8bin", &u8bin(2, &[1, 0])),
+        ]);
+        for source in ["t", "t/main/b", "t/*/*/*.parquet", "t/main/b/ducklake-0197a1a2-7c4d-7cf3.parquet"] {
+            let message = error_of(folder.open(&[source]));
+            assert!(message.contains("is inside a DuckLake table") && message.contains("duckdb.sql("), "{message}");
+        }
+        assert_eq!(read_all(folder.open(&["s/ducklake-1.u8bin"]).unwrap().as_ref(), 9).bytes, [1, 0]);
+        assert!(!error_of(folder.open(&["s/about-ducklake-1.parquet"])).contains("DuckLake"));
     }
 
     #[test]
