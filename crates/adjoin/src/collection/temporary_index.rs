@@ -57,16 +57,8 @@ struct Block {
 /// A full block, and its packed form, with which queries are compared. The first query builds the packed form.
 struct Full {
     block: Block,
-    packed: OnceLock<Packed>,
-}
-
-/// Packed form of a block.
-struct Packed {
-    /// The space of its rows. For inner products, rows are lifted with the length of the longest row of the block, since
-    /// a later row may be longer than all rows before it.
-    space: Space<'static>,
     /// A `PackedBucket` of the coordinates of the space.
-    bucket: Box<dyn Any + Send + Sync>,
+    packed: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
 impl Deref for Full {
@@ -341,24 +333,21 @@ impl Full {
         Self { block, packed: OnceLock::new() }
     }
 
-    /// Returns the packed form of all rows, including deleted ones, by row number, and the space of these rows. Queries
-    /// are compared with it.
-    fn packed<T: Coordinate + 'static>(
-        &self,
-        kernel: Kernel,
-        space: Space<'static>,
-    ) -> (&PackedBucket<T>, Space<'static>) {
+    /// Returns the packed form of all rows, including deleted ones, by row number. Queries are compared with it.
+    fn packed<T: Coordinate + 'static>(&self, kernel: Kernel, space: Space<'static>) -> &PackedBucket<T> {
         // The first query computes the packed form. If a collection is only written to, this saves time and memory.
         let packed = self.packed.get_or_init(|| {
+            // For inner products, rows are lifted with the length of the longest row of the block, since a later row
+            // may be longer than all rows before it.
             let space = match space.metric {
                 Metric::Ip => space.up_to_length(Some(longest(kernel, space.vectors, &self.stored))),
                 Metric::L2 | Metric::Cosine => space,
             };
             let members = Members::<T>::new(kernel, space, &self.stored);
             let bucket = LoadedBucket::of_rows(members, self.rows().map(u64::from).collect());
-            Packed { space, bucket: Box::new(PackedBucket::new(kernel, bucket)) }
+            Box::new(PackedBucket::new(kernel, space, bucket))
         });
-        (packed.bucket.downcast_ref().expect("the coordinates of a space are of one type"), packed.space)
+        packed.downcast_ref().expect("the coordinates of a space are of one type")
     }
 }
 
@@ -557,8 +546,7 @@ impl TemporaryView {
             }
             let block = &self.blocks[number];
             let is_there = |member: u32| self.is_live(block.first + member);
-            let (packed, space) = block.packed::<T>(context.kernel, self.space);
-            search.space = space;
+            let packed = block.packed::<T>(context.kernel, self.space);
             let (_, more) = search.compare_packed(number as u32, packed, &is_there, &order);
             if held.fetch_add(more, Ordering::Relaxed) + more > room {
                 full.store(true, Ordering::Relaxed);

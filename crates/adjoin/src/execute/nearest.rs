@@ -211,15 +211,17 @@ pub(crate) struct NumberedQueries<'a, T> {
 
 /// Rows of a bucket, packed for repeated comparisons.
 pub(crate) struct PackedBucket<T: Coordinate> {
+    space: Space<'static>,
     bucket: LoadedBucket<T>,
     columns: PackedColumns<T>,
 }
 
 impl<T: Coordinate> PackedBucket<T> {
-    pub(crate) fn new(kernel: Kernel, bucket: LoadedBucket<T>) -> Self {
+    /// Packs a bucket whose rows are in `space`.
+    pub(crate) fn new(kernel: Kernel, space: Space<'static>, bucket: LoadedBucket<T>) -> Self {
         let order: Vec<u32> = (0..bucket.members.len() as u32).collect();
         let columns = kernel.pack(&bucket.members.panel, &order);
-        Self { bucket, columns }
+        Self { space, bucket, columns }
     }
 
     /// Returns the memory in bytes of `rows` packed rows.
@@ -237,8 +239,7 @@ const THERE: &str = "columns are put back after each use";
 /// State of a worker that compares queries with buckets.
 pub(crate) struct NearestSearch<'a, T: Coordinate> {
     kernel: Kernel,
-    /// Space of the rows to compare with.
-    pub(crate) space: Space<'a>,
+    space: Space<'a>,
     queries: &'a Members<T>,
     /// Number of the first query.
     first: u32,
@@ -346,7 +347,7 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         // Taken out of `self`, since `compare_with` borrows all of `self`.
         let mut columns = self.columns.take().expect(THERE);
         self.kernel.pack_into(&members.panel, &self.order, &mut columns);
-        let found = self.compare_with(number, bucket, &columns, &|_| true, queries);
+        let found = self.compare_with(self.space, (number, bucket), &columns, &|_| true, queries);
         self.columns = Some(columns);
         found
     }
@@ -362,31 +363,33 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
     ) -> (u64, u64) {
         self.order.clear();
         self.order.extend(0..packed.bucket.members.len() as u32);
-        self.compare_with(number, &packed.bucket, &packed.columns, counts, queries)
+        self.compare_with(packed.space, (number, &packed.bucket), &packed.columns, counts, queries)
     }
 
+    /// Compares queries with a bucket, given its number and its members, which are in `space`.
     fn compare_with(
         &mut self,
-        number: u32,
-        bucket: &LoadedBucket<T>,
+        space: Space<'_>,
+        numbered: (u32, &LoadedBucket<T>),
         columns: &PackedColumns<T>,
         counts: &dyn Fn(u32) -> bool,
         queries: &[u32],
     ) -> (u64, u64) {
-        let members = &bucket.members;
+        let members = &numbered.1.members;
         let (mut compared, mut more) = (0, 0);
         // Queries are divided into blocks, which bounds the memory of the hits, no matter how many queries probe the
         // bucket.
         for some in queries.chunks(block_rows(members.len())) {
             let mut limits = std::mem::take(&mut self.limits);
             limits.clear();
-            limits.extend(some.iter().map(|&query| self.limit(query, self.nearest.most(query - self.first), members)));
+            let limit = |&query: &u32| self.limit(query, self.nearest.most(query - self.first), space, members);
+            limits.extend(some.iter().map(limit));
             self.limits = limits;
             self.hits.clear();
             let panel = &self.queries.panel;
             compared += self.kernel.within_each(panel, some, &self.limits, columns, &mut self.hits);
             for mask in &self.hits {
-                more += self.take(some[mask.row as usize], mask, number, bucket, counts);
+                more += self.take(some[mask.row as usize], mask, space, numbered, counts);
             }
         }
         (compared, more)
@@ -397,17 +400,17 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
         &self,
         query: u32,
         mask: &HitMask,
-        number: u32,
-        bucket: &LoadedBucket<T>,
+        space: Space<'_>,
+        (number, bucket): (u32, &LoadedBucket<T>),
         counts: &dyn Fn(u32) -> bool,
     ) -> u64 {
-        let Self { kernel, space, queries, .. } = *self;
+        let Self { kernel, queries, .. } = *self;
         let (element, others) = (space.vectors.element, &bucket.members);
         self.nearest.add(query - self.first, |nearest| {
             // The kernel used the largest limit of four queries, and this query may have found nearer hits since. If
             // distances are exact, a decision is cheap. Otherwise it costs several times as much as a distance, so
             // candidates are first compared with the current limit.
-            let limit = (!queries.are_exact()).then(|| Cell::new(self.limit(query, nearest.most(), others)));
+            let limit = (!queries.are_exact()).then(|| Cell::new(self.limit(query, nearest.most(), space, others)));
             let x = queries.panel.row(query as usize);
             let may_count = |&member: &u32| {
                 let is_beyond =
@@ -418,20 +421,20 @@ impl<'a, T: Coordinate> NearestSearch<'a, T> {
             let decider = Decider { kernel, predicate: nearest.predicate(element) };
             queries.each_nearness(decider, query, others, members, |member, nearness| {
                 nearest.offer(Hit { nearness, row: bucket.row(member), place: (number, bucket.place(member)) });
-                limit.iter().for_each(|limit| limit.set(self.limit(query, nearest.most(), others)));
+                limit.iter().for_each(|limit| limit.set(self.limit(query, nearest.most(), space, others)));
                 nearest.predicate(element)
             });
         })
     }
 
     /// Returns a limit on computed distances: if the computed distance of a member to the query is larger, the member
-    /// is certainly farther than the nearness `most`.
-    fn limit(&self, query: u32, most: f64, members: &Members<T>) -> T::Distance {
+    /// is certainly farther than the nearness `most`. Members are in `space`.
+    fn limit(&self, query: u32, most: f64, space: Space<'_>, members: &Members<T>) -> T::Distance {
         if most == f64::INFINITY {
             return T::FARTHEST;
         }
         // Computed distances are distances of rounded vectors, so the limit is widened by the rounding errors of both.
         let residuals = self.queries.residual_of(query) + members.residual_max();
-        T::tile_limit(&self.queries.threshold(query, most, self.space).widened(residuals))
+        T::tile_limit(&self.queries.threshold(query, most, space).widened(residuals))
     }
 }

@@ -31,8 +31,13 @@ struct TimedRun {
     /// Number of the first task.
     first: usize,
     comparisons: u64,
+    times: Times,
+}
+
+/// Times of a run of some tasks.
+struct Times {
     read_bytes: u64,
-    /// Seconds without the start and without waits for the disk.
+    /// Seconds without waits for the disk. Those of a [`TimedRun`] are without the start.
     computed: f64,
     waited: f64,
 }
@@ -57,13 +62,15 @@ impl Timed {
         let starts: Vec<f64> = chosen
             .iter()
             .take(3)
-            .map(|run| timed(run.start..run.start + 1).map(|run| run.computed + run.waited))
+            .map(|run| timed(run.start..run.start + 1).map(|times| times.computed + times.waited))
             .collect::<Result<_>>()?;
         let start = starts.into_iter().fold(f64::INFINITY, f64::min);
         let of_run = |run: Range<usize>| {
             let (first, some) = (run.start, &tasks[run.clone()]);
             let comparisons = some.iter().map(|&task| comparisons(&members, task)).sum();
-            timed(run).map(|run| TimedRun { first, comparisons, computed: (run.computed - start).max(0.0), ..run })
+            let times = timed(run)?;
+            let computed = (times.computed - start).max(0.0);
+            Ok(TimedRun { first, comparisons, times: Times { computed, ..times } })
         };
         let runs = chosen.into_iter().map(of_run).collect::<Result<_>>()?;
         Ok(Self { start: start + empty_result(context, sets, content)?, runs })
@@ -77,8 +84,8 @@ impl Timed {
         let rate = |seconds: fn(&TimedRun) -> f64, work: fn(&TimedRun) -> u64| {
             some().map(seconds).sum::<f64>() / some().map(work).sum::<u64>().max(1) as f64
         };
-        let computed = rate(|run| run.computed, |run| run.comparisons) * part.comparisons as f64;
-        let waited = rate(|run| run.waited, |run| run.read_bytes) * part.read_bytes as f64;
+        let computed = rate(|run| run.times.computed, |run| run.comparisons) * part.comparisons as f64;
+        let waited = rate(|run| run.times.waited, |run| run.times.read_bytes) * part.read_bytes as f64;
         PROCESS_SECONDS + if self.runs.is_empty() { 0.0 } else { self.start + computed + waited }
     }
 }
@@ -119,7 +126,7 @@ fn is_by_row(content: PartContent) -> bool {
 }
 
 /// Runs a plan. Its start counts as computing.
-fn timed(context: &Context, sets: Sets<'_>, plan: JoinPlan, content: PartContent) -> Result<TimedRun> {
+fn timed(context: &Context, sets: Sets<'_>, plan: JoinPlan, content: PartContent) -> Result<Times> {
     let watch = Stopwatch::start();
     let run_into = |sink: &mut dyn PairSink| {
         let prepared = resume_within(context, sets, plan, None)?;
@@ -135,7 +142,7 @@ fn timed(context: &Context, sets: Sets<'_>, plan: JoinPlan, content: PartContent
     };
     let waited = done.waited_for_disk() / context.threads as f64;
     let computed = (watch.seconds() - waited).max(0.0);
-    Ok(TimedRun { first: 0, comparisons: 0, read_bytes: done.foreseen_bytes(), computed, waited })
+    Ok(Times { read_bytes: done.foreseen_bytes(), computed, waited })
 }
 
 /// Returns the seconds for creating and writing an empty result, unless all runs do.
@@ -183,7 +190,8 @@ mod tests {
 
     #[test]
     fn parts_with_few_runs_have_the_rates_of_all() {
-        let run = |first, computed| TimedRun { first, comparisons: 10, read_bytes: 5, computed, waited: 0.5 };
+        let times = |computed| Times { read_bytes: 5, computed, waited: 0.5 };
+        let run = |first, computed| TimedRun { first, comparisons: 10, times: times(computed) };
         let of_first = (0..8).map(|first| run(first, 1.0));
         let timed = Timed { start: 1.0, runs: of_first.chain([run(20, 10.0)]).collect() };
         let part = PlannedPart { comparisons: 100, read_bytes: 10, ..PlannedPart::default() };
