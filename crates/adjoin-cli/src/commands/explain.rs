@@ -78,7 +78,7 @@ fn explain_store(context: Context, folder: &Path, arguments: &Explain, aim: Join
     let point = |(neighbors, threshold): &(f64, f64)| format!("             {neighbors:>6}  {name} {threshold:.4}\n");
     let curve: String = curve.iter().map(point).collect();
     let plan = prepared.explain(&store);
-    print(&format!("{plan}recall       {recall}\nneighbors   of a vector on average, by threshold, about:\n{curve}"))?;
+    print(&format!("{plan}recall       {recall}\nneighbors    of a vector on average, by threshold, about:\n{curve}"))?;
     Ok(Outcome::Done)
 }
 

@@ -140,7 +140,7 @@ fn explain_and_info_describe_a_store() {
     let before = place.listing();
     let plan = place.done("explain store --eps 0.5").out;
     for line in
-        ["rule         margin-sum", "vectors      2000 in 30 buckets", "edges  ", "pairs  ", "order  ", "reads  "]
+        ["rule         margin-sum", "vectors      2,000 in 30 buckets", "edges  ", "pairs  ", "order  ", "reads  "]
     {
         assert!(plan.contains(line), "{plan}");
     }

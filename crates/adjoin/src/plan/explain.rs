@@ -5,7 +5,7 @@ use std::fmt;
 use super::choose::BucketPairsToVisit;
 use super::rule::Rule;
 use super::schedule::{BucketSizes, Schedule};
-use crate::base::options::format_bytes;
+use crate::base::options::{format_bytes, format_number};
 
 /// Planned work and cost of a join.
 #[derive(Debug, Clone, PartialEq)]
@@ -73,17 +73,17 @@ impl fmt::Display for Explanation {
             Some(threshold) => writeln!(out, "rule         {}, threshold {threshold:.3}", self.rule)?,
             None => writeln!(out, "rule         {}, which finds every pair", self.rule)?,
         }
-        writeln!(out, "vectors      {} in {} buckets", self.rows, self.buckets)?;
+        writeln!(out, "vectors      {} in {} buckets", format_number(self.rows), format_number(self.buckets))?;
         writeln!(
             out,
             "edges        {} ({:.1} % of all pairs of buckets)",
-            self.edges,
+            format_number(self.edges),
             share(self.edges, self.bucket_pairs)
         )?;
         writeln!(
             out,
             "pairs        about {} admitted, {:.1} per vector ({:.2} % of all pairs)",
-            self.candidate_pairs,
+            format_number(self.candidate_pairs),
             self.candidate_pairs as f64 / self.rows.max(1) as f64,
             share(self.candidate_pairs, self.all_pairs)
         )?;
