@@ -19,7 +19,7 @@ const PARTS: usize = 16;
 /// Number of pages allocated at once. If aligned pages were allocated one by one, each could take up to twice its
 /// bytes.
 const SLAB_PAGES: usize = 64;
-/// Bytes of each read in [`PageCache::fill`].
+/// Bytes of each read in [`PageCache::filled`].
 const PIECE_BYTES: usize = 1 << 20;
 /// Bytes that a cached page takes in addition to its contents. This is its entry in a hash table, which doubles its
 /// size when it is full.
@@ -27,6 +27,8 @@ const BESIDE: u64 = 64;
 
 /// Cached pages, by number.
 pub(super) struct PageCache {
+    /// All pages in order, in buffers of [`PIECE_BYTES`], if the cache was filled. Then the parts are empty.
+    whole: Vec<AlignedBuffer>,
     parts: Vec<Mutex<Part>>,
     page_bytes: usize,
     /// Largest number of pages in a part.
@@ -74,7 +76,7 @@ impl PageCache {
     fn new(memory: Reservation, page_bytes: usize) -> Self {
         let slabs = (memory.bytes() / Self::bytes_of(page_bytes)) as usize / PARTS / SLAB_PAGES;
         let parts = (0..PARTS).map(|_| Mutex::default()).collect();
-        Self { parts, page_bytes, pages_max: slabs * SLAB_PAGES, memory }
+        Self { whole: Vec::new(), parts, page_bytes, pages_max: slabs * SLAB_PAGES, memory }
     }
 
     /// Returns the bytes that a cached page takes.
@@ -82,29 +84,46 @@ impl PageCache {
         page_bytes as u64 + BESIDE
     }
 
-    /// Reads all pages of an index by few long reads. `reads` is the number of single pages that the search would read
-    /// otherwise. Does nothing if this number is smaller than the number of pages, or if the pages do not all fit in
-    /// the cache.
+    /// Creates a cache as [`Self::leaving`] does, for a search that reads `reads` single pages. Reads all pages by few
+    /// long reads now if they fit in the cache, and if they are no more than that.
     ///
     /// # Errors
-    /// If pages cannot be read, or if the work is cancelled.
-    pub(super) fn fill(&self, context: &Context, index: &Index, reads: u64) -> Result<()> {
-        let shape = index.facts().shape();
-        let (pages, together) = (shape.pages(index.facts().vertices), (PIECE_BYTES / self.page_bytes).max(1));
-        // Pages are spread evenly over the parts, so each part needs room for its fraction of the pages, rounded up.
-        if reads < pages || ((self.pages_max * PARTS) as u64) < pages.next_multiple_of(PARTS as u64) {
-            return Ok(());
+    /// If other threads take the memory first, if pages cannot be read, or if the work is cancelled.
+    pub(super) fn filled(context: &Context, index: &Index, left_bytes: u64, reads: u64) -> Result<Self> {
+        let cache = Self::leaving(context, index, left_bytes)?;
+        let (pages, together) = (index.facts().shape().pages(index.facts().vertices), cache.pages_of_piece() as u64);
+        if reads < pages || cache.memory.bytes() < pages * Self::bytes_of(cache.page_bytes) {
+            return Ok(cache);
         }
-        let piece = || AlignedBuffer::zeroed(together * self.page_bytes);
-        let pieces = pages.div_ceil(together as u64) as usize;
-        map_items(context.threads, pieces, &context.cancel, piece, |buffer, piece| {
-            let first = (piece * together) as u32;
-            let some = together.min((pages - u64::from(first)) as usize);
-            let read = index.read_pages(first, &mut buffer[..some * self.page_bytes])?;
-            (first..).zip(read.chunks_exact(self.page_bytes)).for_each(|(number, page)| self.put(number, page));
-            Ok(())
-        })?;
-        Ok(())
+        let pieces = pages.div_ceil(together) as usize;
+        let whole = map_items(
+            context.threads,
+            pieces,
+            &context.cancel,
+            || (),
+            |(), piece| {
+                let first = piece as u64 * together;
+                let mut buffer = AlignedBuffer::zeroed(together.min(pages - first) as usize * cache.page_bytes);
+                index.read_pages(first as u32, &mut buffer)?;
+                Ok(buffer)
+            },
+        )?;
+        Ok(Self { whole, ..cache })
+    }
+
+    fn pages_of_piece(&self) -> usize {
+        (PIECE_BYTES / self.page_bytes).max(1)
+    }
+
+    /// Returns a page, which is already verified, if the cache was filled.
+    pub(super) fn of_whole(&self, number: u32) -> Option<&[u8]> {
+        let (piece, page) = (number as usize / self.pages_of_piece(), number as usize % self.pages_of_piece());
+        Some(&self.whole.get(piece)?[page * self.page_bytes..][..self.page_bytes])
+    }
+
+    /// Returns whether the cache was filled.
+    pub(super) fn is_filled(&self) -> bool {
+        !self.whole.is_empty()
     }
 
     fn part(&self, number: u32) -> &Mutex<Part> {

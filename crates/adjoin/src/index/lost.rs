@@ -93,8 +93,7 @@ fn lost<T: Coordinate>(context: &Context, index: &Index, inserted: &[u32]) -> Re
     tried.sort_unstable();
     tried.dedup();
     let _looking = context.reserve(looking_bytes::<T>(facts), PURPOSE)?;
-    let cache = &PageCache::leaving(context, index, context.budget().free() / 2)?;
-    cache.fill(context, index, (tried.len() * LIST) as u64)?;
+    let cache = &PageCache::filled(context, index, context.budget().free() / 2, (tried.len() * LIST) as u64)?;
     let aim = WalkAim::nearest(HITS, LIST);
     let walks = Walks::<T>::new(context, index, aim, None, WalkStrategy::default(), cache);
     let (mut pieces, mut neighbors, mut lost) = (Pieces::single(index), Vec::new(), Vec::new());

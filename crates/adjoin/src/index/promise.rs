@@ -412,9 +412,8 @@ impl<'a> ListSearch<'a> {
                 // Queries near each other need the same pages, so a cached page is used many times.
                 let of_walk = Walks::<T>::walk_bytes(index.facts(), aim, *strategy);
                 let walks = (context.threads * strategy.walks) as u64 * of_walk;
-                let held = PageCache::leaving(context, index, 4 * (walks + sample.finding_bytes::<T>(k)))?;
-                held.fill(context, index, (sample.len() * LISTS_TRIED) as u64)?;
-                cache.insert(held)
+                let left = 4 * (walks + sample.finding_bytes::<T>(k));
+                cache.insert(PageCache::filled(context, index, left, (sample.len() * LISTS_TRIED) as u64)?)
             }
         };
         let noted = |query| calibration.noted(query);

@@ -323,18 +323,22 @@ impl<'a, T: Coordinate> Worker<'a, T> {
             walk.likely(&self.searched, self.run.strategy.beam, needed);
             if needed.is_empty() {
                 self.end(slot);
+                // With a filled cache, walks never wait, so this is the only place that notices a cancellation.
+                self.run.context.cancel.check()?;
                 if !self.begin(slot) {
                     return Ok(());
                 }
                 continue;
             }
-            for k in 0..self.walks[slot].needed.len() {
-                self.ask(slot, self.walks[slot].needed[k])?;
-            }
-            // Prefetched pages are requested last, so that needed pages are read first.
-            self.look_ahead(slot)?;
-            if !self.walks[slot].may_go_on() {
-                return Ok(());
+            if !self.run.cache.is_filled() {
+                for k in 0..self.walks[slot].needed.len() {
+                    self.ask(slot, self.walks[slot].needed[k])?;
+                }
+                // Prefetched pages are requested last, so that needed pages are read first.
+                self.look_ahead(slot)?;
+                if !self.walks[slot].may_go_on() {
+                    return Ok(());
+                }
             }
             self.take(slot)?;
         }
@@ -342,20 +346,32 @@ impl<'a, T: Coordinate> Worker<'a, T> {
 
     /// Passes the needed pages to the walk in a slot, after all of them have arrived.
     fn take(&mut self, slot: usize) -> Result<()> {
-        let UnderWay { walk, needed, asked, .. } = &mut self.walks[slot];
-        for &number in &*needed {
+        for k in 0..self.walks[slot].needed.len() {
+            let number = self.walks[slot].needed[k];
+            if let Some(page) = self.run.cache.of_whole(number) {
+                self.pass(slot, number, page)?;
+                continue;
+            }
+            let UnderWay { asked, .. } = &mut self.walks[slot];
             let place = asked.iter().position(|&(page, _)| page == number).expect("a needed page was requested");
             let page = asked.swap_remove(place).1.expect("a needed page has arrived");
-            let before = walk.hits();
-            walk.take(&self.searched, self.queries, number, Page::of_checked(self.searched.shape, &page))?;
+            self.pass(slot, number, &page)?;
             // The buffer is reused unless another walk still holds the page.
             self.spare.extend(Arc::into_inner(page));
-            let more = walk.hits() - before;
-            if self.shared.held.fetch_add(more, Ordering::Relaxed) + more > self.shared.room {
-                self.shared.full.store(true, Ordering::Relaxed);
-            }
         }
-        needed.clear();
+        self.walks[slot].needed.clear();
+        Ok(())
+    }
+
+    /// Passes a page to the walk in a slot.
+    fn pass(&mut self, slot: usize, number: u32, page: &[u8]) -> Result<()> {
+        let UnderWay { walk, .. } = &mut self.walks[slot];
+        let before = walk.hits();
+        walk.take(&self.searched, self.queries, number, Page::of_checked(self.searched.shape, page))?;
+        let more = walk.hits() - before;
+        if self.shared.held.fetch_add(more, Ordering::Relaxed) + more > self.shared.room {
+            self.shared.full.store(true, Ordering::Relaxed);
+        }
         Ok(())
     }
 

@@ -86,8 +86,8 @@ impl Near {
         // A quarter of the free memory is for the queries. The rest is for walks and for the cache of pages.
         let together = (context.budget().free() / 4 / of_query).max(TOGETHER_MIN).min(walking.len() as u64);
         let _queries = context.reserve(together * of_query, PURPOSE)?;
-        let cache = &PageCache::leaving(context, index, 4 * walking_bytes::<T>(context, index, aim, strategy))?;
-        cache.fill(context, index, walking.len() as u64 * depth.list as u64)?;
+        let left = 4 * walking_bytes::<T>(context, index, aim, strategy);
+        let cache = &PageCache::filled(context, index, left, walking.len() as u64 * depth.list as u64)?;
         let walks = Walks::<T>::new(context, index, aim, admitted, strategy, cache);
         let mut near = Self { ends: Vec::new(), vertices: Vec::new(), among, _memory: memory };
         context.progress.begin("search", "vectors", walking.len() as u64);

@@ -16,16 +16,18 @@ use crate::load::ReadCounts;
 const K: u64 = 20;
 
 /// Returns, for each true hit of the calibration queries, the shortest list that finds it, according to a walk with a
-/// list of `list` candidates.
+/// list of `list` candidates. All pages are cached before if `reads` reads are worth it.
 fn least_lists<T: Coordinate>(
     context: &Context,
     index: &Index,
     admitted: Option<&FilteredVertices<'_>>,
     list: usize,
+    reads: u64,
 ) -> Vec<u32> {
     let sample = Sample::of_rows(context, index, admitted, &[]).unwrap();
     let (noted, _) = sample.true_hits::<T>(K, 1).unwrap();
-    let cache = PageCache::leaving(context, index, context.budget().free() / 2).unwrap();
+    let cache = PageCache::filled(context, index, context.budget().free() / 2, reads).unwrap();
+    assert_eq!(cache.is_filled(), reads > 0);
     let (aim, strategy) = (aim_at(admitted, K as usize + 1, list), WalkStrategy::default());
     assert!(!aim.by_codes, "walks choose the candidates");
     let noted = |query: usize| &noted[query][..];
@@ -47,10 +49,11 @@ fn one_walk_measures_all_shorter_lists() {
         let admitted = FilteredVertices::excluding(index, &deleted);
         let admitted = admitted.as_ref();
         with_coordinates!(index.facts().space(), T => {
-            let measured = least_lists::<T>(&context_of(2), index, admitted, 128);
+            let measured = least_lists::<T>(&context_of(2), index, admitted, 128, u64::MAX);
             let mut found_before = 0;
             for list in lists_up_to(None, 128) {
-                let found = least_lists::<T>(&context_of(1), index, admitted, list);
+                // Pages that are all in memory and pages that are read one by one lead to the same hits.
+                let found = least_lists::<T>(&context_of(1), index, admitted, list, 0);
                 let least = measured.iter().map(|&least| if least as usize <= list { least } else { MISSED });
                 assert!(found.iter().copied().eq(least), "list {list}");
                 let count = found.iter().filter(|&&least| least != MISSED).count();
