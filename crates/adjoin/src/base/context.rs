@@ -142,7 +142,7 @@ impl Context {
     /// many threads as can run at the same time.
     ///
     /// # Errors
-    /// Fails if the budget is invalid or too small to start, or if the number of threads is out of range.
+    /// Fails if the budget is invalid, or if the number of threads is out of range.
     pub fn with_resources(self, memory: Option<&str>, threads: Option<usize>) -> Result<Self> {
         let (bytes, share) = budget_of(memory, memory_limit(), self.runtime_bytes)?;
         let threads = threads.unwrap_or(self.threads);
@@ -377,7 +377,14 @@ impl Context {
         Argument::Memory.with(format!("{}MB", bytes.div_ceil(1_000_000)))
     }
 
-    /// Returns the minimum budget of the whole process that leaves `least` bytes for buffers.
+    /// Returns the minimum budget with which a run of its own in this process has `least` bytes for buffers.
+    pub(crate) fn least_budget(&self, least: u64) -> u64 {
+        let least = least + self.runtime_bytes + self.runtime_varies_bytes;
+        least + least.saturating_sub(KEPT_BEYOND) / (KEPT_SHARE - 1)
+    }
+
+    /// Returns the minimum budget of the whole process that leaves `least` bytes for buffers next to the work of this
+    /// context.
     pub(crate) fn whole_budget(&self, least: u64) -> u64 {
         let least = least + (self.memory_bytes - self.budget.total().min(self.memory_bytes)).max(self.runtime_bytes);
         let least = least.max(self.named_bytes_min.saturating_add(self.runtime_bytes)) + self.runtime_varies_bytes;
@@ -393,14 +400,14 @@ fn budget_of(
     limit: Option<MemoryLimit>,
     runtime_bytes: u64,
 ) -> Result<(u64, Option<(f64, MemoryLimit)>)> {
-    let least = runtime_bytes.div_ceil(1_000_000) + 1;
     let share_of = |share: f64, limit: MemoryLimit| (limit.bytes as f64 * share) as u64;
     let Some(text) = memory else {
         let Some(limit) = limit else { return Ok((DEFAULT_MEMORY_BYTES, None)) };
         let bytes = share_of(DEFAULT_MEMORY_SHARE, limit);
         // On a machine with little memory, half of it may be too small for the program itself.
         let starts = bytes > runtime_bytes;
-        return Ok(if starts { (bytes, Some((DEFAULT_MEMORY_SHARE, limit))) } else { (least * 1_000_000, None) });
+        let least = (runtime_bytes.div_ceil(1_000_000) + 1) * 1_000_000;
+        return Ok(if starts { (bytes, Some((DEFAULT_MEMORY_SHARE, limit))) } else { (least, None) });
     };
     let (bytes, share) = match (parse_memory(text)?, limit) {
         (MemorySize::Bytes(bytes), _) => (bytes, None),
@@ -411,16 +418,8 @@ fn budget_of(
             return Err(Error::option(message![named, why, Argument::Memory, " as a size, such as 2GiB"]));
         }
     };
-    // The budget may still be too small for this process. In that case, the first reservation fails, and its error
-    // names the memory that the whole command needs.
-    if bytes <= RUNTIME_BYTES {
-        return Err(Error::budget(message![
-            Argument::Memory.with(text),
-            " is not enough to start; give ",
-            Argument::Memory.with(format!("{least}MB")),
-            " or more"
-        ]));
-    }
+    // The budget may be too small even for the program. Then the first reservation fails, and its error names the memory
+    // that the whole command needs.
     Ok((bytes, share))
 }
 
@@ -445,14 +444,15 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_is_a_size_or_fraction_and_enough_to_start() {
+    fn a_budget_is_a_size_or_a_fraction() {
         let of = |text, limit| budget_of(Some(text), limit, RUNTIME_BYTES);
         assert_eq!(of("80%", Some(CGROUP)).unwrap(), (240_000_000, Some((0.8, CGROUP))));
         assert_eq!(of("4GiB", Some(CGROUP)).unwrap(), (4 << 30, None));
         assert_eq!(of("4GiB", None).unwrap(), (4 << 30, None));
+        // A budget that is too small for the program is refused by the first work, which knows what it needs.
+        assert_eq!(of("5%", Some(CGROUP)).unwrap(), (15_000_000, Some((0.05, CGROUP))));
+        assert_eq!(of("1KB", None).unwrap(), (1_000, None));
         for (text, limit, words) in [
-            ("5%", Some(CGROUP), "memory 5% is not enough to start; give memory 19MB or more"),
-            ("18MB", Some(CGROUP), "memory 18MB is not enough to start; give memory 19MB or more"),
             ("80%", None, "give memory as a size, such as 2GiB"),
             ("800%", Some(CGROUP), "800% is not a fraction of the memory"),
         ] {

@@ -20,9 +20,9 @@ use crate::text::{Compared, GreedyTexts, Record, SET_GROWTH, Scheme, ShingleCoun
 
 /// Bytes of the texts that a thread converts to sets at a time, unless a single text is longer.
 const PIECE_BYTES: usize = 256 << 10;
-/// Number of sorters that exist at the same time: for texts that are passed, for texts that are passed again, and for
+/// Memory of the sorters that exist at the same time: for texts that are passed, for texts that are passed again, and for
 /// removed rows.
-const SORTERS: u64 = 3;
+const SORTING_BYTES: u64 = 3 * SORTER_BYTES_MIN;
 /// Least size of the set for which memory is planned, in bytes, even if all texts are shorter.
 const SET_BYTES_MIN: u64 = 64 << 10;
 /// Number of rows that are read at a time to find the longest text, so that this takes little memory.
@@ -120,6 +120,8 @@ impl<'a> NearTexts<'a> {
             return Err(Error::option(message![given, " is no similarity; give a number above 0 and at most 1"]));
         }
         let shingling = Shingling::new(options.unit, options.size)?;
+        // If memory does not suffice even for opening the column, the error names a budget that also suffices later.
+        let context = &context.naming_more(Self::foreseen_bytes(context));
         let files = source::open_tables(context, inputs, source.split.as_deref())?;
         let names = std::slice::from_ref(name);
         let column = Attributes::of_files(context, files.clone(), names, &Argument::Text.into())?;
@@ -152,16 +154,25 @@ impl<'a> NearTexts<'a> {
     }
 
     fn least_bytes_for(&self, context: &Context, longest: Longest) -> u64 {
-        let sorting = SORTERS * SORTER_BYTES_MIN + RowSet::memory_bytes(self.rows());
-        sorting + ShingleCounts::memory_bytes() + self.working_bytes(context, longest)
+        let of_rows = RowSet::memory_bytes(self.rows());
+        of_rows + SORTING_BYTES + ShingleCounts::memory_bytes() + self.working_bytes(context, longest)
     }
 
     /// Returns the memory for reading texts, or for comparing them if this takes more. Sorters leave it free.
     fn working_bytes(&self, context: &Context, longest: Longest) -> u64 {
         let pieces = (PIECE_BYTES as u64).max(context.threads as u64 * longest.text_bytes);
         let reading = self.column.reading_bytes().unwrap_or(0) + SET_GROWTH * pieces;
+        reading.max(Self::comparing_bytes(context, longest))
+    }
+
+    fn comparing_bytes(context: &Context, longest: Longest) -> u64 {
         let kept = GreedyTexts::kept_bytes_least(longest.set_bytes, context.threads);
-        reading.max(kept + GreedyTexts::batch_bytes(longest.set_bytes))
+        kept + GreedyTexts::batch_bytes(longest.set_bytes)
+    }
+
+    /// Returns the memory for all work on texts that are not very long, without the memory for reading them.
+    fn foreseen_bytes(context: &Context) -> u64 {
+        SORTING_BYTES + ShingleCounts::memory_bytes() + Self::comparing_bytes(context, Longest::LEAST)
     }
 
     /// Returns the largest possible set of a text, in bytes.

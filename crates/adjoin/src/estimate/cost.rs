@@ -10,11 +10,10 @@ use serde::Serialize;
 use super::compare::Compared;
 use super::memory::FORESEEN;
 use super::survey::{Scans, Survey};
-use crate::base::context::RUNTIME_BYTES;
 use crate::base::error::Result;
 use crate::base::geometry::{Coordinate, Space, Threshold};
 use crate::base::report::Interval;
-use crate::join::{Foresight, JoinEffort, least_of_unbuilt};
+use crate::join::{Foresight, JoinEffort, UnopenedSet, least_of_unbuilt};
 use crate::load::Members;
 use crate::plan::{Choice, Costs, SetSize, Weights};
 use crate::sink::TableFormat;
@@ -58,7 +57,8 @@ const BUCKET_BYTES: u64 = 512;
 /// of the largest bucket, how full blocks of rows are, and the rounding of buckets.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Footprint {
-    /// Approximate smallest budget with which a join can run.
+    /// Approximate smallest budget with which a join can run. The estimate certainly suffices for a join at the default
+    /// recall whose pairs are written.
     pub least_memory_bytes: Interval,
     /// Approximate memory that a join would use, if it had the budget that was given to the estimate.
     pub memory_bytes: Interval,
@@ -204,14 +204,15 @@ impl Footprint {
             + rows * size_of::<u64>() as u64;
         let times = if foreseen.holds_rows { HELD_AT_ONCE } else { HELD };
         let held = |times: f64| all.max(build + (records as f64 * times) as u64).min(free) as f64;
-        let least = |largest: u64| (build.max(run_with(largest)) + RUNTIME_BYTES) as f64;
+        let least = |run: u64| context.least_budget(build.max(run)) as f64;
+        let suffices = UnopenedSet::of_source(source, options).join_bytes(true, JoinEffort::Unsaid.target());
         let stored = rows * row_bytes(vectors) + survey.id_bytes;
         let store_of = |a_bucket: u64| (stored + buckets * a_bucket) as f64;
         Self {
             least_memory_bytes: Interval {
-                estimate: least(LARGEST_BUCKET * mean),
-                low: least(mean),
-                high: least(most),
+                estimate: least(suffices),
+                low: least(run_with(mean).min(suffices)),
+                high: least(run_with(most).max(suffices)),
             },
             memory_bytes: Interval {
                 estimate: outside as f64 + held(times.estimate),
