@@ -324,7 +324,8 @@ class Collection(OpenFolder):
         """Size and activity of the collection.
 
         Rows: ``rows``, the number of these that are ``unmerged``, the number of deleted rows that still take space
-        (``deleted``), and the ``sequence`` number of the last write.
+        (``deleted``), and the ``sequence`` number of the last record in the log: a write, or a close, which takes a
+        number too.
 
         Space: ``unmerged_bytes`` in memory, ``index_bytes`` and ``log_bytes`` on disk, and ``dead_bytes``, which is
         about how many of the bytes on disk belong to deleted rows.
@@ -439,7 +440,8 @@ class Collection(OpenFolder):
         continue meanwhile. Every byte of the copy is verified before it appears. An existing collection is replaced
         only with ``force``.
 
-        Returns the ``rows`` of the copy, the ``sequence`` number of its last write, and the ``bytes`` copied.
+        Returns the ``rows`` of the copy, the ``sequence`` number of the last record that it includes, and the ``bytes``
+        copied.
         """
         target, resources = _options.path("path", path), _options.resources(memory, None)
         with working(NONE, None, {}, progress) as (_, folder, shown), folder:

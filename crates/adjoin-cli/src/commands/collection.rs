@@ -178,7 +178,7 @@ fn describe(collection: &Collection) -> Result<String> {
         ),
         format!("ids          {}", kind_of_ids(manifest.ids)),
         format!("metric       {}", manifest.metric),
-        format!("last write   {}", facts.sequence),
+        format!("last record  {} of the log", facts.sequence),
         format!(
             "unmerged     {}, {} of memory",
             format_count(facts.unmerged, "row"),
