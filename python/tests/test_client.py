@@ -6,8 +6,6 @@ import asyncio
 import inspect
 import json
 import pickle
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,8 +16,8 @@ import numpy
 import pytest
 
 import adjoin
+from conftest import Server
 
-PROGRAM = Path(sys.executable).parent / "adjoin"
 ROWS = 400
 COLUMNS: Any = {"lang": "text", "year": "int64", "day": "date", "rank": "float64"}
 
@@ -35,23 +33,6 @@ def rows() -> dict[str, Any]:
         "day": [f"2026-01-{1 + row % 28:02}" for row in range(ROWS)],
         "rank": [row / 3 for row in range(ROWS)],
     }
-
-
-class Server:
-    """A server of a folder in a process of its own."""
-
-    def __init__(self, folder: Path, *options: Any) -> None:
-        command = [PROGRAM, "serve", folder, "--memory", "128MB", "--listen", "127.0.0.1:0", *options]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout
-        self.url = self.process.stdout.readline().strip()
-
-    def __enter__(self) -> str:
-        return self.url
-
-    def __exit__(self, *_: object) -> None:
-        self.process.terminate()
-        assert self.process.wait() == 0
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import subprocess
-import sys
-from pathlib import Path
 
-PROGRAM = Path(sys.executable).parent / "adjoin"
+from conftest import PROGRAM
 
 
 def test_the_command_has_the_server() -> None:

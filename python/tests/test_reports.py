@@ -103,3 +103,13 @@ def test_files_and_tables_of_results_have_pages(table: pyarrow.Table, tmp_path: 
     with pytest.raises(adjoin.OptionTypeError, match="call the method report of the result"):
         adjoin.report(3, page, force=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "pairs.csv", "stats.json"]
+
+
+@pytest.mark.parametrize("value", ["distance", "similarity"])
+def test_the_curve_counts_values_that_are_equal_to_a_threshold(value: str, tmp_path: Path) -> None:
+    values = [k % 21 / 20 for k in range(420)]
+    pairs = pyarrow.table({"left_id": range(420), "right_id": range(420, 840), value: values})
+    adjoin.report(pairs, tmp_path / "page.html")
+    curve = page_data(tmp_path / "page.html")["curve"]
+    within = {at: sum(one >= at if value == "similarity" else one <= at for one in values) for at in curve["thresholds"]}
+    assert list(within.values()) == curve["pairs"] and len(set(curve["pairs"])) == 21

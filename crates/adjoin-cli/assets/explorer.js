@@ -3,7 +3,10 @@
 (() => {
   const { data, byId, element, count } = page;
   const { names, sides, details, pairs } = data;
+  // On a narrow screen, the value and the buttons of a line have lines of their own.
+  const narrow = window.matchMedia("(max-width: 700px)");
   const LINE_HEIGHT = 128;
+  const NARROW_LINE_HEIGHT = 164;
   const MEMBER_HEIGHT = 96;
   const HEAD_HEIGHT = 38;
   // Longest text that the page has; a text of this length was cut.
@@ -100,13 +103,19 @@
   // Images are fetched only on demand, since the page itself needs no network.
   const isImage = (text) => /\.(png|jpe?g|gif|webp|avif|svg)(\?\S*)?$/i.test(text);
   const imageOf = (name) => [...(details[name] || []), names[name][1]].find(isImage);
+  // A path may have characters, such as `#`, that have another meaning in a URL.
+  function addressOf(path) {
+    if (/^[a-z][a-z0-9+.-]+:/i.test(path)) return path;
+    const escaped = path.split("/").map(encodeURIComponent).join("/");
+    return path.startsWith("/") ? `file://${escaped}` : escaped;
+  }
   function image(name) {
     const path = imageOf(name);
     if (!path) return null;
     const made = element("img");
     made.loading = "lazy";
     made.alt = path;
-    made.src = path.startsWith("/") ? `file://${path}` : path;
+    made.src = addressOf(path);
     return made;
   }
 
@@ -150,9 +159,9 @@
     const places = new Map(names.map(([id], name) => [id, name]));
     let unknown = 0;
     for (const line of text.split("\n").filter((line) => line.trim())) {
-      let row = {};
+      let row = null;
       try { row = JSON.parse(line); } catch { /* counted as unknown */ }
-      const name = places.get(String(row.id));
+      const name = places.get(String(row?.id));
       if (name !== undefined && ["keep", "remove"].includes(row.decision)) marks.set(name, row.decision); else unknown += 1;
     }
     showMarks();
@@ -249,7 +258,7 @@
   }
 
   function heightOf(row) {
-    if (row.line !== undefined) return LINE_HEIGHT;
+    if (row.line !== undefined) return narrow.matches ? NARROW_LINE_HEIGHT : LINE_HEIGHT;
     return row.cluster !== undefined ? HEAD_HEIGHT : MEMBER_HEIGHT + (view.hasImages ? 8 : 0);
   }
 
@@ -327,12 +336,13 @@
 
   // Moves the threshold. Positions of the slider are the thresholds of the chart, from the strictest to the loosest.
   const { thresholds, pairs: counts } = data.curve;
+  const withoutValue = data.total - Math.max(0, ...counts);
   function moveThreshold() {
     const position = Number(byId("threshold").value);
     const at = isSimilarity ? thresholds.length - 1 - position : position;
     // All lines are within the loosest threshold.
     view.threshold = position === thresholds.length - 1 ? null : thresholds[at];
-    byId("within-shown").textContent = `${isSimilarity ? "≥" : "≤"} ${thresholds[at].toFixed(4)}: ${count(counts[at])} ${WORDS.unit}`;
+    byId("within-shown").textContent = `${isSimilarity ? "≥" : "≤"} ${thresholds[at].toFixed(4)}: ${count(counts[at] + withoutValue)} ${WORDS.unit}`;
   }
   if (thresholds.length > 1) {
     byId("threshold").max = thresholds.length - 1; // before the value, which it limits
@@ -373,5 +383,6 @@
   window.addEventListener("beforeunload", (event) => { if (!areSaved) event.preventDefault(); });
   byId("list").addEventListener("scroll", draw);
   window.addEventListener("resize", draw);
+  narrow.addEventListener("change", refresh);
   refresh();
 })();

@@ -39,7 +39,7 @@ pub(super) struct Lines {
     /// The lines on the page, the most important first.
     pub(super) shown: Vec<ShownLine>,
     /// Number of lines at each threshold.
-    pub(super) curve: Vec<(f64, u64)>,
+    pub(super) curve: Vec<(f32, u64)>,
     /// Members of each cluster as positions in `ids`, the largest cluster first.
     pub(super) clusters: Vec<Vec<u32>>,
     /// Memory of the ids and of the lines that are shown.
@@ -292,43 +292,52 @@ impl Interned {
 
 /// Number of pairs at each of several thresholds.
 struct Curve {
-    low: f64,
-    width: f64,
+    /// Distinct thresholds in ascending order. They are `f32` like the values, so that a value on a threshold is within
+    /// it, here and on the page.
+    thresholds: Vec<f32>,
     is_similarity: bool,
+    /// For each threshold, the number of values that are within it, but not within the next stricter one.
     steps: Vec<u64>,
 }
 
 impl Curve {
     fn new(low: f32, high: f32, is_similarity: bool) -> Self {
-        let (low, high) = (f64::from(low), f64::from(high));
-        Self { low, width: (high - low) / STEPS as f64, is_similarity, steps: vec![0; STEPS] }
+        let (low, width) = (f64::from(low), f64::from(high) - f64::from(low));
+        // The loosest threshold is the lowest similarity or the highest distance.
+        let first = usize::from(!is_similarity);
+        let threshold = |k: usize| (low + width * k as f64 / STEPS as f64) as f32;
+        let mut thresholds: Vec<f32> = (first..first + STEPS).map(threshold).collect();
+        thresholds.dedup();
+        Self { is_similarity, steps: vec![0; thresholds.len()], thresholds }
     }
 
     fn add(&mut self, value: f32) {
-        // The range is empty if all values are equal.
-        let step = if self.width > 0.0 { ((f64::from(value) - self.low) / self.width) as usize } else { 0 };
-        // The largest value is at the end of the last step, so it is counted there.
-        self.steps[step.min(STEPS - 1)] += 1;
+        let step = if self.is_similarity {
+            self.thresholds.partition_point(|&threshold| threshold <= value).saturating_sub(1)
+        } else {
+            self.thresholds.partition_point(|&threshold| threshold < value).min(self.steps.len() - 1)
+        };
+        self.steps[step] += 1;
     }
 
     /// Returns thresholds in ascending order, with the number of pairs within each.
-    fn points(self) -> Vec<(f64, u64)> {
-        let edge = |k: usize| self.low + self.width * k as f64;
+    fn points(self) -> Vec<(f32, u64)> {
         if self.steps.iter().all(|&pairs| pairs == 0) {
             return Vec::new(); // no pairs, no range of thresholds
         }
         let mut sum = 0;
-        let mut add = |pairs: u64| {
+        let sums = |pairs: &u64| {
             sum += pairs;
             sum
         };
         // A lower similarity includes more pairs, so the sum starts at the high end.
-        if self.is_similarity {
-            let mut points: Vec<_> = (0..STEPS).rev().map(|k| (edge(k), add(self.steps[k]))).collect();
-            points.reverse();
-            points
+        let pairs: Vec<u64> = if self.is_similarity {
+            let mut pairs: Vec<u64> = self.steps.iter().rev().map(sums).collect();
+            pairs.reverse();
+            pairs
         } else {
-            (0..STEPS).map(|k| (edge(k + 1), add(self.steps[k]))).collect()
-        }
+            self.steps.iter().map(sums).collect()
+        };
+        self.thresholds.into_iter().zip(pairs).collect()
     }
 }

@@ -55,7 +55,7 @@ pub struct Page {
 
 #[derive(Serialize)]
 struct CurveData {
-    thresholds: Vec<f64>,
+    thresholds: Vec<f32>,
     pairs: Vec<u64>,
 }
 
