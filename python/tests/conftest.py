@@ -87,7 +87,7 @@ def visit(browser: Any) -> Iterator[Callable[..., Any]]:
     contexts, faults = [], []
 
     def open_page(address: str | Path, width: int = 1440, refused: bool = False) -> Any:
-        """Opens an address, or a file without a network. If ``refused``, the server may refuse requests."""
+        """Opens an address, or a file without a network. If ``refused``, the server may refuse requests, or end."""
         url = address.as_uri() if isinstance(address, Path) else address
         context = browser.new_context(offline=isinstance(address, Path), viewport={"width": width, "height": 900})
         context.set_default_timeout(20_000)

@@ -172,7 +172,7 @@ def test_the_threshold_of_pairs_moves_counts_and_lines(sample: Sample, visit: Vi
 
 @pytest.mark.parametrize("value", ["distance", "similarity"])
 def test_counts_and_lines_agree_if_values_are_equal_to_thresholds(value: str, visit: Visit, tmp_path: Path) -> None:
-    # 21 values, each of which is a threshold of the slider.
+    # 21 values, each of which is a threshold of the slider. So is each middle between two of them.
     values = [k % 21 / 20 for k in range(420)]
     rows = [(f"a{k}", f"b{k}", at) for k, at in enumerate(values)]
     with (tmp_path / "pairs.csv").open("w", newline="") as file:
@@ -182,7 +182,7 @@ def test_counts_and_lines_agree_if_values_are_equal_to_thresholds(value: str, vi
     steps = int(page.locator("#threshold").get_attribute("max"))
     assert steps == 199
     seen = set()
-    for step in range(0, steps + 1, 3):
+    for step in range(4, steps + 1, 5):
         page.locator("#threshold").fill(str(step))
         label = page.inner_text("#within-shown").split()
         threshold = float(label[1].rstrip(":"))
@@ -323,6 +323,30 @@ def test_hostile_texts_are_shown_and_do_not_run(visit: Visit, tmp_path: Path) ->
         page.fill("#search", "</script>")
         page.wait_for_function("document.querySelectorAll('#space mark').length >= 2")
         assert page.evaluate("document.scripts.length") == 4 and page.locator("#space script, #space svg, #space b").count() == 0
+
+
+def test_columns_may_have_the_names_of_a_result(visit: Visit, tmp_path: Path) -> None:
+    names = ["distance", "left_id", "kept_id", "reason", "cluster", "query", "rank", "value", "__proto__", "constructor"]
+    table = {"id": list("abcd"), "vector": [[k // 2 * 9.0, k % 2 / 10] for k in range(4)], "text": [f"text {k}" for k in range(4)]}
+    table |= {name: [f"{name} {k}" for k in range(4)] for name in names}
+    pyarrow.parquet.write_table(pyarrow.table(table), tmp_path / "rows.parquet")
+    columns = ",".join(["text", *names])
+    run(tmp_path, f"build rows.parquet -o rows.store --columns {columns}")
+    of = f"--columns {columns} --eps 1 --exact -o"
+    for line, title in (
+        (f"join rows.parquet {of} pairs.parquet", "2 pairs"),
+        (f"join rows.parquet --result clusters {of} clusters.parquet", "2 clusters of 4 rows"),
+        (f"dedupe rows.parquet {of} clean.parquet --removed removed.parquet", "2 removed rows"),
+        (f"search rows.store --queries rows.parquet -k 2 --columns {columns} -o hits.parquet", "8 hits of 4 queries"),
+    ):
+        run(tmp_path, line)
+        file = next(name for name in ("removed", "pairs", "clusters", "hits") if f"{name}.parquet" in line)
+        run(tmp_path, f"report {file}.parquet -o {file}.html")
+        page = visit(tmp_path / f"{file}.html")
+        assert page.inner_text("h1") == title
+        details = page.locator("#space .detail").all_inner_texts()
+        shown = [f"{name}: {name} 1" for name in names]
+        assert any(detail.split(" · ") == shown for detail in details), details
 
 
 def test_a_list_of_100_000_lines_keeps_the_document_small(visit: Visit, tmp_path: Path) -> None:

@@ -226,15 +226,16 @@ def test_huge_texts_and_no_rows(visit: Visit, tmp_path: Path) -> None:
         search(page, "like", "[0, 0]")
         assert "hits take" in page.inner_text("#answer.problem"), "the budget of the server is too small for them"
     with Server(tmp_path / "rows.store", memory="1GB") as url:
+        page = visit(url + "/", refused=True)
+        search(page, "like", "[0, 0]")
         for width in (390, 1440):
-            page = visit(url + "/", width=width)
-            search(page, "like", "[0, 0]")
+            page.set_viewport_size({"width": width, "height": 900})
             assert len(ids(page)) == 4 and page.evaluate("document.documentElement.scrollWidth <= innerWidth")
             assert page.locator("#answer article p").first.bounding_box()["height"] < 300, "a long text scrolls in its place"
     with adjoin.Collection.create(tmp_path / "empty.collection", 2, ids="text", columns={"text": "text"}):
         pass
     with Server(tmp_path / "empty.collection") as url:
-        page = visit(url + "/")
+        page = visit(url + "/", refused=True)
         search(page, "like", "[0, 0]")
         assert page.inner_text("#answer").startswith("0 hits")
         search(page, "text", "anything")

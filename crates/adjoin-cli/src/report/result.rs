@@ -58,10 +58,21 @@ impl Kind {
         }
     }
 
+    /// Returns the first two columns of the result.
+    fn first_columns(self) -> [&'static str; 2] {
+        if self == Self::Hits { ["query", "rank"] } else { self.id_columns() }
+    }
+
     fn of(schema: &Schema) -> Option<Self> {
         let has = |name: &str| schema.index_of(name).is_ok();
         let is_kind = |kind: &Self| kind.id_columns().into_iter().all(has) && (*kind != Self::Hits || has("rank"));
-        Self::ALL.into_iter().find(is_kind)
+        // A carried column may have a name such as `kept_id`, but it is after the columns of the result itself.
+        let is_first = |kind: &Self| {
+            let names = schema.fields().iter().map(|field| field.name().as_str());
+            names.take(2).eq(kind.first_columns())
+        };
+        let mut kinds = Self::ALL.into_iter().filter(is_kind);
+        kinds.clone().find(is_first).or_else(|| kinds.next())
     }
 
     /// Returns the names that a column `name` of the rows has in a result, for the left and for the right row.
