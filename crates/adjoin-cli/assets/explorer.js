@@ -138,6 +138,7 @@
     const made = element("span", "marks");
     for (const decision of ["keep", "remove"]) {
       const button = element("button", "", decision);
+      button.title = decision === "keep" ? "Keep this row. Rows near it are removed, unless they are marked, too." : "Remove this row.";
       button.setAttribute("aria-pressed", marks.get(name) === decision);
       button.addEventListener("click", (event) => { event.stopPropagation(); mark(name, decision); });
       made.append(button);

@@ -3,6 +3,8 @@
 (() => {
   const { data, byId, element, count, bytes, panel, track, chart, line } = page;
   const stats = data.stats;
+  // Facts about a comparison of texts.
+  const ofTexts = stats && stats.dedupe && stats.dedupe.text;
   const isSimilarity = data.value !== "distance";
   const percent = (part, whole) => `${((100 * part) / whole).toFixed(1)} %`;
   const plural = (number, unit, units = `${unit}s`) => `${count(number)} ${number === 1 ? unit : units}`;
@@ -12,6 +14,7 @@
   // What the statistics of each command state about the threshold or the number of hits.
   function target() {
     const own = stats.join || stats.dedupe || {};
+    if (ofTexts) return `Jaccard similarity at least ${ofTexts.min_jaccard}`;
     if (typeof own.eps === "number") return `at most ${own.eps} apart`;
     if (typeof own.min_similarity === "number") return `at least ${own.min_similarity} alike`;
     const { k } = stats.nearest || stats.search || {};
@@ -31,7 +34,7 @@
     if (stats) {
       const others = stats.join && stats.join.with_rows;
       const rows = typeof others === "number" ? `${count(stats.rows)} with ${count(others)}` : count(stats.rows);
-      parts.push(`${rows} vectors of ${stats.dimensions} ${stats.element}`, target());
+      parts.push(ofTexts ? plural(stats.rows, "text") : `${rows} vectors of ${stats.dimensions} ${stats.element}`, target());
     }
     byId("subtitle").textContent = parts.filter(Boolean).join(" · ");
   }
@@ -52,11 +55,15 @@
     const recall = stats.recall;
     const parts = [["of all pairs", recall.pair], ["of the average vector's", recall.per_vector], ["of the hits of queries", recall.at_k]];
     const known = parts.filter(([, part]) => part);
-    if (!known.length) return;
+    if (!known.length && !ofTexts) return;
     const card = panel("cards", "Recall");
     const verdict = recall.kept ? "promise kept" : "promise not kept";
-    card.append(element("div", "big", known[0][1].estimate.toFixed(4)));
+    card.append(element("div", "big", (ofTexts ? ofTexts.promised_recall : known[0][1].estimate).toFixed(4)));
     card.append(element("div", recall.kept ? "good" : "bad", `${recall.target} was asked: ${verdict}`));
+    if (ofTexts) {
+      card.append(element("div", "note", "of the pairs at the threshold are compared"));
+      return;
+    }
     // A scale from a little below what is of interest.
     const least = Math.max(0, Math.min(recall.target, ...known.map(([, part]) => part.low)) - 0.02);
     const at = (value) => (value - least) / (1 - least || 1);

@@ -59,10 +59,13 @@ pub fn read_statistics(context: &Context, path: &Path) -> Result<(serde_json::Va
     let refused = || Error::input(format!("{at} is not a file of statistics; name one that --stats has written"));
     let statistics: serde_json::Value = serde_json::from_slice(&text).map_err(|_| refused())?;
     // The page uses the values that are checked here.
-    let is_known = ["join", "dedupe", "search"].iter().any(|command| statistics["command"] == *command);
-    let is_there = is_known && statistics["memory"]["budget_bytes"].is_u64();
-    if !is_there {
-        return Err(refused());
+    let command = statistics["command"].as_str().filter(|_| statistics["memory"]["budget_bytes"].is_u64());
+    let command = command.ok_or_else(refused)?;
+    if !["join", "dedupe", "search", "merge"].contains(&command) {
+        return Err(Error::input(format!(
+            "{at} has statistics of {command}, which writes no result that a page shows; name those of join, merge, \
+             dedupe or search"
+        )));
     }
     if statistics["version"] != CommonStatistics::VERSION {
         return Err(Error::input(format!(

@@ -320,6 +320,23 @@ fn statistics_of_another_run_are_refused() {
     place.refused(line, &["they count", "removed rows, but gone.csv has 6"]);
 }
 
+#[test]
+fn results_of_parts_are_shown_with_the_statistics_of_the_merge() {
+    let place = place_of_groups(6);
+    place.done("build set.jsonl -o set.store --buckets 4");
+    place.done("plan set.store --eps 0.15 --exact --parts 2 -o set.plan");
+    for part in 1..=2 {
+        place.done(&format!("run-part set.plan --part {part}/2 -o parts --stats part.json --force"));
+    }
+    for result in ["pairs", "clusters", "removed"] {
+        place.done(&format!("merge set.plan parts --result {result} -o {result}.csv --stats {result}.json"));
+        place.done(&format!("report {result}.csv --stats {result}.json -o {result}.html"));
+        assert!(place.text(&format!("{result}.html")).contains("\"command\":\"merge\""));
+    }
+    let line = "report pairs.csv --stats part.json -o page.html";
+    place.refused(line, &["part.json has statistics of run-part", "name those of join, merge, dedupe or search"]);
+}
+
 /// Checks a page with long texts. The first budget that a refusal names must suffice.
 #[test]
 fn texts_of_results_fit_the_least_budget() {
