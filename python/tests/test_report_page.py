@@ -1,4 +1,4 @@
-"""The page of `adjoin report` in a real browser: what it shows, what it saves, and what must not harm it."""
+"""The page of `adjoin report` in a real browser: thresholds, decisions, clusters, images, hostile texts, narrow screens."""
 
 from __future__ import annotations
 

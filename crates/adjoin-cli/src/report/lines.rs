@@ -18,7 +18,7 @@ pub(super) const SHOWN_BYTES: u64 = (SHOWN * 2 * size_of::<Shown>()) as u64;
 pub(super) const LEAST_BYTES: u64 = SHOWN_BYTES + IDS_BYTES_AT_ONCE;
 /// Value of the right row if a line has no right row.
 const NO_ROW: u32 = u32::MAX;
-/// Number of thresholds on the curve.
+/// Largest number of thresholds on the curve.
 const STEPS: usize = 200;
 /// Bytes that are reserved at once.
 pub(super) const IDS_BYTES_AT_ONCE: u64 = 1 << 20;
