@@ -63,7 +63,7 @@ def collection(rows: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -
 
 
 def nearest(rows: dict[str, Any], row: int, passing: list[bool], k: int = 10) -> set[str]:
-    """Returns the ids of the rows nearest to a row, of those that pass a filter, by brute force."""
+    """Returns the ids of the nearest rows among the rows that pass a filter, by brute force."""
     vectors = rows["vector"].astype("float64")
     vectors /= numpy.linalg.norm(vectors, axis=1, keepdims=True)
     similarities = numpy.where(passing, vectors @ vectors[row], -2)
