@@ -192,6 +192,17 @@ def test_counts_and_lines_agree_if_values_are_equal_to_thresholds(value: str, vi
     assert len(seen) == 21
 
 
+def test_rows_with_equal_texts_are_within_each_threshold(visit: Visit, tmp_path: Path) -> None:
+    rows = ["a,k,0.9,similar", "b,k,0.8,similar", "c,k,,equal text", "d,k,,equal text"]
+    (tmp_path / "removed.csv").write_text("\n".join(["id,kept_id,similarity,reason", *rows, ""]))
+    run(tmp_path, "report removed.csv -o page.html")
+    page = visit(tmp_path / "page.html")
+    for step, count in (("0", 3), ("198", 3), ("199", 4)):
+        page.locator("#threshold").fill(step)
+        shown = [page.inner_text("#within-shown").split(": ")[1], page.inner_text("#shown")]
+        assert shown == [f"{count} removed rows", f"{count} of 4 removed rows"]
+
+
 def test_decisions_are_saved_and_obeyed(sample: Sample, visit: Visit, tmp_path: Path) -> None:
     removed = pyarrow.parquet.read_table(sample.folder / "removed.parquet").to_pylist()
     assert {row["id"] for row in removed} == sample.removed({})
