@@ -74,7 +74,7 @@ def browser() -> Iterator[Any]:
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None:
         skip_browser(f"no browser is installed: {', '.join(BROWSERS)}")
-    expect.set_options(timeout=20_000)
+    expect.set_options(timeout=120_000)
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield opened
@@ -90,7 +90,7 @@ def visit(browser: Any) -> Iterator[Callable[..., Any]]:
         """Opens an address, or a file without a network. If ``refused``, the server may refuse requests, or end."""
         url = address.as_uri() if isinstance(address, Path) else address
         context = browser.new_context(offline=isinstance(address, Path), viewport={"width": width, "height": 900})
-        context.set_default_timeout(20_000)
+        context.set_default_timeout(120_000)
         contexts.append(context)
         page = context.new_page()
 
