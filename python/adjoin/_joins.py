@@ -12,7 +12,7 @@ from . import _engine
 from . import _options
 from ._errors import OptionError
 from ._options import PathLike
-from ._report import page_request
+from ._report import page_request, write_page_of
 from ._results import Neighbors
 from ._source import check_files, files_of
 from ._types import KeepRule, Metric, OnBad, OnDuplicateId, PageKind, RecallOf, ResultKind, SearchMetric
@@ -96,7 +96,10 @@ class JoinedPairs(Table):
         wanted = _options.choice("result", result, "result")
         if wanted in ("counts", "kept"):
             raise OptionError(f"result is {wanted!r}, which a page cannot show; give 'pairs', 'clusters' or 'removed'")
-        self._joined.report(wanted, _options.choice("rule", rule, "keep rule"), page)
+        self._report(wanted, _options.choice("rule", rule, "keep rule"), page)
+
+    def _report(self, result: str, rule: str, page: dict[str, Any]) -> None:
+        self._joined.report(result, rule, page)
 
 
 class Result(JoinedPairs, Temporary):
@@ -141,6 +144,18 @@ class ResultAt(JoinedPairs):
         self._has_preview = result._has_preview
         #: The threshold, a distance or a similarity as the threshold of the join.
         self.threshold = threshold
+
+    def _report(self, result: str, rule: str, page: dict[str, Any]) -> None:
+        write_page_of(lambda file: self._joined.write(file, result, rule, False), json.dumps(self._stats()), page)
+
+    def _stats(self) -> dict[str, Any]:
+        """Returns the statistics of the join at the nearer threshold. The recall is unknown if pairs may have been missed."""
+        stats = self._result.stats
+        join = {name: stats["join"][name] for name in ("eps", "min_similarity", "with_rows")}
+        name = "eps" if join["min_similarity"] is None else "min_similarity"
+        join.update({name: self.threshold, "pairs": self._count})
+        found_all = stats["recall"]["pair"]["low"] == 1
+        return {**stats, "join": join, "recall": stats["recall"] if found_all else None}
 
     def __len__(self) -> int:
         """Number of pairs."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Optional, Union
 
@@ -38,10 +39,17 @@ def page_request(
 
 def write_page(rows: Batches, stats: Union[str, Path, None], page: dict[str, Any], memory: Any = None) -> None:
     """Writes a page about the rows of a result. ``stats`` are the statistics of its run as JSON, or a file of them."""
+    write_page_of(lambda file: _engine.write_parquet(rows, file), stats, page, memory)
+
+
+def write_page_of(
+    write: Callable[[str], None], stats: Union[str, Path, None], page: dict[str, Any], memory: Any = None
+) -> None:
+    """Writes a page about the result that ``write`` writes to a Parquet file."""
     resources = {**_options.resources(memory, None), "temporary": None}
     with Folder(None) as folder:
         file = os.path.join(folder, "result.parquet")
-        _engine.write_parquet(rows, file)
+        write(file)
         try:
             _engine.report(file, stats, page, resources)
         except AdjoinError as error:

@@ -41,13 +41,37 @@ def test_pairs_clusters_and_removed_rows_of_a_join_have_pages(table: pyarrow.Tab
             assert "text of row 1" in page.read_text(), "the columns of the join"
         result.report(page, "clusters", force=True)
         assert page_data(page)["kind"] == "clusters"
-        nearer = result.at(0.4)
-        nearer.report(page, "removed", rule="cluster", force=True)
-        assert page_data(page)["total"] == len(nearer.removed("cluster").to_arrow())
         with pytest.raises(adjoin.OptionError, match="result is 'counts', which a page cannot show; give 'pairs'"):
             result.report(page, "counts", force=True)  # type: ignore[arg-type]
     with pytest.raises(adjoin.OptionError, match="closed"):
         result.report(page, force=True)
+
+
+def test_results_at_a_nearer_threshold_have_pages(table: pyarrow.Table, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    for options in ({}, {"other": table.slice(0, 300)}):
+        with adjoin.join(table, eps=EPS, exact=True, columns=["text"], **options) as result:
+            nearer = result.at(0.4)
+            assert 0 < len(nearer) < len(result)
+            for kind, rows in (("pairs", nearer.pairs()), ("removed", nearer.removed()), ("clusters", nearer.clusters())):
+                nearer.report(page, kind, force=True)  # type: ignore[arg-type]
+                data = page_data(page)
+                counted = data["clustered_rows"] if kind == "clusters" else data["total"]
+                assert (data["kind"], counted) == (kind, len(rows.to_arrow())), options.keys()
+                assert (data["stats"]["join"]["eps"], data["stats"]["join"]["pairs"]) == (0.4, len(nearer))
+                assert data["stats"]["join"]["with_rows"] == (300 if options else None)
+                assert data["stats"]["recall"]["pair"]["low"] == 1 and "text of row 1" in page.read_text()
+            if not options:
+                nearer.report(page, "removed", rule="cluster", force=True)
+                assert page_data(page)["total"] == len(nearer.removed("cluster").to_arrow())
+            with pytest.raises(adjoin.AdjoinError, match="force=True"):
+                nearer.report(page)
+    with pytest.raises(adjoin.OptionError, match="closed"):
+        nearer.report(page, force=True)
+    with adjoin.join(table, eps=EPS, exact=True) as result:
+        result.stats["recall"]["pair"]["low"] = 0.9  # as if pairs may have been missed, which small sets cannot show
+        result.at(0.4).report(page, force=True)
+        assert page_data(page)["stats"]["recall"] is None
 
 
 def test_removed_rows_of_dedupe_have_a_page(table: pyarrow.Table, tmp_path: Path) -> None:
