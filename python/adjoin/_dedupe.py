@@ -14,8 +14,9 @@ from ._errors import InputError
 from ._options import PathLike
 from ._report import page_request, write_page
 from ._source import NAMED_ARRAYS, TEXTS, texts_of
+from ._temporary import Folder
 from ._types import OnBad
-from ._work import ArrowStream, Folder, Table, Temporary, check_memory, package, working
+from ._work import ArrowStream, Table, Temporary, check_memory, package, working
 from .text import Embedded, without_csv
 
 ShingleUnit = Literal["words", "characters"]

@@ -14,8 +14,9 @@ from . import _options
 from ._options import PathLike
 from ._results import Hits, Rows
 from ._source import SmallArray, small_array
+from ._temporary import File, Folder, folder_in
 from ._types import SearchMetric
-from ._work import NONE, File, Folder, check_memory, check_recall, folder_in, showing, working
+from ._work import NONE, check_memory, check_recall, showing, working
 
 Element = Literal["f32", "f16", "u8", "i8"]
 IdKind = Literal["int64", "text"]

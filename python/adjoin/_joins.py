@@ -15,8 +15,9 @@ from ._options import PathLike
 from ._report import page_request, write_page_of
 from ._results import Neighbors
 from ._source import check_files, files_of
+from ._temporary import Folder
 from ._types import KeepRule, Metric, OnBad, OnDuplicateId, PageKind, RecallOf, ResultKind, SearchMetric
-from ._work import ArrowStream, Folder, Table, Temporary, check_memory, check_recall, check_rows, working
+from ._work import ArrowStream, Table, Temporary, check_memory, check_recall, check_rows, working
 
 
 class JoinedPairs(Table):

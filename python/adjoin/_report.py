@@ -11,8 +11,8 @@ from . import _engine
 from . import _options
 from ._errors import AdjoinError, OptionError
 from ._options import PathLike, refused
+from ._temporary import Folder
 from ._types import Batches
-from ._work import Folder
 
 
 def page_request(

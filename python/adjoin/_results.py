@@ -8,7 +8,8 @@ from typing import Any, Optional, Union
 from . import _engine
 from ._options import PathLike
 from ._report import page_request, write_page
-from ._work import ArrowStream, File, Folder, Table, Temporary
+from ._temporary import File, Folder
+from ._work import ArrowStream, Table, Temporary
 
 
 def _ids(column: Any) -> Any:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
 from . import _engine
 from ._results import Hits, Rows
+from ._temporary import Folder
 from ._work import ArrowStream
 
 #: Element types by their NumPy names.
@@ -31,7 +31,7 @@ def _stream(columns: Mapping[str, Any]) -> ArrowStream:
         (name, (values.tobytes(), values.dtype.str[1:], values.shape[1]) if name in vectors else values)
         for name, values in columns.items()
     ]
-    with tempfile.TemporaryDirectory(prefix="adjoin-") as folder:
+    with Folder(None) as folder:
         file = os.path.join(folder, "rows.arrow")
         _engine.write_columns(written, file)
         # The file is open and needs no name any more.

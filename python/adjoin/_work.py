@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import html
 import importlib
-import os
-import shutil
-import tempfile
 import warnings
-import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,9 +12,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, TypeVar, Union
 
 from . import _options
-from ._errors import AdjoinError, DeviceError, PromiseWarning
+from ._errors import AdjoinError, PromiseWarning
 from ._progress import bar
 from ._source import files_of
+from ._temporary import File, Folder, folder_in
 from ._types import Batches, Progress
 
 if TYPE_CHECKING:
@@ -30,54 +27,6 @@ PREVIEW_ROWS = 10
 #: A source without files.
 NONE = object()
 Self = TypeVar("Self", bound="Temporary")
-
-
-class Folder:
-    """A new folder for temporary files.
-
-    :meth:`cleanup`, or at the latest the garbage collector, removes it, but only in the process that created it. A
-    forked child has a copy of this object, and must leave the folder to its parent.
-    """
-
-    def __init__(self, at: Optional[str]) -> None:
-        self.name = tempfile.mkdtemp(prefix="adjoin-", dir=at)
-        self._remove = weakref.finalize(self, _remove_folder, self.name, os.getpid())
-
-    def cleanup(self) -> None:
-        """Removes the folder and its content."""
-        self._remove()
-
-    def __enter__(self) -> str:
-        return self.name
-
-    def __exit__(self, *_: object) -> None:
-        self.cleanup()
-
-
-def _remove_folder(name: str, creator: int) -> None:
-    if os.getpid() != creator:
-        return
-    try:
-        os.rmdir(name)  # most folders are empty, and this takes a fraction of the time
-    except OSError:
-        shutil.rmtree(name, ignore_errors=True)
-
-
-class File:
-    """A temporary file of a result, or None. It is removed as a :class:`Folder` is."""
-
-    def __init__(self, name: Optional[str]) -> None:
-        self._remove = None if name is None else weakref.finalize(self, _remove_file, name, os.getpid())
-
-    def cleanup(self) -> None:
-        """Removes the file."""
-        if self._remove is not None:
-            self._remove()
-
-
-def _remove_file(name: str, creator: int) -> None:
-    if os.getpid() == creator:
-        Path(name).unlink(missing_ok=True)
 
 
 class Work(NamedTuple):
@@ -248,12 +197,3 @@ def _warn(said: str, result: Optional[Temporary]) -> None:
         if result is not None:
             result.close()
         raise
-
-
-def folder_in(temporary: Optional[str]) -> Folder:
-    """Makes a folder for temporary files."""
-    try:
-        return Folder(temporary)
-    except OSError as error:
-        place = tempfile.gettempdir() if temporary is None else temporary
-        raise DeviceError(f"temporary {place} cannot be written; name another folder ({error.strerror})") from error

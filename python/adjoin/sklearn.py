@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data  # type: ign
 from . import build, join
 from ._folders import Store
 from ._results import Hits
-from ._work import Folder
+from ._temporary import Folder
 
 __all__ = ["KNeighborsTransformer", "NearDuplicates", "RadiusNeighborsTransformer"]
 
