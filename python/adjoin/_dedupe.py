@@ -210,7 +210,7 @@ def dedupe(
         otherwise = "text=COLUMN to compare texts, or eps or min_similarity to compare vectors"
         source, text, carried = {TEXTS: texts_of(source, otherwise)}, TEXTS, [TEXTS]
     elif text is not None:
-        source = without_csv(source)
+        source = without_csv(source, target)
     staying: dict[str, Any] = {
         "texts": _options.compared_texts(text, min_jaccard, shingles, shingle_size, wanted, options),
         "keep_by": _options.text("keep_by", keep_by),

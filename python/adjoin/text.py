@@ -228,11 +228,16 @@ def _file(file: str) -> Any:
         raise InputError(f"{file} cannot be read: {' '.join(str(error).split())}") from error
 
 
-def without_csv(source: Any) -> Any:
+def without_csv(source: Any, output: Optional[str]) -> Any:
     """Returns a data set of pyarrow for the path of a CSV file, which the engine does not read, and other sources
-    unchanged."""
+    unchanged. Refuses an ``output`` that cannot hold its rows."""
     is_csv = isinstance(source, (str, bytes, os.PathLike)) and os.fsdecode(source).lower().endswith(".csv")
-    return _file(_options.path("source", source)) if is_csv else source
+    if not is_csv:
+        return source
+    if output is not None and not output.endswith(".arrow"):
+        other = "for another format, leave output out and write the rows of to_pandas() or to_polars()"
+        raise OptionError(f"output {output} of a CSV file must end in .arrow; name it so, or, {other}")
+    return _file(_options.path("source", source))
 
 
 def _cache_in(folder: str, digest: str) -> VectorCache:

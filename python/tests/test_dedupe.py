@@ -240,9 +240,13 @@ def test_texts_of_csv_are_compared(tmp_path: Path) -> None:
     with adjoin.dedupe(file, text="body") as deduped:
         assert deduped.kept().to_arrow().to_pydict() == {"id": ["a", "b"], "body": TEXTS[:2]}
         assert deduped.removed().to_arrow()["id"].to_pylist() == ["c"]
-    with pytest.raises(adjoin.OptionError, match="kept.csv has another extension; name it .arrow"):
-        adjoin.dedupe(str(file), tmp_path / "kept.csv", text="body")
-    with pytest.raises(adjoin.InputError, match="the extension .csv is not supported.*; convert the file, such as with duckdb"):
+    for name in ("kept.csv", "kept.parquet"):
+        with pytest.raises(adjoin.OptionError, match=f"{name} of a CSV file must end in .arrow; name it so, or, for another"):
+            adjoin.dedupe(str(file), tmp_path / name, text="body")
+    with adjoin.dedupe(str(file), tmp_path / "kept.arrow", text="body") as deduped:
+        deduped.to_pandas().to_csv(tmp_path / "kept.csv", index=False)
+    assert len(pyarrow.ipc.open_stream(tmp_path / "kept.arrow").read_all()) == 2
+    with pytest.raises(adjoin.InputError, match="the extension .csv is not supported.*; convert the file, such as with .*duckdb"):
         adjoin.dedupe(file, eps=1.0)
     numpy.savez(tmp_path / "texts.npz", body=numpy.array(TEXTS[:2], dtype=str))
     with pytest.raises(adjoin.InputError, match="texts of .npz cannot be read; write them to Parquet"):

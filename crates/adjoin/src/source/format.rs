@@ -26,7 +26,10 @@ pub(super) fn unsupported(path: &Path) -> Error {
     }
     let (at, ending) = (path.display(), ending(path));
     let remedy = match ending.as_str() {
-        "csv" | "tsv" => "convert the file, such as with duckdb -c \"COPY (FROM 'rows.csv') TO 'rows.parquet'\"",
+        "csv" | "tsv" => {
+            "convert the file, such as with pip install duckdb, then python3 -c \"import duckdb; \
+             duckdb.read_csv('rows.csv').write_parquet('rows.parquet')\""
+        }
         _ => "decompress or convert the file",
     };
     let ending = if ending.is_empty() { "(none)".to_owned() } else { format!(".{ending}") };
