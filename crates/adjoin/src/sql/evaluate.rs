@@ -174,7 +174,10 @@ impl Expression {
                 return Err(Error::option(format!("{left} and {right} cannot be compared or combined")));
             }
         };
-        let cast = |values: Values| cast(&values.array, &common).map(|array| Values { array, ..values });
+        let cast = |values: Values| {
+            let remedy = if values.is_scalar { TO_A_NUMBER } else { AS_TEXTS };
+            cast_or(&values.array, &common, remedy).map(|array| Values { array, ..values })
+        };
         Ok((cast(left)?, cast(right)?))
     }
 
@@ -229,11 +232,21 @@ fn normalized(text: &str) -> String {
     words.map(str::to_lowercase).collect::<Vec<_>>().join(" ")
 }
 
+/// Remedy for texts of a column that are compared with a number.
+const AS_TEXTS: &str = "put the number in quotes to compare texts, such as '1'";
+/// Remedy for a constant text that is compared with numbers.
+const TO_A_NUMBER: &str = "compare the column, which has numbers, with a number";
+
 /// Casts values to another type.
 ///
 /// # Errors
 /// If a value cannot be cast.
 pub(crate) fn cast(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+    cast_or(array, to, AS_TEXTS)
+}
+
+/// Casts values to another type. If a text is no number, the error names `remedy`.
+fn cast_or(array: &ArrayRef, to: &DataType, remedy: &str) -> Result<ArrayRef> {
     if array.data_type() == to {
         return Ok(array.clone());
     }
@@ -243,7 +256,7 @@ pub(crate) fn cast(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
     // By default, a value that cannot be cast becomes null, and its row would silently fail the filter.
     let strict = CastOptions { safe: false, ..CastOptions::default() };
     let remedy = match array.data_type().is_string() && to.is_numeric() {
-        true => "put the number in quotes to compare texts, such as '1'".to_owned(),
+        true => remedy.to_owned(),
         false => format!("write it as {to}"),
     };
     cast_with_options(array, to, &strict).map_err(|error| Error::option(format!("{error}; {remedy}")))

@@ -305,7 +305,7 @@ impl Name {
 /// If there is no column of this name.
 pub(super) fn place_of(name: &Name, schema: &Schema) -> Result<usize> {
     let fields = schema.fields().iter().map(AsRef::as_ref);
-    name.find(fields).ok_or_else(|| no_column(&name.text, schema.fields().iter().map(|field| field.name().as_str())))
+    name.find(fields).ok_or_else(|| no_column(name, schema.fields().iter().map(|field| field.name().as_str())))
 }
 
 /// Returns the index of a field of a struct.
@@ -314,12 +314,14 @@ pub(super) fn field_of(name: &Name, of: &DataType) -> Result<usize> {
         return Err(Error::option(format!("{} names a field, but {of} has none; name a column", name.text)));
     };
     let found = name.find(fields.iter().map(AsRef::as_ref));
-    found.ok_or_else(|| no_column(&name.text, fields.iter().map(|field| field.name().as_str())))
+    found.ok_or_else(|| no_column(name, fields.iter().map(|field| field.name().as_str())))
 }
 
-fn no_column<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Error {
-    let names: Vec<&str> = names.collect();
-    Error::option(format!("there is no column {name}; choose from {}", names.join(", ")))
+fn no_column<'a>(name: &Name, names: impl Iterator<Item = &'a str>) -> Error {
+    let (Name { text, is_quoted }, names) = (name, names.collect::<Vec<_>>().join(", "));
+    // In SQL, double quotes are for names.
+    let of_text = if *is_quoted { format!("; a text is in single quotes: '{text}'") } else { String::new() };
+    Error::option(format!("there is no column {text}; choose from {names}{of_text}"))
 }
 
 fn operator(parsed: &BinaryOperator) -> Option<Operator> {
