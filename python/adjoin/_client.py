@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,8 @@ from ._results import Hits, Rows
 AGAIN = (429, 503)
 #: Seconds to wait before that, at most.
 WAIT_MAX = 60.0
+#: A member of a request with a text, as errors of the server name it.
+MEMBER = re.compile(r'"([a-z_]+)": ("[a-z-]+")')
 
 
 class Answer(NamedTuple):
@@ -334,6 +337,7 @@ def _read(answer: Answer, url: str) -> Any:
     if answer.status == 200 and isinstance(content, dict):
         return content
     detail = content.get("detail") if isinstance(content, dict) else None
+    detail = detail and MEMBER.sub(r"\1=\2", detail)
     words = detail or f"it answered with the status {answer.status}, which adjoin serve does not; check the address"
     if answer.status in (400, 413, 415):
         raise InputError(words if detail else f"{url}: {words}")

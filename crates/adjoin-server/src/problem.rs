@@ -76,12 +76,16 @@ impl Problem {
 
 /// Returns the name of an option as a member of requests, or as a flag if only the command line sets it.
 fn as_member(Mention { argument, value }: &Mention) -> String {
-    let name = match argument {
+    let name = argument.name();
+    let (flag, member) = (format!("--{name}"), name.replace('-', "_"));
+    match (argument, value) {
         // These options are flags of the command, not members of requests.
-        Argument::Memory | Argument::Threads => format!("--{}", argument.name()),
-        _ => argument.name().replace('-', "_"),
-    };
-    value.as_ref().map_or(name.clone(), |value| format!("{name} {value}"))
+        (Argument::Memory | Argument::Threads, None) => flag,
+        (Argument::Memory | Argument::Threads, Some(value)) => format!("{flag} {value}"),
+        (_, None) => member,
+        (_, Some(value)) if value.parse::<f64>().is_ok() => format!("{member} {value}"),
+        (_, Some(value)) => format!("{member:?}: {value:?}"),
+    }
 }
 
 impl From<&Error> for Problem {
