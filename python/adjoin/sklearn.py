@@ -9,6 +9,8 @@ temporary folder. Distances are computed in float32.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Optional, Union
 
@@ -18,6 +20,7 @@ from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin  # type: 
 from sklearn.utils.validation import check_is_fitted, validate_data  # type: ignore[import-untyped, import-not-found, unused-ignore]
 
 from . import build, join
+from ._errors import InputError
 from ._folders import Store
 from ._results import Hits
 from ._temporary import Folder
@@ -48,12 +51,22 @@ def _resources(estimator: Any) -> dict[str, Any]:
     return {"memory": estimator.memory, "threads": estimator.threads, "temporary": estimator.temporary}
 
 
+@contextmanager
+def _own_arguments() -> Iterator[None]:
+    """Removes an argument that estimators do not have from messages about rows without a usable vector."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(str(error).replace(', or give on_bad="skip" to leave them out', ", or leave them out")) from None
+
+
 class _StoredRows:
     """A store in a temporary folder, removed with this object. A pickle holds its files."""
 
     def __init__(self, rows: Any, metric: Literal["l2", "cosine"], options: dict[str, Any]) -> None:
         self._folder = Folder(options.pop("temporary"))
-        self.store: Store = build(rows, self._path(), metric=metric, progress=False, **options)
+        with _own_arguments():
+            self.store: Store = build(rows, self._path(), metric=metric, progress=False, **options)
 
     def _path(self) -> Path:
         return Path(self._folder.name) / "rows.store"
@@ -245,7 +258,7 @@ class NearDuplicates(ClusterMixin, BaseEstimator):  # type: ignore[misc, unused-
         rows = validate_data(self, X, dtype=numpy.float32)
         within: dict[str, Any] = {"min_similarity": 1.0 - self.eps} if metric == "cosine" else {"eps": self.eps}
         first = numpy.arange(len(rows))
-        with join(rows, progress=False, **within, **_effort(self), **_resources(self)) as result:
+        with _own_arguments(), join(rows, progress=False, **within, **_effort(self), **_resources(self)) as result:
             grouped = result.clusters().to_arrow()
         first[grouped["id"].to_numpy()] = grouped["cluster"].to_numpy()
         self.labels_ = numpy.unique(first, return_inverse=True)[1]

@@ -18,6 +18,7 @@ from sklearn.neighbors import RadiusNeighborsTransformer as BruteRadius
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import adjoin
 from adjoin.sklearn import KNeighborsTransformer, NearDuplicates, RadiusNeighborsTransformer
 
 EPS = 0.3
@@ -78,3 +79,12 @@ def test_options_are_checked(vectors: numpy.ndarray) -> None:
         NearDuplicates(metric="l1").fit(vectors)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="n_neighbors is 9, so 10 neighbors per row are requested, but 5 rows"):
         KNeighborsTransformer(n_neighbors=9).fit_transform(vectors[:5])
+
+
+def test_rows_without_a_direction_are_refused_without_an_argument_that_estimators_lack() -> None:
+    rows = numpy.ones((10, 4), dtype="float32")
+    rows[3] = 0
+    for estimator in (NearDuplicates(metric="cosine"), KNeighborsTransformer(metric="cosine")):
+        with pytest.raises(adjoin.InputError, match="row 3.*; fix the rows, or leave them out$") as refused:
+            estimator.fit(rows)
+        assert "on_bad" not in str(refused.value)
