@@ -76,8 +76,8 @@ impl ClosedFolder {
     pub fn read(context: &Context, path: &Path) -> Result<Self> {
         let (kind, bytes) = find_manifest(context, path)?.ok_or_else(|| {
             let at = path.display();
-            let build = "build one first, a store with: adjoin build";
-            Error::input(format!("{at} is not a store, an index or a collection; {build}"))
+            let remedy = "build a store or an index first, or create a collection";
+            Error::input(format!("{at} is not a store, an index or a collection; {remedy}"))
         })?;
         let manifest = match kind {
             FolderKind::Store => FolderManifest::Store(StoreManifest::decode(path, &bytes)?.into()),

@@ -109,7 +109,10 @@ fn a_second_writer_is_refused_while_the_first_writes() {
             }
             second = place.run(line);
         }
-        refused(second, &["set.live is being written by", "wait until it is done"]);
+        refused(
+            second,
+            &["set.live is being written by", "wait until it is done; if it is a server, write by its HTTP API"],
+        );
     }
     assert_eq!(place.done("search set.live --queries queries.fbin -k 9 --quiet").out.lines().count(), 19);
     first.stdin.take().unwrap().write_all(b"0\n").unwrap();

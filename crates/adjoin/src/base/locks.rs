@@ -178,15 +178,26 @@ impl WriterLock {
     /// # Errors
     /// Fails as [`WriterLock::take`] does.
     pub(crate) fn take_for(device: &Arc<dyn Device>, folder: &Path, participle: &str) -> Result<Self> {
+        Self::take_or(device, folder, participle, "wait until it is done, or choose another folder")
+    }
+
+    /// Takes the lock of a collection, whose writer may be a server, which has no end.
+    ///
+    /// # Errors
+    /// Fails as [`WriterLock::take`] does.
+    pub(crate) fn take_of_collection(device: &Arc<dyn Device>, folder: &Path) -> Result<Self> {
+        let remedy = "wait until it is done; if it is a server, write by its HTTP API, or stop it first";
+        Self::take_or(device, folder, "written", remedy)
+    }
+
+    fn take_or(device: &Arc<dyn Device>, folder: &Path, participle: &str, remedy: &str) -> Result<Self> {
         let path = folder.join(WRITER_FILE);
         let held = match device.lock(&path)? {
             Lock::Ours(held) => Some(held),
             Lock::Unsupported => None,
             Lock::Others(holder) => {
                 let at = folder.display();
-                return Err(Error::input(format!(
-                    "{at} is being {participle} by {holder}; wait until it is done, or choose another folder"
-                )));
+                return Err(Error::input(format!("{at} is being {participle} by {holder}; {remedy}")));
             }
         };
         Ok(Self { device: device.clone(), path, creator: Creator::this_process(), held })

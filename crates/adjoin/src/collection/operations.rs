@@ -181,7 +181,7 @@ impl Collection {
         // The manifest is checked before the lock is taken: taking it creates a file, and the folder may be something
         // else.
         CollectionManifest::read(context, folder)?;
-        let lock = WriterLock::take(&context.device, folder)?;
+        let lock = WriterLock::take_of_collection(&context.device, folder)?;
         // The manifest is read again under the lock, since a merge may have ended after the first read.
         let (mut opened, found) = Self::read(context, folder, CollectionManifest::read(context, folder)?)?;
         let manifest = opened.manifest();
