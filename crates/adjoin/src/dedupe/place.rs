@@ -15,6 +15,7 @@ use super::removed::Listed;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::locks::OwnFolder;
+use crate::base::message::{Argument, message};
 use crate::base::mutex::lock;
 use crate::base::output::{OutputWriter, Target, check_parent};
 use crate::base::report::Silent;
@@ -98,7 +99,12 @@ impl<'a> OutputPlace<'a> {
         match context.device.kind(path)? {
             None => check_parent(&*context.device, path),
             Some(FileKind::Folder) => {
-                Err(Error::input(format!("{at} exists already; remove that folder, or name another one")))
+                let folder = format!("{at} exists already, and ");
+                Err(Error::input(message![
+                    folder,
+                    Argument::Force,
+                    " does not replace folders; remove it, or name another one"
+                ]))
             }
             Some(_) => Err(Error::input(format!("{at} is a file, but the source has several files; name a folder"))),
         }
