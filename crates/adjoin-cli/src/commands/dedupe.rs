@@ -101,6 +101,13 @@ fn summarize(done: &Deduped, arguments: &args::Dedupe) {
     let decided = decided.map_or_else(String::new, |rows| format!(", {rows} are removed by decision"));
     let all = format_count(dedupe.source_rows, "row");
     eprintln!("of {all} {equal}{near} are near a kept row{decided}; {kept} are kept");
+    if common.skipped_rows > 0 {
+        let what = if dedupe.text.is_some() { "text" } else { "usable vector" };
+        eprintln!("kept without a comparison: {} without a {what}", format_count(common.skipped_rows, "row"));
+    }
+    if arguments.decisions.is_some() {
+        eprintln!("a row that a decision keeps removes the rows near it; to keep both of two rows, mark both");
+    }
     let what = if common.metric == Metric::L2.to_string() { "distance" } else { "similarity" };
     for example in &done.examples {
         let [text, kept_text] = &example.texts;

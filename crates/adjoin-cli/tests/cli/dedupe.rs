@@ -162,7 +162,8 @@ fn dedupe_preserves_all_columns_of_kept_rows_by_shard() {
         removed.column_by_name("reason").unwrap().as_string::<i32>().iter().all(|reason| reason == Some("similar"))
     );
     place.refused("dedupe data -o out --eps 0.01", &["out exists already"]);
-    place.refused("dedupe data -o out --eps 0.01 --force", &["out exists already"]);
+    let not_forced = ["out exists already, and --force does not replace folders; remove it"];
+    place.refused("dedupe data -o out --eps 0.01 --force", &not_forced);
 }
 
 #[test]
@@ -359,6 +360,8 @@ fn dedupe_keeps_skipped_rows_without_a_vector() {
     let counts = ["source_rows", "equal_rows", "near_rows", "kept_rows", "pairs"].map(|key| &statistics["dedupe"][key]);
     assert_eq!(counts, [4, 0, 1, 3, 1]);
     assert_eq!(statistics["io"]["bytes_written"], place.read("out.parquet").len());
+    let said = place.done("dedupe a.parquet -o out.parquet --eps 1 --on-bad skip --force").said;
+    assert!(said.contains("kept without a comparison: 1 row without a usable vector"), "{said}");
 }
 
 /// Returns rows of [`shard`] as JSON lines. Line endings differ, and some lines are blank.
