@@ -98,6 +98,8 @@ pub(crate) fn refuse(mut error: clap::Error, command: Option<&str>) -> u8 {
     let said = said.trim_start_matches("error: ").replace("\n\n", "; ");
     // Replaces messages of the standard library that name no remedy.
     let said = said.replace("invalid digit found in string", "give a whole number, such as 10");
+    let said = said.replace("invalid float literal", "give a number, such as 0.95");
+    let said = said.replace("'--neighbors <K>'", "'-k <K>, --neighbors <K>'");
     let said = said.replace("number too large to fit in target type", "give a smaller number");
     eprintln!("adjoin: {}; see --help", said.split_whitespace().collect::<Vec<_>>().join(" "));
     WRONG

@@ -155,7 +155,7 @@ pub(crate) struct Texts {
     #[arg(long, value_name = "J", allow_negative_numbers = true, default_value_t = TextOptions::MIN_JACCARD,
         conflicts_with_all = ["eps", "min_similarity"])]
     pub(crate) min_jaccard: f64,
-    /// With --text: unit of shingles
+    /// With --text: unit of shingles; characters for languages without spaces, such as Chinese
     #[arg(long, value_name = "UNIT", default_value_t = ShingleUnit::Words, value_parser = choice::<ShingleUnit>(),
         conflicts_with_all = ["eps", "min_similarity"])]
     pub(crate) shingles: ShingleUnit,

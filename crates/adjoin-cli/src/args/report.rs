@@ -38,7 +38,7 @@ pub(crate) struct Report {
     /// Column of the texts in the table of --with-names; default as for --name-column
     #[arg(long, value_name = "C", requires = "with_names", help_heading = INPUT)]
     pub(crate) with_name_column: Option<String>,
-    /// File of the page, e.g. report.html
+    /// File of the page, with any extension, e.g. report.html
     #[arg(short, long, value_name = "FILE.html", value_hint = ValueHint::FilePath, help_heading = OUTPUT)]
     pub(crate) output: PathBuf,
     #[command(flatten)]

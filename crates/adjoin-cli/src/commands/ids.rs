@@ -11,7 +11,8 @@ pub(super) fn ids_of(file: &str, kind: IdKind) -> Result<Ids> {
         "-" => std::io::stdin().read_to_string(&mut text).map(drop),
         _ => std::fs::read_to_string(file).map(|read| text = read),
     };
-    read.map_err(|error| Error::input(format!("{file}: the ids cannot be read: {error}")))?;
+    let remedy = "name a file with one id per line, or - to read the ids from standard input";
+    read.map_err(|error| Error::input(format!("{file}: the ids cannot be read: {error}; {remedy}")))?;
     // Text ids are not trimmed, since blanks may be part of them.
     if kind == IdKind::Utf8 {
         return Ok(text.lines().collect());

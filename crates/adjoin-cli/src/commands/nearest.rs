@@ -12,7 +12,6 @@ use super::statistics_file::StatisticsFile;
 use super::tracing::Tracing;
 use crate::Outcome;
 use crate::args::{Join, JoinOutput};
-use crate::print::percent;
 use crate::resolve;
 use crate::signals::Stopped;
 
@@ -67,12 +66,12 @@ fn summarize(NearestStatistics { common, nearest }: &NearestStatistics, target: 
         target.and_then(Target::path).map_or_else(String::new, |path| format!(", written to {}", path.display()));
     eprintln!("rows: {rows}; {found} found in {:.1} s{place}", common.seconds.total);
     let (probes, buckets) = (nearest.probes_per_row, format_number(nearest.buckets));
-    let (distances, share) = (nearest.distances_per_row.round() as u64, percent(nearest.distances_share));
-    let passes = common.io.passes.unwrap_or_default();
+    // Some distances are computed twice, by codes and exactly, so there may be more than other rows.
+    let distances = [nearest.distances_per_row.round() as u64, common.rows.saturating_sub(1)].map(format_number);
+    let ([distances, others], passes) = (distances, common.io.passes.unwrap_or_default());
     eprintln!(
-        "a row probed {probes:.1} of {buckets} buckets on average; distances computed for it: {} ({share} of all); the \
-         store was read {passes:.1} times",
-        format_number(distances)
+        "a row probed {probes:.1} of {buckets} buckets on average; distances computed for it: {distances}, of {others} \
+         other rows; the store was read {passes:.1} times"
     );
     if common.skipped_rows > 0 {
         eprintln!("skipped: {} without a usable vector", format_count(common.skipped_rows, "row"));

@@ -155,6 +155,7 @@ impl Page {
             Kind::Pairs => "pair",
             Kind::Removed => "removed row",
             Kind::Clusters => "row",
+            Kind::Hits if self.stats.as_ref().is_some_and(|stats| !stats["nearest"].is_null()) => "neighbor",
             Kind::Hits => "hit",
         }
     }

@@ -112,7 +112,10 @@ fn refuses_invalid_requests() {
         ("collection write set.live --insert other.fbin", &["other.fbin has vectors of 3 x f32", "stores 2 x f32"]),
         ("collection write set.live --upsert nan.fbin", &["nan.fbin", "NaN"]),
         ("collection write set.live --delete gone", &["gone: line 2 is \"x\", but the ids are integers"]),
-        ("collection write set.live --delete none", &["none: the ids cannot be read"]),
+        (
+            "collection write set.live --delete none",
+            &["none: the ids cannot be read", "name a file with one id per line"],
+        ),
         ("collection write set.live", &["nothing to write", "--insert"]),
         (
             "collection write set.store --insert set.fbin",

@@ -165,7 +165,7 @@ fn joins_new_rows_with_duplicate_text_ids_on_demand() {
     place.done(&format!("build {} --id-column name --metric cosine -o set.store --quiet", sample()));
     let same = format!("join set.store --new {} --id-column name --min-similarity 0.999 --exact", sample());
     // As in an append, rows with existing ids are refused.
-    let refused = ["was used by an earlier row (24000 such rows in all)", "--on-duplicate-id keep"];
+    let refused = ["was used by an earlier row (24,000 such rows in all)", "--on-duplicate-id keep"];
     place.refused(&same, &refused);
     place.refused(&format!("append set.store --new {} --id-column name", sample()), &refused);
     let same = same + " --on-duplicate-id keep";

@@ -172,7 +172,8 @@ fn neighbors_have_a_page_with_names_of_their_set() {
     let place = place_of_groups(30);
     place.done("join set.jsonl -k 2 --exact -o near.csv --stats near.json");
     // Only the statistics distinguish neighbors of rows from the hits of other queries.
-    place.done("report near.csv --stats near.json --names set.jsonl --name-column text -o near.html");
+    let ran = place.done("report near.csv --stats near.json --names set.jsonl --name-column text -o near.html");
+    assert!(ran.said.contains("180 neighbors, of which 180 are on the page"), "{}", ran.said);
     let page = data(&place, "near.html");
     assert_eq!((&page["kind"], &page["total"], &page["queries"]), (&json!("hits"), &json!(180), &json!(90)));
     for name in page["names"].as_array().unwrap() {
@@ -380,7 +381,8 @@ fn a_browser_renders_pages_of_every_kind_without_errors() {
         assert!(dom.contains(words), "{words}: {dom}");
     }
     place.done("join set.jsonl -k 2 --exact -o near.csv --stats near.json");
-    place.done("report near.csv --stats near.json --names set.jsonl --name-column text -o near.html");
+    let ran = place.done("report near.csv --stats near.json --names set.jsonl --name-column text -o near.html");
+    assert!(ran.said.contains("180 neighbors, of which 180 are on the page"), "{}", ran.said);
     let dom = browsed(&place, "near.html").unwrap();
     assert!(dom.contains("240 hits of 120 queries") && dom.contains("2 nearest") && dom.contains("1. r"), "{dom}");
     place.done("join set.jsonl --eps 0.15 --exact --result clusters -o clusters.csv");

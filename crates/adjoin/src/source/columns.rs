@@ -275,7 +275,8 @@ fn no_sole_choice(path: &Path, schema: &Schema) -> Error {
     };
     if names.is_empty() {
         return Error::input(format!(
-            "{}: no column holds vectors, lists of f32, f16, f64, u8 or i8; its columns are {}",
+            "{}: no column holds vectors, lists of f32, f16, f64, u8 or i8; its columns are {}; cast lists of other \
+             numbers to f32",
             path.display(),
             list_columns(schema)
         ));

@@ -74,7 +74,7 @@ pub(super) fn tables(
     first_row: u64,
     facts: &LineFacts,
 ) -> Result<Tables> {
-    let held = context.reserve(facts.held_bytes(), &format!("{}: some columns", path.display()))?;
+    let held = context.reserve(facts.held_bytes(), &format!("{}: reading columns", path.display()))?;
     Ok(Box::new(Holding::new(Box::new(Rows::new(path, file, facts, places, first_row)?), held)))
 }
 

@@ -125,7 +125,7 @@ pub(super) fn tables(
     let batch = footer.batch_memory(places, batch_rows, memory.piece);
     // Reserved before any page is read, so that a budget that is too small is noticed early.
     let bytes = batch.held_with(&memory).saturating_add(ahead_bytes);
-    let held = context.reserve(bytes, &format!("{}: some columns", path.display()))?;
+    let held = context.reserve(bytes, &format!("{}: reading columns", path.display()))?;
     // If the first rows are skipped, nothing is read ahead, since the ranges of the skipped rows would be read as
     // well.
     let footer = if first_row == 0 { footer.reading_ahead(places) } else { footer };
@@ -196,7 +196,7 @@ impl OpenTables {
         let memory = footer.scan_memory(places)?;
         let batch_rows = footer.rows_at_once(places, batch_rows);
         let batch = footer.batch_memory(places, batch_rows, memory.piece);
-        let held = context.reserve(batch.held_with(&memory), &format!("{}: some columns", path.display()))?;
+        let held = context.reserve(batch.held_with(&memory), &format!("{}: reading columns", path.display()))?;
         let footer = footer.with_piece_bytes_max(memory.piece);
         Ok(Self { footer, places: places.to_vec(), batch_rows, batch, _held: held })
     }

@@ -10,6 +10,7 @@ use super::partitions::{PartitionSizes, Partitions};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, Message, message};
+use crate::base::options::format_count;
 use crate::source::{IdKind, Ids, VectorSource};
 
 /// Size of a record in bytes: a 128-bit hash and a row number.
@@ -134,7 +135,8 @@ pub(crate) fn refusal(source: &dyn VectorSource, row: u64, count: u64, remedy: M
         }
     }
     let (file, row) = source.locate(row);
-    let used = format!("the id {id} of row {row} was used by an earlier row ({count} such rows in all)");
+    let used =
+        format!("the id {id} of row {row} was used by an earlier row ({} in all)", format_count(count, "such row"));
     Ok(Error::input(message![
         format!("{}: {used}; make ids unique, give ", file.display()),
         Argument::OnDuplicateId.with("keep"),

@@ -6,6 +6,7 @@ use super::old_rows::{OldRows, read_bucket};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::message::{Argument, message};
+use crate::base::options::format_count;
 use crate::source::IdKind;
 use crate::store::ids::{IdCheck, hash_of};
 use crate::store::reader::Store;
@@ -47,7 +48,8 @@ pub(crate) fn check_new_ids(context: &Context, old: &Store, new: &Store, named: 
         Ok(())
     })?;
     let (at, count) = (old.folder().display(), found.coming);
-    let said = format!("{named}: the id {id} of row {row} was used by an earlier row ({count} such rows in all); ");
+    let all = format_count(count, "such row");
+    let said = format!("{named}: the id {id} of row {row} was used by an earlier row ({all} in all); ");
     let remove = format!("remove the rows of {at} that they replace, with adjoin append and ");
     let message = match is_built {
         true => message![said, "give ", Argument::OnDuplicateId.with("keep"), ", or ", remove, Argument::Delete],
