@@ -66,7 +66,7 @@ fn summarize(NearestStatistics { common, nearest }: &NearestStatistics, target: 
         target.and_then(Target::path).map_or_else(String::new, |path| format!(", written to {}", path.display()));
     eprintln!("rows: {rows}; {found} found in {:.1} s{place}", common.seconds.total);
     let (probes, buckets) = (nearest.probes_per_row, format_number(nearest.buckets));
-    // Some distances are computed twice, by codes and exactly, so there may be more than other rows.
+    // There may be more distances than other rows, so their number is not printed as a percentage.
     let distances = [nearest.distances_per_row.round() as u64, common.rows.saturating_sub(1)].map(format_number);
     let ([distances, others], passes) = (distances, common.io.passes.unwrap_or_default());
     eprintln!(
