@@ -281,6 +281,33 @@ fn openapi_lists_the_existing_paths_and_limits() {
     assert_eq!(element["schema"]["enum"], json!(Element::names()));
 }
 
+/// Checks that the schema of each JSON body has exactly the members that the server accepts. A refused member names them.
+#[test]
+fn openapi_has_the_members_of_every_body() {
+    let place = crate::collection::small();
+    let serving = Serving::start(&place, "set.live --memory 64MB");
+    let described = serving.get("/openapi.json").json();
+    for (path, methods) in described["paths"].as_object().unwrap() {
+        let operation = &methods["post"];
+        let Some(schema) = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].as_str() else {
+            assert!(operation.is_null(), "{path} has no JSON body");
+            continue;
+        };
+        let properties = described.pointer(&schema[1..]).unwrap()["properties"].as_object().unwrap();
+        let mut names: BTreeSet<&str> = properties.keys().map(String::as_str).collect();
+        if path == "/v1/search" {
+            let parameters = operation["parameters"].as_array().unwrap();
+            let mut of_url: BTreeSet<&str> = parameters.iter().map(|one| one["name"].as_str().unwrap()).collect();
+            names.insert("element");
+            of_url.extend(["queries", "like"]);
+            assert_eq!(names, of_url, "bodies that are not JSON have the same members in the URL");
+        }
+        let detail = serving.post(path, &json!({"no_member": 1})).problem(400);
+        let (_, expected) = detail.split_once("expected one of ").unwrap();
+        assert_eq!(names, expected.split('`').skip(1).step_by(2).collect(), "{path}");
+    }
+}
+
 /// Checks that requests for many hits or within a threshold are answered exactly, in the long lane. Requests for few
 /// hits must still have the recall of a rule.
 #[test]
