@@ -1,6 +1,8 @@
 //! `adjoin serve`. It must return the hits of `adjoin search` for every kind of body, and refuse invalid requests.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 
 use adjoin::{Choice, Durability, Element};
@@ -306,6 +308,21 @@ fn openapi_has_the_members_of_every_body() {
         let (_, expected) = detail.split_once("expected one of ").unwrap();
         assert_eq!(names, expected.split('`').skip(1).step_by(2).collect(), "{path}");
     }
+}
+
+#[test]
+fn the_dashboard_shows_existing_metrics() {
+    let dashboard =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/grafana.json")).unwrap();
+    let words = dashboard.split(|letter: char| !letter.is_ascii_lowercase() && letter != '_');
+    let names: BTreeSet<&str> = words.filter(|word| word.starts_with("adjoin_")).collect();
+    assert!(names.len() > 10, "{names:?}");
+    let place = small();
+    let serving = Serving::start(&place, "set.store --memory 64MB");
+    let metrics = String::from_utf8(serving.get("/metrics").body).unwrap();
+    let existing: BTreeSet<&str> = metrics.lines().filter_map(|line| line.split([' ', '{']).next()).collect();
+    let missing: Vec<_> = names.difference(&existing).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }
 
 /// Checks that requests for many hits or within a threshold are answered exactly, in the long lane. Requests for few
