@@ -69,12 +69,13 @@ stress: tools interleavings
 fuzz: tools
 	ADJOIN_FUZZ_CASES=3000000 $(TEST) -p adjoin --test fuzz -- --quiet
 
-# The tests of the kernels for AArch64 in an emulator: a processor without products of bytes, then one with them. Needs
-# qemu-user, gcc-aarch64-linux-gnu and `rustup target add aarch64-unknown-linux-gnu`.
+# The tests of the kernels for AArch64 in an emulator: a processor without products of bytes, then one that must have them.
+# Needs qemu-user, gcc-aarch64-linux-gnu and `rustup target add aarch64-unknown-linux-gnu`.
 test-aarch64: tools
-	for cpu in cortex-a72 max; do \
+	for run in cortex-a72: max:neon; do \
+	    ADJOIN_REQUIRE=$${run#*:} \
 	    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
-	    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu -cpu $$cpu" \
+	    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu -cpu $${run%:*}" \
 	    $(TEST) --target aarch64-unknown-linux-gnu -p adjoin-kernels -- --quiet || exit; \
 	done
 
