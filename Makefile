@@ -6,7 +6,7 @@ CLI := target/release/adjoin
 # Without --workspace, since `make -C lab test` runs the tests of the laboratory.
 TEST := $(CARGO) test --release --locked --config checked.toml
 
-.PHONY: demo test test-aarch64 check python wheel docs fuzz stress interleavings build dist tools
+.PHONY: demo test test-aarch64 check python wheel wheels docs fuzz stress interleavings build dist tools
 
 build: tools
 	$(CARGO) build --release --locked
@@ -41,7 +41,12 @@ test: tools
 python: tools
 	python/test.sh
 
-# The wheel as it is published, in dist/, with the notices of all crates in it. TARGET names another platform.
+# The wheels of Linux as they are published, in dist/, for x86-64 and AArch64. On x86-64, needs
+# `rustup target add aarch64-unknown-linux-gnu`.
+wheels: tools
+	.ci/wheels
+
+# A wheel for this platform or for TARGET, in dist/, with the notices of all crates in it.
 wheel: tools
 	python3 .ci/notices > python/THIRD-PARTY-NOTICES.md
 	maturin build --release --locked --manifest-path python/Cargo.toml --out dist $(if $(TARGET),--target $(TARGET))
