@@ -76,7 +76,7 @@ impl ClosedFolder {
     pub fn read(context: &Context, path: &Path) -> Result<Self> {
         let (kind, bytes) = find_manifest(context, path)?.ok_or_else(|| {
             let at = path.display();
-            let remedy = "build a store or an index first, or create a collection";
+            let remedy = "build one first with adjoin build, or create a collection";
             Error::input(format!("{at} is not a store, an index or a collection; {remedy}"))
         })?;
         let manifest = match kind {

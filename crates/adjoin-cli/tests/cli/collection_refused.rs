@@ -96,10 +96,11 @@ fn a_second_writer_is_refused_while_the_first_writes() {
     }
     place.write("missing", b"77\n");
     place.done("collection backup set.live copy.live --quiet");
-    for line in [
-        "collection write set.live --delete missing",
-        "collection merge set.live",
-        "collection backup copy.live set.live --force",
+    let of_writer = "wait until it is done; if it is a server, write by its HTTP API";
+    for (line, remedy) in [
+        ("collection write set.live --delete missing", of_writer),
+        ("collection merge set.live", of_writer),
+        ("collection backup copy.live set.live --force", "wait until it is done, or choose another folder"),
     ] {
         // The process creates the lock file first and takes the lock shortly after that.
         let mut second = place.run(line);
@@ -109,10 +110,7 @@ fn a_second_writer_is_refused_while_the_first_writes() {
             }
             second = place.run(line);
         }
-        refused(
-            second,
-            &["set.live is being written by", "wait until it is done; if it is a server, write by its HTTP API"],
-        );
+        refused(second, &["set.live is being written by", remedy]);
     }
     assert_eq!(place.done("search set.live --queries queries.fbin -k 9 --quiet").out.lines().count(), 19);
     first.stdin.take().unwrap().write_all(b"0\n").unwrap();

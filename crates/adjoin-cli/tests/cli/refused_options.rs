@@ -56,7 +56,7 @@ fn refuses_invalid_numbers_sizes_and_names() {
         ("join set.fbin --eps 1 --buckets 0", &["--buckets is 0", "at least 1"]),
         ("join store --eps 1 --memory lots", &["lots is not a size", "512MiB"]),
         ("join store --eps 1 --memory 0", &["0 is not a size"]),
-        ("join store --eps 1 --memory 1MB", &["--memory 1MB", "MB or more"]),
+        ("join store --eps 1 --memory 1MB", &["the budget is 1.0 MB; give --memory ", "MB or more"]),
         ("join store --eps 1 --cache 1", &["1 bytes", "at least"]),
         ("join store --eps 1 --kernel gpu", &["gpu", "reference"]),
         ("build set.fbin -o other --metric dot", &["dot", "cosine"]),
