@@ -173,7 +173,7 @@ fn neighbors_have_a_page_with_names_of_their_set() {
     place.done("join set.jsonl -k 2 --exact -o near.csv --stats near.json");
     // Only the statistics distinguish neighbors of rows from the hits of other queries.
     let ran = place.done("report near.csv --stats near.json --names set.jsonl --name-column text -o near.html");
-    assert!(ran.said.contains("240 neighbors, of which 240 are on the page"), "{}", ran.said);
+    assert!(ran.said.contains("180 neighbors, of which 180 are on the page"), "{}", ran.said);
     let page = data(&place, "near.html");
     assert_eq!((&page["kind"], &page["total"], &page["queries"]), (&json!("hits"), &json!(180), &json!(90)));
     for name in page["names"].as_array().unwrap() {
