@@ -102,7 +102,7 @@ def _remove_folder(name: str) -> None:
 
 
 def _remove_leftovers(place: Path) -> None:
-    """Removes the folders whose process has ended. Those that cannot be removed are left in place."""
+    """Removes the folders whose process has ended, if this process may remove them."""
     try:
         names = [entry.name for entry in os.scandir(place) if NAME.fullmatch(entry.name)]
     except OSError:  # a folder in which files may be created, but not listed

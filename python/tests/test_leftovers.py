@@ -1,4 +1,4 @@
-"""Temporary folders of killed processes: the next process removes them, and keeps those of running ones."""
+"""Temporary folders of killed processes: the next process removes them, and keeps folders of running ones."""
 
 from __future__ import annotations
 

@@ -418,8 +418,8 @@ fn budget_of(
             return Err(Error::option(message![named, why, Argument::Memory, " as a size, such as 2GiB"]));
         }
     };
-    // The budget may be too small even for the program. Then the first reservation fails, and its error names the memory
-    // that the whole command needs.
+    // The budget may be too small even for the program. Then the first reservation fails, and its error names a larger
+    // one.
     Ok((bytes, share))
 }
 

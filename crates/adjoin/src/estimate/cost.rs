@@ -57,8 +57,8 @@ const BUCKET_BYTES: u64 = 512;
 /// of the largest bucket, how full blocks of rows are, and the rounding of buckets.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Footprint {
-    /// Approximate smallest budget with which a join can run. The estimate certainly suffices for a join at the default
-    /// recall whose pairs are written.
+    /// Approximate smallest budget with which a join can run. The estimate is the budget that a refused join at the
+    /// default recall names if it writes pairs.
     pub least_memory_bytes: Interval,
     /// Approximate memory that a join would use, if it had the budget that was given to the estimate.
     pub memory_bytes: Interval,

@@ -109,9 +109,7 @@ pub trait HitSink {
 
     /// Reserves some of the memory that a search leaves free, so that the result is written faster. Called before the
     /// search begins.
-    fn take_spare(&mut self, search: &Context) {
-        let _ = search;
-    }
+    fn take_spare(&mut self, _search: &Context) {}
 
     /// Consumes the hits of some queries.
     ///
@@ -169,7 +167,9 @@ impl<'a> HitWriter<'a> {
     fn table(&mut self) -> Result<&mut TableWriter> {
         if self.table.is_none() {
             let mut table = TableWriter::create(self.context, self.target, self.hits.fields())?;
-            self.encoding.take().into_iter().for_each(|memory| table.encode_in(memory));
+            if let Some(memory) = self.encoding.take() {
+                table.encode_in(memory);
+            }
             self.table = Some(table);
         }
         Ok(self.table.as_mut().expect("the table was just created"))

@@ -37,7 +37,7 @@ struct TimedRun {
 /// Times of a run of some tasks.
 struct Times {
     read_bytes: u64,
-    /// Seconds without waits for the disk. Those of a [`TimedRun`] are without the start.
+    /// Seconds without waits for the disk. A [`TimedRun`] leaves out the start, too.
     computed: f64,
     waited: f64,
 }
