@@ -5,6 +5,7 @@
 
 use adjoin_device::Reservation;
 
+use super::probe_sample::{NotedHit, ProbeSample, SampledQuery};
 use super::queries::QuerySet;
 use super::searcher::{Queries, Searcher};
 use crate::base::error::{ErrorKind, Result};
@@ -27,10 +28,9 @@ const SHARE_MAX: f64 = 1.0 / 3.0;
 /// Number of hits to record per sampled vector. If there are more, a random sample of them is recorded. A service
 /// calibrates for at most this K, and answers queries for a larger K exactly.
 pub(crate) const NOTED: u64 = 50;
-/// Weights of the margin, relative to the logarithm of the rank, among which the calibration chooses. The unit is the
-/// inverse of the margin at [`TYPICAL_RANK`].
+/// Weights of the margin, relative to the logarithm of the rank ([`ProbeSample::per_margin`]), among which the
+/// calibration chooses.
 const WEIGHTS: [f64; 5] = [0.0, 0.5, 1.0, 2.0, 4.0];
-const TYPICAL_RANK: usize = 10;
 /// Number of sampled vectors on which the cost of each weight is measured.
 const COST_VECTORS: u64 = 500;
 /// Name of the random stream for the sample.
@@ -50,9 +50,6 @@ pub(super) struct Calibrated {
     pub(super) vectors: u64,
 }
 
-/// A recorded hit of a sampled vector: the rank and the margin of the hit's bucket.
-type Noted = (u32, f32);
-
 /// Samples with the [`NOTED`] nearest hits of each vector, which a service keeps. A sample is taken when it is first
 /// needed. The rules for all smaller K and all recalls are computed from it.
 #[derive(Default)]
@@ -61,7 +58,7 @@ pub(crate) struct CalibrationSamples(Vec<CalibrationSample>);
 struct CalibrationSample {
     /// Number of vectors requested for the sample.
     count: u64,
-    sampled: Sampled,
+    sampled: ProbeSample,
     _memory: Reservation,
 }
 
@@ -74,15 +71,6 @@ pub(super) struct CalibrationDraw<'a> {
     pub(super) count: u64,
     /// Seed of the sample, and of the bootstrap over the sampled queries.
     pub(super) seed: u64,
-}
-
-/// Sampled vectors and the buckets of their hits.
-struct Sampled {
-    /// For each vector, the number of its hits, and the end of its recorded hits in `noted`.
-    vectors: Vec<(u64, usize)>,
-    noted: Vec<Noted>,
-    /// Median over the vectors of the margin at [`TYPICAL_RANK`].
-    margin: f64,
 }
 
 /// Returns whether a sample of `vectors` vectors is small enough to be worthwhile in a search of `rows` rows.
@@ -128,13 +116,15 @@ impl CalibrationSamples {
         searcher: &Searcher<'_, T>,
         draw: CalibrationDraw<'_>,
         k: u64,
-    ) -> Result<Option<Sampled>> {
+    ) -> Result<Option<ProbeSample>> {
         if let Some(known) = self.0.iter().find(|known| known.count == draw.count) {
             return Ok(Some(known.sampled.nearest(k)));
         }
         let all = QueryTarget::Nearest(NOTED);
         let Ok(_drawing) = searcher.context.reserve(bytes_of(draw.count, all), PURPOSE) else { return Ok(None) };
-        let Ok(memory) = searcher.context.reserve(kept_bytes(draw.count), PURPOSE) else { return Ok(None) };
+        let Ok(memory) = searcher.context.reserve(ProbeSample::memory_bytes(draw.count, NOTED), PURPOSE) else {
+            return Ok(None);
+        };
         let sampled = match sample(searcher, draw, all) {
             // This is not an error yet: a sample with fewer hits may still fit.
             Err(error) if error.kind() == ErrorKind::Budget => return Ok(None),
@@ -150,26 +140,24 @@ impl CalibrationSamples {
 fn calibrate_with<T: Coordinate>(
     searcher: &Searcher<'_, T>,
     draw: CalibrationDraw<'_>,
-    sampled: &Sampled,
+    sampled: &ProbeSample,
     recall: f64,
 ) -> Result<Option<Calibrated>> {
     let seed = draw.seed;
-    let count = sampled.vectors.len() as u64;
-    let sets = setting_half(sampled.vectors.len(), seed);
+    let sets = setting_half(sampled.queries(), seed);
     let rules = WEIGHTS.into_iter().filter_map(|weight| {
-        // If all margins are 0, they do not distinguish buckets, and only the rank decides.
-        let per_margin = if sampled.margin > 0.0 { weight / sampled.margin } else { 0.0 };
-        let t = sampled.of(per_margin, |k| sets[k]).calibrate(recall, seed)?;
+        let per_margin = sampled.per_margin(weight);
+        let t = sampled.of_rule(per_margin, |k| sets[k]).calibrate(recall, seed)?;
         Some(ProbeRule { per_margin, t })
     });
     let rules: Vec<ProbeRule> = rules.collect();
     let costs = costs(searcher, draw, &rules)?;
     let Some((_, &rule)) = costs.iter().zip(&rules).min_by_key(|(cost, _)| **cost) else { return Ok(None) };
-    let aside = sampled.of(rule.per_margin, |k| !sets[k]);
+    let aside = sampled.of_rule(rule.per_margin, |k| !sets[k]);
     let confirmed = confirmed(&aside, rule.t, recall, seed);
     Ok(confirmed.map(|(t, at_k)| {
         let rule = ProbeRule { t, ..rule };
-        Calibrated { rule, at_k, p5: aside.fifth_percentile(t), vectors: count }
+        Calibrated { rule, at_k, p5: aside.fifth_percentile(t), vectors: sampled.queries() as u64 }
     }))
 }
 
@@ -196,12 +184,7 @@ fn bytes_of(vectors: u64, target: QueryTarget) -> u64 {
         QueryTarget::Within(_) => NOTED,
     };
     // This counts recorded hits while they are found and afterwards, and the thresholds of one half of the sample.
-    vectors * (noted * (3 * size_of::<Noted>() + size_of::<f32>()) as u64 + 128)
-}
-
-/// Returns the memory in bytes of a sample that a service keeps.
-fn kept_bytes(vectors: u64) -> u64 {
-    vectors * (NOTED * size_of::<Noted>() as u64 + size_of::<(u64, usize)>() as u64)
+    vectors * (noted * (3 * size_of::<NotedHit>() + size_of::<f32>()) as u64 + 128)
 }
 
 /// Returns the least memory in bytes for a calibration, in addition to the memory of the search.
@@ -248,78 +231,27 @@ fn sample<T: Coordinate>(
     searcher: &Searcher<'_, T>,
     draw: CalibrationDraw<'_>,
     target: QueryTarget,
-) -> Result<Sampled> {
+) -> Result<ProbeSample> {
     let Searcher { context, buckets, loaded, .. } = searcher;
-    let mut sampled = Sampled { vectors: Vec::new(), noted: Vec::new(), margin: 0.0 };
+    let mut found: Vec<SampledQuery> = Vec::with_capacity(draw.count as usize);
     let of = Searcher::<T>::bytes_of_query(buckets, draw.queries.vectors(buckets.space()), target);
-    let mut margins = Vec::with_capacity(draw.count as usize);
     each_drawn(searcher, draw, searcher.queries_at_once(of) as usize, &mut |queries| {
         searcher.search(&queries, target, Probes::Bound, |range, hits| {
-            let first = sampled.vectors.len() as u64;
-            let start = range.start;
-            let noted = loaded.prober.map(context, &queries.members.panel, range, |query, measured| {
+            let (first, start) = (found.len() as u64, range.start);
+            let more = loaded.prober.map(context, &queries.members.panel, range, |query, measured| {
                 let hits = &hits[(query - start) as usize];
                 // Each query has its own random stream, so that its sample of hits does not depend on the number of
                 // queries searched at once.
                 let lot = &mut Random::new(draw.seed ^ (first + u64::from(query - start)), "noted");
                 let chosen = lot.ascending_sample(NOTED.min(hits.len() as u64), hits.len() as u64);
-                let place = |&hit: &u64| {
-                    let (rank, margin) = measured.place_of::<T>(hits[hit as usize].place.0);
-                    // The margin is rounded up, so that a threshold computed from it admits the bucket.
-                    (rank as u32, (margin as f32).next_up())
-                };
-                let noted: Vec<Noted> = chosen.iter().map(place).collect();
-                (hits.len() as u64, noted, measured.margin_of_rank::<T>(TYPICAL_RANK))
+                let places = chosen.iter().map(|&hit| hits[hit as usize].place.0);
+                SampledQuery::new::<T>(measured, hits.len() as u64, places)
             })?;
-            for (count, noted, margin) in noted {
-                sampled.noted.extend(noted);
-                sampled.vectors.push((count, sampled.noted.len()));
-                margins.push(margin);
-            }
+            found.extend(more);
             Ok(())
         })
     })?;
-    margins.sort_unstable_by(f64::total_cmp);
-    sampled.margin = margins.get(margins.len() / 2).copied().unwrap_or(0.0);
-    Ok(sampled)
-}
-
-impl Sampled {
-    /// Returns the sample restricted to the `k` nearest hits of each vector. All hits of this sample must be recorded.
-    fn nearest(&self, k: u64) -> Self {
-        let mut nearest = Self { vectors: Vec::new(), noted: Vec::new(), margin: self.margin };
-        let mut start = 0;
-        for &(count, end) in &self.vectors {
-            let count = count.min(k);
-            // All hits are recorded, nearest first, so the first `count` are the nearest.
-            nearest.noted.extend_from_slice(&self.noted[start..start + count as usize]);
-            nearest.vectors.push((count, nearest.noted.len()));
-            start = end;
-        }
-        nearest
-    }
-
-    /// Returns the least thresholds at which the recorded hits are found, for the vectors for which `takes` returns
-    /// true.
-    fn of(&self, per_margin: f64, takes: impl Fn(usize) -> bool) -> NeighborSample {
-        let mut sample = NeighborSample::default();
-        let mut start = 0;
-        for (k, &(count, end)) in self.vectors.iter().enumerate() {
-            let noted = &self.noted[start..end];
-            start = end;
-            if !takes(k) {
-                continue;
-            }
-            sample.vectors += 1;
-            if count > 0 {
-                // The threshold is rounded up: if it were slightly too small, it would not admit the bucket.
-                let t = |&(rank, margin): &Noted| ProbeRule::threshold(per_margin, rank.into(), margin.into()) as f32;
-                sample.pair_ts.extend(noted.iter().map(t).map(f32::next_up));
-                sample.neighbors.push((count, sample.pair_ts.len() as u32));
-            }
-        }
-        sample
-    }
+    Ok(ProbeSample::of(found))
 }
 
 /// Returns for each rule the number of rows with which a few sampled vectors are compared.

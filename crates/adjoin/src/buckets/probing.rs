@@ -13,14 +13,14 @@ const BLOCK_QUERIES: usize = 16;
 const CHUNK_CENTERS: usize = 512;
 
 /// Centers, packed for comparisons with queries.
-pub(super) struct Prober<T: Coordinate> {
+pub(crate) struct Prober<T: Coordinate> {
     columns: Vec<PackedColumns<T>>,
     dimensions: usize,
 }
 
 /// Distances of a query to all centers, as sort keys of squared distances ([`Coordinate::measure_keys`]), in the order
 /// of the buckets.
-pub(super) struct Measured<'a> {
+pub(crate) struct Measured<'a> {
     kernel: Kernel,
     keys: &'a [u32],
     /// Squared distance to the nearest center.
@@ -39,14 +39,14 @@ struct Buffers<T: Coordinate> {
 }
 
 impl<T: Coordinate> Prober<T> {
-    pub(super) fn new(kernel: Kernel, centers: &Panel<T>) -> Self {
+    pub(crate) fn new(kernel: Kernel, centers: &Panel<T>) -> Self {
         let all: Vec<u32> = (0..centers.rows() as u32).collect();
         let columns = all.chunks(CHUNK_CENTERS).map(|some| kernel.pack(centers, some)).collect();
         Self { columns, dimensions: centers.dimensions() }
     }
 
     /// Returns the memory in bytes of the packed centers and of the workers' buffers.
-    pub(super) fn memory_bytes(centers: usize, dimensions: usize, threads: usize) -> u64 {
+    pub(crate) fn memory_bytes(centers: usize, dimensions: usize, threads: usize) -> u64 {
         let of = |start| PackedColumns::<T>::bytes_for(CHUNK_CENTERS.min(centers - start), dimensions);
         let columns: u64 = (0..centers).step_by(CHUNK_CENTERS).map(of).sum();
         let chunk = BLOCK_QUERIES * CHUNK_CENTERS.min(centers) * size_of::<T::Distance>() + 4 * CHUNK_CENTERS;
@@ -59,7 +59,7 @@ impl<T: Coordinate> Prober<T> {
     ///
     /// # Errors
     /// If `work` fails or the run is cancelled.
-    pub(super) fn map<R: Send>(
+    pub(crate) fn map<R: Send>(
         &self,
         context: &Context,
         queries: &Panel<T>,
@@ -110,7 +110,7 @@ fn key_of(found: u64) -> u32 {
 impl Measured<'_> {
     /// Returns the buckets to probe, in any order. If the admitted buckets have fewer than `least_rows` rows, adds
     /// further buckets, nearest first.
-    pub(super) fn probed<T: Coordinate>(
+    pub(crate) fn probed<T: Coordinate>(
         &mut self,
         probes: Probes,
         least_rows: u64,

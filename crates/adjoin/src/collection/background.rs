@@ -16,13 +16,18 @@ use crate::base::report::Cancel;
 /// in memory. Walks still pass through deleted rows, so they slow searches down.
 const DELETED_SHARE: u64 = 4;
 
-/// Background thread that merges a collection whenever a merge is due, until this value is dropped. Dropping it
-/// cancels a running merge. The collection is then unchanged, since all rows are still in the log.
+/// Background threads that merge a collection whenever a merge is due, and that group unmerged rows into buckets, until
+/// this value is dropped. Dropping it cancels a running merge. The collection is then unchanged, since all rows are still
+/// in the log.
 pub struct Merger {
     collection: Arc<Collection>,
     cancel: Cancel,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
+
+/// Names of the background threads, and their work.
+const BACKGROUND_WORK: [(&str, fn(&Collection, &Context)); 2] =
+    [("adjoin merge", Collection::merge_when_due), ("adjoin group", Collection::bucket_when_due)];
 
 /// Guard of the merge thread. When the thread ends, by a panic too, it releases the writes that wait for a merge.
 struct Merging<'a>(&'a Backpressure);
@@ -74,12 +79,14 @@ pub fn start_merger(collection: &Arc<Collection>, options: MergerOptions) -> Res
         state.merger = Some(Pacing::new(options, last_seconds));
     }
     let cancel = Cancel::default();
-    let mut merger = Merger { collection: collection.clone(), cancel: cancel.clone(), thread: None };
+    let mut merger = Merger { collection: collection.clone(), cancel: cancel.clone(), threads: Vec::new() };
     let mut context = collection.context.with_threads(options.threads);
     context.cancel = cancel;
-    let collection = collection.clone();
-    let thread = Builder::new().name("adjoin merge".into()).spawn(move || collection.merge_when_due(&context));
-    merger.thread = Some(thread.map_err(Error::no_thread)?);
+    for (name, work) in BACKGROUND_WORK {
+        let (collection, context) = (collection.clone(), context.clone());
+        let thread = Builder::new().name(name.into()).spawn(move || work(&collection, &context));
+        merger.threads.push(thread.map_err(Error::no_thread)?);
+    }
     Ok(merger)
 }
 
@@ -87,7 +94,7 @@ impl Drop for Merger {
     fn drop(&mut self) {
         // A forked child has a copy of this value but not the thread, and the locks may be held forever.
         if self.collection.check_creator().is_err() {
-            self.thread.take().into_iter().for_each(std::mem::forget);
+            self.threads.drain(..).for_each(std::mem::forget);
             return;
         }
         self.cancel.cancel();
@@ -96,7 +103,7 @@ impl Drop for Merger {
             pacing.is_ended = true;
         }
         writer.pressure.changed.notify_all();
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             let _ = thread.join(); // a panic hook has reported it already
         }
         // Waiting writers see that there is no merger, and continue.
@@ -119,6 +126,20 @@ impl Collection {
                 context.progress.note(&format!("rows are kept in memory, unmerged: {error}"));
             }
             writer.pressure.merged(merged.map(|merged| merged.seconds));
+        }
+    }
+
+    /// Runs in a background thread: groups unmerged rows into buckets whenever there are enough, until the merger is
+    /// dropped.
+    fn bucket_when_due(&self, context: &Context) {
+        let Ok(writer) = self.writer() else { return };
+        give_way();
+        let is_due = || self.state().temporary.needs_buckets();
+        while writer.pressure.wait_until(&is_due) {
+            let Some(bucketing) = self.state_mut().temporary.begin_bucketing() else { continue };
+            // Without memory for buckets, searches continue to compare their queries with all rows.
+            let made = bucketing.run(context, self.manifest().seed).ok();
+            self.state_mut().temporary.end_bucketing(&bucketing, made);
         }
     }
 
@@ -151,7 +172,7 @@ impl Collection {
         writer.log.failure().or_else(of_merger)
     }
 
-    /// Wakes the merge thread if a merge is due. Called after each write.
+    /// Wakes the background threads if there is work for them. Called after each write.
     pub(super) fn tell_merger(&self) -> Result<()> {
         self.writer()?.pressure.tell(&|| self.held());
         Ok(())
@@ -168,6 +189,7 @@ impl Collection {
         MergeFootprint {
             bytes: state.temporary.held_bytes(),
             has_many_deleted: state.deleted.len() * DELETED_SHARE > rows_on_disk,
+            needs_buckets: state.temporary.needs_buckets(),
         }
     }
 }

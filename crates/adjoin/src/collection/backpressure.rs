@@ -9,9 +9,9 @@ use crate::base::options::format_bytes;
 use crate::base::report::Cancel;
 
 /// By default, a merge begins when the rows in memory take `1 / AT_SHARE` of the budget, but at most `AT_BYTES`. The
-/// bound limits the time of searches, which compare each query with all of these rows.
+/// bound limits the time of searches that compare each query with all of these rows.
 const AT_SHARE: u64 = 8;
-const AT_BYTES: u64 = 64 << 20;
+const AT_BYTES: u64 = 256 << 20;
 /// Smallest valid value of [`MergerOptions::at_bytes`].
 const AT_BYTES_MIN: u64 = 64 << 10;
 /// A write waits for the end of a merge if the rows in memory would take more than `MOST` times
@@ -108,6 +108,8 @@ pub(super) struct MergeFootprint {
     pub(super) bytes: u64,
     /// Whether the deleted rows of the long-term index alone make a merge due.
     pub(super) has_many_deleted: bool,
+    /// Whether there are enough rows in memory to group them into buckets.
+    pub(super) needs_buckets: bool,
 }
 
 impl Backpressure {
@@ -135,6 +137,20 @@ impl Backpressure {
         }
     }
 
+    /// Waits until `is_due` returns true. Returns `false` if the merger has been dropped.
+    pub(super) fn wait_until(&self, is_due: &dyn Fn() -> bool) -> bool {
+        let mut state = lock(&self.state);
+        loop {
+            if state.merger.as_ref().is_none_or(|pacing| pacing.is_ended) {
+                return false;
+            }
+            if is_due() {
+                return true;
+            }
+            state = self.changed.wait(state).unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+    }
+
     /// Records the result of a merge.
     pub(super) fn merged(&self, seconds: Result<f64>) {
         let mut state = lock(&self.state);
@@ -147,7 +163,11 @@ impl Backpressure {
 
     pub(super) fn tell(&self, held: &dyn Fn() -> MergeFootprint) {
         let state = lock(&self.state);
-        if state.merger.as_ref().is_some_and(|pacing| pacing.begun.is_none() && pacing.is_due(&held())) {
+        let has_work = |pacing: &Pacing| {
+            let held = held();
+            held.needs_buckets || pacing.begun.is_none() && pacing.is_due(&held)
+        };
+        if state.merger.as_ref().is_some_and(has_work) {
             self.changed.notify_all();
         }
     }
@@ -261,8 +281,8 @@ impl Pacing {
 mod tests {
     use super::*;
 
-    const SMALL: MergeFootprint = MergeFootprint { bytes: 999, has_many_deleted: false };
-    const LARGE: MergeFootprint = MergeFootprint { bytes: 1_000, has_many_deleted: false };
+    const SMALL: MergeFootprint = MergeFootprint { bytes: 999, has_many_deleted: false, needs_buckets: false };
+    const LARGE: MergeFootprint = MergeFootprint { bytes: 1_000, has_many_deleted: false, needs_buckets: false };
 
     fn pacing(begun: Option<(f64, u64)>, last_seconds: f64) -> Pacing {
         let begun =

@@ -78,7 +78,7 @@ impl Collection {
             // A new log file starts after the records of the view. So the earlier files can be removed after the
             // merge.
             writer.log.begin_file().inspect_err(|_| self.undo_dropped(writer))?;
-            self.state().moment()
+            self.state().moment().without_packed()
         };
         let (sequence, rows) = (moment.sequence, moment.rows);
         let merged = self.index_of(context, moment, method, replacements).and_then(|(manifest, bytes_written)| {

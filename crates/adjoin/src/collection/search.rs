@@ -13,7 +13,7 @@ use super::long_term_index::folder_name;
 use super::manifest::CollectionManifest;
 use super::memory::Manifests;
 use super::state::StateView;
-use super::temporary_index::TemporaryView;
+use super::temporary_index::{BUCKETED_HITS_MAX, TemporaryView};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::message::Argument;
@@ -39,6 +39,8 @@ const PURPOSE: &str = "this search";
 const QUERIES_MAX: u64 = 4_096;
 /// Maximum number of hits that a query holds for each hit that it wants, while it is compared with the rows in memory.
 const HITS_OF_QUERY: u64 = 16;
+/// Recall among rows in memory if a search promises none.
+const RECALL_WITH_LIST: f64 = 0.99;
 /// Number of hits per query for which memory is planned if a search does not limit it. If there are more hits, batches
 /// become smaller.
 const HITS_EXPECTED: u64 = 1_000;
@@ -74,6 +76,9 @@ impl Collection {
             self.check_attributes(Argument::Where.into())?;
             view = view.passing(context, &self.manifest().attributes, condition)?;
         }
+        if let Some(recall) = recall_in_memory(&queries, options).filter(|_| long_term.is_some()) {
+            view = view.with_recall(recall);
+        }
         let columns = result_columns(self.folder(), &manifest, &options.columns)?;
         let places = columns.as_ref().map_or(&[][..], |columns| &columns.places);
         let first_of = |numbers: &[u32]| view.columns(&manifest.attributes, places, numbers);
@@ -85,6 +90,9 @@ impl Collection {
             found.common.command = COMMAND;
             found.common.rows = rows;
             found.search.passing_rows = found.search.passing_rows.map(|on_disk| on_disk + view.rows());
+            if let Some(recall) = view.recall_of_hits() {
+                found.common.recall.iter_mut().for_each(|measured| limit(measured, recall));
+            }
             return Ok(found);
         }
         let queries = SourceQueries { source: queries.queries, space };
@@ -156,6 +164,26 @@ impl Collection {
     /// If rows do not have one of the columns, or a name is given twice.
     pub(crate) fn columns_schema(&self, names: &[String]) -> Result<Option<SchemaRef>> {
         Ok(result_columns(self.folder(), &self.manifest(), names)?.map(|columns| columns.schema))
+    }
+}
+
+/// Returns the recall to reach among rows in memory; `None` if queries must be compared with all of them. A rule for
+/// buckets is calibrated with rows in memory, so it holds neither for a filter nor for queries of another distribution.
+fn recall_in_memory(queries: &QuerySources<'_>, options: &SearchOptions) -> Option<f64> {
+    let is_covered = matches!(options.target, QueryTarget::Nearest(k) if k <= BUCKETED_HITS_MAX);
+    if !is_covered || options.filter.is_some() || queries.calibrate_with.is_some() || options.effort.compares_all() {
+        return None;
+    }
+    // Half of the hits that may be missed on disk. So a search finds nearly as many hits as a search that compares its
+    // queries with all rows in memory.
+    Some(options.effort.recall().map_or(RECALL_WITH_LIST, |recall| 1.0 - (1.0 - recall) / 2.0))
+}
+
+/// Limits a measured recall to the recall of the hits in memory.
+fn limit(measured: &mut RecallStatistics, recall: f64) {
+    if let Some(at_k) = &mut measured.at_k {
+        at_k.estimate = at_k.estimate.min(recall);
+        at_k.low = at_k.low.min(recall);
     }
 }
 

@@ -49,6 +49,11 @@ pub(super) struct WriteRoom {
 }
 
 impl StateView {
+    /// Returns a view that does not hold the packed forms of rows in memory, for work that takes long.
+    pub(super) fn without_packed(self) -> Self {
+        Self { view: self.view.without_packed(), ..self }
+    }
+
     /// Returns the sizes of the id texts and columns of all rows.
     pub(super) fn texts(&self) -> MergedTexts {
         MergedTexts::of(self.long_term.as_deref(), self.view.text_bytes())

@@ -19,6 +19,9 @@ pub struct CollectionStatistics {
     pub facts: CollectionFacts,
     /// Memory in bytes of the unmerged rows, including deleted ones.
     pub unmerged_bytes: u64,
+    /// Number of unmerged rows that are grouped into buckets, including deleted ones. Searches compare their queries with
+    /// a part of them.
+    pub bucketed_rows: u64,
     /// Bytes on disk of the long-term index and its id lookup.
     pub index_bytes: u64,
     /// Approximate bytes that deleted rows take on disk and in memory. The next merge frees them, in addition to the
@@ -56,10 +59,11 @@ impl Collection {
         let (log_files, log_bytes) = on_disk(&self.context, self.folder())?;
         let facts = CollectionFacts { log_files, log_bytes, ..self.facts() };
         let vector_bytes = self.manifest().vectors.bytes() as u64;
-        let (unmerged_bytes, deleted_bytes, long_term, deleted_rows) = {
+        let (unmerged_bytes, bucketed_rows, deleted_bytes, long_term, deleted_rows) = {
             let state = self.state();
             (
                 state.temporary.held_bytes(),
+                state.temporary.bucketed_rows(),
                 state.temporary.deleted_rows() * vector_bytes,
                 state.long_term.clone(),
                 state.deleted.len(),
@@ -83,6 +87,7 @@ impl Collection {
         Ok(CollectionStatistics {
             facts,
             unmerged_bytes,
+            bucketed_rows,
             index_bytes,
             dead_bytes,
             merges: merges.count,

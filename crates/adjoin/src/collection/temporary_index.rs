@@ -1,36 +1,36 @@
 //! The temporary index: rows that were written since the last merge. They are in memory, in write order.
 //!
-//! A search compares its queries with all of these rows. For some ten thousand vectors, this takes less time than the
-//! page reads of one walk, and it misses no row. Rows are stored in blocks. A full block never changes, so searches
-//! share it with writers. The last block may change, so a search copies it.
+//! Rows are stored in blocks. A full block never changes, so searches share it with writers. The last block may change,
+//! so a search copies it. A search compares its queries with all rows, which takes less time than the page reads of one
+//! walk for some ten thousand vectors, and misses no row. If there are more, a background thread groups the rows of
+//! full blocks into buckets (`bucketed.rs`), of which a query probes a few (`find.rs`).
 
+mod bucketed;
+mod find;
 mod for_index;
+mod view;
 
 use std::any::Any;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use adjoin_device::Reservation;
 use adjoin_kernels::Kernel;
-use arrow_array::RecordBatch;
 
-use super::attributes::{Attribute, schema};
+pub(super) use self::bucketed::HITS_MAX as BUCKETED_HITS_MAX;
+use self::bucketed::{BucketedBlocks, Replaced};
+pub(super) use self::view::{BlockPart, TemporaryView};
 use super::change::Change;
 use super::ids::Numbers;
-use super::packed::{PackedRows, table_of};
+use super::packed::PackedRows;
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::geometry::{Coordinate, Space, longest, with_coordinates};
 use crate::base::options::Metric;
-use crate::base::row_numbers::RowSet;
 use crate::base::shared_rows::SharedRows;
-use crate::base::workers::map_items;
-use crate::execute::{AllNearest, Hit, NearestSearch, NumberedQueries, PackedBucket};
+use crate::execute::PackedBucket;
 use crate::load::{LoadedBucket, Members};
-use crate::query::QueryTarget;
-use crate::source::{IdKind, Ids};
-use crate::sql::Condition;
+use crate::source::Ids;
 
 /// Approximate bytes of the vectors in a block. The bound also applies to the columns, and to the texts of ids.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -41,6 +41,9 @@ const PURPOSE: &str = "rows that are not merged yet";
 const PURPOSE_SEARCH: &str = "this search";
 /// Maximum bytes of packed columns that are unpacked at once.
 const COLUMNS_BYTES: usize = 256 << 10;
+/// Number of full blocks that are grouped into buckets together. Comparing a query with so many blocks takes less than
+/// a millisecond.
+const BUCKETED_TOGETHER: usize = 32;
 /// Number of copies of a block's columns that a filter needs, for Arrow columns and intermediate results.
 const COPIES_OF_ATTRIBUTES: u64 = 4;
 
@@ -56,9 +59,10 @@ struct Block {
 
 /// A full block, and its packed form, with which queries are compared. The first query builds the packed form.
 struct Full {
-    block: Block,
+    block: Arc<Block>,
     /// A `PackedBucket` of the coordinates of the space.
     packed: OnceLock<Box<dyn Any + Send + Sync>>,
+    replaced: Replaced,
 }
 
 impl Deref for Full {
@@ -74,6 +78,10 @@ pub(super) struct TemporaryIndex {
     space: Space<'static>,
     block_rows: usize,
     full: Vec<Arc<Full>>,
+    /// The first full blocks, grouped into buckets.
+    bucketed: Vec<Arc<BucketedBlocks>>,
+    /// Number of full blocks from which on more of them are grouped.
+    bucket_at: usize,
     last: Block,
     /// Numbers of the rows that were deleted or replaced.
     deleted: SharedRows,
@@ -88,13 +96,6 @@ pub(super) struct TemporaryIndex {
 pub(super) struct Undo {
     inserted: std::ops::Range<u32>,
     deleted: Vec<u32>,
-}
-
-/// Live rows of a view, with their columns, as the source of a merge.
-pub(super) struct ViewRows<'a> {
-    view: &'a TemporaryView,
-    attributes: &'a [Attribute],
-    numbers: Vec<u32>,
 }
 
 /// Total bytes of the id texts and of the columns of some rows.
@@ -120,31 +121,40 @@ impl TextBytes {
     }
 }
 
-/// The live rows of a part of a block.
-pub(super) struct BlockPart {
-    /// Vectors of these rows, end to end.
-    pub(super) stored: Vec<u8>,
-    pub(super) ids: Ids,
-    /// Index in the block of the first row after the part.
-    pub(super) end: usize,
-}
-
-/// The temporary index at one moment, for searches.
-#[derive(Clone)]
-pub(super) struct TemporaryView {
+/// Full blocks whose rows are being grouped into buckets.
+pub(super) struct Bucketing {
     space: Space<'static>,
+    /// Index of the first block.
+    start: usize,
     blocks: Vec<Arc<Full>>,
-    deleted: SharedRows,
-    /// Rows that match a filter; `None` if there is none.
-    passing: Option<Arc<PassingRows>>,
-    /// Number of live rows that match the filter.
-    live: u64,
+    /// Number of groups of earlier blocks that remain.
+    kept: usize,
 }
 
-/// Rows in memory that match a filter.
-struct PassingRows {
-    rows: RowSet,
-    _memory: Reservation,
+/// Buckets that were made of full blocks, and the memory of the form that they replace.
+pub(super) struct NewBuckets(BucketedBlocks, Reservation);
+
+/// Returns the number of rows of a full block.
+fn block_rows(space: Space<'_>) -> usize {
+    (BLOCK_BYTES / space.vectors.bytes()).max(1)
+}
+
+/// Returns the bytes of the packed form of a row, averaged over many rows.
+fn packed_row_bytes(space: Space<'static>) -> u64 {
+    with_coordinates!(space, T => PackedBucket::<T>::memory_bytes(1 << 10, space) >> 10)
+}
+
+impl Bucketing {
+    /// Groups the rows into buckets.
+    ///
+    /// # Errors
+    /// If memory does not suffice, or the work is cancelled.
+    pub(super) fn run(&self, context: &Context, seed: u64) -> Result<NewBuckets> {
+        let rows: usize = self.blocks.iter().map(|block| block.rows().len()).sum();
+        let packed = rows as u64 * packed_row_bytes(self.space);
+        let (buckets, replaced) = BucketedBlocks::new(context, self.space, &self.blocks, packed, seed)?;
+        Ok(NewBuckets(buckets, replaced))
+    }
 }
 
 impl TemporaryIndex {
@@ -156,8 +166,10 @@ impl TemporaryIndex {
         let memory = context.reserve_between_runs(LEAST_BYTES, PURPOSE)?;
         Ok(Self {
             space,
-            block_rows: (BLOCK_BYTES / space.vectors.bytes()).max(1),
+            block_rows: block_rows(space),
             full: Vec::new(),
+            bucketed: Vec::new(),
+            bucket_at: if BucketedBlocks::are_possible(space) { BUCKETED_TOGETHER } else { usize::MAX },
             numbers: Numbers::new(no_ids.kind()),
             last: Block::new(0, no_ids),
             deleted: SharedRows::new(0),
@@ -178,9 +190,7 @@ impl TemporaryIndex {
 
     /// Returns the memory in bytes of a row, in addition to its vector, its columns, and the `text` bytes of its id.
     pub(super) fn row_bytes(space: Space<'static>, text: u64) -> u64 {
-        // This is an average over many rows, so that rounding up does not matter.
-        let packed = with_coordinates!(space, T => PackedBucket::<T>::memory_bytes(1 << 10, space) >> 10);
-        Numbers::memory_bytes(text) + packed
+        Numbers::memory_bytes(text) + packed_row_bytes(space)
     }
 
     /// Returns the memory in bytes for reading the columns of a block, if the columns of a row take `row_bytes`.
@@ -253,7 +263,7 @@ impl TemporaryIndex {
     /// Returns the block that holds a row.
     fn block<'a>(full: &'a [Arc<Full>], last: &'a Block, number: u32) -> &'a Block {
         match full.partition_point(|block| block.first <= number) {
-            at if at > 0 && number < last.first => &full[at - 1].block,
+            at if at > 0 && number < last.first => &full[at - 1],
             _ => last,
         }
     }
@@ -271,19 +281,19 @@ impl TemporaryIndex {
         if self.last.ids.len() == self.block_rows || texts_bytes >= BLOCK_BYTES as u64 {
             // The block is copied, since a copy has no spare capacity. A vector that grew may have twice the capacity
             // that it needs.
-            self.full.push(Arc::new(Full::new(self.last.clone())));
+            self.full.push(Arc::new(Full::new(Arc::new(self.last.clone()))));
             self.last = Block::new(self.rows, Ids::empty(ids.kind()));
         }
     }
 
     /// Returns the memory in bytes that the rows take.
     pub(super) fn held_bytes(&self) -> u64 {
-        self.memory.bytes() - LEAST_BYTES
+        self.memory.bytes() - LEAST_BYTES + self.bucketed.iter().map(|buckets| buckets.extra_bytes()).sum::<u64>()
     }
 
     /// Returns the bytes of texts and columns of all rows, including deleted ones.
     pub(super) fn text_bytes(&self) -> TextBytes {
-        TextBytes::of(self.full.iter().map(|full| &full.block).chain([&self.last]))
+        TextBytes::of(self.full.iter().map(|full| &*full.block).chain([&self.last]))
     }
 
     /// Returns the bytes of the largest change that was applied.
@@ -311,13 +321,65 @@ impl TemporaryIndex {
         self.numbers.get(ids, k)
     }
 
-    /// Returns a view of the current rows.
+    /// Returns a view of the current rows, whose searches compare queries with all rows.
     pub(super) fn view(&self) -> TemporaryView {
         let mut blocks = self.full.clone();
         if !self.last.stored.is_empty() {
-            blocks.push(Arc::new(Full::new(self.last.clone())));
+            blocks.push(Arc::new(Full::new(Arc::new(self.last.clone()))));
         }
-        TemporaryView { space: self.space, blocks, deleted: self.deleted.clone(), passing: None, live: self.live() }
+        let (bucketed, deleted) = (self.bucketed.clone(), self.deleted.clone());
+        TemporaryView { space: self.space, blocks, bucketed, deleted, passing: None, live: self.live(), recall: None }
+    }
+
+    /// Returns the number of rows in buckets, including deleted ones.
+    pub(super) fn bucketed_rows(&self) -> u64 {
+        self.bucketed.last().map_or(0, |buckets| buckets.end().into())
+    }
+
+    /// Returns whether there are enough full blocks to group into buckets.
+    pub(super) fn needs_buckets(&self) -> bool {
+        self.full.len() >= self.bucket_at
+    }
+
+    /// Returns the full blocks to group into buckets, if there are enough. More are returned only after
+    /// [`Self::end_bucketing`]. Earlier groups are grouped again if they have no more blocks than the new one, so each
+    /// row is grouped a few times, and there are few groups.
+    pub(super) fn begin_bucketing(&mut self) -> Option<Bucketing> {
+        if !self.needs_buckets() {
+            return None;
+        }
+        self.bucket_at = usize::MAX;
+        let mut start = self.bucketed.iter().map(|earlier| earlier.blocks).sum::<usize>();
+        let mut kept = self.bucketed.len();
+        while kept > 0 && self.bucketed[kept - 1].blocks <= self.full.len() - start {
+            kept -= 1;
+            start -= self.bucketed[kept].blocks;
+        }
+        Some(Bucketing { space: self.space, start, blocks: self.full[start..].to_vec(), kept })
+    }
+
+    /// Replaces the packed forms of full blocks by buckets; `made` is `None` if they could not be made. Does nothing if
+    /// a merge has removed the blocks in the meantime.
+    pub(super) fn end_bucketing(&mut self, bucketing: &Bucketing, made: Option<NewBuckets>) {
+        let Bucketing { start, ref blocks, kept, .. } = *bucketing;
+        if self.full.get(start).is_none_or(|block| !Arc::ptr_eq(block, &blocks[0])) {
+            return;
+        }
+        let Some(NewBuckets(buckets, replaced)) = made else {
+            self.bucket_at = self.full.len() + BUCKETED_TOGETHER;
+            return;
+        };
+        self.bucket_at = start + blocks.len() + BUCKETED_TOGETHER;
+        // Views may still use the old forms, so their memory is released with the last of them.
+        let replaced = Arc::new(replaced);
+        let of_groups = self.bucketed.drain(kept..).map(|earlier| earlier.replaced.set(replaced.clone()).is_ok());
+        let are_new = of_groups.fold(true, |are_new, is_new| are_new && is_new);
+        for block in &mut self.full[start..start + blocks.len()] {
+            let is_new = block.replaced.set(replaced.clone()).is_ok();
+            debug_assert!(is_new && are_new, "a form is replaced once");
+            *block = Arc::new(Full::new(block.block.clone()));
+        }
+        self.bucketed.push(Arc::new(buckets));
     }
 }
 
@@ -329,8 +391,8 @@ impl Undo {
 }
 
 impl Full {
-    fn new(block: Block) -> Self {
-        Self { block, packed: OnceLock::new() }
+    fn new(block: Arc<Block>) -> Self {
+        Self { block, packed: OnceLock::new(), replaced: OnceLock::new() }
     }
 
     /// Returns the packed form of all rows, including deleted ones, by row number. Queries are compared with it.
@@ -366,277 +428,5 @@ impl Block {
     }
 }
 
-impl TemporaryView {
-    /// Returns the live rows, for a merge.
-    pub(super) fn came<'a>(&'a self, attributes: &'a [Attribute]) -> ViewRows<'a> {
-        let numbers = self.blocks.iter().flat_map(|block| block.rows()).filter(|&number| self.is_live(number));
-        ViewRows { view: self, attributes, numbers: numbers.collect() }
-    }
-
-    /// Returns the block that holds a row.
-    fn block_of(&self, number: u32) -> &Block {
-        &self.blocks[self.blocks.partition_point(|block| block.first <= number) - 1]
-    }
-
-    /// Returns the vector and the packed columns of a row.
-    pub(super) fn row(&self, number: u32) -> (&[u8], &[u8]) {
-        let (block, bytes) = (self.block_of(number), self.space.vectors.bytes());
-        (&block.stored[(number - block.first) as usize * bytes..][..bytes], block.attributes_of(number))
-    }
-
-    /// Returns a table of the first rows in `numbers`, with the columns whose indexes are `places`. The number of rows
-    /// is such that their packed columns take at most [`COLUMNS_BYTES`], but at least 1.
-    pub(super) fn columns(&self, attributes: &[Attribute], places: &[usize], numbers: &[u32]) -> RecordBatch {
-        let mut bytes = 0;
-        let fits = |&&number: &&u32| {
-            bytes += self.row(number).1.len();
-            bytes <= COLUMNS_BYTES
-        };
-        let count = numbers.iter().take_while(fits).count().max(1).min(numbers.len());
-        table_of(attributes, places, numbers[..count].iter().map(|&number| self.row(number).1))
-    }
-
-    /// Returns the largest size of the packed columns of a row, in bytes.
-    pub(super) fn columns_bytes_max(&self) -> u64 {
-        let rows = self.blocks.iter().flat_map(|block| block.rows().map(|number| block.attributes_of(number).len()));
-        rows.max().unwrap_or(0) as u64
-    }
-
-    /// Returns whether the view has no rows, not even deleted ones.
-    pub(super) fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
-    }
-
-    /// Returns the number of rows, including deleted ones.
-    pub(super) fn rows_ever(&self) -> u64 {
-        self.blocks.last().map_or(0, |block| block.rows().end.into())
-    }
-
-    /// Returns the number of blocks.
-    pub(super) fn blocks(&self) -> usize {
-        self.blocks.len()
-    }
-
-    /// Returns the approximate bytes of a block.
-    pub(super) fn block_bytes() -> u64 {
-        2 * BLOCK_BYTES as u64
-    }
-
-    /// Returns the vectors and ids of live rows of a block. Starts at row `start` of the block, and ends once the
-    /// vectors or the ids take `batch_bytes` bytes.
-    pub(super) fn part_of(&self, block: usize, start: usize, batch_bytes: usize) -> BlockPart {
-        let block = &self.blocks[block];
-        let mut part = BlockPart { stored: Vec::new(), ids: Ids::empty(block.ids.kind()), end: start };
-        // Returns at least one row if any is left, since an empty part would end a scan.
-        let most = batch_bytes.max(1);
-        while part.end < block.ids.len() && part.stored.len().max(part.ids.bytes() as usize) < most {
-            let (k, bytes) = (part.end, self.space.vectors.bytes());
-            if self.is_live(block.first + k as u32) {
-                part.stored.extend_from_slice(&block.stored[k * bytes..][..bytes]);
-                part.ids.push_from(&block.ids, k);
-            }
-            part.end += 1;
-        }
-        part
-    }
-
-    /// Returns the number of rows of a block, including deleted ones.
-    pub(super) fn block_rows(&self, block: usize) -> usize {
-        self.blocks[block].ids.len()
-    }
-
-    /// Returns the mean bytes of a text id, in the block with the longest mean; `None` if ids are not texts.
-    pub(super) fn id_bytes(&self) -> Option<u64> {
-        let texts = self.blocks.iter().filter(|block| block.ids.kind() == IdKind::Utf8);
-        texts.map(|block| block.ids.bytes_of_texts().div_ceil(block.ids.len() as u64)).max()
-    }
-
-    /// Returns the numbers of the live rows of a block.
-    fn here<'a>(&'a self, block: &'a Block) -> impl Iterator<Item = u32> + Clone + 'a {
-        block.rows().filter(|&number| self.is_live(number))
-    }
-
-    /// Returns a view of the live rows that match `condition`. Deleted rows are not evaluated.
-    ///
-    /// # Errors
-    /// If the condition names other columns or cannot be computed, or memory does not suffice.
-    pub(super) fn passing(&self, context: &Context, attributes: &[Attribute], condition: &Condition) -> Result<Self> {
-        let places = condition.bind(&schema(attributes))?;
-        let rows = self.rows_ever();
-        let memory = context.reserve_between_runs(RowSet::memory_bytes(rows), PURPOSE_SEARCH)?;
-        let mut passing = PassingRows { rows: RowSet::new(rows), _memory: memory };
-        for block in &self.blocks {
-            context.cancel.check()?;
-            let _columns = context.reserve_between_runs(Self::columns_bytes(block), PURPOSE_SEARCH)?;
-            // Only the columns that the condition names are decoded.
-            let table = table_of(attributes, &places, self.here(block).map(|number| block.attributes_of(number)));
-            let truth = condition.is_true(&table)?;
-            let met = self.here(block).zip(truth.values()).filter(|&(_, is_met)| is_met);
-            met.for_each(|(number, _)| passing.rows.insert(number.into()));
-        }
-        // Deleted rows were not evaluated, so they do not pass.
-        let live = passing.rows.len();
-        Ok(Self { passing: Some(Arc::new(passing)), live, ..self.clone() })
-    }
-
-    /// Returns the columns of the live rows, one table per block, in row order. An item is an error if memory is too
-    /// small for its table.
-    pub(super) fn tables<'a>(
-        &'a self,
-        context: &Context,
-        attributes: &'a [Attribute],
-    ) -> impl Iterator<Item = Result<RecordBatch>> + use<'a> {
-        let context = context.clone();
-        self.blocks.iter().map(move |block| {
-            let _columns = context.reserve(Self::columns_bytes(block), PURPOSE)?;
-            let all: Vec<usize> = (0..attributes.len()).collect();
-            Ok(table_of(attributes, &all, self.here(block).map(|number| block.attributes_of(number))))
-        })
-    }
-
-    /// Returns the bytes of the largest table of [`Self::tables`].
-    pub(super) fn columns_reading_bytes(&self) -> u64 {
-        self.blocks.iter().map(|block| Self::columns_bytes(block)).max().unwrap_or(0)
-    }
-
-    /// Returns the bytes of texts and columns of all rows, including deleted ones.
-    pub(super) fn text_bytes(&self) -> TextBytes {
-        TextBytes::of(self.blocks.iter().map(|full| &full.block))
-    }
-
-    /// Returns the memory in bytes of a block's columns as Arrow tables.
-    fn columns_bytes(block: &Block) -> u64 {
-        COPIES_OF_ATTRIBUTES * (block.attributes.bytes.len() + size_of::<u64>() * block.ids.len()) as u64
-    }
-
-    /// Appends the ids of all live rows to `ids`, which must be of the same kind.
-    pub(super) fn push_ids(&self, ids: &mut Ids) {
-        for block in &self.blocks {
-            self.here(block).for_each(|number| ids.push_from(&block.ids, (number - block.first) as usize));
-        }
-    }
-
-    /// Returns whether a row is not deleted, and matches the filter.
-    fn is_live(&self, number: u32) -> bool {
-        match &self.passing {
-            Some(passing) => passing.rows.contains(number.into()),
-            None => !self.deleted.contains(number.into()),
-        }
-    }
-
-    fn find_members<T: Coordinate>(
-        &self,
-        context: &Context,
-        queries: &Members<T>,
-        target: QueryTarget,
-        first_row: u64,
-    ) -> Result<Option<Vec<Vec<Hit>>>> {
-        let _memory = context.reserve(Self::working_bytes::<T>(context, self.space), PURPOSE_SEARCH)?;
-        let count = queries.len() as u32;
-        let nearest = AllNearest::new((0..count).map(|_| target.nearest(self.space.metric, None)));
-        let (order, room): (Vec<u32>, u64) = ((0..count).collect(), target.room(context));
-        let (held, full) = (AtomicU64::new(0), AtomicBool::new(false));
-        let numbered = NumberedQueries { members: queries, first: 0 };
-        let state = || NearestSearch::new(context.kernel, self.space, numbered, &nearest);
-        map_items(context.threads, self.blocks.len(), &context.cancel, state, |search, number| {
-            // The hits of the batch do not fit into memory. The remaining blocks are skipped, and the caller divides
-            // the batch.
-            if full.load(Ordering::Relaxed) {
-                return Ok(());
-            }
-            let block = &self.blocks[number];
-            let is_there = |member: u32| self.is_live(block.first + member);
-            let packed = block.packed::<T>(context.kernel, self.space);
-            let (_, more) = search.compare_packed(number as u32, packed, &is_there, &order);
-            if held.fetch_add(more, Ordering::Relaxed) + more > room {
-                full.store(true, Ordering::Relaxed);
-            }
-            Ok(())
-        })?;
-        if full.into_inner() {
-            return Ok(None);
-        }
-        // The row numbers of these rows follow those of the long-term index. The place holds the number in memory,
-        // with which the id is looked up.
-        let numbered = |hit: Hit| Hit { row: first_row + hit.row, place: (hit.row as u32, 0), ..hit };
-        let found = nearest.into_sorted(context)?;
-        Ok(Some(found.into_iter().map(|hits| hits.into_iter().map(numbered).collect()).collect()))
-    }
-
-    /// Returns the memory in bytes for a search of a temporary index over `space`.
-    pub(super) fn finding_bytes_of(context: &Context, space: Space<'static>) -> u64 {
-        with_coordinates!(space, T => Self::working_bytes::<T>(context, space))
-    }
-
-    fn working_bytes<T: Coordinate>(context: &Context, space: Space<'static>) -> u64 {
-        let rows = (BLOCK_BYTES / space.vectors.bytes()).max(1);
-        let of_thread = NearestSearch::<T>::memory_bytes(rows, space.dimensions());
-        // The copy of the last block is counted separately.
-        let last = PackedBucket::<T>::memory_bytes(rows, space) + 3 * BLOCK_BYTES as u64;
-        context.threads.max(1) as u64 * of_thread + last
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::base::allocated::{allocated, assert_states_bytes};
-    use crate::base::options::{Element, VectorType};
-    use crate::index::UnmergedRows;
-    use crate::source::TextIds;
-
-    fn change(ids: &[i64], stored: &[u8]) -> Change {
-        let none = Ids::empty(IdKind::Int64);
-        Change { deleted: none, ids: Ids::Int64(ids.to_vec()), stored: stored.to_vec(), attributes: Default::default() }
-    }
-
-    /// Inserts `rows` rows in changes of 700, and packs all full blocks as searches do.
-    fn grown(context: &Context, space: Space<'static>, kind: IdKind, rows: i64) -> TemporaryIndex {
-        let mut index = TemporaryIndex::new(context, space, Ids::empty(kind)).unwrap();
-        for first in (0..rows).step_by(700) {
-            let mut texts = TextIds::default();
-            (first..first + 700).for_each(|k| texts.push(format!("document {k}").as_bytes()));
-            let ids = match kind {
-                IdKind::Utf8 => Ids::Utf8(texts),
-                _ => Ids::Int64((first..first + 700).collect()),
-            };
-            let (deleted, stored) = (Ids::empty(kind), vec![1; 700 * space.vectors.bytes()]);
-            let change = Change { deleted, ids, stored, attributes: Default::default() };
-            let room = TemporaryIndex::room_for(context, index.bytes_of(&change)).unwrap();
-            let mut deletes = TemporaryIndex::room_for(context, index.deleting_bytes(&change)).unwrap();
-            index.apply(&change, room, &mut deletes);
-        }
-        for full in &index.full {
-            with_coordinates!(space, T => _ = full.packed::<T>(context.kernel, space));
-        }
-        index
-    }
-
-    #[test]
-    fn rows_hold_at_most_the_bytes_that_are_reserved_for_them() {
-        for (element, dimensions) in [(Element::U8, 128), (Element::F32, 48), (Element::I8, 384)] {
-            for kind in [IdKind::Int64, IdKind::Utf8] {
-                let space = Space::plain(VectorType { element, dimensions }, Metric::L2);
-                let (index, held) = allocated(|| grown(&Context::default(), space, kind, 20_000));
-                assert_states_bytes(held, index.memory.bytes());
-            }
-        }
-    }
-
-    #[test]
-    fn an_undone_change_with_an_id_twice_leaves_the_earlier_row() {
-        let context = &Context::default();
-        let space = Space::plain(VectorType { element: Element::U8, dimensions: 1 }, Metric::L2);
-        let mut index = TemporaryIndex::new(context, space, Ids::empty(IdKind::Int64)).unwrap();
-        let room = || TemporaryIndex::room_for(context, 1 << 10).unwrap();
-        let (earlier, refused) = (change(&[7], &[1]), change(&[7, 7, 8, 8], &[2, 3, 4, 5]));
-        let deletes = &mut TemporaryIndex::room_for(context, 1 << 20).unwrap();
-        let _ = index.apply(&earlier, room(), deletes);
-        let undo = index.apply(&refused, room(), deletes);
-        assert_eq!((index.live(), index.number(&refused.ids, 0), index.number(&refused.ids, 2)), (2, Some(2), Some(4)));
-        index.undo(undo, deletes);
-        assert_eq!((index.live(), index.deleted_rows()), (1, 4));
-        assert_eq!((index.number(&refused.ids, 0), index.number(&refused.ids, 2)), (Some(0), None));
-        assert_eq!(index.view().rows(), 1);
-    }
-}
+mod tests;

@@ -224,6 +224,16 @@ impl<T: Coordinate> PackedBucket<T> {
         Self { space, bucket, columns }
     }
 
+    /// Returns the number of rows.
+    pub(crate) fn len(&self) -> usize {
+        self.bucket.len()
+    }
+
+    /// Returns the row number of a member.
+    pub(crate) fn row(&self, member: u32) -> u64 {
+        self.bucket.row(member)
+    }
+
     /// Returns the memory in bytes of `rows` packed rows.
     pub(crate) fn memory_bytes(rows: usize, space: Space<'_>) -> u64 {
         let numbers = (rows * size_of::<u64>()) as u64;

@@ -3,6 +3,7 @@
 mod attributes;
 mod background;
 mod backups;
+mod buckets;
 mod carried;
 mod crashes;
 mod damage;

@@ -1,7 +1,7 @@
 //! Interfaces through which the index on disk uses unmerged rows: it finds hits among them during a search, and reads
 //! them during a merge.
 
-use super::{TemporaryView, ViewRows};
+use super::view::{TemporaryView, ViewRows};
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::geometry::with_coordinates;
@@ -17,7 +17,7 @@ impl UnmergedRows for TemporaryView {
     }
 
     fn finding_bytes(&self, context: &Context) -> u64 {
-        Self::finding_bytes_of(context, self.space)
+        self.searching_bytes(context)
     }
 
     fn find(

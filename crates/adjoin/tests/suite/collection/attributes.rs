@@ -135,7 +135,7 @@ fn check(collection: &Collection, rows: &Rows, target: QueryTarget, case: Case) 
 }
 
 /// Returns the ids and distances of the hits of each query.
-fn by_query(hits: &Collect) -> Vec<Vec<(i64, f32)>> {
+pub(super) fn by_query(hits: &Collect) -> Vec<Vec<(i64, f32)>> {
     let mut queries: Vec<Vec<(i64, f32)>> = Vec::new();
     for HitBatch { ids, values, ends, hits_before, .. } in hits.batches() {
         let Ids::Int64(ids) = ids else { panic!("ids are integers") };

@@ -1,0 +1,150 @@
+//! Finds the hits of queries among the rows in memory.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::bucketed::BucketedBlocks;
+use super::view::TemporaryView;
+use super::{BLOCK_BYTES, Full, PURPOSE_SEARCH, block_rows};
+use crate::base::context::Context;
+use crate::base::error::Result;
+use crate::base::geometry::{Coordinate, Space, with_coordinates};
+use crate::base::workers::map_items;
+use crate::execute::{AllNearest, Hit, NearestSearch, NumberedQueries, PackedBucket};
+use crate::load::Members;
+use crate::query::QueryTarget;
+
+/// Maximum number of queries for which the buckets to probe are listed at once.
+const QUERIES_TOGETHER: u32 = 256;
+/// Minimum bytes of vectors to compare, times queries, for which another thread is worth its start.
+const THREAD_BYTES: u64 = 4 << 20;
+
+/// Rows that some queries are compared with.
+struct Comparison<'a, T: Coordinate> {
+    rows: RowsToCompare<'a, T>,
+    queries: Arc<Vec<u32>>,
+}
+
+enum RowsToCompare<'a, T: Coordinate> {
+    Block(&'a Full),
+    Piece(&'a PackedBucket<T>),
+}
+
+impl<T: Coordinate> Comparison<'_, T> {
+    /// Returns the number of pairs of a row and a query.
+    fn pairs(&self) -> u64 {
+        let rows = match self.rows {
+            RowsToCompare::Block(block) => block.rows().len(),
+            RowsToCompare::Piece(piece) => piece.len(),
+        };
+        (rows * self.queries.len()) as u64
+    }
+}
+
+impl TemporaryView {
+    pub(super) fn find_members<T: Coordinate + 'static>(
+        &self,
+        context: &Context,
+        queries: &Members<T>,
+        target: QueryTarget,
+        first_row: u64,
+    ) -> Result<Option<Vec<Vec<Hit>>>> {
+        let _memory = context.reserve(self.working_bytes::<T>(context), PURPOSE_SEARCH)?;
+        let count = queries.len() as u32;
+        let nearest = AllNearest::new((0..count).map(|_| target.nearest(self.space.metric, None)));
+        let room = target.room(context);
+        let (held, full) = (AtomicU64::new(0), AtomicBool::new(false));
+        let numbered = NumberedQueries { members: queries, first: 0 };
+        let state = || NearestSearch::new(context.kernel, self.space, numbered, &nearest);
+        for start in (0..count).step_by(QUERIES_TOGETHER as usize) {
+            let comparisons = self.comparisons(context, queries, start..count.min(start + QUERIES_TOGETHER), target)?;
+            let pairs: u64 = comparisons.iter().map(Comparison::pairs).sum();
+            let worthwhile = 1 + pairs.saturating_mul(self.space.vectors.bytes() as u64) / THREAD_BYTES;
+            let threads = context.threads.min(worthwhile as usize);
+            map_items(threads, comparisons.len(), &context.cancel, state, |search, number| {
+                // The hits of the batch do not fit into memory. The remaining rows are skipped, and the caller divides
+                // the batch.
+                if full.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                let Comparison { rows, queries } = &comparisons[number];
+                let packed = match rows {
+                    RowsToCompare::Block(block) => block.packed::<T>(context.kernel, self.space),
+                    RowsToCompare::Piece(piece) => piece,
+                };
+                let is_there = |member: u32| self.is_live(packed.row(member) as u32);
+                let (_, more) = search.compare_packed(number as u32, packed, &is_there, queries);
+                if held.fetch_add(more, Ordering::Relaxed) + more > room {
+                    full.store(true, Ordering::Relaxed);
+                }
+                Ok(())
+            })?;
+        }
+        if full.into_inner() {
+            return Ok(None);
+        }
+        // The row numbers of these rows follow those of the long-term index. The place holds the number in memory,
+        // with which the id is looked up.
+        let numbered = |hit: Hit| Hit { row: first_row + hit.row, place: (hit.row as u32, 0), ..hit };
+        let found = nearest.into_sorted(context)?;
+        Ok(Some(found.into_iter().map(|hits| hits.into_iter().map(numbered).collect()).collect()))
+    }
+
+    /// Returns the comparisons of some queries: with the buckets that they probe, and with all rows that are not in
+    /// buckets.
+    fn comparisons<T: Coordinate + 'static>(
+        &self,
+        context: &Context,
+        queries: &Members<T>,
+        some: Range<u32>,
+        target: QueryTarget,
+    ) -> Result<Vec<Comparison<'_, T>>> {
+        let all = Arc::new(some.clone().collect::<Vec<u32>>());
+        let mut comparisons = Vec::new();
+        for bucketed in &self.bucketed {
+            let bucketed = bucketed.of::<T>();
+            let probed = match (self.recall, target) {
+                (Some(recall), QueryTarget::Nearest(k)) => {
+                    bucketed.probed(context, queries, some.clone(), k, recall)?
+                }
+                _ => None,
+            };
+            let probed = probed.unwrap_or_else(|| bucketed.pieces().iter().map(|piece| (piece, all.clone())).collect());
+            let compared = |(piece, queries)| Comparison { rows: RowsToCompare::Piece(piece), queries };
+            comparisons.extend(probed.into_iter().map(compared));
+        }
+        let compared = |block| Comparison { rows: RowsToCompare::Block(block), queries: all.clone() };
+        comparisons.extend(self.blocks_without_buckets().map(compared));
+        Ok(comparisons)
+    }
+
+    /// Returns the blocks whose rows are not in buckets.
+    fn blocks_without_buckets(&self) -> impl Iterator<Item = &Full> {
+        let end = self.bucketed.last().map_or(0, |bucketed| bucketed.end());
+        self.blocks[self.blocks.partition_point(|block| block.first < end)..].iter().map(|block| &**block)
+    }
+
+    /// Returns the memory in bytes for a search of these rows.
+    pub(super) fn searching_bytes(&self, context: &Context) -> u64 {
+        with_coordinates!(self.space, T => self.working_bytes::<T>(context))
+    }
+
+    /// Returns the memory in bytes for a search of a temporary index over `space` without buckets.
+    pub(in crate::collection) fn finding_bytes_of(context: &Context, space: Space<'static>) -> u64 {
+        with_coordinates!(space, T => bytes_without_buckets::<T>(context, space))
+    }
+
+    fn working_bytes<T: Coordinate + 'static>(&self, context: &Context) -> u64 {
+        let of = |bucketed: &Arc<BucketedBlocks>| bucketed.of::<T>().probing_bytes(context, QUERIES_TOGETHER.into());
+        bytes_without_buckets::<T>(context, self.space) + self.bucketed.iter().map(of).sum::<u64>()
+    }
+}
+
+fn bytes_without_buckets<T: Coordinate>(context: &Context, space: Space<'static>) -> u64 {
+    let rows = block_rows(space);
+    let of_thread = NearestSearch::<T>::memory_bytes(rows, space.dimensions());
+    // The copy of the last block is counted separately.
+    let last = PackedBucket::<T>::memory_bytes(rows, space) + 3 * BLOCK_BYTES as u64;
+    context.threads.max(1) as u64 * of_thread + last
+}
