@@ -266,7 +266,7 @@ class Collection(OpenFolder):
         Args:
             memory: Limit for the unmerged rows and for automatic merges.
             merge_at: Memory of unmerged rows at which a merge starts. ``"auto"`` is an eighth of ``memory``, and at
-                most 64 MiB. A merge also starts when a quarter of the rows on disk has been deleted. If merges fall
+                most 256 MiB. A merge also starts when a quarter of the rows on disk has been deleted. If merges fall
                 behind, writes wait; the more rows are unmerged, the longer. ``stats`` reports the waits. With ``None``,
                 only :meth:`merge` merges.
             threads: Number of threads. Merges use half of them, at a low priority.
@@ -329,7 +329,8 @@ class Collection(OpenFolder):
         number too.
 
         Space: ``unmerged_bytes`` in memory, ``index_bytes`` and ``log_bytes`` on disk, and ``dead_bytes``, which is
-        about how many of the bytes on disk belong to deleted rows.
+        about how many of the bytes on disk belong to deleted rows. ``bucketed_rows`` of the unmerged rows are in
+        buckets, and searches compare queries with a part of them.
 
         Since the collection was opened to write: ``last_merge`` (``rows``, ``seconds``, ``bytes_written``; None without
         a merge), ``ingested_bytes`` of inserted vectors and ids, ``written_bytes`` to the disk, and their ratio,

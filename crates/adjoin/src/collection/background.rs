@@ -25,8 +25,11 @@ pub struct Merger {
     threads: Vec<JoinHandle<()>>,
 }
 
+/// Work of a background thread.
+type BackgroundWork = fn(&Collection, &Context);
+
 /// Names of the background threads, and their work.
-const BACKGROUND_WORK: [(&str, fn(&Collection, &Context)); 2] =
+const BACKGROUND: [(&str, BackgroundWork); 2] =
     [("adjoin merge", Collection::merge_when_due), ("adjoin group", Collection::bucket_when_due)];
 
 /// Guard of the merge thread. When the thread ends, by a panic too, it releases the writes that wait for a merge.
@@ -82,7 +85,7 @@ pub fn start_merger(collection: &Arc<Collection>, options: MergerOptions) -> Res
     let mut merger = Merger { collection: collection.clone(), cancel: cancel.clone(), threads: Vec::new() };
     let mut context = collection.context.with_threads(options.threads);
     context.cancel = cancel;
-    for (name, work) in BACKGROUND_WORK {
+    for (name, work) in BACKGROUND {
         let (collection, context) = (collection.clone(), context.clone());
         let thread = Builder::new().name(name.into()).spawn(move || work(&collection, &context));
         merger.threads.push(thread.map_err(Error::no_thread)?);

@@ -3,8 +3,8 @@
 //! A collection is a folder with a redo log (`log.rs`) and, after the first merge, a graph index on disk. A write is
 //! in the log before it is acknowledged. Rows that were written since the last merge are also in memory
 //! (`temporary_index.rs`); opening a collection restores them from the log. The parts are those of FreshDiskANN (Singh
-//! et al., 2021, section 5), with one difference: queries are compared with each row in memory, not by a walk through
-//! a graph of these rows (`docs/decisions/0016-rows-in-memory.md`).
+//! et al., 2021, section 5), with one difference: rows in memory have no graph. Queries are compared with each of them,
+//! or with the rows of some buckets (`docs/decisions/0016-rows-in-memory.md`).
 //!
 //! `examples/collection.rs` writes to a collection and searches it.
 

@@ -48,8 +48,7 @@ const HITS_EXPECTED: u64 = 1_000;
 impl Collection {
     /// Finds the hits of each query among the rows that exist at the start of the call. Passes the hits to `sink` in
     /// the order of the queries. The promised recall holds for queries with the distribution of the calibration
-    /// queries or, if there are none, of the rows of the long-term index. Hits are identified by ids; their row
-    /// numbers have no meaning.
+    /// queries or, if there are none, of the rows. Hits are identified by ids; their row numbers have no meaning.
     ///
     /// # Errors
     /// If an option is out of range, the type of the queries does not match the collection, the budget is too small, or

@@ -216,7 +216,7 @@ pub fn search(
 /// Searches an index together with the unmerged changes of a collection. Deleted rows are not hits. Unmerged rows can
 /// be hits. They are numbered after the rows of the source that the index was built from.
 ///
-/// The promised recall applies to rows of the index only; unmerged rows are searched separately. The filter is
+/// The promised recall applies to rows of the index only; unmerged rows are searched separately, by the caller's rule. The filter is
 /// evaluated on rows of the index only, so the caller must pass unmerged rows that meet it.
 ///
 /// # Errors

@@ -70,6 +70,9 @@ pub(super) struct BucketedRows<T: Coordinate> {
     rules: Mutex<HashMap<(u64, u64), Option<ProbeRule>>>,
 }
 
+/// A piece of a bucket, and the numbers of the queries that probe it.
+pub(super) type ProbedPiece<'a, T> = (&'a PackedBucket<T>, Arc<Vec<u32>>);
+
 /// Sizes of bucketed rows.
 struct Sizes {
     rows: usize,
@@ -251,7 +254,7 @@ impl<T: Coordinate> BucketedRows<T> {
         some: Range<u32>,
         k: u64,
         recall: f64,
-    ) -> Result<Option<Vec<(&PackedBucket<T>, Arc<Vec<u32>>)>>> {
+    ) -> Result<Option<Vec<ProbedPiece<'_, T>>>> {
         let Some(rule) = self.rule(k, recall) else { return Ok(None) };
         let first = some.start;
         let probed = self.prober.map(context, &queries.panel, some, |_, measured| {
@@ -275,7 +278,7 @@ impl<T: Coordinate> BucketedRows<T> {
         let of_query = 3 * buckets * size_of::<u32>() as u64;
         Prober::<T>::memory_bytes(self.buckets.len(), 0, context.threads)
             + queries * of_query
-            + (buckets + pieces) * 2 * size_of::<(&PackedBucket<T>, Arc<Vec<u32>>)>() as u64
+            + (buckets + pieces) * 2 * size_of::<ProbedPiece<'_, T>>() as u64
     }
 
     /// Returns the rule that finds the `k` nearest rows with `recall`; `None` if the sample supports none.
