@@ -13,7 +13,7 @@ use super::long_term_index::folder_name;
 use super::manifest::CollectionManifest;
 use super::memory::Manifests;
 use super::state::StateView;
-use super::temporary_index::{BUCKETED_HITS_MAX, TemporaryView};
+use super::temporary_index::TemporaryView;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::message::Argument;
@@ -89,7 +89,7 @@ impl Collection {
             found.common.command = COMMAND;
             found.common.rows = rows;
             found.search.passing_rows = found.search.passing_rows.map(|on_disk| on_disk + view.rows());
-            if let Some(recall) = view.recall_of_hits() {
+            if let Some(recall) = view.recall_of_hits(options.target) {
                 found.common.recall.iter_mut().for_each(|measured| limit(measured, recall));
             }
             return Ok(found);
@@ -169,8 +169,8 @@ impl Collection {
 /// Returns the recall to reach among rows in memory; `None` if queries must be compared with all of them. A rule for
 /// buckets is calibrated with rows in memory, so it holds neither for a filter nor for queries of another distribution.
 fn recall_in_memory(queries: &QuerySources<'_>, options: &SearchOptions) -> Option<f64> {
-    let is_covered = matches!(options.target, QueryTarget::Nearest(k) if k <= BUCKETED_HITS_MAX);
-    if !is_covered || options.filter.is_some() || queries.calibrate_with.is_some() || options.effort.compares_all() {
+    let seeks_nearest = matches!(options.target, QueryTarget::Nearest(_));
+    if !seeks_nearest || options.filter.is_some() || queries.calibrate_with.is_some() || options.effort.compares_all() {
         return None;
     }
     // Half of the hits that may be missed on disk. So a search finds nearly as many hits as a search that compares its

@@ -17,7 +17,6 @@ use std::sync::{Arc, OnceLock};
 use adjoin_device::Reservation;
 use adjoin_kernels::Kernel;
 
-pub(super) use self::bucketed::HITS_MAX as BUCKETED_HITS_MAX;
 use self::bucketed::{BucketedBlocks, Replaced};
 pub(super) use self::view::{BlockPart, TemporaryView};
 use super::change::Change;

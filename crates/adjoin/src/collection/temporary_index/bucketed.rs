@@ -34,7 +34,9 @@ const ROWS_PER_CENTER: usize = 32;
 /// Number of rows in the calibration sample.
 const SAMPLED: u64 = 500;
 /// Largest number of hits for which a rule can be calibrated.
-pub(in crate::collection) const HITS_MAX: u64 = 50;
+pub(super) const HITS_MAX: u64 = 50;
+/// Maximum number of rules that are kept.
+const RULES_MAX: usize = 64;
 /// Weight of margins in a rule, relative to the logarithm of the rank.
 const MARGIN_WEIGHT: f64 = 1.0;
 /// Purpose of the memory, for error messages.
@@ -283,7 +285,11 @@ impl<T: Coordinate> BucketedRows<T> {
 
     /// Returns the rule that finds the `k` nearest rows with `recall`; `None` if the sample supports none.
     fn rule(&self, k: u64, recall: f64) -> Option<ProbeRule> {
-        *lock(&self.rules).entry((k, recall.to_bits())).or_insert_with(|| {
+        let mut rules = lock(&self.rules);
+        if rules.len() >= RULES_MAX {
+            rules.clear();
+        }
+        *rules.entry((k, recall.to_bits())).or_insert_with(|| {
             let per_margin = self.sample.per_margin(MARGIN_WEIGHT);
             let t = self.sample.nearest(k).of_rule(per_margin, |_| true).calibrate(recall, self.seed)?;
             Some(ProbeRule { per_margin, t })

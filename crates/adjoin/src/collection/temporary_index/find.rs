@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::bucketed::BucketedBlocks;
+use super::bucketed::{BucketedBlocks, HITS_MAX};
 use super::view::TemporaryView;
 use super::{BLOCK_BYTES, Full, PURPOSE_SEARCH, block_rows};
 use crate::base::context::Context;
@@ -101,14 +101,13 @@ impl TemporaryView {
         target: QueryTarget,
     ) -> Result<Vec<Comparison<'_, T>>> {
         let all = Arc::new(some.clone().collect::<Vec<u32>>());
+        let wanted = self.recall.zip(self.nearest_with_deleted(target));
         let mut comparisons = Vec::new();
         for bucketed in &self.bucketed {
             let bucketed = bucketed.of::<T>();
-            let probed = match (self.recall, target) {
-                (Some(recall), QueryTarget::Nearest(k)) => {
-                    bucketed.probed(context, queries, some.clone(), k, recall)?
-                }
-                _ => None,
+            let probed = match wanted {
+                Some((recall, k)) => bucketed.probed(context, queries, some.clone(), k, recall)?,
+                None => None,
             };
             let probed = probed.unwrap_or_else(|| bucketed.pieces().iter().map(|piece| (piece, all.clone())).collect());
             let compared = |(piece, queries)| Comparison { rows: RowsToCompare::Piece(piece), queries };
@@ -117,6 +116,19 @@ impl TemporaryView {
         let compared = |block| Comparison { rows: RowsToCompare::Block(block), queries: all.clone() };
         comparisons.extend(self.blocks_without_buckets().map(compared));
         Ok(comparisons)
+    }
+
+    /// Returns the recall of hits for a target; `None` if no row is missed.
+    pub(in crate::collection) fn recall_of_hits(&self, target: QueryTarget) -> Option<f64> {
+        self.recall.filter(|_| !self.bucketed.is_empty() && self.nearest_with_deleted(target).is_some())
+    }
+
+    /// Returns how many nearest rows, deleted ones included, contain the wanted number of live rows on average. Returns
+    /// `None` if no rule for buckets can be calibrated for so many.
+    fn nearest_with_deleted(&self, target: QueryTarget) -> Option<u64> {
+        let QueryTarget::Nearest(k) = target else { return None };
+        let with_deleted = (k * self.rows_ever()).div_ceil(self.live.max(1));
+        Some(with_deleted).filter(|&k| k <= HITS_MAX)
     }
 
     /// Returns the blocks whose rows are not in buckets.

@@ -68,11 +68,6 @@ impl TemporaryView {
         Self { recall: Some(recall), ..self }
     }
 
-    /// Returns the recall of searches for the nearest rows; `None` if they miss no row.
-    pub(in crate::collection) fn recall_of_hits(&self) -> Option<f64> {
-        self.recall.filter(|_| !self.bucketed.is_empty())
-    }
-
     /// Returns a view without the packed forms of the rows, which can then be freed before the view is dropped.
     pub(in crate::collection) fn without_packed(self) -> Self {
         let blocks = self.blocks.iter().map(|full| Arc::new(Full::new(full.block.clone()))).collect();
