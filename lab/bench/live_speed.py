@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 FILE, SHARE, MINUTES, RATES = "sift-900k.u8bin", 0.9, 30, (0,)
 #: Number of lines that a run has in the table.
 LINES = 10
+#: Numbers of rows in a burst, rows on disk before it, and the budget of the collection.
+BURSTS, BURST_MERGED, BURST_MEMORY = (10_000, 100_000, 400_000, 1_000_000), 100_000, 4 << 30
 
 
 def records(bench: Bench, words: list[str | Path], **named: object) -> list[Record]:
@@ -78,6 +80,22 @@ def sustained(bench: Bench) -> str:
     )
 
 
+def bursts(bench: Bench) -> str:
+    """Measures inserts that no merge follows, and searches among these rows."""
+    body = []
+    for rows in BURSTS:
+        [of] = records(bench, ["burst", bench.data(FILE)], rows=rows, merged=BURST_MERGED, memory=BURST_MEMORY)
+        times = [shown(of[name][key] / 1e3, 2) for name in ("all", "buckets") for key in ("mean_us", "p99_us")]
+        counts = [f"{rows:,}", shown(of["inserts_per_second"], 0), *times, shown(of["recall"], 4), shown(of["bucket_seconds"], 1)]
+        body.append([*counts, shown(of["open_seconds"], 2), shown(of["unmerged_bytes"] / 1e6, 0)])
+    heads = ["rows", "inserts per second", "all rows: mean, ms", "p99, ms", "buckets: mean, ms", "p99, ms", "recall@10"]
+    return (
+        f"Bursts of inserts that no merge follows, {BURST_MERGED:,} rows on disk. 100 rows a write, buffered. Then one query a call, "
+        "recall 0.95, before and after the unmerged rows are in buckets:\n\n"
+        + table([*heads, "seconds of grouping", "seconds of opening again", "MB in memory"], body)
+    )
+
+
 def figures(some: list[Record]) -> list[str]:
     """Returns the means over some lines of a run. Counters have the value of the last of these lines."""
     mean = lambda name: sum(record[name] for record in some) / len(some)  # noqa: E731
@@ -88,4 +106,4 @@ def figures(some: list[Record]) -> list[str]:
     return [*averages, *times, shown(mean("unmerged"), 0), *(shown(value, 0) for value in counted)]
 
 
-ALL = (writes, sustained)
+ALL = (writes, sustained, bursts)

@@ -268,6 +268,15 @@ fn writes_of_one_row_are_timed() {
 }
 
 #[test]
+fn searches_after_a_burst_are_timed() {
+    let place = Place::new();
+    let [burst] = &place.records("live burst collection set.u8bin merged=500 rows=1500")[..] else {
+        panic!("one line")
+    };
+    assert!(burst["unmerged"] == 1_500 && burst["recall"].as_f64() >= Some(0.95), "{burst}");
+}
+
+#[test]
 fn flash_tables_are_printed() {
     let place = Place::new();
     let tables = place.done("flash-tables set.u8bin queries.u8bin list=16 degree=12 batch=32");

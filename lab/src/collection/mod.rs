@@ -7,12 +7,17 @@
 //! Names: `share` (fraction of the rows that exist at the start), `minutes`, `merge_at` in bytes, `merge_threads`,
 //! `rate` in rows per second.
 //!
+//! `live burst FOLDER FILE [NAME=VALUE]...`: inserts of `rows` rows into a collection with `merged` rows on disk, with a
+//! budget of `memory` bytes, and searches among these rows.
+//!
 //! `live merge FOLDER [NAME=VALUE]...`: merges a collection by changing its index. Names: `threads`, and
 //! `replacements` (default 1). If a deleted vertex was a neighbor of a vertex, at most `replacements` neighbors of
 //! the deleted vertex are candidates for new neighbors.
 //!
-//! `writes` and `sustained` create FOLDER and keep it.
+//! `writes`, `sustained` and `burst` create FOLDER and keep it.
 
+mod burst;
+mod file;
 mod rows;
 mod sustained;
 mod writes;
@@ -47,6 +52,11 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
             };
             sustained::run(Path::new(folder), Path::new(file), &asked)
         }
+        ["burst", folder, file, ..] => {
+            let [merged, rows] =
+                [("merged", 100_000.0), ("rows", 100_000.0)].map(|(name, usual)| value(name, usual) as usize);
+            burst::run(Path::new(folder), Path::new(file), merged, rows, value("memory", f64::from(1 << 30)) as u64)
+        }
         ["merge", folder, ..] => {
             let context = Context::default().with_resources(None, Some(value("threads", 2.0) as usize))?;
             let collection = Collection::open(&context, Path::new(folder))?;
@@ -54,7 +64,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
             collection.close()
         }
         _ => Err(Error::option(
-            "give writes FOLDER [NAME=VALUE]..., sustained FOLDER FILE [NAME=VALUE]... or merge FOLDER [NAME=VALUE]...",
+            "give writes FOLDER [NAME=VALUE]..., sustained FOLDER FILE [NAME=VALUE]..., burst FOLDER FILE [NAME=VALUE]... or \
+             merge FOLDER [NAME=VALUE]...",
         )),
     }
 }

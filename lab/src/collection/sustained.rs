@@ -1,23 +1,21 @@
 //! Inserts, deletes and searches at the same time for some minutes. Measures rates, latencies and resources.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use adjoin::{
-    Collect, Collection, CollectionOptions, Context, Durability, Element, IdKind, Ids, IndexOptions, Metric,
-    QueryTarget, Result, SearchEffort, SearchOptions, VectorType, Write,
+    Collect, Collection, Context, Durability, Ids, QueryTarget, Result, SearchEffort, SearchOptions, Write,
     lab::{
-        collection::{MergerOptions, Put, start_merger},
+        collection::{MergerOptions, start_merger},
         query::QuerySources,
     },
 };
 use serde_json::json;
 
+use super::file::{File, opened};
 use super::percentile_us;
-use super::rows::Rows;
 
 /// Number of rows per write.
 const TOGETHER: usize = 10;
@@ -56,32 +54,6 @@ impl Times {
     }
 }
 
-/// Vectors of a `.u8bin` file. It starts with the number of rows and the number of dimensions, both u32.
-struct File {
-    vectors: VectorType,
-    bytes: Vec<u8>,
-}
-
-impl File {
-    fn read(path: &Path) -> std::io::Result<Self> {
-        let all = std::fs::read(path)?;
-        let dimensions = u32::from_le_bytes(all[4..8].try_into().expect("four bytes")) as usize;
-        Ok(Self { vectors: VectorType { element: Element::U8, dimensions }, bytes: all[8..].to_vec() })
-    }
-
-    fn rows(&self) -> usize {
-        self.bytes.len() / self.vectors.bytes()
-    }
-
-    /// Returns rows `first..first + count` with ids from `id` on. The last row of the file is followed by the first
-    /// one.
-    fn part(&self, first: usize, count: usize, id: i64) -> Rows {
-        let bytes = self.vectors.bytes();
-        let row = |row: usize| &self.bytes[row % self.rows() * bytes..][..bytes];
-        Rows::new(self.vectors, id, (first..first + count).flat_map(row).copied().collect())
-    }
-}
-
 /// Searches for one query after another, until `ended` is set.
 fn search(collection: &Collection, file: &File, times: &Times, ended: &AtomicBool) -> Result<()> {
     let context = Context::default().with_memory(SEARCH_MEMORY);
@@ -96,17 +68,6 @@ fn search(collection: &Collection, file: &File, times: &Times, ended: &AtomicBoo
         times.add(begun.elapsed().as_secs_f64());
     }
     Ok(())
-}
-
-/// Creates a collection with the first `rows` rows of a file. All of them are on disk.
-fn opened(context: &Context, folder: &Path, file: &File, rows: usize) -> Result<Arc<Collection>> {
-    let (vectors, metric, ids, attributes, index) =
-        (file.vectors, Metric::L2, IdKind::Int64, Vec::new(), IndexOptions::default());
-    Collection::create(context, folder, &CollectionOptions { vectors, metric, ids, attributes, index })?;
-    let collection = Collection::open(context, folder)?;
-    collection.load(&file.part(0, rows, 0), Put::Insert, Durability::Buffered)?;
-    collection.merge(context)?;
-    Ok(Arc::new(collection))
 }
 
 pub(crate) fn run(folder: &Path, file: &Path, asked: &Asked) -> Result<()> {
