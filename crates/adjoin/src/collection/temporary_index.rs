@@ -126,8 +126,8 @@ pub(super) struct Bucketing {
     /// Index of the first block.
     start: usize,
     blocks: Vec<Arc<Full>>,
-    /// Number of groups of earlier blocks that remain.
-    kept: usize,
+    /// The buckets of some of these blocks, which are replaced. Held here, so that they are freed without a lock.
+    replaced: Vec<Arc<BucketedBlocks>>,
 }
 
 /// Buckets that were made of full blocks, and the memory of the form that they replace.
@@ -354,13 +354,14 @@ impl TemporaryIndex {
             kept -= 1;
             start -= self.bucketed[kept].blocks;
         }
-        Some(Bucketing { space: self.space, start, blocks: self.full[start..].to_vec(), kept })
+        let (blocks, replaced) = (self.full[start..].to_vec(), self.bucketed[kept..].to_vec());
+        Some(Bucketing { space: self.space, start, blocks, replaced })
     }
 
     /// Replaces the packed forms of full blocks by buckets; `made` is `None` if they could not be made. Does nothing if
     /// a merge has removed the blocks in the meantime.
     pub(super) fn end_bucketing(&mut self, bucketing: &Bucketing, made: Option<NewBuckets>) {
-        let Bucketing { start, ref blocks, kept, .. } = *bucketing;
+        let Bucketing { start, ref blocks, replaced: ref earlier, .. } = *bucketing;
         if self.full.get(start).is_none_or(|block| !Arc::ptr_eq(block, &blocks[0])) {
             return;
         }
@@ -371,8 +372,8 @@ impl TemporaryIndex {
         self.bucket_at = start + blocks.len() + BUCKETED_TOGETHER;
         // Views may still use the old forms, so their memory is released with the last of them.
         let replaced = Arc::new(replaced);
-        let groups = self.bucketed.drain(kept..);
-        groups.for_each(|earlier| _ = earlier.replaced.set(replaced.clone()));
+        earlier.iter().for_each(|earlier| _ = earlier.replaced.set(replaced.clone()));
+        self.bucketed.truncate(self.bucketed.len() - earlier.len());
         for block in &mut self.full[start..start + blocks.len()] {
             let _ = block.replaced.set(replaced.clone());
             *block = Arc::new(Full::new(block.block.clone()));
