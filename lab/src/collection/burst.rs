@@ -23,7 +23,7 @@ const QUERIES: usize = 500;
 const K: u64 = 10;
 const RECALL: f64 = 0.95;
 const SEARCH_MEMORY: u64 = 1 << 30;
-/// Buckets are complete if their number of rows has not changed for so long.
+/// Buckets are complete if their number of rows has not changed for this time.
 const QUIET: Duration = Duration::from_secs(2);
 
 /// Searches for one query after another. Returns the times in seconds, and the ids of all hits.

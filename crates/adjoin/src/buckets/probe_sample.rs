@@ -21,8 +21,8 @@ pub(crate) struct SampledQuery {
 }
 
 impl SampledQuery {
-    /// Creates a query with `hits` hits, of which those in `buckets` are recorded. `measured` has its distances to all
-    /// centers.
+    /// Creates a query with `hits` hits. `buckets` has the buckets of the recorded hits, and `measured` the distances to
+    /// all centers.
     pub(crate) fn new<T: Coordinate>(
         measured: &mut Measured<'_>,
         hits: u64,

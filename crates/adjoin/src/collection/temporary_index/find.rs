@@ -124,7 +124,7 @@ impl TemporaryView {
     }
 
     /// Returns how many nearest rows, deleted ones included, contain the wanted number of live rows on average. Returns
-    /// `None` if no rule for buckets can be calibrated for so many.
+    /// `None` if no rule for buckets can be calibrated for this number.
     fn nearest_with_deleted(&self, target: QueryTarget) -> Option<u64> {
         let QueryTarget::Nearest(k) = target else { return None };
         let with_deleted = (k * self.rows_ever()).div_ceil(self.live.max(1));

@@ -124,7 +124,7 @@ fn rows_in_buckets_are_found_with_the_promised_recall_and_all_without_one() {
             let reached = hits.count() as f64 / 6_000.0;
             assert!(reached >= recall, "{element} {metric}: {reached} of {recall}");
         }
-        // So high a recall is not supported by the sample, so queries are compared with all rows.
+        // The sample does not support this recall, so queries are compared with all rows.
         assert_eq!(nearest(context, &view.with_recall(0.99999), &queries, 10), all);
     }
 }
