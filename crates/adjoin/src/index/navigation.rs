@@ -1,6 +1,9 @@
 //! The navigation graph is a graph in memory over a sample of the vertices. It finds the vertices of the sample that
 //! are nearest to a query. At these, the search of the pages starts (Starling, section 4.2).
 
+use std::any::Any;
+use std::sync::OnceLock;
+
 use adjoin_kernels::{Kernel, Panel};
 
 use super::options::IndexParameters;
@@ -29,9 +32,11 @@ pub(super) struct Navigation {
     /// Stored vectors of the sampled vertices, concatenated.
     stored: Vec<u8>,
     graph: Graph,
+    /// A `Panel` of the stored vectors as coordinates of the index. The first search makes it.
+    panel: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
-/// Returns the bytes that building or reading the navigation graph of an index of `vertices` vertices takes.
+/// Returns the bytes that building, reading or searching the navigation graph of an index of `vertices` vertices takes.
 pub(super) fn memory_bytes(vertices: u64, space: Space<'_>, options: &IndexParameters) -> u64 {
     let count = len_max(vertices, options);
     let panel = Panel::<f32>::bytes_for(count as usize, space.dimensions());
@@ -95,7 +100,7 @@ impl Navigation {
         options: &GraphOptions,
     ) -> Result<Self> {
         let panel = panel_of::<T>(context.kernel, space, &stored);
-        Ok(Self { graph: Graph::build(context, &panel, options)?, vertices, stored })
+        Ok(Self { graph: Graph::build(context, &panel, options)?, vertices, stored, panel: OnceLock::new() })
     }
 
     /// Returns whether a vertex is in the graph.
@@ -160,7 +165,7 @@ impl Navigation {
         if own.iter().any(|&vertex| vertex >= vertices) || graph.vertices() != count || count == 0 {
             return Err(Error::corrupt("the navigation graph has vertices that are not in the index"));
         }
-        Ok(Self { vertices: own, stored: stored.to_vec(), graph })
+        Ok(Self { vertices: own, stored: stored.to_vec(), graph, panel: OnceLock::new() })
     }
 }
 
@@ -173,13 +178,15 @@ fn panel_of<T: Coordinate>(kernel: Kernel, space: Space<'_>, stored: &[u8]) -> P
 /// A navigation graph with its vectors as coordinates.
 pub(super) struct Navigator<'a, T: Coordinate> {
     navigation: &'a Navigation,
-    panel: Panel<T>,
+    panel: &'a Panel<T>,
     kernel: Kernel,
 }
 
 impl<'a, T: Coordinate> Navigator<'a, T> {
     pub(super) fn new(kernel: Kernel, space: Space<'_>, navigation: &'a Navigation) -> Self {
-        Self { navigation, panel: panel_of(kernel, space, &navigation.stored), kernel }
+        let panel = navigation.panel.get_or_init(|| Box::new(panel_of::<T>(kernel, space, &navigation.stored)));
+        let panel = panel.downcast_ref().expect("the coordinates of an index are of one type");
+        Self { navigation, panel, kernel }
     }
 
     pub(super) fn search(&self) -> GreedySearch<T> {
@@ -190,7 +197,7 @@ impl<'a, T: Coordinate> Navigator<'a, T> {
     /// Returns the number of distances that were computed.
     pub(super) fn enter(&self, search: &mut GreedySearch<T>, query: &[T], entries: &mut Vec<u32>) -> u64 {
         let Navigation { graph, vertices, .. } = self.navigation;
-        search.run(self.kernel, graph, &self.panel, query, LIST);
+        search.run(self.kernel, graph, self.panel, query, LIST);
         entries.extend(search.nearest(ENTRIES).map(|near| vertices[near.vertex as usize]));
         search.distances()
     }

@@ -135,10 +135,10 @@ fn few_groups_hold_all_full_blocks_and_take_the_memory_that_they_state() {
     let block = block_rows(space);
     let (index, held) = allocated(|| {
         let context = &Context::default().with_threads(1);
-        let mut index = drawn(context, space, 31 * block, 1);
+        let mut index = drawn(context, space, 7 * block, 1);
         assert!(!index.needs_buckets());
         let more = vectors(space, block, 9);
-        for k in 32..=160 {
+        for k in 8..=160 {
             let ids: Vec<i64> = (k * 1_000..k * 1_000 + block as i64).collect();
             insert(context, &mut index, &change(&ids, &more));
             bucket_all(context, &mut index);
