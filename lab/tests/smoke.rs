@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use adjoin::{Context, Element, Generated, Index, IndexOptions, Store, Target, VectorType, lab::source};
+use adjoin::{Context, Element, Generated, Index, IndexOptions, Store, Target, VectorType, lab::load, lab::source};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -158,16 +158,54 @@ fn rules_for_whole_buckets_join_from_disk() {
     let pairs_only = place.done("join store eps=100 recall=0.8 recall-of=pairs rule=arc order=gorder-out cache=30000");
     let found: Value = serde_json::from_str(&pairs_only).unwrap();
     assert!(found["recall"]["pair"]["estimate"].as_f64() >= Some(0.8), "{found}");
+    let edges = |candidates: u32| {
+        let line = format!("join store eps=100 rule=arc threshold=0.99 candidates={candidates} order=id cache=30000");
+        serde_json::from_str::<Value>(&place.done(&line)).unwrap()["join"]["edges"].as_u64().unwrap()
+    };
+    let [own, some, all] = [1, 6, 60].map(edges);
+    assert!(own == 0 && (30..=300).contains(&some) && all > some, "{own}, {some} and {all} edges");
     for (named, reason) in [("cache=100", "need"), ("", "give cache=BYTES")] {
         let (succeeded, _, said) = place.run(&format!("join store eps=100 rule=arc order=id {named}"));
         assert!(!succeeded && said.contains(reason), "{said}");
     }
+    let (succeeded, _, said) = place.run("join store eps=100 rule=triangle candidates=6 order=id cache=30000");
+    assert!(!succeeded && said.contains("leave out candidates="), "{said}");
     let (succeeded, _, said) = place.run("join store eps=100 rule=distance order=id cache=30000");
     assert!(!succeeded && said.contains("leave out order="), "{said}");
     let loads = place.done("loads store eps=100 recall=0.9 cache=30000");
     let over: Vec<f64> =
         loads.lines().skip(1).map(|line| line.split_whitespace().last().unwrap().parse().unwrap()).collect();
     assert!(over.len() == 7 && over.iter().all(|&over| over >= 1.0), "{loads}");
+}
+
+#[test]
+fn stores_assigned_by_an_hnsw_join_to_the_same_pairs() {
+    let place = Place::new();
+    let joined = |assign: &str| -> (Value, Vec<u64>) {
+        let store = format!("store-{assign}");
+        place.done(&format!("build set.u8bin {store} centers=random buckets=60 assign={assign}"));
+        place.done(&format!("join {store} eps=100 recall=1 rule=triangle stats=stats.json"));
+        let stats: Value = serde_json::from_str(&std::fs::read_to_string(place.path("stats.json")).unwrap()).unwrap();
+        let context = Context::default();
+        let store = Store::open(&context, &place.path(&store)).unwrap();
+        let mut sizes: Vec<u64> = load::Buckets::of(&store).extents().iter().map(|extent| extent.rows.into()).collect();
+        assert_eq!(sizes.iter().sum::<u64>(), 3_000, "{assign}");
+        sizes.sort_unstable();
+        (stats["join"]["pairs"].clone(), sizes)
+    };
+    let [levels, hnsw, two] = ["levels", "hnsw", "hnsw-two"].map(joined);
+    assert!(levels.0.as_u64() > Some(1_000), "{levels:?}");
+    assert_eq!([&hnsw.0, &two.0], [&levels.0; 2], "pairs do not depend on the assignment");
+    // With few centers, all searches find the nearest one, and the engine compares a row with all of them.
+    assert_eq!(hnsw.1, levels.1);
+    let largest = |sizes: &[u64]| sizes.last().copied();
+    assert!(largest(&two.1) < largest(&hnsw.1), "the rule of two centers evens the buckets: {two:?}");
+    for (named, reason) in
+        [("assign=hnsw", "give centers=random"), ("centers=random assign=best", "levels, hnsw, hnsw-two")]
+    {
+        let (succeeded, _, said) = place.run(&format!("build set.u8bin store {named}"));
+        assert!(!succeeded && said.contains(reason), "{said}");
+    }
 }
 
 #[test]

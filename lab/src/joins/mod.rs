@@ -4,19 +4,22 @@
 //! statistics of the run. Names:
 //! - `eps` or `similarity`; `recall` (default 0.95; `1` for every pair); `recall-of` (pairs-and-vectors or pairs);
 //!   `seed`
-//! - `rule`: union, margin-sum, or one of `crate::rules`; `threshold`: threshold of a rule of `crate::rules`, if it is
-//!   not to be calibrated. Without `order`, rules of `crate::rules` run in memory. With `order` and `cache`, those for
-//!   whole buckets run from disk, on one thread
+//! - `rule`: union, margin-sum, or one of `crate::rules`. Without `order`, rules of `crate::rules` run in memory. With
+//!   `order` and `cache`, rules for whole buckets run from disk, on one thread
+//! - `threshold`: threshold of a rule of `crate::rules`, if it is not to be calibrated; `candidates`: number of nearest
+//!   buckets that an arc rule considers for each bucket, which counts itself (default all)
 //! - `order`: tree, block-nested, id, gorder, gorder-out or rcm; `lead`: left or right; if `lead` is given and
 //!   `order` is not, the order is tree
 //! - `caching`: belady, lru, lfu or fifo; `cache` in bytes; `memory`; `threads`
 //! - `stats`: JSON file for the statistics; `counts`: file for the number of neighbors of each row; `trace`: file for
 //!   all operations on files
 //!
-//! `build SOURCE STORE [NAME=VALUE]...` builds a store. Names: `centers` (trained or random), `buckets`, `seed`,
-//! `memory`.
+//! `build SOURCE STORE [NAME=VALUE]...` builds a store. Names: `centers` (trained or random); `assign` (levels, or with
+//! random centers hnsw or hnsw-two); `buckets`, `seed`, `memory`, `threads`.
 
+mod build;
 mod caches;
+mod hnsw;
 pub(crate) mod loads;
 mod reorder;
 
@@ -25,23 +28,21 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use adjoin::{
-    BuildOptions, Context, Error, JoinEffort, JoinOptions, PairSink, Predicate, Random, Result, SourceOptions, Store,
-    Target, VectorSource,
+    Context, Error, JoinEffort, JoinOptions, PairSink, Predicate, Result, Store, Target,
     device::Recorder,
     lab::{
-        default_buckets,
         join::{self, Prepared, Sets},
         load::Buckets,
         plan::{self, CacheStart, Lead, Order, Policy, Step, Steps, Task},
         report::Stopwatch,
         sink::{Counts, Discard},
-        source,
         truth::Recalls,
     },
     parse_bytes,
 };
 use serde_json::json;
 
+pub(crate) use self::build::build;
 use self::caches::CachePolicy;
 use self::reorder::BucketOrder;
 use crate::rules::{self, RuleJoin};
@@ -217,9 +218,16 @@ fn joined(context: &Context, store: &Path, named: &Named<'_>) -> Result<()> {
         Some("union") => Some(plan::Rule::Union),
         Some("margin-sum") => Some(plan::Rule::MarginSum),
         Some(rule) => {
-            let (rule, t, recall) = (rule.parse()?, named.value("threshold")?, aim.target());
+            let (rule, t, recall): (rules::Rule, _, _) = (rule.parse()?, named.value("threshold")?, aim.target());
+            let candidates = named.value("candidates")?;
+            if candidates.is_some() && !rule.is_arc() {
+                return Err(Error::option(format!(
+                    "the rule {} has no candidates; leave out candidates=",
+                    rule.name()
+                )));
+            }
             let of_pairs_only = matches!(aim, JoinEffort::RecallOfPairs(_));
-            let join = RuleJoin { rule, predicate, recall, of_pairs_only, t, seed };
+            let join = RuleJoin { rule, predicate, recall, of_pairs_only, t, candidates, seed };
             return match ways.order {
                 None => by_other_rule(context, &store, join, named),
                 Some(order) => by_other_rule_from_disk(context, &store, join, order, ways.caching, named),
@@ -342,40 +350,4 @@ fn print(text: &str, named: &Named<'_>) -> Result<()> {
             Ok(())
         }
     }
-}
-
-pub(crate) fn build(arguments: &[String]) -> Result<()> {
-    let [files, folder, named @ ..] = arguments else {
-        return Err(Error::option("give SOURCE STORE [NAME=VALUE]..."));
-    };
-    let named = Named(named);
-    let context = named.context()?;
-    let usual = BuildOptions::default();
-    let (mut buckets, seed) = (named.value("buckets")?, named.value("seed")?.unwrap_or(usual.seed));
-    let source = source::open(&context, std::slice::from_ref(files), &SourceOptions::default())?;
-    let centers = match named.text("centers") {
-        None | Some("trained") => None,
-        Some("random") => {
-            let count = *buckets.get_or_insert(default_buckets(source.info().rows));
-            Some(drawn(&*source, count.into(), seed)?)
-        }
-        Some(_) => return Err(Error::option("centers are trained or random")),
-    };
-    let options = BuildOptions { centers, buckets, seed, force: true, ..usual };
-    Store::build(&context, &*source, Path::new(folder), &options).map(drop)
-}
-
-/// Returns randomly sampled rows of a source, to be used as centers (DiskJoin, section 5.1). The result is their
-/// stored bytes, one row after the other.
-fn drawn(source: &dyn VectorSource, count: u64, seed: u64) -> Result<Arc<[u8]>> {
-    let (rows, bytes) = (source.info().rows, source.info().vectors.bytes());
-    let mut wanted = Random::new(seed, "random centers").ascending_sample(count.min(rows), rows).into_iter().peekable();
-    let mut centers = Vec::new();
-    let mut scan = source.scan(1 << 20)?;
-    while let Some(batch) = scan.next_batch()? {
-        while let Some(row) = wanted.next_if(|&row| row < batch.first_row + batch.rows as u64) {
-            centers.extend_from_slice(&batch.bytes[(row - batch.first_row) as usize * bytes..][..bytes]);
-        }
-    }
-    Ok(centers.into())
 }

@@ -80,7 +80,15 @@ fn joined(context: &Context, setting: &Setting, way: Way, recall: Option<f64>, g
         }
         Way::Lab(rule) => {
             let recall = recall.unwrap_or(LAMBDA);
-            let join = RuleJoin { rule, predicate: setting.predicate, recall, of_pairs_only: false, t: given, seed: 1 };
+            let join = RuleJoin {
+                rule,
+                predicate: setting.predicate,
+                recall,
+                of_pairs_only: false,
+                t: given,
+                candidates: None,
+                seed: 1,
+            };
             let (joined, recall) = setting.join_by(context, &join)?;
             let rules::Joined { t, found, calibrate_seconds, plan_seconds, execute_seconds, .. } = joined;
             let compared = found.candidate_pairs as f64 / setting.rows() as f64;

@@ -22,10 +22,17 @@ pub(super) struct EdgeThresholds {
 }
 
 impl EdgeThresholds {
-    /// Computes the thresholds for a rule.
-    pub(super) fn find<T: Coordinate>(context: &Context, rows: &Rows<T>, rule: Rule, eps: f64) -> Result<Self> {
+    /// Computes the thresholds for a rule. If `candidates` is given, an arc rule considers this number of nearest
+    /// buckets for each bucket, which counts itself.
+    pub(super) fn find<T: Coordinate>(
+        context: &Context,
+        rows: &Rows<T>,
+        rule: Rule,
+        eps: f64,
+        candidates: Option<usize>,
+    ) -> Result<Self> {
         let buckets = rows.buckets() as usize;
-        let seeker = Seeker { context, rows, rule, eps };
+        let seeker = Seeker { context, rows, rule, eps, candidates: candidates.unwrap_or(buckets) };
         let sides = map_items(
             context.threads,
             buckets,
@@ -57,6 +64,7 @@ struct Seeker<'a, T: Coordinate> {
     rows: &'a Rows<T>,
     rule: Rule,
     eps: f64,
+    candidates: usize,
 }
 
 impl<T: Coordinate> Seeker<'_, T> {
@@ -79,6 +87,7 @@ impl<T: Coordinate> Seeker<'_, T> {
         }
         let mut around: Vec<usize> = (0..gaps.len()).filter(|&other| other != bucket).collect();
         around.sort_by(|&a, &b| gaps[a].total_cmp(&gaps[b]).then(a.cmp(&b)));
+        around.truncate(self.candidates.saturating_sub(1));
         let squared: Vec<f64> = around.iter().map(|&other| gaps[other]).collect();
         let dimensions = self.rows.panel.dimensions();
         let of = Neighborhood { eps: self.eps, radius: radii[bucket], dimensions };
@@ -89,7 +98,7 @@ impl<T: Coordinate> Seeker<'_, T> {
 
     /// Returns the thresholds at which enough members of a bucket are compared with all members of each other bucket.
     fn by_members(&self, bucket: usize) -> Vec<f64> {
-        let Self { context, rows, rule, eps } = *self;
+        let Self { context, rows, rule, eps, .. } = *self;
         let (members, own) = (rows.members(bucket as u32), &rows.own[rows.range(bucket as u32)]);
         let centers: Vec<u32> = (0..rows.buckets()).collect();
         let columns = context.kernel.pack(&rows.centers, &centers);

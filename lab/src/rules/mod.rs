@@ -84,6 +84,11 @@ impl Rule {
         }
     }
 
+    /// Returns whether the rule is a reading of DiskJoin's pruning.
+    pub(crate) fn is_arc(self) -> bool {
+        matches!(self, Self::Arc | Self::ArcMu | Self::ArcRadius | Self::ArcRadiusMu)
+    }
+
     /// Returns whether the rule admits either all pairs of an edge or none.
     fn takes_whole(self) -> bool {
         !matches!(self, Self::Distance | Self::Margin)
@@ -112,6 +117,8 @@ pub(crate) struct RuleJoin {
     pub(crate) of_pairs_only: bool,
     /// Threshold of the rule. If it is set, it is used even if it does not reach the recall.
     pub(crate) t: Option<f64>,
+    /// Number of nearest buckets that an arc rule considers for each bucket, which counts itself. All if absent.
+    pub(crate) candidates: Option<usize>,
     /// Seed of the sample.
     pub(crate) seed: u64,
 }
@@ -202,7 +209,7 @@ impl RuleJoin {
 
     fn decide<T: Coordinate>(&self, context: &Context, rows: &Rows<T>, threshold: &Threshold) -> Result<Decided> {
         let mut watch = Stopwatch::start();
-        let edges = EdgeThresholds::find(context, rows, self.rule, threshold.distance)?;
+        let edges = EdgeThresholds::find(context, rows, self.rule, threshold.distance, self.candidates)?;
         let plan_seconds = watch.lap();
         let calibration = Calibration { context, rows, edges: &edges, rule: self.rule, threshold };
         let (t, drawn) = match (self.rule, self.t) {

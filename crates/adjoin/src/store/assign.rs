@@ -152,6 +152,33 @@ impl<T: Coordinate> TwoLevel<T> {
     }
 }
 
+/// Returns the distance of each stored vector to a center that was chosen for it. `chosen` has the number of that
+/// center for each vector.
+///
+/// # Errors
+/// Fails if the work is canceled.
+pub(super) fn distances_to_chosen<T: Coordinate>(
+    context: &Context,
+    space: Space<'_>,
+    centers: &Panel<T>,
+    chosen: &[u32],
+    stored: &[u8],
+) -> Result<Vec<Nearest<T::Distance>>> {
+    let (bytes, chunk_rows) = (space.vectors.bytes(), chunk_rows::<T>(space.dimensions()));
+    let chunks: Vec<(&[u32], &[u8])> = chosen.chunks(chunk_rows).zip(stored.chunks(chunk_rows * bytes)).collect();
+    let state = || Panel::zeroed(chunk_rows, space.dimensions());
+    let found = map_items(context.threads, chunks.len(), &context.cancel, state, |panel, k| {
+        let (chosen, stored) = chunks[k];
+        let Converted { residuals, .. } = T::load(space, context.kernel, stored, panel);
+        let distance = |(row, &center): (usize, &u32)| {
+            let squared = context.kernel.distance(panel.row(row), centers.row(center as usize));
+            Nearest { center, squared, residual: residuals.get(row).copied().unwrap_or(0.0) }
+        };
+        Ok(chosen.iter().enumerate().map(distance).collect::<Vec<_>>())
+    })?;
+    Ok(found.into_iter().flatten().collect())
+}
+
 /// A worker's search of the two levels, with its buffers.
 struct CenterSearch<'a, T: Coordinate> {
     levels: &'a TwoLevel<T>,

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use adjoin_device::Reservation;
 
-use super::assign::{Nearest, TwoLevel};
+use super::assign::Nearest;
 use super::intake::UsableRows;
 use super::partitions::Records;
 use super::records::Tally;
@@ -140,21 +140,22 @@ impl HeldRows {
         &self.rows
     }
 
-    /// Assigns each row to its nearest center and counts it in the center's tally. Radii are lengths of stored vectors.
+    /// Assigns each row to a center and counts it in the center's tally. `assign` gets the numbers and the vectors of
+    /// some rows, and returns their centers. Radii are lengths of stored vectors.
     ///
     /// # Errors
-    /// Fails if the work is canceled.
+    /// Fails if `assign` fails.
     pub(super) fn group<T: Coordinate>(
         self,
         context: &Context,
-        levels: &TwoLevel<T>,
+        assign: &dyn Fn(&[u64], &[u8]) -> Result<Vec<Nearest<T::Distance>>>,
         space: Space<'_>,
         tallies: &mut [Tally],
     ) -> Result<GroupedRows> {
         let UsableRows { stored, rows, ids } = &self.rows;
         let mut centers = Vec::with_capacity(rows.len());
-        for step in stored.chunks(STEP_ROWS * space.vectors.bytes()) {
-            for nearest in levels.nearest(context, space, step)? {
+        for (step, numbers) in stored.chunks(STEP_ROWS * space.vectors.bytes()).zip(rows.chunks(STEP_ROWS)) {
+            for nearest in assign(numbers, step)? {
                 tallies[nearest.center as usize].count::<T>(nearest, ids.len_of(centers.len()), space);
                 centers.push(nearest.center);
             }

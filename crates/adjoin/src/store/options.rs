@@ -46,6 +46,10 @@ pub struct BuildOptions {
     /// Centers that were computed elsewhere: stored vectors, end to end. If absent, centers are trained.
     #[doc(hidden)]
     pub centers: Option<Arc<[u8]>>,
+    /// For each row of the source, the number of its center among `centers`, as it was chosen elsewhere. Needs memory
+    /// for all rows. If absent, each row is assigned to a center that is nearest to it, or nearly so.
+    #[doc(hidden)]
+    pub assignment: Option<Arc<[u32]>>,
     /// What to do with rows without a usable vector.
     pub on_bad: OnBad,
     /// What to do with ids that occur more than once.
@@ -71,6 +75,7 @@ impl Default for BuildOptions {
             seed: 1,
             buckets: None,
             centers: None,
+            assignment: None,
             on_bad: OnBad::Error,
             on_duplicate_id: OnDuplicateId::Error,
             left_out: None,

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use adjoin_kernels::Panel;
 
-use super::assign::TwoLevel;
+use super::assign::{TwoLevel, distances_to_chosen};
 use super::attributes::RowPlaces;
 use super::bucket_file::Written;
 use super::buckets::{BucketWriter, SortedRows, extent_rows_max};
@@ -165,6 +165,9 @@ pub(super) fn check_input(info: &SourceInfo, options: &BuildOptions) -> Result<(
     if info.rows == 0 {
         return Err(Error::input("the source has no rows; there is nothing to join"));
     }
+    if options.assignment.as_ref().is_some_and(|centers| centers.len() as u64 != info.rows) {
+        return Err(Error::option(format!("the assignment does not have {} centers; give one per row", info.rows)));
+    }
     if options.buckets == Some(0) {
         return Err(Error::option(message![Argument::Buckets, " is 0; give at least 1"]));
     }
@@ -258,6 +261,9 @@ impl<'a> Build<'a> {
         seconds.train += phase.lap();
         let mut assigned = match held {
             Some(held) => self.group(space, centers, order, held)?,
+            None if self.options.assignment.is_some() => {
+                return Err(Error::option("rows with given centers do not fit in memory; give more memory"));
+            }
             None => self.assign(space, centers, order, learned)?,
         };
         seconds.assign = phase.lap();
@@ -295,11 +301,24 @@ impl<'a> Build<'a> {
         held: HeldRows,
     ) -> Result<Assigned> {
         let _memory = self.context.reserve(self.memory.assigning(), "the build")?;
-        let levels = TwoLevel::new(self.context.kernel, centers);
         let mut tallies = vec![Tally::default(); centers.rows()];
-        let distances = held.rows().rows.len() as u64 * levels.distances_a_vector() as u64;
+        let usable_rows = held.rows().rows.len() as u64;
         self.context.progress.begin("assign", "rows", self.info.rows);
-        let rows = AssignedRows::Grouped(held.group(self.context, &levels, space, &mut tallies)?);
+        let (rows, distances_a_row) = match &self.options.assignment {
+            Some(centers_of) => {
+                let assign = |rows: &[u64], stored: &[u8]| {
+                    let chosen: Vec<u32> = rows.iter().map(|&row| centers_of[row as usize]).collect();
+                    distances_to_chosen(self.context, space, centers, &chosen, stored)
+                };
+                (held.group::<T>(self.context, &assign, space, &mut tallies)?, 1)
+            }
+            None => {
+                let levels = TwoLevel::new(self.context.kernel, centers);
+                let assign = |_: &[u64], stored: &[u8]| levels.nearest(self.context, space, stored);
+                (held.group::<T>(self.context, &assign, space, &mut tallies)?, levels.distances_a_vector() as u64)
+            }
+        };
+        let (rows, distances) = (AssignedRows::Grouped(rows), usable_rows * distances_a_row);
         let partition_of = vec![0; order.len()];
         Ok(Assigned { rows, order, partition_of, tallies, distances, waited: 0.0 })
     }
