@@ -15,6 +15,9 @@ use crate::base::error::Result;
 use crate::base::geometry::{Coordinate, Space};
 use crate::source::{IdKind, Ids, SourceInfo};
 
+/// Returns the centers of some rows, for the numbers of the rows and their stored vectors, end to end.
+pub(super) type AssignRows<'a, D> = dyn Fn(&[u64], &[u8]) -> Result<Vec<Nearest<D>>> + 'a;
+
 /// Rows that are compared with the centers in one step. The results of a step are in memory at once.
 const STEP_ROWS: usize = 1 << 16;
 /// Copies of a step's results: by chunk, and concatenated.
@@ -140,15 +143,15 @@ impl HeldRows {
         &self.rows
     }
 
-    /// Assigns each row to a center and counts it in the center's tally. `assign` gets the numbers and the vectors of
-    /// some rows, and returns their centers. Radii are lengths of stored vectors.
+    /// Assigns each row to a center and counts it in the center's tally. Radii are lengths of
+    /// stored vectors.
     ///
     /// # Errors
     /// Fails if `assign` fails.
     pub(super) fn group<T: Coordinate>(
         self,
         context: &Context,
-        assign: &dyn Fn(&[u64], &[u8]) -> Result<Vec<Nearest<T::Distance>>>,
+        assign: &AssignRows<'_, T::Distance>,
         space: Space<'_>,
         tallies: &mut [Tally],
     ) -> Result<GroupedRows> {
