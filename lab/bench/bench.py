@@ -5,9 +5,8 @@ usage: bench.py ADJOIN [--rounds N] [--only WORD] [--work DIR]
 
 Contenders take turns within a round. Measurements are kept in WORK/bench.jsonl and are not repeated, so an interrupted
 run resumes; remove the file to start again. Peers run if PEERS_PYTHON, by default this Python, has their packages
-(faiss-cpu, usearch, hnswlib, semhash). DiskJoin runs if DISKJOIN names a program that is called as `$DISKJOIN
-VECTORS.fbin EPS FOLDER` and prints a line of JSON with `seconds`, `peak_bytes` and `recall` (of pairs). Without
-ADJOIN_DATA, only generated vectors are joined.
+(faiss-cpu, usearch, hnswlib, semhash). DiskJoin's program is fetched and built (`peer_diskjoin.py`). Without ADJOIN_DATA,
+only generated vectors are joined.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import peer_diskjoin
 from limits import Rates, ideal_seconds, measure_rates, roofline_seconds
 from measure import Failed, Ledger, Record, machine, median, run, spread
 
@@ -132,13 +132,8 @@ def by_adjoin(sets: Sets, job: Job, output: list[str], vectors: Path) -> Record:
 
 
 def by_diskjoin(sets: Sets, job: Job) -> Record:
-    program = os.environ.get("DISKJOIN")
-    if not program:
-        raise Failed("DISKJOIN is not set")
-    told = run([program, sets.as_floats(job.vectors(sets)), str(job.threshold), sets.work / "diskjoin"])
-    answer: Record = json.loads(told["output"].strip().splitlines()[-1])
-    told = {key: answer[key] for key in ("seconds", "peak_bytes", "setting") if key in answer}
-    return told | {"recall": {"pair": answer["recall"]}}
+    vectors = sets.as_floats(job.vectors(sets))
+    return peer_diskjoin.joined(sets.adjoin, vectors, job.threshold, sets.work / "diskjoin", THREADS)
 
 
 def by_peer(sets: Sets, job: Job, name: str) -> Record:

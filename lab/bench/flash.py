@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from measure import Failed, Ledger, machine, run
+from measure import Failed, Ledger, kept, machine, run
 from serve import VectorFile
 
 #: Number of queries whose reads are traced.
@@ -216,14 +216,10 @@ def claims(slice_of: Bench, whole: Bench) -> str:
     return "\n".join(["", words, "", *lines, ""])
 
 
-def kept(page: Path | None, heading: str) -> str:
+def copied(page: Path | None, heading: str) -> str:
     """Returns the part of a page below a heading of the first level, including the heading; empty if there is none."""
-    text = page.read_text() if page and page.exists() else ""
-    below = text.split(f"\n# {heading}\n", 1)
-    if len(below) == 1:
-        return ""
-    part = below[1].split("\n# ", 1)[0].rstrip() + "\n"
-    return f"\n# {heading}\n" + ("" if KEPT in part else f"\n{KEPT}\n") + part
+    part = kept(page, 1, heading)
+    return part and f"\n# {heading}\n" + ("\n" if KEPT in part else f"\n{KEPT}\n\n") + part
 
 
 def told(bench: Bench) -> None:
@@ -281,7 +277,7 @@ def main() -> None:
     for bench in [*benches, *([whole] if given.whole else [])]:
         told(bench)
     if not given.large:
-        print(kept(given.page, "generated-10m"))
+        print(copied(given.page, "generated-10m"))
     parts = {
         "Jobs on all devices": given.jobs and partial(jobs, first),
         "Other orders of a join on all devices": given.jobs and partial(orders, first),
@@ -289,7 +285,7 @@ def main() -> None:
         "Comparison with MQSim": "MQSIM" in os.environ and partial(mqsim, first),
     }
     for heading, measure in parts.items():
-        print(f"\n# {heading}\n\n{measure()}" if measure else kept(given.page, heading))
+        print(f"\n# {heading}\n\n{measure()}" if measure else copied(given.page, heading))
 
 
 if __name__ == "__main__":

@@ -58,21 +58,33 @@ def machine() -> str:
     return f"{names[0] if names else 'An unknown processor'}, {os.cpu_count()} cores."
 
 
-def arguments(description: str, program: str = "adjoin") -> argparse.Namespace:
-    """Parses the arguments of a script that prints a page: the program to measure, the parts to print, and the folder for
-    measurements."""
+def arguments(description: str, program: str = "adjoin", copies: bool = False) -> argparse.Namespace:
+    """Parses the arguments of a script that prints a page: the program to measure, the parts to print, the folder for
+    measurements, and if `copies`, the page from which other parts are copied."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument(program, type=Path)
     parser.add_argument("--only", default="")
+    if copies:
+        parser.add_argument("--page", type=Path)
     parser.add_argument("--work", type=Path, default=Path("target/bench"))
     return parser.parse_args()
 
 
-def print_parts(level: int, parts: Mapping[str, Iterable[Callable[[], str]]], only: str = "") -> None:
-    """Prints each part below its heading of `level`. Skips headings without the word `only`. If a part cannot be measured,
-    prints the reason."""
+def kept(page: Path | None, level: int, heading: str) -> str:
+    """Returns the part of a page below a heading of `level`, without the heading; empty if there is none."""
+    mark = "#" * level
+    text = page.read_text() if page and page.exists() else ""
+    _, found, below = text.partition(f"\n{mark} {heading}\n")
+    return below.split(f"\n{mark} ", 1)[0].strip() + "\n" if found else ""
+
+
+def print_parts(level: int, parts: Mapping[str, Iterable[Callable[[], str]]], only: str = "", page: Path | None = None) -> None:
+    """Prints each part below its heading of `level`. Parts without the word `only` in their heading are copied from `page`, or
+    skipped if the page has no such part. If a part cannot be measured, prints the reason."""
     for heading, tables in parts.items():
         if only not in heading:
+            if part := kept(page, level, heading):
+                print(f"{'#' * level} {heading}\n\n{part}", flush=True)
             continue
         print(f"{'#' * level} {heading}\n", flush=True)
         for part in tables:

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Measures methods of DiskJoin and Starling as their authors have them, next to ours.
 
-usage: papers.py LAB [--only WORD] [--work DIR]
+usage: papers.py LAB [--only WORD] [--page FILE] [--work DIR]
 
-Prints Markdown. LAB is the program `adjoin-lab`. Measurements are kept in WORK/papers/papers.jsonl and are not repeated.
-Needs ADJOIN_DATA with sift-200k.u8bin. DiskANN is measured if PEERS_PYTHON, by default this Python, has diskannpy.
-`tables.py` and `search.py` have the other figures of these papers.
+Prints Markdown. LAB is the program `adjoin-lab`, and `adjoin` is next to it. Measurements are kept in WORK/papers and
+WORK/diskjoin, and are not repeated. With `--only`, parts without WORD in their heading are copied from the page FILE. Needs
+ADJOIN_DATA with sift-200k.u8bin. DiskANN is measured if PEERS_PYTHON, by default this Python, has diskannpy; DiskJoin's
+program is fetched and built (`peer_diskjoin.py`). `tables.py` and `search.py` have the other figures of these papers.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
+import diskjoin
 from at_recall import K, QUERIES, shown, table
 from measure import Failed, Ledger, Record, arguments, machine, print_parts, run
 
@@ -29,6 +31,8 @@ EPS = {10: 126.566, 100: 226.555}
 RECALL = 0.9
 #: Fraction of the store that the cache of buckets holds, and the memory of searches and joins.
 CACHE_SHARE, MEMORY = 0.1, "128MB"
+#: Number of nearest buckets that the authors' program considers for each bucket, K, in its configuration for recall 0.9.
+CANDIDATES = 245
 #: Numbers of neighbors that a search per vector asks for, until it finds enough pairs.
 ASKED = (50, 100, 200, 400, 800, 1_600, 3_200, 6_400)
 #: One row in this many is a query of the search per vector, under the number of neighbors.
@@ -139,9 +143,12 @@ def join_rows(bench: Bench, neighbors: int) -> list[list[str]]:
     published = ("centers=random", f"buckets={ROWS // 100}")
     pairs = (f"recall={RECALL}", "recall-of=pairs")
     arc = ("rule=arc", "order=gorder-out", "caching=belady", *pairs)
+    fixed, graph, two = f"threshold={RECALL}", (*published, "assign=hnsw"), (*published, "assign=hnsw-two")
     ways = {
-        "DiskJoin as published, lambda 0.9": (published, *arc, f"threshold={RECALL}"),
-        "DiskJoin as published, lambda calibrated": (published, *arc),
+        "DiskJoin as published, lambda 0.9": (graph, *arc, fixed),
+        "DiskJoin as published, lambda calibrated": (graph, *arc),
+        "the same, rows by two levels, lambda 0.9": (published, *arc, fixed),
+        "with both choices of the authors' program, lambda 0.9": (two, *arc, fixed, f"candidates={CANDIDATES}"),
         "adjoin, recall of pairs": ((), *pairs, f"memory={MEMORY}"),
         "adjoin, recall of pairs and per vector": ((), f"recall={RECALL}", f"memory={MEMORY}"),
     }
@@ -209,9 +216,10 @@ def published(bench: Bench) -> str:
     return (
         f"Self-joins of {ROWS:,} image descriptors of {DIMENSIONS} bytes at a recall of {RECALL}, on one thread, with a cache of "
         f"{CACHE_SHARE:.0%} of the store. As published: random vectors as centers of {ROWS // 100:,} buckets (1 %), the arc rule of "
-        "Algorithm 3 on whole buckets, the order of Algorithm 2 (`gorder-out`) and Belady's cache. One choice differs: rows are assigned "
-        "by two levels of centers, because the laboratory has no HNSW. CPU seconds exclude the build. The recall of "
-        "pairs is the true one:\n\n" + table(head, rows)
+        "Algorithm 3 on whole buckets, the order of Algorithm 2 (`gorder-out`) and Belady's cache; rows are assigned by an HNSW. Two choices "
+        "are from the authors' program: of the two nearest centers, a row gets the farther one if that has fewer rows so far and its "
+        f"squared distance is less than 1.2 times as large; and a bucket considers its {CANDIDATES} nearest buckets, otherwise all. CPU "
+        "seconds exclude the build. The recall of pairs is the true one:\n\n" + table(head, rows)
     )
 
 
@@ -255,6 +263,11 @@ def loads(bench: Bench) -> str:
     return "\n".join(parts)
 
 
+def of_diskjoin(figure: Callable[[diskjoin.Bench], str], bench: Bench) -> str:
+    """Returns a figure of DiskJoin."""
+    return figure(diskjoin.Bench(bench.program, bench.work.parent))
+
+
 def page_orders(bench: Bench) -> str:
     """Returns Tables 5 to 12 at the degree of the paper."""
     parts = [f"Orders of pages on graphs of degree {DEGREE} (Vamana by inserts, alpha 1.2) with 12 records a page, as in the paper's "
@@ -278,16 +291,22 @@ def page_orders(bench: Bench) -> str:
     return "\n".join(parts)
 
 
-PARTS = {"DiskJoin as published": (published, searches, loads), "Starling at degree 48": (page_orders,)}
+PARTS = {
+    "DiskJoin as published": (published,),
+    "DiskJoin's figures on other sets": tuple(partial(of_diskjoin, figure) for figure in diskjoin.FIGURES),
+    "Searches per vector": (searches,),
+    "Orders of tasks and the lower bound": (loads,),
+    "Starling at degree 48": (page_orders,),
+}
 INTRODUCTION = """Generated by `make -C lab tables-papers`, which resumes after an interruption. The methods of
 two papers as their authors have them, next to ours. [Papers](papers/README.md) lists their mechanisms."""
 
 
 def main() -> int:
-    asked = arguments(__doc__, "lab")
+    asked = arguments(__doc__, "lab", copies=True)
     print(f"# Methods as published\n\n{INTRODUCTION}\n\n{machine()}\n")
     bench = Bench(asked)
-    print_parts(2, {heading: [partial(table, bench) for table in tables] for heading, tables in PARTS.items()}, asked.only)
+    print_parts(2, {heading: [partial(table, bench) for table in tables] for heading, tables in PARTS.items()}, asked.only, asked.page)
     return 0
 
 

@@ -28,7 +28,7 @@ import parts_s3
 from at_recall import THREADS, shown, table
 from bench import Sets
 from measure import Failed, Ledger, Record, arguments, machine, print_parts, run
-from tables import EPS
+from tables import LARGE
 
 PARTS = (1, 2, 4, 8)
 RESULTS = ("pairs", "clusters", "removed")
@@ -56,7 +56,7 @@ class Job:
 
 JOBS = (
     Job("debdesc.f16.npy", "30,000 texts, cosine", ("--min-similarity", "0.9"), "128MB", ("--metric", "cosine")),
-    Job("sift-900k.u8bin", "900,000 image descriptors", ("--eps", str(EPS[10]), "--recall", "0.9"), "256MB"),
+    Job("sift-900k.u8bin", "900,000 image descriptors", ("--eps", str(LARGE.eps[10]), "--recall", "0.9"), "256MB"),
     Job("gen-10m", "10 million generated vectors", ("--eps", "48.26", "--recall", "0.9"), "1GB"),
 )
 

@@ -5,7 +5,8 @@ usage: tables.py ADJOIN [--work DIR]
 
 Prints Markdown. Measurements are kept in WORK/tables.jsonl and are not repeated. Needs ADJOIN_DATA with
 sift-900k.u8bin. In the paper, the memory is a fraction of the data. Here, the cache of buckets gets that fraction
-(`--cache`). `joins.py` has Figures 7 and 13 (other joins, two sets). Figure 14 (a fragmented file system) is missing.
+(`--cache`). `joins.py` has Figures 7 and 13 (other joins, two sets). `diskjoin.py` has the figures that are measured on
+other sets: 9 (with the memory of the process), 14 and 18, and the seeds of section 6.3.
 """
 
 from __future__ import annotations
@@ -13,19 +14,29 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from measure import Ledger, Record, run
+from measure import Failed, Ledger, Record, run
 
-#: Thresholds, each under the number of neighbors that a vector of the set has there on average.
-EPS = {10: 79.793, 50: 136.602, 100: 163.884, 200: 193.111, 500: 234.687}
 RECALLS = (0.8, 0.9, 0.95, 0.99)
 CACHES = (5, 10, 15, 20)
-ROWS = 900_000
+
+
+@dataclass(frozen=True)
+class VectorSet:
+    """A set of image descriptors of 128 bytes."""
+
+    file: str
+    rows: int
+    #: Thresholds, each under the number of neighbors that a vector has there on average.
+    eps: dict[int, float]
+
+
+LARGE = VectorSet("sift-900k.u8bin", 900_000, {10: 79.793, 50: 136.602, 100: 163.884, 200: 193.111, 500: 234.687})
+SMALL = VectorSet("sift-200k.u8bin", 200_000, {10: 126.566, 100: 226.555})
 
 
 @dataclass(frozen=True)
@@ -58,7 +69,7 @@ def passes(told: Record) -> str:
 
 
 def a_vector(count: str) -> Callable[[Record], str]:
-    return lambda told: f"{told['stats']['join'][count] / ROWS:.1f}"
+    return lambda told: f"{told['stats']['join'][count] / told['stats']['rows']:.1f}"
 
 
 def waiting(told: Record) -> str:
@@ -69,6 +80,7 @@ def waiting(told: Record) -> str:
 #: Columns of a table. Each has a title, and a function that returns its value for a run.
 COLUMNS: dict[str, Callable[[Record], str]] = {
     "seconds": lambda told: f"{told['seconds']:.2f}",
+    "CPU seconds": lambda told: f"{told['cpu_seconds']:.2f}",
     "build": lambda told: f"{told['build_seconds']:.2f}",
     "calibrate": seconds("calibrate"),
     "plan": seconds("plan"),
@@ -97,8 +109,13 @@ class Figure:
 BOTH = (10, 100)
 PHASES = ("calibrate", "plan", "execute")
 WAYS = ("id lru", "id lfu", "id fifo", "id belady", "gorder-out belady", "gorder belady", "rcm belady", "tree belady", "block-nested belady")
-RULES = ("union", "margin-sum", "distance", "nearest", "arc", "arc-mu", "arc-radius")
+RULES = ("triangle", "union", "margin-sum", "distance", "nearest", "arc", "arc-mu", "arc-radius", "arc-radius-mu")
 SHARES = (0.1, 0.2, 0.4, 1, 5)
+FIGURE_18 = Figure(
+    "Figure 18: which pairs are checked",
+    ("seconds", "pairs checked per vector", "edges", "recall of pairs / per vector"),
+    tuple(Run(f"{n} neighbors, {rule}", n, strategy=f"rule={rule}") for n in BOTH for rule in RULES),
+)
 FIGURES = (
     Figure(
         "Figure 8: target recall",
@@ -113,12 +130,12 @@ FIGURES = (
     Figure(
         "Figure 10: distance threshold",
         ("seconds", *PHASES, "pairs checked per vector", "recall of pairs / per vector"),
-        tuple(Run(f"{n} neighbors", n) for n in EPS),
+        tuple(Run(f"{n} neighbors", n) for n in LARGE.eps),
     ),
     Figure(
         "Figure 11: number of buckets, as a percentage of the vectors",
         ("build", "seconds", "pairs checked per vector", "edges", "times the store was read", "read amplification"),
-        tuple(Run(f"{share} %", build=(f"buckets={int(ROWS * share / 100)}",)) for share in SHARES),
+        tuple(Run(f"{share} %", build=(f"buckets={int(LARGE.rows * share / 100)}",)) for share in SHARES),
     ),
     Figure(
         "Figures 1, 12 and 15: time by phase, and the fraction that waits for the disk",
@@ -139,11 +156,7 @@ FIGURES = (
             for order, cache in map(str.split, WAYS)
         ),
     ),
-    Figure(
-        "Figure 18: which pairs are checked",
-        ("seconds", "pairs checked per vector", "edges", "recall of pairs / per vector"),
-        tuple(Run(f"{n} neighbors, {rule}", n, strategy=f"rule={rule}") for n in BOTH for rule in RULES),
-    ),
+    FIGURE_18,
 )
 
 
@@ -155,9 +168,11 @@ def named(options: list[str]) -> list[str]:
 class Bench:
     """Builds each store once, and runs each join once."""
 
-    def __init__(self, adjoin: Path, work: Path) -> None:
-        self.adjoin, self.lab, self.work = adjoin, adjoin.parent / "adjoin-lab", work
-        self.source = Path(os.environ["ADJOIN_DATA"]) / "sift-900k.u8bin"
+    def __init__(self, adjoin: Path, work: Path, vectors: VectorSet) -> None:
+        self.adjoin, self.lab, self.work, self.vectors = adjoin, adjoin.parent / "adjoin-lab", work, vectors
+        self.source = Path(os.environ.get("ADJOIN_DATA", "")) / vectors.file
+        if "ADJOIN_DATA" not in os.environ or not self.source.exists():
+            raise Failed(f"{vectors.file} is not in ADJOIN_DATA")
         self.ledger = Ledger(work / "tables.jsonl")
 
     def built(self, options: tuple[str, ...]) -> Record:
@@ -175,7 +190,7 @@ class Bench:
     def joined(self, asked: Run) -> Record:
         def join() -> Record:
             built, stats = self.built(asked.build), self.work / "stats.json"
-            near = ["--eps", str(EPS[asked.neighbors]), "--recall", str(asked.recall)]
+            near = ["--eps", str(self.vectors.eps[asked.neighbors]), "--recall", str(asked.recall)]
             cache = ["--cache", str(int(built["store_bytes"] * asked.cache_percent / 100)), "--memory", "4GiB"]
             counts = self.work / "counts.parquet"
             output = ["--result", "counts", "-o", counts, "--stats", stats, "--force", "--quiet"]
@@ -192,23 +207,15 @@ class Bench:
         return self.ledger.measured(asked.key(), join)
 
     def table(self, figure: Figure) -> str:
-        lines = [f"### {figure.title}", "", f"| | {' | '.join(figure.columns)} |", "|---" * (len(figure.columns) + 1) + "|"]
+        """Returns a figure with its title."""
+        return f"### {figure.title}\n\n{self.rows(figure)}"
+
+    def rows(self, figure: Figure) -> str:
+        lines = [f"| | {' | '.join(figure.columns)} |", "|---" * (len(figure.columns) + 1) + "|"]
         for asked in figure.runs:
             told = self.joined(asked)
             cells = ["refused: " + told["failed"]] if "failed" in told else [COLUMNS[name](told) for name in figure.columns]
             lines.append(f"| {asked.label} | {' | '.join(cells)} |")
-        return "\n".join(lines) + "\n"
-
-    def seeds(self, count: int) -> str:
-        """Measures the effect of the vectors that are drawn as centers (section 6.3)."""
-        ways = {"trained": (), "random": ("centers=random",)}
-        lines = [f"### {count} seeds of the centers", "", "| centers | recall of pairs | per vector | seconds |", "|---|---|---|---|"]
-        for name, options in ways.items():
-            told = [self.joined(Run(f"{name}, seed {seed}", build=(*options, f"seed={seed}"))) for seed in range(1, count + 1)]
-            values = [[one["stats"]["recall"][what]["estimate"] for one in told] for what in ("pair", "per_vector")]
-            values.append([one["seconds"] for one in told])
-            cells = [f"{statistics.mean(of):.3f}, deviation {statistics.stdev(of):.3f}" for of in values]
-            lines.append(f"| {name} | {' | '.join(cells)} |")
         return "\n".join(lines) + "\n"
 
 
@@ -217,12 +224,11 @@ def main() -> int:
     parser.add_argument("adjoin", type=Path)
     parser.add_argument("--work", type=Path, default=Path("target/bench"))
     asked = parser.parse_args()
-    bench = Bench(asked.adjoin.resolve(), asked.work)
+    bench = Bench(asked.adjoin.resolve(), asked.work, LARGE)
     print("## The figures of DiskJoin\n")
     print("Joins of a store of 900,000 image descriptors, 128 bytes each; recall 0.9 and 100 neighbors unless stated.\n")
     for figure in FIGURES:
         print(bench.table(figure), flush=True)
-    print(bench.seeds(50), flush=True)
     return 0
 
 
