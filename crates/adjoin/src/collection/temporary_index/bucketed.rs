@@ -3,7 +3,8 @@
 //! some 50 times as long to build; see `docs/decisions/0016-rows-in-memory.md`.)
 //!
 //! How many buckets a query probes depends on the number of hits and on the recall. The rule is calibrated with a sample
-//! of the rows, whose nearest rows are known.
+//! of the rows, whose nearest rows are known. A query that is farther from all centers than these is compared with all
+//! rows.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -260,7 +261,8 @@ impl<T: Coordinate> BucketedRows<T> {
         let Some(rule) = self.rule(k, recall) else { return Ok(None) };
         let first = some.start;
         let probed = self.prober.map(context, &queries.panel, some, |_, measured| {
-            measured.probed::<T>(Probes::By(rule), k, |bucket| self.buckets[bucket as usize].0).collect::<Vec<u32>>()
+            let probes = if self.sample.is_unlike(measured) { Probes::Bound } else { Probes::By(rule) };
+            measured.probed::<T>(probes, k, |bucket| self.buckets[bucket as usize].0).collect::<Vec<u32>>()
         })?;
         let mut lists = vec![Vec::new(); self.buckets.len()];
         for (query, probed) in (first..).zip(probed) {
