@@ -58,7 +58,7 @@ fn bucket_all(context: &Context, index: &mut TemporaryIndex) {
 /// Creates an index of `rows` drawn vectors around some points, with the row numbers as ids.
 fn drawn(context: &Context, space: Space<'static>, rows: usize, seed: u64) -> TemporaryIndex {
     let mut index = TemporaryIndex::new(context, space, Ids::empty(IdKind::Int64)).unwrap();
-    let stored = vectors(space, rows, seed);
+    let stored = vectors(space, rows, POINTS, seed);
     for (k, stored) in stored.chunks(500 * space.vectors.bytes()).enumerate() {
         let first = 500 * k as i64;
         let ids: Vec<i64> = (first..first + (stored.len() / space.vectors.bytes()) as i64).collect();
@@ -73,9 +73,12 @@ fn insert(context: &Context, index: &mut TemporaryIndex, change: &Change) {
     index.apply(change, room, &mut deletes);
 }
 
-/// Draws vectors around 40 points.
-fn vectors(space: Space<'static>, rows: usize, seed: u64) -> Vec<u8> {
-    let (points, own) = (&mut Random::new(1, "points"), &mut Random::new(seed, "vectors"));
+/// Seed of the points around which rows are drawn.
+const POINTS: u64 = 1;
+
+/// Draws vectors around 40 points, which depend on the seed `points`.
+fn vectors(space: Space<'static>, rows: usize, points: u64, seed: u64) -> Vec<u8> {
+    let (points, own) = (&mut Random::new(points, "points"), &mut Random::new(seed, "vectors"));
     let dimensions = space.vectors.dimensions;
     let points: Vec<u64> = (0..40 * dimensions).map(|_| points.below(200)).collect();
     let mut stored = Vec::new();
@@ -111,18 +114,21 @@ fn rows_in_buckets_are_found_with_the_promised_recall_and_all_without_one() {
         let gone: Vec<i64> = (0..rows as i64).step_by(3).collect();
         let deletes = Change { deleted: Ids::Int64(gone), ..change(&[], &[]) };
         insert(context, &mut index, &deletes);
-        let queries = vectors(space, 600, 3);
-        let all = nearest(context, &index.view(), &queries, 10);
+        let (queries, unlike) = (vectors(space, 600, POINTS, 3), vectors(space, 600, POINTS + 1, 3));
+        let [all, all_unlike] = [&queries, &unlike].map(|queries| nearest(context, &index.view(), queries, 10));
         bucket_all(context, &mut index);
         assert_eq!(index.bucketed.len(), 1);
         let view = index.view();
         assert_eq!(nearest(context, &view, &queries, 10), all, "{element} {metric}");
         for recall in [0.8, 0.99] {
-            let found = nearest(context, &view.clone().with_recall(recall), &queries, 10);
+            let view = view.clone().with_recall(recall);
+            let found = nearest(context, &view, &queries, 10);
             assert!(found.iter().flatten().all(|row| row % 3 != 0), "deleted rows are no hits");
             let hits = found.iter().zip(&all).flat_map(|(found, all)| all.iter().filter(|row| found.contains(row)));
             let reached = hits.count() as f64 / 6_000.0;
             assert!(reached >= recall, "{element} {metric}: {reached} of {recall}");
+            // Queries around other points are compared with all rows.
+            assert_eq!(nearest(context, &view, &unlike, 10), all_unlike, "{element} {metric}");
         }
         // The sample does not support this recall, so queries are compared with all rows.
         assert_eq!(nearest(context, &view.with_recall(0.99999), &queries, 10), all);
@@ -137,7 +143,7 @@ fn few_groups_hold_all_full_blocks_and_take_the_memory_that_they_state() {
         let context = &Context::default().with_threads(1);
         let mut index = drawn(context, space, 7 * block, 1);
         assert!(!index.needs_buckets());
-        let more = vectors(space, block, 9);
+        let more = vectors(space, block, POINTS, 9);
         for k in 8..=160 {
             let ids: Vec<i64> = (k * 1_000..k * 1_000 + block as i64).collect();
             insert(context, &mut index, &change(&ids, &more));
