@@ -37,11 +37,11 @@ def test_rows_replace_those_of_the_same_name_in_the_table_below_the_title():
 def test_a_part_of_a_page_is_copied_with_a_note_that_is_not_repeated(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("# Devices\n\n# Disk\n\ntable\n\n## Deeper\n\n# Last\n\nend\n")
-    once = flash.kept(page, "Disk")
+    once = flash.copied(page, "Disk")
     assert once == f"\n# Disk\n\n{flash.KEPT}\n\ntable\n\n## Deeper\n"
     page.write_text(f"# Devices\n{once}\n# Last\n")
-    assert flash.kept(page, "Disk") == once
-    assert flash.kept(page, "Missing") == flash.kept(None, "Disk") == ""
+    assert flash.copied(page, "Disk") == once
+    assert flash.copied(page, "Missing") == flash.copied(None, "Disk") == ""
 
 
 def test_claims_name_each_figure_at_which_they_hold():
