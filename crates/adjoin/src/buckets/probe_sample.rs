@@ -18,8 +18,6 @@ pub(crate) struct SampledQuery {
     noted: Vec<NotedHit>,
     /// Margin at [`TYPICAL_RANK`].
     margin: f64,
-    /// Squared distance to the nearest center.
-    nearest: f64,
 }
 
 impl SampledQuery {
@@ -36,8 +34,7 @@ impl SampledQuery {
             (rank as u32, (margin as f32).next_up())
         });
         let noted = noted.collect();
-        let margin = measured.margin_of_rank::<T>(TYPICAL_RANK);
-        Self { hits, noted, margin, nearest: measured.nearest() }
+        Self { hits, noted, margin: measured.margin_of_rank::<T>(TYPICAL_RANK) }
     }
 }
 
@@ -48,8 +45,6 @@ pub(crate) struct ProbeSample {
     noted: Vec<NotedHit>,
     /// Median over the queries of the margin at [`TYPICAL_RANK`].
     margin: f64,
-    /// Largest squared distance of a query to its nearest center.
-    nearest_max: f64,
 }
 
 impl ProbeSample {
@@ -58,8 +53,7 @@ impl ProbeSample {
         let mut margins: Vec<f64> = sampled.iter().map(|query| query.margin).collect();
         margins.sort_unstable_by(f64::total_cmp);
         let margin = margins.get(margins.len() / 2).copied().unwrap_or(0.0);
-        let nearest_max = sampled.iter().map(|query| query.nearest).fold(0.0, f64::max);
-        let mut sample = Self { queries: Vec::with_capacity(sampled.len()), noted: Vec::new(), margin, nearest_max };
+        let mut sample = Self { queries: Vec::with_capacity(sampled.len()), noted: Vec::new(), margin };
         for query in sampled {
             sample.noted.extend(query.noted);
             sample.queries.push((query.hits, sample.noted.len()));
@@ -77,12 +71,6 @@ impl ProbeSample {
         self.queries.len()
     }
 
-    /// Returns whether a query is farther from all centers than each sampled query. A rule says little about such a query,
-    /// which is unlike the sample.
-    pub(crate) fn is_unlike(&self, measured: &Measured<'_>) -> bool {
-        measured.nearest() > self.nearest_max
-    }
-
     /// Returns the weight of margins in a rule ([`ProbeRule::per_margin`]), relative to the logarithm of the rank.
     pub(crate) fn per_margin(&self, weight: f64) -> f64 {
         // If all margins are 0, they do not distinguish buckets, and only the rank decides.
@@ -91,7 +79,7 @@ impl ProbeSample {
 
     /// Returns the sample restricted to the `k` nearest hits of each query. All hits of this sample must be recorded.
     pub(crate) fn nearest(&self, k: u64) -> Self {
-        let mut nearest = Self { queries: Vec::new(), noted: Vec::new(), ..*self };
+        let mut nearest = Self { queries: Vec::new(), noted: Vec::new(), margin: self.margin };
         let mut start = 0;
         for &(count, end) in &self.queries {
             let count = count.min(k);

@@ -145,11 +145,6 @@ impl Measured<'_> {
         self.found.iter().map(|&found| found as u32)
     }
 
-    /// Returns a lower bound on the squared distance between the query and the nearest center.
-    pub(crate) fn nearest(&self) -> f64 {
-        self.nearest
-    }
-
     /// Returns a lower bound on the squared distance between the query and the center of a bucket.
     pub(super) fn squared<T: Coordinate>(&self, bucket: u32) -> f64 {
         T::measure_of(self.keys[bucket as usize])

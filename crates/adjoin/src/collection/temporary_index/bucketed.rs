@@ -3,8 +3,8 @@
 //! some 50 times as long to build; see `docs/decisions/0016-rows-in-memory.md`.)
 //!
 //! How many buckets a query probes depends on the number of hits and on the recall. The rule is calibrated with a sample
-//! of the rows, whose nearest rows are known. A query that is farther from all centers than these is compared with all
-//! rows.
+//! of the rows, whose nearest rows are known. If the hits of a query are farther than those of all sampled rows, it is
+//! compared with the other buckets too.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ use crate::base::options::Metric;
 use crate::base::random::Random;
 use crate::base::workers::map_items;
 use crate::buckets::{ProbeSample, Prober, SampledQuery};
-use crate::execute::{AllNearest, Hit, Nearest, NearestSearch, NumberedQueries, PackedBucket};
+use crate::execute::{AllNearest, Nearest, NearestSearch, NumberedQueries, PackedBucket};
 use crate::load::{LoadedBucket, Members};
 use crate::plan::{ProbeRule, Probes};
 use crate::query::QueryTarget;
@@ -68,13 +68,15 @@ pub(super) struct BucketedRows<T: Coordinate> {
     /// For each bucket, its number of rows and its pieces.
     buckets: Vec<(u64, Range<usize>)>,
     sample: ProbeSample,
+    /// For each K from 1 on, the largest nearness of the K-th nearest row of a sampled row.
+    farthest: Vec<f64>,
     seed: u64,
     /// Rules by K and recall, which is given as bits. `None` if the sample supports no rule.
     rules: Mutex<HashMap<(u64, u64), Option<ProbeRule>>>,
 }
 
-/// A piece of a bucket, and the numbers of the queries that probe it.
-pub(super) type ProbedPiece<'a, T> = (&'a PackedBucket<T>, Arc<Vec<u32>>);
+/// Numbers of the queries that probe each bucket, ascending.
+pub(super) type ProbingQueries = Vec<Arc<Vec<u32>>>;
 
 /// Sizes of bucketed rows.
 struct Sizes {
@@ -236,8 +238,9 @@ impl<T: Coordinate> BucketedRows<T> {
             },
         )?;
         let prober = Prober::new(context.kernel, &centers);
-        let sample = sample(context, vectors, &pieces, &prober, seed, &|row| of[(row - first) as usize])?;
-        Ok(Self { prober, pieces, buckets, sample, seed, rules: Mutex::default() })
+        let bucket_of = |row| of[(row - first) as usize];
+        let (sample, farthest) = sample(context, vectors, &pieces, &prober, seed, &bucket_of)?;
+        Ok(Self { prober, pieces, buckets, sample, farthest, seed, rules: Mutex::default() })
     }
 
     /// Returns all pieces.
@@ -245,8 +248,8 @@ impl<T: Coordinate> BucketedRows<T> {
         &self.pieces
     }
 
-    /// Returns the pieces that queries probe to find their `k` nearest rows with `recall`, with the queries that probe
-    /// them. Returns `None` if no rule reaches the recall, so that queries must be compared with all rows.
+    /// Returns which queries probe each bucket to find their `k` nearest rows with `recall`. Returns `None` if no rule
+    /// reaches the recall, so that queries must be compared with all rows.
     ///
     /// # Errors
     /// If the work is cancelled.
@@ -257,22 +260,41 @@ impl<T: Coordinate> BucketedRows<T> {
         some: Range<u32>,
         k: u64,
         recall: f64,
-    ) -> Result<Option<Vec<ProbedPiece<'_, T>>>> {
+    ) -> Result<Option<ProbingQueries>> {
         let Some(rule) = self.rule(k, recall) else { return Ok(None) };
         let first = some.start;
         let probed = self.prober.map(context, &queries.panel, some, |_, measured| {
-            let probes = if self.sample.is_unlike(measured) { Probes::Bound } else { Probes::By(rule) };
-            measured.probed::<T>(probes, k, |bucket| self.buckets[bucket as usize].0).collect::<Vec<u32>>()
+            measured.probed::<T>(Probes::By(rule), k, |bucket| self.buckets[bucket as usize].0).collect::<Vec<u32>>()
         })?;
         let mut lists = vec![Vec::new(); self.buckets.len()];
         for (query, probed) in (first..).zip(probed) {
             probed.into_iter().for_each(|bucket| lists[bucket as usize].push(query));
         }
-        let looked = lists.into_iter().map(Arc::new).zip(&self.buckets).filter(|(list, _)| !list.is_empty());
-        let of = |(list, (_, pieces)): (Arc<Vec<u32>>, &(u64, Range<usize>))| {
-            self.pieces[pieces.clone()].iter().map(move |piece| (piece, list.clone()))
+        Ok(Some(lists.into_iter().map(Arc::new).collect()))
+    }
+
+    /// Returns whether the K-th nearest row of a query, which has the given nearness, is farther than the one of each
+    /// sampled row. The query is then unlike the rows, and the rule says little about it.
+    pub(super) fn is_beyond(&self, k: u64, nearness: f64) -> bool {
+        self.farthest.get(k as usize - 1).is_none_or(|&farthest| nearness > farthest)
+    }
+
+    /// Returns for each bucket the queries in `some` that have not probed it.
+    pub(super) fn not_probed(&self, probed: &ProbingQueries, some: &[u32]) -> ProbingQueries {
+        let missing = |probed: &Arc<Vec<u32>>| {
+            Arc::new(some.iter().copied().filter(|query| probed.binary_search(query).is_err()).collect())
         };
-        Ok(Some(looked.flat_map(of).collect()))
+        probed.iter().map(missing).collect()
+    }
+
+    /// Returns the pieces of the buckets that some queries probe, with these queries.
+    pub(super) fn pieces_of<'a>(
+        &'a self,
+        probed: &'a ProbingQueries,
+    ) -> impl Iterator<Item = (&'a PackedBucket<T>, Arc<Vec<u32>>)> {
+        let of_buckets = probed.iter().zip(&self.buckets).filter(|(queries, _)| !queries.is_empty());
+        of_buckets
+            .flat_map(|(queries, (_, pieces))| self.pieces[pieces.clone()].iter().map(|piece| (piece, queries.clone())))
     }
 
     /// Returns the bytes of [`Self::probed`] for `queries` queries.
@@ -281,8 +303,8 @@ impl<T: Coordinate> BucketedRows<T> {
         // A query may probe all buckets. A vector may have twice the capacity that it needs.
         let of_query = 3 * buckets * size_of::<u32>() as u64;
         Prober::<T>::memory_bytes(self.buckets.len(), 0, context.threads)
-            + queries * of_query
-            + (buckets + pieces) * 2 * size_of::<ProbedPiece<'_, T>>() as u64
+            + 2 * queries * of_query
+            + (buckets + pieces) * 4 * size_of::<(&PackedBucket<T>, Arc<Vec<u32>>)>() as u64
     }
 
     /// Returns the rule that finds the `k` nearest rows with `recall`; `None` if the sample supports none.
@@ -318,7 +340,8 @@ fn train<T: Coordinate>(context: &Context, vectors: Vectors<'_>, sizes: &Sizes, 
     Ok(centers)
 }
 
-/// Draws some rows, and records the buckets of their nearest rows, which are found by comparing them with all rows.
+/// Draws some rows, and records the buckets of their nearest rows, which are found by comparing them with all rows. Also
+/// returns the largest nearness of a K-th nearest row, for each K.
 fn sample<T: Coordinate>(
     context: &Context,
     vectors: Vectors<'_>,
@@ -326,7 +349,7 @@ fn sample<T: Coordinate>(
     prober: &Prober<T>,
     seed: u64,
     bucket_of: &(dyn Fn(u32) -> u32 + Sync),
-) -> Result<ProbeSample> {
+) -> Result<(ProbeSample, Vec<f64>)> {
     let (kernel, space) = (context.kernel, vectors.space);
     let drawn = vectors.draw(SAMPLED, seed, "sample of unmerged rows");
     let queries = Members::<T>::new(kernel, space, &vectors.gather(drawn.iter().copied()));
@@ -340,12 +363,16 @@ fn sample<T: Coordinate>(
         search.compare_packed(piece as u32, &pieces[piece], &|_| true, &numbers);
         Ok(())
     })?;
-    let found = nearest.into_sorted(context)?;
+    let mut found = nearest.into_sorted(context)?;
+    for (hits, &row) in found.iter_mut().zip(&drawn) {
+        hits.retain(|hit| hit.row != u64::from(row));
+        hits.truncate(HITS_MAX as usize);
+    }
     let sampled = prober.map(context, &queries.panel, 0..drawn.len() as u32, |query, measured| {
-        let others = |hit: &&Hit| hit.row != u64::from(drawn[query as usize]);
-        let hits: Vec<u32> = found[query as usize].iter().filter(others).map(|hit| hit.row as u32).collect();
-        let hits = &hits[..hits.len().min(HITS_MAX as usize)];
-        SampledQuery::new::<T>(measured, hits.len() as u64, hits.iter().map(|&row| bucket_of(row)))
+        let hits = &found[query as usize];
+        SampledQuery::new::<T>(measured, hits.len() as u64, hits.iter().map(|hit| bucket_of(hit.row as u32)))
     })?;
-    Ok(ProbeSample::of(sampled))
+    // All rows have equally many others, so all have a K-th nearest one or none has.
+    let nth = |k: usize| found.iter().filter_map(|hits| hits.get(k)).map(|hit| hit.nearness).reduce(f64::max);
+    Ok((ProbeSample::of(sampled), (0..HITS_MAX as usize).map_while(nth).collect()))
 }

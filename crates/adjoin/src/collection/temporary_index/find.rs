@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::bucketed::{BucketedBlocks, HITS_MAX};
+use super::bucketed::{BucketedBlocks, BucketedRows, HITS_MAX, ProbingQueries};
 use super::view::TemporaryView;
 use super::{BLOCK_BYTES, Full, PURPOSE_SEARCH, block_rows};
 use crate::base::context::Context;
@@ -31,7 +31,11 @@ enum RowsToCompare<'a, T: Coordinate> {
     Piece(&'a PackedBucket<T>),
 }
 
-impl<T: Coordinate> Comparison<'_, T> {
+impl<'a, T: Coordinate> Comparison<'a, T> {
+    fn piece((piece, queries): (&'a PackedBucket<T>, Arc<Vec<u32>>)) -> Self {
+        Self { rows: RowsToCompare::Piece(piece), queries }
+    }
+
     /// Returns the number of pairs of a row and a query.
     fn pairs(&self) -> u64 {
         let rows = match self.rows {
@@ -39,6 +43,81 @@ impl<T: Coordinate> Comparison<'_, T> {
             RowsToCompare::Piece(piece) => piece.len(),
         };
         (rows * self.queries.len()) as u64
+    }
+}
+
+/// A search of the rows in memory for the hits of some queries.
+struct Finding<'a, T: Coordinate> {
+    view: &'a TemporaryView,
+    context: &'a Context,
+    queries: &'a Members<T>,
+    nearest: &'a AllNearest,
+    /// Number of hits that fit in memory, and number of hits so far.
+    room: u64,
+    held: AtomicU64,
+}
+
+impl<T: Coordinate + 'static> Finding<'_, T> {
+    /// Returns whether the hits do not fit in memory. Remaining rows are then skipped, and the caller divides the batch.
+    fn is_full(&self) -> bool {
+        self.held.load(Ordering::Relaxed) > self.room
+    }
+
+    fn compare(&self, comparisons: &[Comparison<'_, T>]) -> Result<()> {
+        let Self { view: TemporaryView { space, .. }, context, queries, nearest, .. } = *self;
+        let numbered = NumberedQueries { members: queries, first: 0 };
+        let state = || NearestSearch::new(context.kernel, *space, numbered, nearest);
+        let pairs: u64 = comparisons.iter().map(Comparison::pairs).sum();
+        let worthwhile = 1 + pairs.saturating_mul(space.vectors.bytes() as u64) / THREAD_BYTES;
+        let threads = context.threads.min(worthwhile as usize);
+        map_items(threads, comparisons.len(), &context.cancel, state, |search, number| {
+            if self.is_full() {
+                return Ok(());
+            }
+            let Comparison { rows, queries } = &comparisons[number];
+            let packed = match rows {
+                RowsToCompare::Block(block) => block.packed::<T>(context.kernel, *space),
+                RowsToCompare::Piece(piece) => piece,
+            };
+            let is_there = |member: u32| self.view.is_live(packed.row(member) as u32);
+            let (_, more) = search.compare_packed(number as u32, packed, &is_there, queries);
+            self.held.fetch_add(more, Ordering::Relaxed);
+            Ok(())
+        })
+        .map(drop)
+    }
+
+    /// Compares some queries with the buckets that they probe, and with all rows that are not in buckets. Then compares
+    /// queries whose hits are too far away with the other buckets.
+    fn find(&self, some: Range<u32>, target: QueryTarget) -> Result<()> {
+        let Self { view, context, queries, nearest, .. } = *self;
+        let all = Arc::new(some.clone().collect::<Vec<u32>>());
+        let wanted = view.recall.zip(view.nearest_with_deleted(target));
+        let buckets: Vec<&BucketedRows<T>> = view.bucketed.iter().map(|bucketed| bucketed.of::<T>()).collect();
+        let probed = buckets.iter().map(|bucketed| match wanted {
+            Some((recall, k)) => bucketed.probed(context, queries, some.clone(), k, recall),
+            None => Ok(None),
+        });
+        let probed = probed.collect::<Result<Vec<Option<ProbingQueries>>>>()?;
+        let mut comparisons = Vec::new();
+        for (bucketed, probed) in buckets.iter().zip(&probed) {
+            match probed {
+                Some(probed) => comparisons.extend(bucketed.pieces_of(probed).map(Comparison::piece)),
+                None => {
+                    comparisons.extend(bucketed.pieces().iter().map(|piece| Comparison::piece((piece, all.clone()))))
+                }
+            }
+        }
+        let block = |block| Comparison { rows: RowsToCompare::Block(block), queries: all.clone() };
+        comparisons.extend(view.blocks_without_buckets().map(block));
+        self.compare(&comparisons)?;
+        for (bucketed, probed) in buckets.iter().zip(&probed) {
+            let (Some(probed), Some((_, k))) = (probed, wanted) else { continue };
+            let far: Vec<u32> = some.clone().filter(|&query| bucketed.is_beyond(k, nearest.most(query))).collect();
+            let others = bucketed.not_probed(probed, &far);
+            self.compare(&bucketed.pieces_of(&others).map(Comparison::piece).collect::<Vec<_>>())?;
+        }
+        Ok(())
     }
 }
 
@@ -53,35 +132,12 @@ impl TemporaryView {
         let _memory = context.reserve(self.working_bytes::<T>(context), PURPOSE_SEARCH)?;
         let count = queries.len() as u32;
         let nearest = AllNearest::new((0..count).map(|_| target.nearest(self.space.metric, None)));
-        let room = target.room(context);
-        let (held, full) = (AtomicU64::new(0), AtomicBool::new(false));
-        let numbered = NumberedQueries { members: queries, first: 0 };
-        let state = || NearestSearch::new(context.kernel, self.space, numbered, &nearest);
+        let (room, held) = (target.room(context), AtomicU64::new(0));
+        let finding = Finding { view: self, context, queries, nearest: &nearest, room, held };
         for start in (0..count).step_by(QUERIES_TOGETHER as usize) {
-            let comparisons = self.comparisons(context, queries, start..count.min(start + QUERIES_TOGETHER), target)?;
-            let pairs: u64 = comparisons.iter().map(Comparison::pairs).sum();
-            let worthwhile = 1 + pairs.saturating_mul(self.space.vectors.bytes() as u64) / THREAD_BYTES;
-            let threads = context.threads.min(worthwhile as usize);
-            map_items(threads, comparisons.len(), &context.cancel, state, |search, number| {
-                // The hits of the batch do not fit into memory. The remaining rows are skipped, and the caller divides
-                // the batch.
-                if full.load(Ordering::Relaxed) {
-                    return Ok(());
-                }
-                let Comparison { rows, queries } = &comparisons[number];
-                let packed = match rows {
-                    RowsToCompare::Block(block) => block.packed::<T>(context.kernel, self.space),
-                    RowsToCompare::Piece(piece) => piece,
-                };
-                let is_there = |member: u32| self.is_live(packed.row(member) as u32);
-                let (_, more) = search.compare_packed(number as u32, packed, &is_there, queries);
-                if held.fetch_add(more, Ordering::Relaxed) + more > room {
-                    full.store(true, Ordering::Relaxed);
-                }
-                Ok(())
-            })?;
+            finding.find(start..count.min(start + QUERIES_TOGETHER), target)?;
         }
-        if full.into_inner() {
+        if finding.is_full() {
             return Ok(None);
         }
         // The row numbers of these rows follow those of the long-term index. The place holds the number in memory,
@@ -89,33 +145,6 @@ impl TemporaryView {
         let numbered = |hit: Hit| Hit { row: first_row + hit.row, place: (hit.row as u32, 0), ..hit };
         let found = nearest.into_sorted(context)?;
         Ok(Some(found.into_iter().map(|hits| hits.into_iter().map(numbered).collect()).collect()))
-    }
-
-    /// Returns the comparisons of some queries: with the buckets that they probe, and with all rows that are not in
-    /// buckets.
-    fn comparisons<T: Coordinate + 'static>(
-        &self,
-        context: &Context,
-        queries: &Members<T>,
-        some: Range<u32>,
-        target: QueryTarget,
-    ) -> Result<Vec<Comparison<'_, T>>> {
-        let all = Arc::new(some.clone().collect::<Vec<u32>>());
-        let wanted = self.recall.zip(self.nearest_with_deleted(target));
-        let mut comparisons = Vec::new();
-        for bucketed in &self.bucketed {
-            let bucketed = bucketed.of::<T>();
-            let probed = match wanted {
-                Some((recall, k)) => bucketed.probed(context, queries, some.clone(), k, recall)?,
-                None => None,
-            };
-            let probed = probed.unwrap_or_else(|| bucketed.pieces().iter().map(|piece| (piece, all.clone())).collect());
-            let compared = |(piece, queries)| Comparison { rows: RowsToCompare::Piece(piece), queries };
-            comparisons.extend(probed.into_iter().map(compared));
-        }
-        let compared = |block| Comparison { rows: RowsToCompare::Block(block), queries: all.clone() };
-        comparisons.extend(self.blocks_without_buckets().map(compared));
-        Ok(comparisons)
     }
 
     /// Returns the recall of hits for a target; `None` if no row is missed.
