@@ -3,8 +3,8 @@
 //! some 50 times as long to build; see `docs/decisions/0016-rows-in-memory.md`.)
 //!
 //! How many buckets a query probes depends on the number of hits and on the recall. The rule is calibrated with a sample
-//! of the rows, whose nearest rows are known. If the hits of a query are farther than those of all sampled rows, it is
-//! compared with the other buckets too.
+//! of the rows, whose nearest rows are known. A query that is farther from its hits than each sampled row is from its
+//! nearest rows is compared with the other buckets too.
 
 use std::any::Any;
 use std::collections::HashMap;

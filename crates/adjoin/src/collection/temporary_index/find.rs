@@ -88,7 +88,7 @@ impl<T: Coordinate + 'static> Finding<'_, T> {
     }
 
     /// Compares some queries with the buckets that they probe, and with all rows that are not in buckets. Then compares
-    /// queries whose hits are too far away with the other buckets.
+    /// queries with distant hits with the other buckets.
     fn find(&self, some: Range<u32>, target: QueryTarget) -> Result<()> {
         let Self { view, context, queries, nearest, .. } = *self;
         let all = Arc::new(some.clone().collect::<Vec<u32>>());
