@@ -45,8 +45,8 @@ const PURPOSE: &str = "grouping rows that are not merged yet";
 
 /// Consecutive full blocks whose rows are grouped into buckets.
 pub(super) struct BucketedBlocks {
-    /// Numbers of the rows.
-    rows: Range<u32>,
+    /// Number of the first row after these.
+    end: u32,
     /// Number of the blocks.
     pub(super) blocks: usize,
     /// `BucketedRows` of the coordinates of the space.
@@ -76,7 +76,7 @@ pub(super) struct BucketedRows<T: Coordinate> {
 }
 
 /// Numbers of the queries that probe each bucket, ascending.
-pub(super) type ProbingQueries = Vec<Arc<Vec<u32>>>;
+pub(super) type ProbingQueries = Vec<Vec<u32>>;
 
 /// Sizes of bucketed rows.
 struct Sizes {
@@ -174,16 +174,16 @@ impl BucketedBlocks {
         seed: u64,
     ) -> Result<(Self, Reservation)> {
         let vectors = Vectors { space, blocks };
-        let rows = vectors.rows();
+        let Range { start, end } = vectors.rows();
         with_coordinates!(space, T => {
-            let sizes = Sizes::of(space, rows.len());
+            let sizes = Sizes::of(space, (end - start) as usize);
             let _working = context.reserve_between_runs(sizes.working_bytes::<T>(context, space), PURPOSE)?;
             let held = sizes.held_bytes::<T>(context, space).max(packed_bytes);
             let mut memory = context.reserve_between_runs(held, PURPOSE)?;
             let bucketed = BucketedRows::<T>::build(context, vectors, &sizes, seed)?;
             let replaced = memory.split(packed_bytes);
             let (blocks, bucketed) = (blocks.len(), Box::new(bucketed));
-            Ok((Self { rows, blocks, bucketed, memory, replaced: OnceLock::new() }, replaced))
+            Ok((Self { end, blocks, bucketed, memory, replaced: OnceLock::new() }, replaced))
         })
     }
 
@@ -194,7 +194,7 @@ impl BucketedBlocks {
 
     /// Returns the number of the first row after these.
     pub(super) fn end(&self) -> u32 {
-        self.rows.end
+        self.end
     }
 
     /// Returns the reserved bytes, in addition to those of each row.
@@ -270,7 +270,7 @@ impl<T: Coordinate> BucketedRows<T> {
         for (query, probed) in (first..).zip(probed) {
             probed.into_iter().for_each(|bucket| lists[bucket as usize].push(query));
         }
-        Ok(Some(lists.into_iter().map(Arc::new).collect()))
+        Ok(Some(lists))
     }
 
     /// Returns whether the K-th nearest row of a query, which has the given nearness, is farther than the one of each
@@ -281,9 +281,8 @@ impl<T: Coordinate> BucketedRows<T> {
 
     /// Returns for each bucket the queries in `some` that have not probed it.
     pub(super) fn not_probed(&self, probed: &ProbingQueries, some: &[u32]) -> ProbingQueries {
-        let missing = |probed: &Arc<Vec<u32>>| {
-            Arc::new(some.iter().copied().filter(|query| probed.binary_search(query).is_err()).collect())
-        };
+        let missing =
+            |probed: &Vec<u32>| some.iter().copied().filter(|query| probed.binary_search(query).is_err()).collect();
         probed.iter().map(missing).collect()
     }
 
@@ -291,10 +290,10 @@ impl<T: Coordinate> BucketedRows<T> {
     pub(super) fn pieces_of<'a>(
         &'a self,
         probed: &'a ProbingQueries,
-    ) -> impl Iterator<Item = (&'a PackedBucket<T>, Arc<Vec<u32>>)> {
+    ) -> impl Iterator<Item = (&'a PackedBucket<T>, &'a [u32])> {
         let of_buckets = probed.iter().zip(&self.buckets).filter(|(queries, _)| !queries.is_empty());
         of_buckets
-            .flat_map(|(queries, (_, pieces))| self.pieces[pieces.clone()].iter().map(|piece| (piece, queries.clone())))
+            .flat_map(|(queries, (_, pieces))| self.pieces[pieces.clone()].iter().map(|piece| (piece, &queries[..])))
     }
 
     /// Returns the bytes of [`Self::probed`] for `queries` queries.
@@ -304,7 +303,7 @@ impl<T: Coordinate> BucketedRows<T> {
         let of_query = 3 * buckets * size_of::<u32>() as u64;
         Prober::<T>::memory_bytes(self.buckets.len(), 0, context.threads)
             + 2 * queries * of_query
-            + (buckets + pieces) * 4 * size_of::<(&PackedBucket<T>, Arc<Vec<u32>>)>() as u64
+            + (buckets + pieces) * 4 * size_of::<(&PackedBucket<T>, Vec<u32>)>() as u64
     }
 
     /// Returns the rule that finds the `k` nearest rows with `recall`; `None` if the sample supports none.

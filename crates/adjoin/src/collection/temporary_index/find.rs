@@ -23,7 +23,7 @@ const THREAD_BYTES: u64 = 4 << 20;
 /// Rows that some queries are compared with.
 struct Comparison<'a, T: Coordinate> {
     rows: RowsToCompare<'a, T>,
-    queries: Arc<Vec<u32>>,
+    queries: &'a [u32],
 }
 
 enum RowsToCompare<'a, T: Coordinate> {
@@ -32,7 +32,7 @@ enum RowsToCompare<'a, T: Coordinate> {
 }
 
 impl<'a, T: Coordinate> Comparison<'a, T> {
-    fn piece((piece, queries): (&'a PackedBucket<T>, Arc<Vec<u32>>)) -> Self {
+    fn piece((piece, queries): (&'a PackedBucket<T>, &'a [u32])) -> Self {
         Self { rows: RowsToCompare::Piece(piece), queries }
     }
 
@@ -91,7 +91,7 @@ impl<T: Coordinate + 'static> Finding<'_, T> {
     /// queries with distant hits with the other buckets.
     fn find(&self, some: Range<u32>, target: QueryTarget) -> Result<()> {
         let Self { view, context, queries, nearest, .. } = *self;
-        let all = Arc::new(some.clone().collect::<Vec<u32>>());
+        let all = &some.clone().collect::<Vec<u32>>()[..];
         let wanted = view.recall.zip(view.nearest_with_deleted(target));
         let buckets: Vec<&BucketedRows<T>> = view.bucketed.iter().map(|bucketed| bucketed.of::<T>()).collect();
         let probed = buckets.iter().map(|bucketed| match wanted {
@@ -103,17 +103,18 @@ impl<T: Coordinate + 'static> Finding<'_, T> {
         for (bucketed, probed) in buckets.iter().zip(&probed) {
             match probed {
                 Some(probed) => comparisons.extend(bucketed.pieces_of(probed).map(Comparison::piece)),
-                None => {
-                    comparisons.extend(bucketed.pieces().iter().map(|piece| Comparison::piece((piece, all.clone()))))
-                }
+                None => comparisons.extend(bucketed.pieces().iter().map(|piece| Comparison::piece((piece, all)))),
             }
         }
-        let block = |block| Comparison { rows: RowsToCompare::Block(block), queries: all.clone() };
+        let block = |block| Comparison { rows: RowsToCompare::Block(block), queries: all };
         comparisons.extend(view.blocks_without_buckets().map(block));
         self.compare(&comparisons)?;
         for (bucketed, probed) in buckets.iter().zip(&probed) {
             let (Some(probed), Some((_, k))) = (probed, wanted) else { continue };
             let far: Vec<u32> = some.clone().filter(|&query| bucketed.is_beyond(k, nearest.most(query))).collect();
+            if far.is_empty() {
+                continue;
+            }
             let others = bucketed.not_probed(probed, &far);
             self.compare(&bucketed.pieces_of(&others).map(Comparison::piece).collect::<Vec<_>>())?;
         }
