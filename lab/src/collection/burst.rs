@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use adjoin::{
-    Collect, Collection, Context, Durability, HitBatch, Ids, QueryTarget, Result, SearchEffort, SearchOptions, Write,
+    Collect, Collection, Context, Durability, QueryTarget, Result, SearchEffort, SearchOptions, Write,
     lab::{
         collection::{MergerOptions, start_merger},
         query::QuerySources,
@@ -15,7 +15,7 @@ use adjoin::{
 use serde_json::json;
 
 use super::file::{File, opened};
-use super::percentile_us;
+use super::{ids_of, percentile_us, recall_of};
 
 /// Number of rows per write, and of queries.
 const TOGETHER: usize = 100;
@@ -37,11 +37,7 @@ fn search(collection: &Collection, file: &File, effort: SearchEffort) -> Result<
         let begun = Instant::now();
         collection.search(&context, QuerySources::new(&query), &options, Box::new(hits.clone()))?;
         times.push(begun.elapsed().as_secs_f64());
-        let ids = |batch: HitBatch| match batch.ids {
-            Ids::Int64(ids) => ids,
-            _ => Vec::new(),
-        };
-        found.push(hits.batches().into_iter().flat_map(ids).collect());
+        found.extend(ids_of(&hits));
     }
     Ok((times.split_off(QUERIES / 10), found.split_off(QUERIES / 10)))
 }
@@ -81,8 +77,7 @@ pub(crate) fn run(folder: &Path, file: &Path, merged: usize, rows: usize, memory
     let bucket_seconds = bucketed(&collection)?;
     let (mut some, found) = search(&collection, file, SearchEffort::Recall(RECALL))?;
     let (_, wanted) = search(&collection, file, SearchEffort::Exact)?;
-    let hits = found.iter().zip(&wanted).flat_map(|(found, wanted)| wanted.iter().filter(|id| found.contains(id)));
-    let recall = hits.count() as f64 / (QUERIES as u64 * K) as f64;
+    let recall = recall_of(&found, &wanted);
     let of = collection.statistics()?;
     let resident = adjoin::device::current_resident_bytes();
     drop(merger);

@@ -24,7 +24,7 @@ mod writes;
 
 use std::path::Path;
 
-use adjoin::{Collection, Context, Error, Result};
+use adjoin::{Collect, Collection, Context, Error, HitBatch, Ids, Result};
 
 /// Returns a percentile of times, in microseconds, or 0 if there are no times. `share` is the fraction of the times
 /// that are not longer than the result.
@@ -32,6 +32,23 @@ fn percentile_us(seconds: &mut [f64], share: f64) -> f64 {
     seconds.sort_unstable_by(f64::total_cmp);
     let last = seconds.len().saturating_sub(1);
     seconds.get((last as f64 * share) as usize).map_or(0.0, |seconds| 1e6 * seconds)
+}
+
+/// Returns the ids of the hits of each query. No query has so many hits that several batches hold them.
+fn ids_of(found: &Collect) -> Vec<Vec<i64>> {
+    let mut all = Vec::new();
+    for HitBatch { ends, ids, .. } in found.batches() {
+        let Ids::Int64(ids) = ids else { unreachable!("ids of these collections are integers") };
+        let starts = std::iter::once(0).chain(ends.iter().copied());
+        all.extend(starts.zip(&ends).map(|(start, &end)| ids[start..end].to_vec()));
+    }
+    all
+}
+
+/// Returns the fraction of the wanted ids that were found.
+fn recall_of(found: &[Vec<i64>], wanted: &[Vec<i64>]) -> f64 {
+    let both = found.iter().zip(wanted).flat_map(|(found, wanted)| wanted.iter().filter(|id| found.contains(id)));
+    both.count() as f64 / wanted.iter().map(Vec::len).sum::<usize>() as f64
 }
 
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
@@ -46,7 +63,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
             let asked = sustained::Asked {
                 share: value("share", 0.9),
                 minutes: value("minutes", 2.0),
-                merge_at: value("merge_at", f64::from(16 << 20)) as u64,
+                merge_at: value("merge_at", 0.0) as u64,
                 merge_threads: value("merge_threads", 1.0) as usize,
                 rate: value("rate", 0.0),
             };

@@ -15,7 +15,7 @@ use super::sample::tried_entries;
 use super::scan::Pieces;
 use super::walk::WalkAim;
 use super::walk_strategy::WalkStrategy;
-use super::walks::Walks;
+use super::walks::{WalkQueries, Walks};
 use super::{Index, IndexManifest};
 use crate::base::context::Context;
 use crate::base::error::Result;
@@ -108,8 +108,7 @@ fn lost<T: Coordinate>(context: &Context, index: &Index, inserted: &[u32]) -> Re
         }
         let queries = Members::<T>::new(context.kernel, facts.space(), &stored);
         // No vertex is hidden, since the walk must be able to find the row's own vertex.
-        let hidden = vec![None; some.len()];
-        let found = walks.search(&queries, &hidden, 0..some.len() as u32)?;
+        let found = walks.search(WalkQueries::inside(&queries, &[]), 0..some.len() as u32)?;
         for (found, (&vertex, nearest)) in found.expect("their number is bounded").iter().zip(some.iter().zip(nearest))
         {
             let mut hits = found.hits.iter().map(|hit| index.vertex_of(hit.place.0));

@@ -19,6 +19,7 @@ mod decide;
 mod delete_list;
 mod drafting;
 mod filtered_vertices;
+mod last_hit;
 pub(crate) mod layout;
 mod lost;
 mod manifest;

@@ -5,10 +5,10 @@ use std::ops::{AddAssign, Range};
 use super::cache::PageCache;
 use super::filtered_vertices::FilteredVertices;
 use super::page_scan::{self, PageScan};
-use super::unmerged_rows::ChangedTarget;
+use super::unmerged_rows::{ChangedTarget, UnmergedHits};
 use super::walk::{WalkAim, WalkCounts};
 use super::walk_strategy::WalkStrategy;
-use super::walks::{WalkHits, Walks, bytes_of_hits};
+use super::walks::{WalkHits, WalkQueries, Walks, bytes_of_hits};
 use super::{Index, IndexManifest, PURPOSE_SEARCH};
 use crate::base::context::Context;
 use crate::base::error::Result;
@@ -199,15 +199,17 @@ impl<'a, T: Coordinate> IndexSearch<'a, T> {
         SearchStatistics { common, search }
     }
 
-    /// Finds the hits of the queries in `range` by walks. Returns the hits of each query and the work, or `None` if
-    /// memory does not hold the hits.
+    /// Finds the hits of the queries in `range` by walks. Their hits among unmerged rows are known. Returns the hits of
+    /// each query and the work, or `None` if memory does not hold the hits.
     fn walk(
         &self,
         walks: &Walks<'_, T>,
-        queries: &Members<T>,
+        members: &Members<T>,
         range: Range<u32>,
+        unmerged: &UnmergedHits,
     ) -> Result<Option<(Vec<Vec<Hit>>, Totals)>> {
-        let Some(found) = walks.search(queries, &[], range)? else { return Ok(None) };
+        let queries = WalkQueries { outside: unmerged.hits(), ..WalkQueries::inside(members, &[]) };
+        let Some(found) = walks.search(queries, range)? else { return Ok(None) };
         let (mut totals, mut all) = (Totals::default(), Vec::with_capacity(found.len()));
         for WalkHits { hits, counts, pages_read, latency_ms, .. } in found {
             let latencies_ms = vec![latency_ms];
@@ -261,19 +263,18 @@ impl<T: Coordinate> BatchSearch for IndexSearch<'_, T> {
 
     fn find(&mut self, queries: &IndexQueries<T>, range: Range<u32>) -> Result<Option<Vec<Vec<Hit>>>> {
         let IndexQueries { vectors, stored, members } = queries;
-        let found = match &self.walks {
-            Some(walks) => self.walk(walks, members, range.clone()),
-            None => self.compare(members, range.clone()),
-        };
-        let Some((hits, totals)) = found? else { return Ok(None) };
         let stored = &stored[range.start as usize * vectors.bytes()..range.end as usize * vectors.bytes()];
         let own = QueryVectors { vectors: *vectors, stored };
-        let hits = self.sought.add_unmerged(self.context, self.index, own, hits)?;
         // A batch whose hits do not fit in memory is repeated in halves, which count their own work.
-        if hits.is_some() {
-            self.totals += totals;
-        }
-        Ok(hits)
+        let Some(unmerged) = self.sought.unmerged_hits(self.context, self.index, own)? else { return Ok(None) };
+        let found = match &self.walks {
+            Some(walks) => self.walk(walks, members, range, &unmerged),
+            None => self.compare(members, range),
+        };
+        let Some((mut hits, totals)) = found? else { return Ok(None) };
+        unmerged.add_to(&mut hits, self.sought.wanted);
+        self.totals += totals;
+        Ok(Some(hits))
     }
 
     fn name(&self, kind: IdKind, places: &[(u32, u32)], room: &mut IdRoom<'_>) -> Result<Option<NamedHits>> {

@@ -13,7 +13,7 @@ use super::page::Page;
 use super::page_scan::{self, PageScan};
 use super::walk::WalkAim;
 use super::walk_strategy::WalkStrategy;
-use super::walks::Walks;
+use super::walks::{WalkQueries, Walks};
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::geometry::Coordinate;
@@ -271,7 +271,7 @@ impl<'a> Sample<'a> {
             let (members, _memory) = self.members::<T>(part.clone(), k)?;
             let hidden: Vec<Option<u32>> = part.clone().map(|query| self.hidden(query)).collect();
             let walks = Walks::<T>::new(context, index, aim, admitted, strategy, cache);
-            let find = |range| walks.search(&members, &hidden, range);
+            let find = |range| walks.search(WalkQueries::inside(&members, &hidden), range);
             in_halves(context, bytes_for_all_hits(index.facts().rows), part.len() as u32, find, |_, found| {
                 for found in found {
                     let entries = found.hits.iter().map(|hit| hit.place.0);

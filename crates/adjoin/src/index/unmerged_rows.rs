@@ -2,6 +2,7 @@
 //! merge. Until then, deleted rows are excluded from its hits (`filtered_vertices.rs`), and inserted rows are searched
 //! separately (FreshDiskANN: Singh et al., 2021).
 
+use adjoin_device::Reservation;
 use arrow_array::RecordBatch;
 
 use super::delete_list::DeleteList;
@@ -85,6 +86,30 @@ pub(super) struct ChangedTarget<'a> {
     pub(super) changes: Option<&'a CollectionChanges<'a>>,
 }
 
+/// Hits of queries among unmerged rows.
+#[derive(Default)]
+pub(super) struct UnmergedHits {
+    /// Hits of each query, nearest first. Empty if there are no unmerged rows.
+    hits: Vec<Vec<Hit>>,
+    _memory: Option<Reservation>,
+}
+
+impl UnmergedHits {
+    /// Returns the hits of each query, nearest first. Returns an empty list if there are no unmerged rows.
+    pub(super) fn hits(&self) -> &[Vec<Hit>] {
+        &self.hits
+    }
+
+    /// Adds these hits to `found`, the hits in the index, and keeps the nearest of both.
+    pub(super) fn add_to(self, found: &mut [Vec<Hit>], wanted: QueryTarget) {
+        for (hits, more) in found.iter_mut().zip(self.hits) {
+            hits.extend(more);
+            hits.sort(); // merges two sorted parts
+            hits.truncate(wanted.hits_max());
+        }
+    }
+}
+
 impl ChangedTarget<'_> {
     /// Returns the number of rows.
     pub(super) fn rows(self, facts: &IndexManifest) -> u64 {
@@ -110,36 +135,31 @@ impl ChangedTarget<'_> {
         self.changes.map_or(0, |changes| changes.unmerged.finding_bytes(context))
     }
 
-    /// Adds the hits among unmerged rows to `found`, the hits in the index, and keeps the nearest of both. Returns
-    /// `None` if memory does not hold the hits.
+    /// Finds the hits among unmerged rows. Returns `None` if memory does not hold the hits.
     ///
     /// # Errors
     /// The errors of [`UnmergedRows::find`].
-    pub(super) fn add_unmerged(
+    pub(super) fn unmerged_hits(
         self,
         context: &Context,
         index: &Index,
         queries: QueryVectors<'_>,
-        mut found: Vec<Vec<Hit>>,
-    ) -> Result<Option<Vec<Vec<Hit>>>> {
+    ) -> Result<Option<UnmergedHits>> {
         let Some(CollectionChanges { unmerged, .. }) = self.changes.filter(|changes| changes.unmerged.rows() > 0)
         else {
-            return Ok(Some(found));
+            return Ok(Some(UnmergedHits::default()));
         };
-        // The hits in the index are held while the unmerged rows are searched.
-        let held = self.wanted.held_bytes(found.iter().map(|hits| hits.len() as u64).sum());
-        let Ok(_held) = context.budget().reserve(held) else { return Ok(None) };
         // Memory is reserved for K hits. There are no more hits than unmerged rows, so K is limited to their number.
         let wanted = self.wanted.among(unmerged.rows());
         // Unmerged rows are numbered after the rows of the index. If two hits are equally near, the one in the index is
         // first.
-        let Some(more) = unmerged.find(context, queries, wanted, index.facts().source_rows)? else { return Ok(None) };
-        for (hits, more) in found.iter_mut().zip(more) {
-            hits.extend(more.into_iter().map(|hit| Hit { place: (hit.place.0, UNMERGED), ..hit }));
-            hits.sort(); // merges two sorted parts
-            hits.truncate(self.wanted.hits_max());
-        }
-        Ok(Some(found))
+        let Some(mut hits) = unmerged.find(context, queries, wanted, index.facts().source_rows)? else {
+            return Ok(None);
+        };
+        hits.iter_mut().flatten().for_each(|hit| hit.place.1 = UNMERGED);
+        // These hits are held while the index is searched.
+        let held = self.wanted.held_bytes(hits.iter().map(|hits| hits.len() as u64).sum());
+        Ok(context.budget().reserve(held).ok().map(|memory| UnmergedHits { hits, _memory: Some(memory) }))
     }
 
     /// Reads the columns of hits by their places. Returns `None` if they do not fit in `room`.

@@ -16,6 +16,7 @@ use adjoin_kernels::Kernel;
 
 use super::Index;
 use super::filtered_vertices::FilteredVertices;
+use super::last_hit::LastHit;
 use super::navigation::Navigator;
 use super::page::{Page, PageShape};
 use super::seen_vertices::SeenVertices;
@@ -193,6 +194,7 @@ pub(super) struct Walk<T: Coordinate> {
     pages: Vec<(u32, u32)>,
     table: Table,
     nearest: Nearest,
+    last_hit: LastHit,
     navigation: GreedySearch<T>,
     /// Vertices to be offered to the list.
     new: Vec<u32>,
@@ -220,6 +222,7 @@ impl<T: Coordinate> Walk<T> {
             pages: Vec::new(),
             table: Table::default(),
             nearest: Nearest::of(0, searched.space.metric, None),
+            last_hit: LastHit::default(),
             navigation: searched.navigator.search(),
             new: Vec::new(),
             distances: Vec::new(),
@@ -229,13 +232,15 @@ impl<T: Coordinate> Walk<T> {
         }
     }
 
-    /// Starts a query. A `hidden` vertex is neither found nor expanded, as if it were not in the index.
+    /// Starts a query. A `hidden` vertex is neither found nor expanded, as if it were not in the index. `outside` are hits
+    /// of the query outside the index, nearest first.
     pub(super) fn begin(
         &mut self,
         searched: &WalkedIndex<'_, T>,
         queries: &Members<T>,
         query: u32,
         hidden: Option<u32>,
+        outside: &[Hit],
     ) {
         (self.query, self.hidden) = (query, hidden);
         self.list.clear();
@@ -248,6 +253,7 @@ impl<T: Coordinate> Walk<T> {
         self.pages.clear();
         self.counts = WalkCounts::default();
         self.nearest = searched.aim.wanted.nearest(searched.space.metric, hidden.map(|vertex| (vertex, 0)));
+        self.last_hit.begin(searched.aim.wanted.hits_max(), searched.aim.held, outside);
         let row = queries.panel.row(query as usize);
         searched.index.quantizer.fill_table(searched.kernel, row, &mut self.table);
         self.new.clear();
@@ -281,12 +287,13 @@ impl<T: Coordinate> Walk<T> {
     /// is certainly needed. The others are needed unless an earlier page changes the course of the walk. Appends
     /// nothing if the walk has ended.
     pub(super) fn likely(&mut self, searched: &WalkedIndex<'_, T>, most: usize, pages: &mut Vec<u32>) {
-        let Self { list, beyond, taken, .. } = self;
+        let Self { list, beyond, taken, last_hit, .. } = self;
         let page_of = |vertex: u32| searched.shape.page_of(vertex);
         while beyond.last().is_some_and(|&vertex| taken.contains(page_of(vertex))) {
             beyond.pop();
         }
-        let open = list.iter().filter(|candidate| candidate.stage == Stage::Seen).map(|candidate| candidate.vertex);
+        let near = &list[..list.len().min(last_hit.candidates(searched.aim.list))];
+        let open = near.iter().filter(|candidate| candidate.stage == Stage::Seen).map(|candidate| candidate.vertex);
         let beyond = beyond.iter().rev().copied().filter(|&vertex| !taken.contains(page_of(vertex)));
         for page in open.chain(beyond.take(most)).map(page_of) {
             if pages.len() == most {
@@ -369,7 +376,8 @@ impl<T: Coordinate> Walk<T> {
 
     /// Expands vertices of the list whose neighbors are held, nearest first, up to one whose page was not processed.
     fn expand_held(&mut self, searched: &WalkedIndex<'_, T>) {
-        while let Some(next) = self.first_to_expand() {
+        let most = self.last_hit.candidates(searched.aim.list);
+        while let Some(next) = self.first_to_expand().filter(|&next| next < most) {
             self.expanded = next;
             // A shorter list would not have this vertex, and the walk would have ended.
             if searched.aim.measures {
@@ -413,7 +421,7 @@ impl<T: Coordinate> Walk<T> {
         let WalkedIndex { kernel, space, aim, .. } = *searched;
         let members = Members::new(kernel, space, page.vectors(count));
         let all = Predicate::all(space.metric);
-        let Self { nearest, on_page, hidden, .. } = self;
+        let Self { nearest, last_hit, on_page, hidden, .. } = self;
         let row_of = |member: u32| searched.row_of(first + member, page.row(member as usize));
         let hit = |member: u32, nearness| Hit { nearness, row: row_of(member), place: (first + member, 0) };
         let offers_all = matches!(aim.wanted, QueryTarget::Nearest(_));
@@ -428,6 +436,7 @@ impl<T: Coordinate> Walk<T> {
             }
             all
         });
+        last_hit.add(on_page.iter().map(|&(nearness, vertex)| (nearness, searched.admits(vertex))));
         // The comparison above has no threshold, since it orders all vertices for expansion. This one decides by the
         // exact rule of the threshold which vertices are hits.
         if let QueryTarget::Within(within) = aim.wanted {

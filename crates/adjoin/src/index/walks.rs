@@ -8,6 +8,7 @@ use adjoin_device::{AlignedBuffer, Cause, Completion, ReadQueue, Reservation};
 
 use super::cache::PageCache;
 use super::filtered_vertices::FilteredVertices;
+use super::last_hit::LastHit;
 use super::navigation::Navigator;
 use super::page::Page;
 use super::walk::{Walk, WalkAim, WalkCounts, WalkedIndex};
@@ -35,6 +36,24 @@ const ENTERED_TOGETHER: usize = 64;
 const STEPS_OF_QUERY: u64 = 1 << 20;
 /// Approximate number of pages that a walk reads in addition to one page per candidate.
 const PAGES_BEYOND: u64 = 64;
+
+/// Queries of which some are answered by walks.
+#[derive(Clone, Copy)]
+pub(super) struct WalkQueries<'a, T> {
+    pub(super) members: &'a Members<T>,
+    /// For each query, a vertex that its walk ignores. Empty if there are none.
+    pub(super) hidden: &'a [Option<u32>],
+    /// For each query to answer, its hits outside the index, nearest first. Empty if there are none. With such hits, a walk
+    /// needs to find fewer.
+    pub(super) outside: &'a [Vec<Hit>],
+}
+
+impl<'a, T> WalkQueries<'a, T> {
+    /// Returns queries whose hits are all in the index.
+    pub(super) fn inside(members: &'a Members<T>, hidden: &'a [Option<u32>]) -> Self {
+        Self { members, hidden, outside: &[] }
+    }
+}
 
 /// Parameters and resources of the walks of a search.
 pub(super) struct Walks<'a, T: Coordinate> {
@@ -87,7 +106,11 @@ impl<'a, T: Coordinate> Walks<'a, T> {
         let list = aim.held as u64 * (4 * facts.degree as u64 + 72);
         let awaited = strategy.beam as u64 * facts.shape().bytes() as u64;
         let table = 1_024 * facts.code_bytes as u64;
-        awaited + seen + 8 * pages + list + table + bytes_of_hits(facts, aim.wanted)
+        let last_hit = match aim.wanted.among(facts.rows) {
+            QueryTarget::Nearest(k) => LastHit::memory_bytes(k, aim.held as u64),
+            QueryTarget::Within(_) => 0,
+        };
+        awaited + seen + 8 * pages + list + table + last_hit + bytes_of_hits(facts, aim.wanted)
     }
 
     /// Returns the bytes of a thread that has `walks` walks of `of_walk` bytes each in progress.
@@ -102,22 +125,18 @@ impl<'a, T: Coordinate> Walks<'a, T> {
     }
 
     /// Finds the hits of the queries in `range` by walks on all threads. Returns the hits in the order of the queries,
-    /// or `None` if memory does not hold them, which can happen only if the number of hits has no limit. If `hidden`
-    /// has a vertex for a query, the walk of the query ignores this vertex.
+    /// or `None` if memory does not hold them, which can happen only if the number of hits has no limit.
     ///
     /// # Errors
     /// If pages cannot be read, if memory does not suffice, or if the work is cancelled.
-    pub(super) fn search(
-        &self,
-        queries: &Members<T>,
-        hidden: &[Option<u32>],
-        range: Range<u32>,
-    ) -> Result<Option<Vec<WalkHits>>> {
+    pub(super) fn search(&self, queries: WalkQueries<'_, T>, range: Range<u32>) -> Result<Option<Vec<WalkHits>>> {
         let Context { threads, cancel, .. } = self.context;
-        let order = self.order(queries, range)?;
+        let first = range.start;
+        let order = self.order(queries.members, range)?;
         // Few queries start neither threads nor walks that would have nothing to do.
         let threads = order.len().clamp(1, *threads);
         let shared = Shared {
+            first,
             order: &order,
             at_once: order.len().div_ceil(threads).clamp(1, self.at_once),
             next: AtomicUsize::new(0),
@@ -125,7 +144,7 @@ impl<'a, T: Coordinate> Walks<'a, T> {
             held: AtomicU64::new(0),
             full: AtomicBool::new(false),
         };
-        let work = |(): &mut (), _: usize| Worker::new(self, queries, hidden, &shared)?.run();
+        let work = |(): &mut (), _: usize| Worker::new(self, queries, &shared)?.run();
         // There is one item per thread. The thread's worker takes queries from the shared order until none is left.
         let found = map_items(threads, threads, cancel, || (), work)?;
         if shared.full.into_inner() {
@@ -171,6 +190,8 @@ pub(super) fn bytes_of_hits(facts: &IndexManifest, wanted: QueryTarget) -> u64 {
 
 /// State shared by the threads of a search.
 struct Shared<'a> {
+    /// First query to answer.
+    first: u32,
     /// Order in which queries start.
     order: &'a [u32],
     /// Position in `order` of the first query that has not started.
@@ -188,8 +209,7 @@ struct Shared<'a> {
 /// A search thread with its walks in progress. Each walk has a read in flight, or several if there are few walks.
 struct Worker<'a, T: Coordinate> {
     run: &'a Walks<'a, T>,
-    queries: &'a Members<T>,
-    hidden: &'a [Option<u32>],
+    queries: WalkQueries<'a, T>,
     searched: WalkedIndex<'a, T>,
     shared: &'a Shared<'a>,
     queue: Box<dyn ReadQueue>,
@@ -246,12 +266,7 @@ impl<T: Coordinate> UnderWay<T> {
 }
 
 impl<'a, T: Coordinate> Worker<'a, T> {
-    fn new(
-        run: &'a Walks<'a, T>,
-        queries: &'a Members<T>,
-        hidden: &'a [Option<u32>],
-        shared: &'a Shared<'a>,
-    ) -> Result<Self> {
+    fn new(run: &'a Walks<'a, T>, queries: WalkQueries<'a, T>, shared: &'a Shared<'a>) -> Result<Self> {
         let (context, index) = (run.context, run.index);
         let facts = index.facts();
         let searched = WalkedIndex {
@@ -270,7 +285,6 @@ impl<'a, T: Coordinate> Worker<'a, T> {
         Ok(Self {
             run,
             queries,
-            hidden,
             searched,
             shared,
             queue,
@@ -307,10 +321,12 @@ impl<'a, T: Coordinate> Worker<'a, T> {
     fn begin(&mut self, slot: usize) -> bool {
         let place = self.shared.next.fetch_add(1, Ordering::Relaxed);
         let Some(&query) = self.shared.order.get(place) else { return false };
-        let hidden = self.hidden.get(query as usize).copied().flatten();
+        let WalkQueries { members, hidden, outside } = self.queries;
+        let hidden = hidden.get(query as usize).copied().flatten();
+        let outside = outside.get((query - self.shared.first) as usize).map_or(&[][..], Vec::as_slice);
         let under_way = &mut self.walks[slot];
         (under_way.query, under_way.pages_read, under_way.begun) = (query, 0, Stopwatch::start());
-        under_way.walk.begin(&self.searched, self.queries, query, hidden);
+        under_way.walk.begin(&self.searched, members, query, hidden, outside);
         self.under_way += 1;
         true
     }
@@ -367,7 +383,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
     fn pass(&mut self, slot: usize, number: u32, page: &[u8]) -> Result<()> {
         let UnderWay { walk, .. } = &mut self.walks[slot];
         let before = walk.hits();
-        walk.take(&self.searched, self.queries, number, Page::of_checked(self.searched.shape, page))?;
+        walk.take(&self.searched, self.queries.members, number, Page::of_checked(self.searched.shape, page))?;
         let more = walk.hits() - before;
         if self.shared.held.fetch_add(more, Ordering::Relaxed) + more > self.shared.room {
             self.shared.full.store(true, Ordering::Relaxed);

@@ -19,7 +19,7 @@ use crate::index::filtered_vertices::FilteredVertices;
 use crate::index::promise::aim_at;
 use crate::index::walk::WalkAim;
 use crate::index::walk_strategy::WalkStrategy;
-use crate::index::walks::Walks;
+use crate::index::walks::{WalkQueries, Walks};
 use crate::load::Members;
 
 /// Least number of inserted rows whose walks run together.
@@ -95,8 +95,7 @@ impl Near {
             let stored: Vec<u8> = some.iter().flat_map(|&newcomer| newcomers.vector(newcomer)).copied().collect();
             let queries = Members::<T>::new(context.kernel, facts.space(), &stored);
             // Inserted rows are not in the index, so no vertex is hidden from their walks.
-            let hidden = vec![None; some.len()];
-            let found = walks.search(&queries, &hidden, 0..some.len() as u32)?;
+            let found = walks.search(WalkQueries::inside(&queries, &[]), 0..some.len() as u32)?;
             for found in found.expect("the buffer has room for all hits") {
                 near.push(found.hits.iter().map(|hit| index.vertex_of(hit.place.0)));
             }

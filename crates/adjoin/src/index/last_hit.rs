@@ -1,0 +1,124 @@
+//! Decides how far a walk goes if some hits of its query are rows outside the index.
+//!
+//! A list of L candidates finds the K nearest of all vertices with the recall that was measured for L. The last of K hits
+//! has a rank among the vertices: deleted vertices near the query increase the rank, and unmerged rows near it decrease
+//! the rank. A walk whose last hit has rank R among the vertices needs the R nearest vertices, so it expands the
+//! first L * max(1, R / K) candidates. Without unmerged rows, this is about the list that counts only candidates that can
+//! be hits.
+
+use crate::execute::Hit;
+
+/// The nearness of the last of the hits so far, and the vertices that are nearer.
+#[derive(Default)]
+pub(super) struct LastHit {
+    /// Maximum number of hits. 0 if all candidates in the list are expanded.
+    k: usize,
+    /// Nearness of the hits so far, ascending, in the index and outside.
+    hits: Vec<f64>,
+    /// Nearness of vertices that are as near as the last hit, including vertices that cannot be hits.
+    vertices: Vec<f64>,
+    /// Maximum length of `vertices`.
+    vertices_max: usize,
+}
+
+impl LastHit {
+    /// Returns the memory in bytes of a walk for `k` hits that holds `held` candidates.
+    pub(super) fn memory_bytes(k: u64, held: u64) -> u64 {
+        size_of::<f64>() as u64 * (2 * k + held)
+    }
+
+    /// Starts a query that seeks `k` hits with a walk that holds `held` candidates. `outside` are hits outside the index,
+    /// nearest first.
+    pub(super) fn begin(&mut self, k: usize, held: usize, outside: &[Hit]) {
+        self.hits.clear();
+        self.vertices.clear();
+        self.k = if outside.is_empty() { 0 } else { k };
+        self.hits.extend(outside.iter().take(self.k).map(|hit| hit.nearness));
+        self.vertices_max = held;
+    }
+
+    /// Adds the vertices of a page, with their nearness and whether they can be hits.
+    pub(super) fn add(&mut self, page: impl Iterator<Item = (f64, bool)>) {
+        if self.k == 0 {
+            return;
+        }
+        for (nearness, is_hit) in page {
+            if nearness > self.nearness() {
+                continue;
+            }
+            if self.vertices.len() < self.vertices_max {
+                self.vertices.push(nearness);
+            }
+            if is_hit {
+                let place = self.hits.partition_point(|&other| other <= nearness);
+                self.hits.insert(place, nearness);
+                self.hits.truncate(self.k);
+            }
+        }
+        let most = self.nearness();
+        self.vertices.retain(|&nearness| nearness <= most);
+    }
+
+    /// Returns the number of candidates, nearest first, that a walk with a list of `list` expands.
+    pub(super) fn candidates(&self, list: usize) -> usize {
+        match self.k {
+            0 => usize::MAX,
+            k => list * self.vertices.len().max(k) / k,
+        }
+    }
+
+    /// Returns the nearness of the last hit; infinite if there are fewer than K.
+    fn nearness(&self) -> f64 {
+        if self.hits.len() < self.k { f64::INFINITY } else { self.hits[self.k - 1] }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outside(nearness: &[f64]) -> Vec<Hit> {
+        nearness.iter().map(|&nearness| Hit { nearness, row: 0, place: (0, 0) }).collect()
+    }
+
+    /// Returns the number of candidates for a list of 40, K of 4 and vertices of the given nearness.
+    fn candidates(hits: &[f64], vertices: &[(f64, bool)]) -> usize {
+        let mut last = LastHit::default();
+        last.begin(4, 1_000, &outside(hits));
+        vertices.chunks(3).for_each(|page| last.add(page.iter().copied()));
+        last.candidates(40)
+    }
+
+    #[test]
+    fn deleted_vertices_nearer_than_the_last_hit_lengthen_the_walk() {
+        let live = |nearness: f64| (nearness, true);
+        let deleted = |nearness: f64| (nearness, false);
+        // Nothing is deleted: the list suffices, no matter how near the outer rows are.
+        let kept: Vec<(f64, bool)> = (0..50).map(|k| live(f64::from(k))).collect();
+        assert_eq!(candidates(&[0.5], &kept), 40);
+        assert_eq!(candidates(&[0.1, 0.2, 0.3, 0.4], &kept), 40);
+        // Every second vertex is deleted. The fourth of the outer hits and the live vertices has rank 4.
+        let half: Vec<(f64, bool)> = (0..50).map(|k| (f64::from(k), k % 2 == 0)).collect();
+        assert_eq!(candidates(&[0.5, 2.5, 4.5, 6.5], &half), 40);
+        // The outer rows are far: the live vertices 0, 2, 4 and 6 are the hits, and the last has rank 7.
+        assert_eq!(candidates(&[100.0], &half), 40 * 7 / 4);
+        // All vertices are deleted. Those nearer than the fourth outer row count.
+        let gone: Vec<(f64, bool)> = (0..50).map(|k| deleted(f64::from(k))).collect();
+        assert_eq!(candidates(&[1.0, 2.0, 3.0, 9.5], &gone), 40 * 10 / 4);
+        // The walk does not end before there are K hits.
+        assert_eq!(candidates(&[1.0, 2.0, 3.0], &gone), 40 * 50 / 4);
+    }
+
+    #[test]
+    fn walks_without_outer_hits_expand_their_list() {
+        assert_eq!(candidates(&[], &[(1.0, false); 30]), usize::MAX);
+    }
+
+    #[test]
+    fn the_number_of_vertices_is_limited() {
+        let mut last = LastHit::default();
+        last.begin(4, 20, &outside(&[5.0]));
+        last.add((0..1_000).map(|_| (1.0, false)));
+        assert_eq!((last.vertices.len(), last.candidates(8)), (20, 40));
+    }
+}
