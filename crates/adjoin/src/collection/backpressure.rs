@@ -17,6 +17,8 @@ const AT_BYTES_MIN: u64 = 64 << 10;
 /// A write waits for the end of a merge if the rows in memory would take more than `MOST` times
 /// [`MergerOptions::at_bytes`].
 const MOST: u64 = 2;
+/// Grouping rows into buckets again holds their packed form twice. This is about this fraction of the memory of the rows.
+const GROUPING_SHARE: f64 = 0.5;
 /// Writes have some memory left between the start of a merge and the point at which they must wait for its end. They
 /// may use this fraction of that memory at once. The rest is released as the merge proceeds.
 const FREE_SHARE: f64 = 0.5;
@@ -208,6 +210,13 @@ impl Backpressure {
             cancel.check()?;
             state = self.changed.wait_timeout(state, LOOK_AFTER).unwrap_or_else(std::sync::PoisonError::into_inner).0;
         }
+    }
+
+    /// Returns the memory in bytes that writes may take until the running merge ends: for rows in addition to the `held`
+    /// bytes, and for grouping all of them into buckets. Returns 0 if the collection has no merger.
+    pub(super) fn room_of_writes(&self, held: u64) -> u64 {
+        let most = lock(&self.state).merger.as_ref().map_or(0, |pacing| pacing.options.at_bytes.saturating_mul(MOST));
+        ((most as f64 * (1.0 + GROUPING_SHARE)) as u64).saturating_sub(held)
     }
 
     pub(super) fn waits(&self) -> Waits {

@@ -6,6 +6,8 @@
 
 use std::path::Path;
 
+use adjoin_device::Reservation;
+
 use super::attributes::{Attribute, names};
 use super::leftovers::remove_unnamed;
 use super::long_term_index::{LongTermIndex, folder_name};
@@ -136,7 +138,9 @@ impl Collection {
             // First tries to get the upper bound, which always suffices. If that is impossible, starts with less,
             // since most merges need less than the bound.
             let enough = building_bytes(context, &manifest, moment.rows, moment.texts());
+            let of_writes = self.set_aside_for_writes(context, enough)?;
             let run = context.for_long_run(enough, PURPOSE).or_else(|_| context.for_long_run(LEAST_BYTES, PURPOSE))?;
+            drop(of_writes);
             let context = &run.or_temporary(collection);
             let folder = &collection.join(folder_name(moment.sequence));
             bytes_written = match change(context, &moment, &manifest.attributes, method, replacements, folder)? {
@@ -152,6 +156,15 @@ impl Collection {
             bytes_written += file_bytes(moment.rows);
         }
         Ok((manifest.with_merged(moment.sequence, moment.rows), bytes_written))
+    }
+
+    /// Reserves the memory that writes may need until a merge ends, as far as a merge with `enough` bytes leaves it free.
+    /// Dropped once the merge has its memory. Without it, a merge would take so much that writes had to wait for its end.
+    fn set_aside_for_writes(&self, context: &Context, enough: u64) -> Result<Reservation> {
+        let room = self.writer()?.pressure.room_of_writes(self.state().temporary.held_bytes());
+        let free = context.budget().free().saturating_sub(enough);
+        // Another thread may have taken the memory meanwhile.
+        context.reserve(room.min(free), PURPOSE).or_else(|_| context.reserve(0, PURPOSE))
     }
 
     /// Replaces the current state by the index that `manifest` names and all later writes.
