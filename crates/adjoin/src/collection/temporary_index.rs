@@ -340,8 +340,8 @@ impl TemporaryIndex {
     }
 
     /// Returns the full blocks to group into buckets, if there are enough. More are returned only after
-    /// [`Self::end_bucketing`]. Earlier groups are grouped again if they have at most twice as many blocks as the new one,
-    /// so each row is grouped a few times, and there are few groups.
+    /// [`Self::end_bucketing`]. Earlier groups are grouped again if they have no more blocks than the new one, so each
+    /// row is grouped a few times, and there are few groups.
     pub(super) fn begin_bucketing(&mut self) -> Option<Bucketing> {
         if !self.needs_buckets() {
             return None;
@@ -349,7 +349,7 @@ impl TemporaryIndex {
         self.bucket_at = usize::MAX;
         let mut start = self.bucketed.iter().map(|earlier| earlier.blocks).sum::<usize>();
         let mut kept = self.bucketed.len();
-        while kept > 0 && self.bucketed[kept - 1].blocks <= 2 * (self.full.len() - start) {
+        while kept > 0 && self.bucketed[kept - 1].blocks <= self.full.len() - start {
             kept -= 1;
             start -= self.bucketed[kept].blocks;
         }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use adjoin::{
@@ -262,4 +263,47 @@ fn a_merge_is_refused_early_if_its_index_could_not_be_opened() {
     drop(collection);
     let collection = Collection::open(&context, &live).unwrap();
     assert_eq!(collection.merge(&context).unwrap().rows, MANY as u64 - 1);
+}
+
+/// Progress that records the least free memory of a budget when a phase begins.
+struct LeastFree {
+    context: Context,
+    least: AtomicU64,
+}
+
+impl Progress for LeastFree {
+    fn begin(&self, _phase: &str, _unit: &str, _total: u64) {
+        self.least.fetch_min(self.context.budget().free(), Ordering::Relaxed);
+    }
+    fn advance(&self, _done: u64) {}
+    fn note(&self, _line: &str) {}
+}
+
+#[test]
+fn a_merge_leaves_memory_for_the_writes_until_it_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let context = Setup::default().context().with_memory(256 << 20);
+    let collection = open(&context, &folder.path().join("live"));
+    let rows = make(Shape::Clustered, Element::U8, ROWS, 128, 6);
+    let least_free = |collection: &Collection| {
+        let least = Arc::new(LeastFree { context: context.clone(), least: AtomicU64::new(u64::MAX) });
+        let mut context = context.clone();
+        context.progress = least.clone();
+        collection.merge(&context).unwrap();
+        least.least.load(Ordering::Relaxed)
+    };
+    let mut parts = parts(&rows, 1_000);
+    let mut write = || {
+        let of_write = parts.next().unwrap();
+        collection.write(&Write { insert: Some(&of_write), ..Write::default() }, Durability::Buffered).unwrap();
+    };
+    write();
+    // Without a merger, a merge takes three quarters of the free memory.
+    assert!(least_free(&collection) < 70 << 20);
+    // Writes may take 120 MiB for rows until they wait, and another half for buckets.
+    let merger = start_merger(&collection, merges_at(60 << 20)).unwrap();
+    write();
+    let free = least_free(&collection);
+    assert!(free > 175 << 20, "{free}");
+    drop(merger);
 }
