@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 #: Fraction of the rows that exist at first, duration of a run in minutes, and numbers of rows to insert per second (0
 #: inserts as many as possible). As many rows are deleted per second.
 FILE, SHARE, MINUTES, RATES = "sift-900k.u8bin", 0.9, 30, (0,)
-#: Number of lines that a run has in the table.
+#: Number of lines that a run has in the table, and the latencies of its writes.
 LINES = 10
+LATENCIES = {"p99": "write_p99_ms", "p99.9": "write_p999_ms", "largest": "write_max_ms"}
 #: Numbers of rows in a burst, rows on disk before it, and the budget of the collection.
 BURSTS, BURST_MERGED, BURST_MEMORY = (10_000, 100_000, 400_000, 1_000_000), 100_000, 4 << 30
 
@@ -56,7 +57,7 @@ def writes(bench: Bench) -> str:
 
 def sustained(bench: Bench) -> str:
     """Measures inserts, deletes and searches at the same time."""
-    body = []
+    body, notes = [], []
     for rate in RATES:
         named = {"share": SHARE, "minutes": MINUTES, "rate": rate}
         of = records(bench, ["sustained", bench.data(FILE)], **named)
@@ -68,6 +69,12 @@ def sustained(bench: Bench) -> str:
             if some:
                 body.append([asked, merging, *figures(some)])
         rest = [record for record in of if record["phase"] == "all"]
+        recalls = [record["recall"] for record in of if record["phase"] == "recall"]
+        of_writes = ", ".join(f"{name} {shown(rest[-1][key], 1)}" for name, key in LATENCIES.items())
+        notes.append(
+            f"\nRates: {asked}. Recall@10, measured every minute while no row is written: {min(recalls):.4f} to {max(recalls):.4f}. "
+            f"Durable writes, ms: {of_writes}.\n"
+        )
         for number in range(LINES):
             part = rest[number * len(rest) // LINES : (number + 1) * len(rest) // LINES]
             if part:
@@ -75,8 +82,10 @@ def sustained(bench: Bench) -> str:
     heads = ["requested rows per second", "when", "writes per second", "searches per second", "mean, ms", "p99, ms", "rows in memory"]
     return (
         f"{SHARE:.0%} of 890,000 vectors on disk. One thread deletes the oldest rows and inserts as many others, ten of each per "
-        "durable write; one searches, one query after the other, L 40; and automatic merges run on one thread:\n\n"
+        "durable write; one searches, one query after the other, L 40; and automatic merges run on one thread. Rows that are "
+        "inserted and deleted count as writes:\n\n"
         + table([*heads, "waited, s", "merges", "log, MB", "resident, MB"], body)
+        + "".join(notes)
     )
 
 
