@@ -159,7 +159,8 @@ impl Collection {
     }
 
     /// Reserves the memory that writes may need until a merge ends, as far as a merge with `enough` bytes leaves it free.
-    /// Dropped once the merge has its memory. Without it, a merge would take so much that writes had to wait for its end.
+    /// The caller drops it once the merge has its memory. Otherwise the merge would leave too little, and writes would wait
+    /// for its end.
     fn set_aside_for_writes(&self, context: &Context, enough: u64) -> Result<Reservation> {
         let room = self.writer()?.pressure.room_of_writes(self.state().temporary.held_bytes());
         let free = context.budget().free().saturating_sub(enough);
