@@ -7,6 +7,7 @@
 //! be hits.
 
 use crate::execute::Hit;
+use crate::query::QueryTarget;
 
 /// The nearness of the last of the hits so far, and the vertices that are nearer.
 #[derive(Default)]
@@ -27,12 +28,15 @@ impl LastHit {
         size_of::<f64>() as u64 * (2 * k + held)
     }
 
-    /// Starts a query that seeks `k` hits with a walk that holds `held` candidates. `outside` are hits outside the index,
-    /// nearest first.
-    pub(super) fn begin(&mut self, k: usize, held: usize, outside: &[Hit]) {
+    /// Starts a query with a walk that holds `held` candidates. `outside` are hits outside the index, nearest first.
+    pub(super) fn begin(&mut self, wanted: QueryTarget, held: usize, outside: &[Hit]) {
         self.hits.clear();
         self.vertices.clear();
-        self.k = if outside.is_empty() { 0 } else { k };
+        self.k = match wanted {
+            QueryTarget::Nearest(k) if !outside.is_empty() => k as usize,
+            // A threshold has no last hit.
+            QueryTarget::Nearest(_) | QueryTarget::Within(_) => 0,
+        };
         self.hits.extend(outside.iter().take(self.k).map(|hit| hit.nearness));
         self.vertices_max = held;
     }
@@ -63,7 +67,7 @@ impl LastHit {
     pub(super) fn candidates(&self, list: usize) -> usize {
         match self.k {
             0 => usize::MAX,
-            k => list * self.vertices.len().max(k) / k,
+            k => list.saturating_mul(self.vertices.len().max(k)) / k,
         }
     }
 
@@ -76,6 +80,7 @@ impl LastHit {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::predicate::Predicate;
 
     fn outside(nearness: &[f64]) -> Vec<Hit> {
         nearness.iter().map(|&nearness| Hit { nearness, row: 0, place: (0, 0) }).collect()
@@ -84,7 +89,7 @@ mod tests {
     /// Returns the number of candidates for a list of 40, K of 4 and vertices of the given nearness.
     fn candidates(hits: &[f64], vertices: &[(f64, bool)]) -> usize {
         let mut last = LastHit::default();
-        last.begin(4, 1_000, &outside(hits));
+        last.begin(QueryTarget::Nearest(4), 1_000, &outside(hits));
         vertices.chunks(3).for_each(|page| last.add(page.iter().copied()));
         last.candidates(40)
     }
@@ -110,14 +115,18 @@ mod tests {
     }
 
     #[test]
-    fn walks_without_outer_hits_expand_their_list() {
+    fn walks_without_outer_hits_or_with_a_threshold_expand_their_list() {
         assert_eq!(candidates(&[], &[(1.0, false); 30]), usize::MAX);
+        let (mut last, within) = (LastHit::default(), QueryTarget::Within(Predicate::L2 { eps: 2.0 }));
+        last.begin(within, 1_000, &outside(&[1.0]));
+        last.add([(1.0, true)].into_iter());
+        assert_eq!(last.candidates(40), usize::MAX);
     }
 
     #[test]
     fn the_number_of_vertices_is_limited() {
         let mut last = LastHit::default();
-        last.begin(4, 20, &outside(&[5.0]));
+        last.begin(QueryTarget::Nearest(4), 20, &outside(&[5.0]));
         last.add((0..1_000).map(|_| (1.0, false)));
         assert_eq!((last.vertices.len(), last.candidates(8)), (20, 40));
     }

@@ -253,7 +253,7 @@ impl<T: Coordinate> Walk<T> {
         self.pages.clear();
         self.counts = WalkCounts::default();
         self.nearest = searched.aim.wanted.nearest(searched.space.metric, hidden.map(|vertex| (vertex, 0)));
-        self.last_hit.begin(searched.aim.wanted.hits_max(), searched.aim.held, outside);
+        self.last_hit.begin(searched.aim.wanted, searched.aim.held, outside);
         let row = queries.panel.row(query as usize);
         searched.index.quantizer.fill_table(searched.kernel, row, &mut self.table);
         self.new.clear();
