@@ -43,3 +43,12 @@ def bound(child: Path, limit_bytes: int) -> None:
         if "sw" not in name or (child / name).exists():
             with (child / name).open("r+") as file:  # never creates it, so a folder that is no cgroup is refused
                 file.write(str(limit))
+
+
+def peak_bytes(child: Path) -> int | None:
+    """Returns the largest memory that the processes of a cgroup used at once, page cache included; None if the system
+    does not report it."""
+    for name in ("memory.max_usage_in_bytes", "memory.peak"):
+        if (child / name).exists():
+            return int((child / name).read_text())
+    return None

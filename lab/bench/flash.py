@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from measure import Failed, Ledger, kept, machine, run
+from measure import Failed, Ledger, kept, machine, read_page, run
 from serve import VectorFile
 
 #: Number of queries whose reads are traced.
@@ -218,7 +218,7 @@ def claims(slice_of: Bench, whole: Bench) -> str:
 
 def copied(page: Path | None, heading: str) -> str:
     """Returns the part of a page below a heading of the first level, including the heading; empty if there is none."""
-    part = kept(page, 1, heading)
+    part = kept(read_page(page), 1, heading)
     return part and f"\n# {heading}\n" + ("\n" if KEPT in part else f"\n{KEPT}\n\n") + part
 
 

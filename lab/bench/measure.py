@@ -70,15 +70,19 @@ def arguments(description: str, program: str = "adjoin", copies: bool = False) -
     return parser.parse_args()
 
 
-def kept(page: Path | None, level: int, heading: str) -> str:
+def read_page(page: Path | None) -> str:
+    """Returns the text of a page; empty if there is none."""
+    return page.read_text() if page and page.exists() else ""
+
+
+def kept(page: str, level: int, heading: str) -> str:
     """Returns the part of a page below a heading of `level`, without the heading; empty if there is none."""
     mark = "#" * level
-    text = page.read_text() if page and page.exists() else ""
-    _, found, below = text.partition(f"\n{mark} {heading}\n")
+    _, found, below = f"\n{page}".partition(f"\n{mark} {heading}\n")
     return below.split(f"\n{mark} ", 1)[0].strip() + "\n" if found else ""
 
 
-def print_parts(level: int, parts: Mapping[str, Iterable[Callable[[], str]]], only: str = "", page: Path | None = None) -> None:
+def print_parts(level: int, parts: Mapping[str, Iterable[Callable[[], str]]], only: str = "", page: str = "") -> None:
     """Prints each part below its heading of `level`. Parts without the word `only` in their heading are copied from `page`, or
     skipped if the page has no such part. If a part cannot be measured, prints the reason."""
     for heading, tables in parts.items():

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import diskjoin
 from at_recall import K, QUERIES, shown, table
-from measure import Failed, Ledger, Record, arguments, machine, print_parts, run
+from measure import Failed, Ledger, Record, arguments, machine, print_parts, read_page, run
 
 FILE, ROWS, DIMENSIONS = "sift-200k.u8bin", 200_000, 128
 #: Thresholds, each under the number of neighbors that a vector of the set has there on average.
@@ -306,7 +306,7 @@ def main() -> int:
     asked = arguments(__doc__, "lab", copies=True)
     print(f"# Methods as published\n\n{INTRODUCTION}\n\n{machine()}\n")
     bench = Bench(asked)
-    print_parts(2, {heading: [partial(table, bench) for table in tables] for heading, tables in PARTS.items()}, asked.only, asked.page)
+    print_parts(2, {heading: [partial(table, bench) for table in tables] for heading, tables in PARTS.items()}, asked.only, read_page(asked.page))
     return 0
 
 
