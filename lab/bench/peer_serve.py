@@ -19,6 +19,7 @@ import asyncio
 import importlib.metadata
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -99,7 +100,8 @@ def chroma_build(job: Job) -> None:
 
 
 def chroma_serve(job: Job) -> None:
-    """Sets the effort, starts the server again, and waits for its end."""
+    """Sets the effort, starts the server again, and waits until this process is terminated."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # so that the server is ended, too
     with Chroma(job) as chroma:
         path = chroma.path()
         chroma.ask("PUT", path, {"new_configuration": {"hnsw": {"ef_search": job["effort"]}}})
@@ -120,8 +122,8 @@ def lance_build(job: Job) -> None:
         vectors = pyarrow.FixedSizeListArray.from_arrays(block.ravel(), block.shape[1])
         table.add(pyarrow.table([pyarrow.array(ids.astype("u4")), vectors], schema=schema))
     table.optimize()
-    graph = {"m": NEIGHBORS, "ef_construction": CANDIDATES, "num_partitions": 1}
-    table.create_index("vector", config=HnswSq(distance_type="l2", **graph))
+    graph = HnswSq(distance_type="l2", num_partitions=1, m=NEIGHBORS, ef_construction=CANDIDATES)
+    table.create_index("vector", config=graph)
 
 
 async def lance_open(job: Job) -> Search:
@@ -162,7 +164,7 @@ async def qdrant_open(job: Job) -> Search:
     async def search(query: Any) -> list[int]:
         # A search holds the only core, so a thread for it would only add work.
         asked = edge.SearchRequest(query=edge.Query.Nearest(query.tolist()), limit=job["k"], params=effort)
-        return [point.id for point in shard.search(asked)]
+        return [int(point.id) for point in shard.search(asked)]
 
     return search
 

@@ -27,6 +27,7 @@ from measure import Failed, Record, run
 if TYPE_CHECKING:
     from search import Bench
     from serve_beside import Beside
+    from serve_peers import Questions
 
 #: Seconds after which a search gets no more queries. Its figures then describe the first queries, which were answered.
 PATIENCE = 15.0
@@ -64,7 +65,7 @@ class Judged:
     """Judges the rows that a peer found, by their true distances. Of several rows at equal distance, each one counts. A
     row that was found several times counts once."""
 
-    def __init__(self, bench: Bench | Beside) -> None:
+    def __init__(self, bench: Bench | Beside | Questions) -> None:
         self.bench, self.truth = bench, bench.truth()
         self.row = struct.Struct(f"<{bench.dimensions}{'B' if bench.element == 'u8' else 'f'}")
 

@@ -121,13 +121,21 @@ class Outcome:
     late: list[float]
     bodies: dict[int, bytes]
 
+    def planned(self, moment: float) -> None:
+        """Adds a request that is sent now."""
+        self.moments.append(moment)
+        self.statuses.append(-1)
+        self.ends.append(0.0)
+
 
 class Generator:
     """Sends requests over its connections."""
 
     def __init__(self, job: Job) -> None:
         self.job, self.requests = job, read_records(Path(job["requests"]))
-        self.poll, self.open, self.idle = select.epoll(), {}, []
+        self.poll = select.epoll()
+        self.open: dict[int, Connection] = {}
+        self.idle: list[Connection] = []
         for _ in range(job["connections"]):
             self.connect()
 
@@ -193,7 +201,7 @@ class Generator:
             while self.idle and (waiting or (not is_open and now < end and len(moments) < limit)):
                 if not is_open:
                     waiting.append(len(moments))
-                    moments.append(now), done.statuses.append(-1), done.ends.append(0.0)
+                    done.planned(now)
                 self.send(self.idle.pop(), waiting.popleft())
             is_over = (now >= end or len(moments) >= limit) and not waiting and len(self.idle) == len(self.open)
             if is_over or now > end + PATIENCE:

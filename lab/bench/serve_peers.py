@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import time
 from array import array
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -45,6 +46,8 @@ CONNECTIONS, CLOSED = 512, 32
 FRACTIONS = (0.25, 0.5, 0.75, 0.9, 1.5, 0.5)
 #: Rates in requests per second. A server gets those that are below its capacity.
 RATES = (100, 200, 500, 1_000, 2_000)
+#: Deadline of requests of one contender. A server may refuse them at once, so its queue stays short.
+DEADLINE_MS = 100
 SECONDS, WARM, SEED = 8.0, 1.0, 1
 #: Seconds for a server to start.
 START = 60.0
@@ -57,18 +60,19 @@ up to {CONNECTIONS} connections that are kept open. Latency counts from the mome
 clients that each wait for their answer. The last line of a server is after its overload. Requests that are refused, fail,
 or have no answer {PATIENCE:.0f} s after the end count as not answered; the last kind counts in the latencies. MB is the peak resident memory,
 then the peak of the cgroup with the page cache. adjoin and the libraries in uvicorn get vectors as raw f32, Chroma as JSON;
-adjoin holds bytes, the others hold floats. The first server answers without a search: it shows the limits of the generator.
+adjoin holds bytes, the others hold floats. A line with a deadline has requests with one of {DEADLINE_MS} ms. The first server answers without a search: it shows the limits of the generator.
 """
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A server: its name in the table, its key, and how the ids of hits are extracted from an answer. The efforts of a
-    server that does not search are not chosen."""
+    """A server: its name in the table, the key of what it serves, how the ids of hits are extracted from an answer, and
+    other options of a request to adjoin."""
 
     words: str
     name: str
     ids: Callable[[Any], list[int]]
+    options: str = ""
 
     @property
     def is_ours(self) -> bool:
@@ -83,6 +87,7 @@ OURS = ("index", "collection")
 EMPTY = Contender("a server that does not search", "empty", lambda answer: [])
 CONTENDERS = (
     Contender("adjoin, an index", "index", ids_of_adjoin),
+    Contender("adjoin, an index, with a deadline", "index", ids_of_adjoin, f"&deadline_ms={DEADLINE_MS}"),
     Contender("adjoin, a collection", "collection", ids_of_adjoin),
     Contender("Chroma's server", "chroma", lambda answer: [int(row) for row in answer["ids"][0]]),
     Contender("LanceDB, IVF_HNSW_SQ, in uvicorn", "lancedb", lambda answer: answer),
@@ -244,7 +249,7 @@ class Peers:
         if of is EMPTY:
             return int(line), "/"
         if of.is_ours:
-            return int(line.rsplit(":", 1)[1].strip("/")), f"/v1/search?k={K}&list={effort}&element=f32"
+            return int(line.rsplit(":", 1)[1].strip("/")), f"/v1/search?k={K}&list={effort}&element=f32{of.options}"
         told = json.loads(line)
         return told["port"], told["path"]
 
@@ -303,7 +308,7 @@ class Peers:
             recall = None if of is EMPTY else self.recall(of, server, self.measured_queries)
             requests = self.requests(of, server, self.measured_queries)
             capacity = self.load(server, requests, CLOSED)["rate"]
-            rates = [(None, rate) for rate in RATES if rate < capacity]
+            rates: list[tuple[float | None, float]] = [(None, rate) for rate in RATES if rate < capacity]
             rates += [(fraction, fraction * capacity) for fraction in FRACTIONS]
             loads = [
                 {"fraction": fraction, "offered": rate} | self.load(server, requests, CONNECTIONS, rate=rate)
@@ -314,16 +319,19 @@ class Peers:
     def row_of(self, of: Contender) -> Record:
         """Returns the measurement of a contender, with its build."""
         if of is EMPTY:
-            return self.measured(["trials", of.name, SECONDS], lambda: self.trials(of, 0)) | {"effort": None}
+            return self.measured(["trials", of.name, SECONDS, RATES], lambda: self.trials(of, 0)) | {"effort": None}
         built, effort = self.built(of), self.effort(of)
-        key = ["trials", of.name, effort, self.memory_bytes, SECONDS, os.environ.get("PEERS_CGROUP", "")]
+        key = ["trials", of.name + of.options, effort, self.memory_bytes, SECONDS, RATES, os.environ.get("PEERS_CGROUP", "")]
         return self.measured(key, lambda: self.trials(of, effort)) | {"effort": effort, "version": built.get("version")}
 
 
 def emptied(cgroup: Path | None) -> None:
-    """Waits until no process is in a cgroup, since it cannot be removed before."""
+    """Ends the processes of a cgroup, which can be removed only when it has none."""
     until = time.monotonic() + START
-    while cgroup and (cgroup / "cgroup.procs").read_text() and time.monotonic() < until:
+    while cgroup and (left := (cgroup / "cgroup.procs").read_text().split()) and time.monotonic() < until:
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
         time.sleep(0.05)
 
 

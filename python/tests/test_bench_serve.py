@@ -54,13 +54,13 @@ def test_refusals_and_closed_connections_are_counted_and_replaced(tmp_path):
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
-        for answers in ([200, 503], [200, 200, 200, 200, 200, 200]):
+        for answers in ([200, 503], [200] * 4):
             accepted, _ = listener.accept()
             for status in answers:
                 assert accepted.recv(1 << 16)
-                # In two parts, as a slow server sends it.
-                accepted.sendall(ANSWER[:20] % status)
-                accepted.sendall((ANSWER % status)[len(ANSWER[:20] % status) :])
+                answer = ANSWER % status
+                accepted.sendall(answer[:20])
+                accepted.sendall(answer[20:])
             if status == 503:
                 assert accepted.recv(1 << 16)
             accepted.close()
