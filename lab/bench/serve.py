@@ -341,7 +341,8 @@ def main() -> int:
     parser.add_argument("--page", type=Path)
     parser.add_argument("--work", type=Path, default=Path("target/bench"))
     asked = parser.parse_args()
-    page = read_page(asked.page)
+    # If all parts are measured, nothing is copied, and the page names this machine.
+    page = read_page(asked.page) if asked.only else ""
     print(page.split("\n## ", 1)[0] or f"# Serving\n\n{INTRODUCTION}\n\n{machine()}\n")
     for asked.set in [asked.set] if asked.set else list(SETS):
         print(f"## {asked.set}\n", flush=True)

@@ -1,8 +1,8 @@
 """Compares servers of an index and of a collection with other vector databases under load, for `serve.py`.
 
-Peers run in PEERS_PYTHON (chromadb, lancedb, qdrant-edge-py, uvicorn, uvloop, httptools, numpy), each within a memory
-cgroup if PEERS_CGROUP names one (see `search_peers.py`). adjoin's servers run in such a cgroup, too. A server has one
-core, and the load generator (`serve_load.py`) has the other one.
+Peers run in PEERS_PYTHON (chromadb, lancedb, qdrant-edge-py, uvicorn, uvloop, httptools, numpy). If PEERS_CGROUP names a
+cgroup (see `search_peers.py`), each server runs in a memory cgroup of its own, adjoin's too. A server has one core, and
+the load generator (`serve_load.py`) has the other one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from at_recall import K, shown, table
 from cgroup import memory_cgroup, peak_bytes
-from measure import Failed, Record, run
+from measure import Failed, Record, machine, run
 from overload import CLIENT, SERVER
 from search_peers import Judged
 from serve_load import PATIENCE, QUANTILES, read_answers, write_requests
@@ -44,7 +44,7 @@ EFFORTS = (10, 12, 14, 16, 18, 20, 22, 24, 28, 32, 36, 40, 48, 56, 64, 80, 96, 1
 CONNECTIONS, CLOSED = 512, 32
 #: Rates as fractions of the capacity of a server. The last one shows whether the server recovers from the overload.
 FRACTIONS = (0.25, 0.5, 0.75, 0.9, 1.5, 0.5)
-#: Rates in requests per second. A server gets those that are below its capacity.
+#: Rates in requests per second. A server gets rates below its capacity.
 RATES = (100, 200, 500, 1_000, 2_000)
 #: Deadline of requests of one contender. A server may refuse them at once, so its queue stays short.
 DEADLINE_MS = 100
@@ -52,21 +52,23 @@ SECONDS, WARM, SEED = 8.0, 1.0, 1
 #: Seconds for a server to start.
 START = 60.0
 #: Memory of a server in megabytes, page cache included.
-MEMORY_MB = {"sift-200k": 512, "sift-900k": 1_536}
-WORDS = f"""One query per request, {{rows:,}} vectors, {{memory:,}} MB of memory for each server, page cache included: a memory cgroup, for
-adjoin also its budget. A server has one core, the load generator the other one. Efforts are the least of {len(EFFORTS)} that reach a
-recall@{K} of {RECALL} on {TUNING:,} other queries. Requests arrive at random moments (Poisson) for {SECONDS:.0f} s, after {WARM:.0f} s of warm-up, on
-up to {CONNECTIONS} connections that are kept open. Latency counts from the moment of arrival. The capacity is the rate of {CLOSED}
-clients that each wait for their answer. The last line of a server is after its overload. Requests that are refused, fail,
-or have no answer {PATIENCE:.0f} s after the end count as not answered; the last kind counts in the latencies. MB is the peak resident memory,
-then the peak of the cgroup with the page cache. adjoin and the libraries in uvicorn get vectors as raw f32, Chroma as JSON;
-adjoin holds bytes, the others hold floats. A line with a deadline has requests with one of {DEADLINE_MS} ms. The first server answers without a search: it shows the limits of the generator.
-"""
+MEMORY_MB = 512
+WORDS = (
+    "One query per request, {rows:,} vectors. Each server has {memory_mb} MB of memory in a cgroup, page cache included;",
+    "adjoin has it as its budget, too. A server has one core, and the load generator the other one. The efforts are the least",
+    "of {efforts} that reach a recall@{k} of {recall} on {tuning:,} other queries. Requests arrive at random moments (Poisson) for",
+    "{seconds:.0f} s, after {warm:.0f} s of warm-up, on up to {connections} open connections. Latency counts from the moment of arrival.",
+    "The capacity is the rate of {closed} clients that each wait for an answer. The last line of a server follows its overload.",
+    "Requests are not answered if they are refused, fail, or have no answer {patience:.0f} s after the end. The last kind counts in",
+    "the latencies. MB is the peak resident memory / the peak of the cgroup. adjoin and the libraries in uvicorn get vectors as",
+    "raw f32, Chroma gets JSON. adjoin holds bytes, the others hold floats. Requests with a deadline have one of {deadline_ms} ms.",
+    "The first server answers without a search, so it shows the limits of the generator.",
+)
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A server: its name in the table, the key of what it serves, how the ids of hits are extracted from an answer, and
+    """A server: its name in the table, the key of its folder, how the ids of hits are extracted from an answer, and
     other options of a request to adjoin."""
 
     words: str
@@ -196,7 +198,7 @@ class Peers:
         return path
 
     def build(self, of: Contender) -> Record:
-        """Builds what a contender serves."""
+        """Builds the folder of a contender."""
         folder = self.folder(of.name)
         shutil.rmtree(folder, ignore_errors=True)
         if of.name == "index":
@@ -354,10 +356,16 @@ def lines(of: Contender, told: Record) -> list[list[str]]:
     return body
 
 
+def introduction(rows: int) -> str:
+    """Returns the text above the tables."""
+    figures = {"rows": rows, "memory_mb": MEMORY_MB, "efforts": len(EFFORTS), "k": K, "recall": RECALL, "tuning": TUNING}
+    figures |= {"seconds": SECONDS, "warm": WARM, "connections": CONNECTIONS, "closed": CLOSED, "patience": PATIENCE}
+    return " ".join([machine(), *WORDS]).format(**figures, deadline_ms=DEADLINE_MS) + "\n"
+
+
 def served_peers(bench: Bench) -> str:
     """Returns two tables: latencies at equal rates, and latencies at fractions of the capacity of each server."""
-    memory, rows, missing = MEMORY_MB[Path(bench.set.file).stem] * 1_000_000, [], []
-    contenders = Peers(bench, memory)
+    contenders, rows, missing = Peers(bench, MEMORY_MB * 1_000_000), [], []
     for of in (EMPTY, *CONTENDERS):
         try:
             rows += lines(of, contenders.row_of(of))
@@ -367,7 +375,7 @@ def served_peers(bench: Bench) -> str:
     equal, own = ([row for row in rows if (row[1] == "equal rate") == is_equal] for is_equal in (True, False))
     equal.sort(key=lambda row: float(row[2].replace(",", "")))
     without_load = [[row[2], row[0], *row[3:]] for row in equal]
-    parts = [WORDS.format(memory=memory // 1_000_000, rows=contenders.measured_queries.rows), *missing]
+    parts = [introduction(contenders.measured_queries.rows), *missing]
     parts += ["At equal rates:\n", table([head[2], head[0], *head[3:]], without_load)]
     parts += ["At fractions of the capacity of each server:\n", table(head, own)]
     return "\n".join(parts)

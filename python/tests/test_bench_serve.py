@@ -22,7 +22,7 @@ ANSWER = b"HTTP/1.1 %d X\r\nContent-Length: 2\r\n\r\n{}"
 
 
 def job(path: Path, port: int, **more: object) -> dict[str, object]:
-    """Returns a job of a closed loop, whose end does not depend on time."""
+    """Returns a job of a closed loop that ends independently of time."""
     serve_load.write_requests(path / "requests", "/", "application/json", [b"[1]", b"[2]", b"[3]"])
     common = {"port": port, "requests": str(path / "requests"), "answers": str(path / "answers"), "connections": 2}
     return common | {"rate": None, "requests_max": 7, "seconds": 600.0, "warm": 0.0, "seed": 1} | more
