@@ -43,9 +43,10 @@ EFFORTS = (10, 12, 14, 16, 18, 20, 22, 24, 28, 32, 36, 40, 48, 56, 64, 80, 96, 1
 #: Number of connections of the generator, and of a closed loop, which measures the capacity.
 CONNECTIONS, CLOSED = 512, 32
 #: Rates as fractions of the capacity of a server. The last one shows whether the server recovers from the overload.
-FRACTIONS = (0.25, 0.5, 0.75, 0.9, 1.5, 0.5)
-#: Rates in requests per second. A server gets rates below its capacity.
-RATES = (100, 200, 500, 1_000, 2_000)
+FRACTIONS = (0.5, 0.75, 0.9, 1.5, 0.5)
+#: Rates in requests per second. A server gets rates below its capacity, unless its requests have a deadline, which changes
+#: nothing at such rates.
+RATES = (200, 500, 1_000, 2_000)
 #: Deadline of requests of one contender. A server may refuse them at once, so its queue stays short.
 DEADLINE_MS = 100
 SECONDS, WARM, SEED = 8.0, 1.0, 1
@@ -310,7 +311,7 @@ class Peers:
             recall = None if of is EMPTY else self.recall(of, server, self.measured_queries)
             requests = self.requests(of, server, self.measured_queries)
             capacity = self.load(server, requests, CLOSED)["rate"]
-            rates: list[tuple[float | None, float]] = [(None, rate) for rate in RATES if rate < capacity]
+            rates: list[tuple[float | None, float]] = [(None, rate) for rate in RATES if rate < capacity and not of.options]
             rates += [(fraction, fraction * capacity) for fraction in FRACTIONS]
             loads = [
                 {"fraction": fraction, "offered": rate} | self.load(server, requests, CONNECTIONS, rate=rate)
