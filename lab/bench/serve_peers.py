@@ -322,9 +322,9 @@ class Peers:
     def row_of(self, of: Contender) -> Record:
         """Returns the measurement of a contender, with its build."""
         if of is EMPTY:
-            return self.measured(["trials", of.name, SECONDS, RATES], lambda: self.trials(of, 0)) | {"effort": None}
+            return self.measured(["trials", of.name, SECONDS, RATES, FRACTIONS], lambda: self.trials(of, 0)) | {"effort": None}
         built, effort = self.built(of), self.effort(of)
-        key = ["trials", of.name + of.options, effort, self.memory_bytes, SECONDS, RATES, os.environ.get("PEERS_CGROUP", "")]
+        key = ["trials", of.name + of.options, effort, self.memory_bytes, SECONDS, RATES, FRACTIONS, os.environ.get("PEERS_CGROUP", "")]
         return self.measured(key, lambda: self.trials(of, effort)) | {"effort": effort, "version": built.get("version")}
 
 
