@@ -305,9 +305,7 @@ class Peers:
 
     def trials(self, of: Contender, effort: int) -> Record:
         """Measures the recall and the capacity of a server, then its latencies at all rates, and last its memory."""
-        begun = time.monotonic()
         with self.serving(of, effort) as server:
-            started = time.monotonic() - begun
             recall = None if of is EMPTY else self.recall(of, server, self.measured_queries)
             requests = self.requests(of, server, self.measured_queries)
             capacity = self.load(server, requests, CLOSED)["rate"]
@@ -317,15 +315,15 @@ class Peers:
                 {"fraction": fraction, "offered": rate} | self.load(server, requests, CONNECTIONS, rate=rate)
                 for fraction, rate in rates
             ]
-            return {"recall": recall, "capacity": capacity, "loads": loads, "started": started} | server.memory()
+            return {"recall": recall, "capacity": capacity, "loads": loads} | server.memory()
 
     def row_of(self, of: Contender) -> Record:
         """Returns the measurement of a contender, with its build."""
         if of is EMPTY:
-            return self.measured(["trials", of.name, SECONDS, RATES, FRACTIONS], lambda: self.trials(of, 0)) | {"effort": None}
+            return self.measured(["trials", of.name, SECONDS, RATES, FRACTIONS], lambda: self.trials(of, 0))
         built, effort = self.built(of), self.effort(of)
         key = ["trials", of.name + of.options, effort, self.memory_bytes, SECONDS, RATES, FRACTIONS, os.environ.get("PEERS_CGROUP", "")]
-        return self.measured(key, lambda: self.trials(of, effort)) | {"effort": effort, "version": built.get("version")}
+        return self.measured(key, lambda: self.trials(of, effort)) | {"version": built.get("version")}
 
 
 def emptied(cgroup: Path | None) -> None:
