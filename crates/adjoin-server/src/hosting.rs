@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use adjoin::{Cancel, Error, Result};
 use rustix::process::{Resource, getrlimit, setrlimit};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::connections::{CONNECTION_BYTES, KEPT};
@@ -80,7 +80,17 @@ pub(crate) fn listen(runtime: &Runtime, at: SocketAddr) -> Result<(TcpListener, 
     let cannot = |error: std::io::Error| {
         Error::device(format!("cannot listen on {at}: {error}; name another address with --listen")).caused_by(error)
     };
-    let listener = runtime.block_on(TcpListener::bind(at)).map_err(cannot)?;
+    // A socket needs the runtime already when it is created.
+    let _entered = runtime.enter();
+    let bound = || {
+        let socket = if at.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        // A server that was stopped can start again at once, although its old connections are not forgotten yet.
+        socket.set_reuseaddr(true)?;
+        socket.bind(at)?;
+        // With the usual 128 waiting connections, further clients that connect at once would try again after a second.
+        socket.listen(CONNECTIONS_MAX as u32)
+    };
+    let listener = bound().map_err(cannot)?;
     let address = listener.local_addr().map_err(cannot)?;
     Ok((listener, address))
 }
@@ -103,7 +113,20 @@ pub(crate) fn files_max() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpStream;
+
     use super::*;
+
+    #[test]
+    fn many_clients_connect_before_the_server_accepts_one() {
+        let (listener, at) = listen(&runtime(1).unwrap(), "127.0.0.1:0".parse().unwrap()).unwrap();
+        let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
+        let count = most.trim().parse().unwrap_or(300).min(300);
+        // The time is reached only if the test fails.
+        let connect = |_| TcpStream::connect_timeout(&at, Duration::from_secs(600)).unwrap();
+        let clients: Vec<TcpStream> = (0..count).map(connect).collect();
+        drop((listener, clients));
+    }
 
     #[test]
     fn memory_for_clients_is_divided_within_its_limit() {

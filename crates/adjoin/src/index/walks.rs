@@ -212,7 +212,8 @@ struct Worker<'a, T: Coordinate> {
     queries: WalkQueries<'a, T>,
     searched: WalkedIndex<'a, T>,
     shared: &'a Shared<'a>,
-    queue: Box<dyn ReadQueue>,
+    /// Queue of the reads. It is created for the first read, so that a search whose pages are all cached needs none.
+    queue: Option<Box<dyn ReadQueue>>,
     /// Number of reads submitted to the queue.
     handed: u64,
     in_flight: Vec<InFlight>,
@@ -279,7 +280,6 @@ impl<'a, T: Coordinate> Worker<'a, T> {
             admitted: run.admitted,
             strategy: run.strategy,
         };
-        let queue = context.device.read_queue(shared.at_once * run.strategy.beam + READS_AT_ONCE)?;
         let of_walk = Walks::<T>::walk_bytes(facts, run.aim, run.strategy);
         let memory = context.reserve(Walks::<T>::worker_bytes(facts, of_walk, shared.at_once), PURPOSE_SEARCH)?;
         Ok(Self {
@@ -287,7 +287,7 @@ impl<'a, T: Coordinate> Worker<'a, T> {
             queries,
             searched,
             shared,
-            queue,
+            queue: None,
             handed: 0,
             in_flight: Vec::new(),
             walks: Vec::new(),
@@ -310,7 +310,8 @@ impl<'a, T: Coordinate> Worker<'a, T> {
             }
         }
         while self.under_way > 0 && !self.shared.full.load(Ordering::Relaxed) {
-            let done = self.queue.wait().expect("each walk in progress waits for a page");
+            let done = self.queue.as_mut().and_then(|queue| queue.wait());
+            let done = done.expect("each walk in progress waits for a page");
             self.run.context.cancel.check()?;
             self.arrive(done)?;
         }
@@ -462,7 +463,15 @@ impl<'a, T: Coordinate> Worker<'a, T> {
             <dyn ReadQueue>::submit_later
         };
         let offset = u64::from(page) * self.searched.shape.bytes() as u64;
-        Ok(submit(&mut *self.queue, self.handed, cause, &self.run.index.pages, offset, buffer)?)
+        let Self { run, shared, .. } = *self;
+        let queue = match &mut self.queue {
+            Some(queue) => queue,
+            none => {
+                let depth = shared.at_once * run.strategy.beam + READS_AT_ONCE;
+                none.insert(run.context.device.read_queue(depth)?)
+            }
+        };
+        Ok(submit(&mut **queue, self.handed, cause, &run.index.pages, offset, buffer)?)
     }
 
     /// Passes a page to the walks that requested it, and continues the walks that waited for it.
