@@ -3,10 +3,10 @@
 
 usage: live.py ADJOIN [--only WORD --page FILE] [--work DIR]
 
-Prints Markdown. Parts without WORD in their heading are copied from the page FILE. Measurements are kept in WORK/live.jsonl and are not repeated. Vectors are from ADJOIN_DATA; the
-program is `adjoin-lab` next to ADJOIN. hnswlib is measured if PEERS_PYTHON, by default this Python, has it and numpy.
-Each section of the document is a module (`PARTS`). Its list `ALL` holds functions, each of which returns the Markdown
-of one table.
+Prints Markdown. With `--only`, parts without WORD in their heading are copied from the page FILE. Measurements are kept
+in WORK/live.jsonl and are not repeated. Vectors are from ADJOIN_DATA; the program is `adjoin-lab` next to ADJOIN. hnswlib
+is measured if PEERS_PYTHON, by default this Python, has it and numpy. Each section of the document is a module (`PARTS`).
+Its list `ALL` holds functions, each of which returns the Markdown of one table.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import live_rules
 import live_speed
 import runbook_run
 from at_recall import THREADS
-from measure import Failed, Ledger, Record, arguments, machine, print_parts, run
+from measure import Failed, Ledger, Record, arguments, machine, print_parts, read_page, run
 
 FILE = "sift-200k.u8bin"
 #: Headings, and the tables below them.
@@ -88,7 +88,7 @@ def main() -> int:
     bench = Bench(asked)
     # Each part names its machine, since parts may be measured on different ones.
     parts = {heading: [measured_on, *(partial(table, bench) for table in tables)] for heading, tables in PARTS.items()}
-    print_parts(2, parts, asked.only, asked.page)
+    print_parts(2, parts, asked.only, read_page(asked.page))
     return 0
 
 
