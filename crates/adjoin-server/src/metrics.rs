@@ -140,7 +140,11 @@ impl Metrics {
         family(&mut text, "adjoin_shed_total", "counter", "Rejected requests.", shed);
         for (name, help, count) in [
             ("adjoin_queries_total", "Answered queries.", &self.queries),
-            ("adjoin_read_bytes_total", "Bytes read for queries.", &self.read_bytes),
+            (
+                "adjoin_read_bytes_total",
+                "Bytes read for queries, including pages of an index that were cached.",
+                &self.read_bytes,
+            ),
             ("adjoin_generations_total", "Published generations that the server switched to.", &self.generations),
             (
                 "adjoin_generations_refused_total",
