@@ -34,7 +34,7 @@ fn percentile_us(seconds: &mut [f64], share: f64) -> f64 {
     seconds.get((last as f64 * share) as usize).map_or(0.0, |seconds| 1e6 * seconds)
 }
 
-/// Returns the ids of the hits of each query. No query has so many hits that several batches hold them.
+/// Returns the ids of the hits of each query. One batch holds all hits of a query, since there are few.
 fn ids_of(found: &Collect) -> Vec<Vec<i64>> {
     let mut all = Vec::new();
     for HitBatch { ends, ids, .. } in found.batches() {

@@ -44,122 +44,141 @@ pub(crate) struct Asked {
 const CHECKED: usize = 200;
 const CHECKED_EVERY: Duration = Duration::from_secs(60);
 
-/// Durations of searches that were not taken yet, in seconds.
-#[derive(Default)]
-struct Times(Mutex<Vec<f64>>);
+/// Interval of the records.
+const EVERY: Duration = Duration::from_secs(2);
 
-impl Times {
-    fn take(&self) -> Vec<f64> {
-        std::mem::take(&mut self.0.lock().unwrap())
-    }
-
-    fn add(&self, seconds: f64) {
-        self.0.lock().unwrap().push(seconds);
-    }
+/// A collection that is searched and written to at the same time, and what was measured so far.
+struct Run<'a> {
+    collection: &'a Collection,
+    file: &'a File,
+    /// Number of rows that exist at the start.
+    first: usize,
+    begun: Instant,
+    /// Set to end the searches and writes.
+    ended: AtomicBool,
+    /// Number of inserted and deleted rows.
+    written: AtomicU64,
+    /// Held by each write, and while the recall is measured.
+    order: Mutex<()>,
+    /// Durations of the searches since the last record, in seconds.
+    times: Mutex<Vec<f64>>,
 }
 
-/// Searches for one query after another, until `ended` is set.
-fn search(collection: &Collection, file: &File, times: &Times, ended: &AtomicBool) -> Result<()> {
-    let context = Context::default().with_memory(SEARCH_MEMORY).keeping_caches();
-    let options = SearchOptions::new(QueryTarget::Nearest(K), SearchEffort::List(LIST), 1);
-    for number in 0.. {
-        if ended.load(Ordering::Relaxed) {
-            break;
+impl Run<'_> {
+    /// Searches for one query after another.
+    fn search(&self) -> Result<()> {
+        let context = Context::default().with_memory(SEARCH_MEMORY).keeping_caches();
+        let options = SearchOptions::new(QueryTarget::Nearest(K), SearchEffort::List(LIST), 1);
+        for number in 0.. {
+            if self.ended.load(Ordering::Relaxed) {
+                break;
+            }
+            let query = self.file.part(self.file.rows() - 1 - number % QUERIES, 1, 0);
+            let begun = Instant::now();
+            self.collection.search(&context, QuerySources::new(&query), &options, Box::new(Collect::default()))?;
+            self.times.lock().unwrap().push(begun.elapsed().as_secs_f64());
         }
-        let query = file.part(file.rows() - 1 - number % QUERIES, 1, 0);
-        let begun = Instant::now();
-        collection.search(&context, QuerySources::new(&query), &options, Box::new(Collect::default()))?;
-        times.add(begun.elapsed().as_secs_f64());
+        Ok(())
     }
-    Ok(())
-}
 
-/// Returns the recall of searches with a list of [`LIST`]. No row may be written meanwhile.
-fn recall(collection: &Collection, file: &File) -> Result<f64> {
-    let queries = file.part(file.rows() - CHECKED, CHECKED, 0);
-    let find = |effort: SearchEffort| -> Result<Vec<Vec<i64>>> {
-        let (context, hits) = (Context::default().with_memory(SEARCH_MEMORY), Collect::default());
-        let options = SearchOptions::new(QueryTarget::Nearest(K), effort, 1);
-        collection.search(&context, QuerySources::new(&queries), &options, Box::new(hits.clone()))?;
-        Ok(ids_of(&hits))
-    };
-    Ok(recall_of(&find(SearchEffort::List(LIST))?, &find(SearchEffort::Exact)?))
+    /// Deletes the oldest rows and inserts as many others, `rate` rows per second, or as fast as possible if it is 0.
+    fn write(&self, rate: f64) -> Result<()> {
+        let (begun, others) = (Instant::now(), self.file.rows() - QUERIES);
+        for number in 0.. {
+            if self.ended.load(Ordering::Relaxed) {
+                break;
+            }
+            let done = number * TOGETHER;
+            let rows = self.file.part((self.first + done) % others, TOGETHER, (self.first + done) as i64);
+            let gone = Ids::Int64((done as i64..(done + TOGETHER) as i64).collect());
+            let write = Write { delete: Some(&gone), insert: Some(&rows), ..Write::default() };
+            let writing = self.order.lock().unwrap();
+            self.collection.write(&write, Durability::Group)?;
+            drop(writing);
+            self.written.fetch_add(2 * TOGETHER as u64, Ordering::Relaxed);
+            if rate > 0.0 {
+                let due = Duration::from_secs_f64((done + TOGETHER) as f64 / rate);
+                std::thread::sleep(due.saturating_sub(begun.elapsed()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints a record of the last interval, in which `rows` rows were written.
+    fn tell(&self, phase: &str, rows: u64) -> Result<()> {
+        let (of, seconds) = (self.collection.statistics()?, EVERY.as_secs_f64());
+        let mut all = std::mem::take(&mut *self.times.lock().unwrap());
+        let mean = 1e6 * all.iter().sum::<f64>() / all.len().max(1) as f64;
+        let [p50, p99] = [0.5, 0.99].map(|share| percentile_us(&mut all, share));
+        let line = json!({"phase": phase, "at": self.begun.elapsed().as_secs_f64(),
+            "searches_per_second": all.len() as f64 / seconds, "mean_us": mean, "p50_us": p50, "p99_us": p99,
+            "writes_per_second": rows as f64 / seconds, "merging": of.merging, "merges": of.merges,
+            "unmerged": of.facts.unmerged, "unmerged_bytes": of.unmerged_bytes, "deleted": of.facts.deleted,
+            "rows": of.facts.rows, "waits": of.waits, "waited_seconds": of.waited_seconds,
+            "log_bytes": of.facts.log_bytes, "index_bytes": of.index_bytes,
+            "resident_bytes": adjoin::device::current_resident_bytes(),
+            "last_merge_seconds": of.last_merge.map(|merge| merge.seconds), "written_bytes": of.written_bytes,
+            "ingested_bytes": of.ingested_bytes, "write_p99_ms": of.write_ms.map(|ms| ms.p99),
+            "write_p999_ms": of.write_ms.map(|ms| ms.p999), "write_max_ms": of.write_ms.map(|ms| ms.max)});
+        println!("{line}");
+        Ok(())
+    }
+
+    /// Prints the recall of searches with a list of [`LIST`]. Writes wait meanwhile.
+    fn tell_recall(&self) -> Result<()> {
+        let _no_writes = self.order.lock().unwrap();
+        let (begun, queries) = (Instant::now(), self.file.part(self.file.rows() - CHECKED, CHECKED, 0));
+        let find = |effort: SearchEffort| -> Result<Vec<Vec<i64>>> {
+            let (context, hits) = (Context::default().with_memory(SEARCH_MEMORY), Collect::default());
+            let options = SearchOptions::new(QueryTarget::Nearest(K), effort, 1);
+            self.collection.search(&context, QuerySources::new(&queries), &options, Box::new(hits.clone()))?;
+            Ok(ids_of(&hits))
+        };
+        let recall = recall_of(&find(SearchEffort::List(LIST))?, &find(SearchEffort::Exact)?);
+        println!("{}", json!({"phase": "recall", "recall": recall, "seconds": begun.elapsed().as_secs_f64()}));
+        // These searches ran next to the measurement.
+        self.times.lock().unwrap().clear();
+        Ok(())
+    }
 }
 
 pub(crate) fn run(folder: &Path, file: &Path, asked: &Asked) -> Result<()> {
     let file = &File::read(file).expect("the file can be read");
     let context = Context::default().with_memory(MEMORY);
-    let others = file.rows() - QUERIES;
-    let first = (others as f64 * asked.share) as usize;
+    let first = ((file.rows() - QUERIES) as f64 * asked.share) as usize;
     let collection = &opened(&context, folder, file, first)?;
-    let (times, ended, written) = (&Times::default(), &AtomicBool::new(false), &AtomicU64::new(0));
-    // Held by each write, and while the recall is measured.
-    let order = &Mutex::new(());
-    let begun = Instant::now();
-    let tell = |phase: &str, seconds: f64, rows: u64| -> Result<()> {
-        let of = collection.statistics()?;
-        let mut all = times.take();
-        let mean = 1e6 * all.iter().sum::<f64>() / all.len().max(1) as f64;
-        let [p50, p99] = [0.5, 0.99].map(|share| percentile_us(&mut all, share));
-        let line = json!({"phase": phase, "at": begun.elapsed().as_secs_f64(), "searches_per_second": all.len() as f64 / seconds,
-            "mean_us": mean, "p50_us": p50, "p99_us": p99, "writes_per_second": rows as f64 / seconds,
-            "merging": of.merging, "merges": of.merges, "unmerged": of.facts.unmerged,
-            "unmerged_bytes": of.unmerged_bytes, "deleted": of.facts.deleted, "rows": of.facts.rows,
-            "waits": of.waits, "waited_seconds": of.waited_seconds, "log_bytes": of.facts.log_bytes,
-            "index_bytes": of.index_bytes, "resident_bytes": adjoin::device::current_resident_bytes(),
-            "last_merge_seconds": of.last_merge.map(|merge| merge.seconds), "written_bytes": of.written_bytes, "ingested_bytes": of.ingested_bytes,
-            "write_p99_ms": of.write_ms.map(|ms| ms.p99), "write_p999_ms": of.write_ms.map(|ms| ms.p999), "write_max_ms": of.write_ms.map(|ms| ms.max)});
-        println!("{line}");
-        Ok(())
+    let run = &Run {
+        collection,
+        file,
+        first,
+        begun: Instant::now(),
+        ended: AtomicBool::new(false),
+        written: AtomicU64::new(0),
+        order: Mutex::new(()),
+        times: Mutex::default(),
     };
     std::thread::scope(|scope| -> Result<()> {
-        let searching = scope.spawn(|| search(collection, file, times, ended));
-        let every = Duration::from_secs(2);
+        let searching = scope.spawn(|| run.search());
         for _ in 0..5 {
-            std::thread::sleep(every);
-            tell("idle", every.as_secs_f64(), 0)?;
+            std::thread::sleep(EVERY);
+            run.tell("idle", 0)?;
         }
         let usual = MergerOptions::of(&context);
         let at_bytes = if asked.merge_at > 0 { asked.merge_at } else { usual.at_bytes };
         let merger = start_merger(collection, MergerOptions { at_bytes, threads: asked.merge_threads, ..usual })?;
-        let writing = scope.spawn(|| -> Result<()> {
-            let begun = Instant::now();
-            for number in 0.. {
-                if ended.load(Ordering::Relaxed) {
-                    break;
-                }
-                let done = number * TOGETHER;
-                let rows = file.part((first + done) % others, TOGETHER, (first + done) as i64);
-                let gone = Ids::Int64((done as i64..(done + TOGETHER) as i64).collect());
-                let write = Write { delete: Some(&gone), insert: Some(&rows), ..Write::default() };
-                let writing = order.lock().unwrap();
-                collection.write(&write, Durability::Group)?;
-                drop(writing);
-                written.fetch_add(2 * TOGETHER as u64, Ordering::Relaxed);
-                if asked.rate > 0.0 {
-                    let due = Duration::from_secs_f64((done + TOGETHER) as f64 / asked.rate);
-                    std::thread::sleep(due.saturating_sub(begun.elapsed()));
-                }
-            }
-            Ok(())
-        });
-        let (until, mut before) = (Instant::now() + Duration::from_secs_f64(60.0 * asked.minutes), 0);
-        let mut checked = Instant::now();
+        let writing = scope.spawn(|| run.write(asked.rate));
+        let until = Instant::now() + Duration::from_secs_f64(60.0 * asked.minutes);
+        let (mut before, mut checked) = (0, Instant::now());
         while Instant::now() < until {
-            std::thread::sleep(every);
-            let now = written.load(Ordering::Relaxed);
-            tell("all", every.as_secs_f64(), now - before)?;
+            std::thread::sleep(EVERY);
+            run.tell("all", run.written.load(Ordering::Relaxed) - before)?;
             if checked.elapsed() >= CHECKED_EVERY {
-                let _no_writes = order.lock().unwrap();
-                let (begun, recall) = (Instant::now(), recall(collection, file)?);
-                println!("{}", json!({"phase": "recall", "recall": recall, "seconds": begun.elapsed().as_secs_f64()}));
-                // These searches ran next to the measurement.
-                times.take();
+                run.tell_recall()?;
                 checked = Instant::now();
             }
-            before = written.load(Ordering::Relaxed);
+            before = run.written.load(Ordering::Relaxed);
         }
-        ended.store(true, Ordering::Relaxed);
+        run.ended.store(true, Ordering::Relaxed);
         writing.join().expect("the thread does not panic")?;
         searching.join().expect("the thread does not panic")?;
         drop(merger);
