@@ -261,9 +261,14 @@ def serve_empty() -> None:
                 accepted, _ = listener.accept()
                 open_sockets[accepted.fileno()] = accepted
                 poll.register(accepted.fileno(), select.EPOLLIN)
-            elif open_sockets[file].recv(1 << 16):  # requests are small, and arrive as a whole
-                open_sockets[file].send(answer)
-            else:
+                continue
+            try:
+                is_open = bool(open_sockets[file].recv(1 << 16))  # requests are small, and arrive as a whole
+                if is_open:
+                    open_sockets[file].send(answer)
+            except OSError:
+                is_open = False
+            if not is_open:
                 poll.unregister(file)
                 open_sockets.pop(file).close()
 
