@@ -1,10 +1,9 @@
 //! Decides how far a walk goes if some hits of its query are rows outside the index.
 //!
 //! A list of L candidates finds the K nearest of all vertices with the recall that was measured for L. The last of K hits
-//! has a rank among the vertices: deleted vertices near the query increase the rank, and unmerged rows near it decrease
-//! the rank. A walk whose last hit has rank R among the vertices needs the R nearest vertices, so it expands the
-//! first L * max(1, R / K) candidates. Without unmerged rows, this is about the list that counts only candidates that can
-//! be hits.
+//! has a rank among the vertices: deleted vertices near the query increase it, and unmerged rows near the query decrease
+//! it. If it is R, a walk needs the R nearest vertices, so it expands the first L * max(1, R / K) candidates. Without
+//! unmerged rows, this is about the list that counts only candidates that can be hits.
 
 use crate::execute::Hit;
 use crate::query::QueryTarget;

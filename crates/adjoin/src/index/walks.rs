@@ -212,7 +212,7 @@ struct Worker<'a, T: Coordinate> {
     queries: WalkQueries<'a, T>,
     searched: WalkedIndex<'a, T>,
     shared: &'a Shared<'a>,
-    /// Queue of the reads. It is created for the first read, so that a search whose pages are all cached needs none.
+    /// Queue of the reads. It is created for the first read: a search needs none if all of its pages are cached.
     queue: Option<Box<dyn ReadQueue>>,
     /// Number of reads submitted to the queue.
     handed: u64,
