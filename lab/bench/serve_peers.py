@@ -69,13 +69,14 @@ WORDS = (
 
 @dataclass(frozen=True)
 class Contender:
-    """A server: its name in the table, the key of its folder, how the ids of hits are extracted from an answer, and
-    other options of a request to adjoin."""
+    """A server: the name of its program, the key of its folder, how the ids of hits are extracted from an answer, other
+    options of a request to adjoin, and words after the version in the table."""
 
     words: str
     name: str
     ids: Callable[[Any], list[int]]
     options: str = ""
+    more: str = ""
 
     @property
     def is_ours(self) -> bool:
@@ -93,8 +94,8 @@ CONTENDERS = (
     Contender("adjoin, an index, with a deadline", "index", ids_of_adjoin, f"&deadline_ms={DEADLINE_MS}"),
     Contender("adjoin, a collection", "collection", ids_of_adjoin),
     Contender("Chroma's server", "chroma", lambda answer: [int(row) for row in answer["ids"][0]]),
-    Contender("LanceDB, IVF_HNSW_SQ, in uvicorn", "lancedb", lambda answer: answer),
-    Contender("Qdrant Edge, HNSW, in uvicorn", "qdrant", lambda answer: answer),
+    Contender("LanceDB", "lancedb", lambda answer: answer, more=", IVF_HNSW_SQ, in uvicorn"),
+    Contender("Qdrant Edge", "qdrant", lambda answer: answer, more=", HNSW, in uvicorn"),
 )
 
 
@@ -351,7 +352,7 @@ def lines(of: Contender, told: Record) -> list[list[str]]:
         fraction = "equal rate" if load["fraction"] is None else f"{load['fraction']:.0%} of {told['capacity']:,.0f}"
         lost = load["refused"] + load["unanswered"] + load["failed"]
         rates = [shown(load["offered"], 0), shown(load["rate"], 0), shown(100 * lost / max(1, load["planned"]))]
-        body.append([of.words + version, fraction, *rates, *(bounded_ms(load, name) for name in QUANTILES), used, recall])
+        body.append([of.words + version + of.more, fraction, *rates, *(bounded_ms(load, name) for name in QUANTILES), used, recall])
     return body
 
 
