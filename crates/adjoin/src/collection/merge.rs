@@ -161,11 +161,11 @@ impl Collection {
     /// Reserves the memory that writes may need until a merge ends, as far as a merge with `enough` bytes leaves it free.
     /// The caller drops it once the merge has its memory. Otherwise the merge would leave too little, and writes would wait
     /// for its end.
-    fn set_aside_for_writes(&self, context: &Context, enough: u64) -> Result<Reservation> {
+    fn set_aside_for_writes(&self, context: &Context, enough: u64) -> Result<Option<Reservation>> {
         let room = self.writer()?.pressure.room_of_writes(self.state().temporary.held_bytes());
         let free = context.budget().free().saturating_sub(enough);
-        // Another thread may have taken the memory meanwhile.
-        context.reserve(room.min(free), PURPOSE).or_else(|_| context.reserve(0, PURPOSE))
+        // Another thread may have taken the memory meanwhile. Then nothing is set aside.
+        Ok(context.reserve(room.min(free), PURPOSE).ok())
     }
 
     /// Replaces the current state by the index that `manifest` names and all later writes.

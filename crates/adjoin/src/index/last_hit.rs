@@ -40,19 +40,19 @@ impl LastHit {
         self.vertices_max = held;
     }
 
-    /// Adds the vertices of a page, with their nearness and whether they can be hits.
-    pub(super) fn add(&mut self, page: impl Iterator<Item = (f64, bool)>) {
+    /// Adds the vertices of a page with their nearness. `can_be_hit` returns whether a vertex can be a hit.
+    pub(super) fn add(&mut self, page: &[(f64, u32)], can_be_hit: impl Fn(u32) -> bool) {
         if self.k == 0 {
             return;
         }
-        for (nearness, is_hit) in page {
+        for &(nearness, vertex) in page {
             if nearness > self.nearness() {
                 continue;
             }
             if self.vertices.len() < self.vertices_max {
                 self.vertices.push(nearness);
             }
-            if is_hit {
+            if can_be_hit(vertex) {
                 let place = self.hits.partition_point(|&other| other <= nearness);
                 self.hits.insert(place, nearness);
                 self.hits.truncate(self.k);
@@ -85,29 +85,38 @@ mod tests {
         nearness.iter().map(|&nearness| Hit { nearness, row: 0, place: (0, 0) }).collect()
     }
 
+    /// Number of a deleted vertex; all others can be hits.
+    const DELETED: u32 = 0;
+    const LIVE: u32 = 1;
+
+    fn add(last: &mut LastHit, page: &[(f64, u32)]) {
+        last.add(page, |vertex| vertex != DELETED);
+    }
+
     /// Returns the number of candidates for a list of 40, K of 4 and vertices of the given nearness.
-    fn candidates(hits: &[f64], vertices: &[(f64, bool)]) -> usize {
+    fn candidates(hits: &[f64], vertices: &[(f64, u32)]) -> usize {
         let mut last = LastHit::default();
         last.begin(QueryTarget::Nearest(4), 1_000, &outside(hits));
-        vertices.chunks(3).for_each(|page| last.add(page.iter().copied()));
+        vertices.chunks(3).for_each(|page| add(&mut last, page));
         last.candidates(40)
     }
 
     #[test]
     fn deleted_vertices_nearer_than_the_last_hit_lengthen_the_walk() {
-        let live = |nearness: f64| (nearness, true);
-        let deleted = |nearness: f64| (nearness, false);
+        let live = |nearness: f64| (nearness, LIVE);
+        let deleted = |nearness: f64| (nearness, DELETED);
         // Nothing is deleted: the list suffices, no matter how near the outer rows are.
-        let kept: Vec<(f64, bool)> = (0..50).map(|k| live(f64::from(k))).collect();
+        let kept: Vec<(f64, u32)> = (0..50).map(|k| live(f64::from(k))).collect();
         assert_eq!(candidates(&[0.5], &kept), 40);
         assert_eq!(candidates(&[0.1, 0.2, 0.3, 0.4], &kept), 40);
         // Every second vertex is deleted. The fourth of the outer hits and the live vertices has rank 4.
-        let half: Vec<(f64, bool)> = (0..50).map(|k| (f64::from(k), k % 2 == 0)).collect();
+        let half: Vec<(f64, u32)> =
+            (0..50).map(|k| if k % 2 == 0 { live(f64::from(k)) } else { deleted(f64::from(k)) }).collect();
         assert_eq!(candidates(&[0.5, 2.5, 4.5, 6.5], &half), 40);
         // The outer rows are far: the live vertices 0, 2, 4 and 6 are the hits, and the last has rank 7.
         assert_eq!(candidates(&[100.0], &half), 40 * 7 / 4);
         // All vertices are deleted. Those nearer than the fourth outer row count.
-        let gone: Vec<(f64, bool)> = (0..50).map(|k| deleted(f64::from(k))).collect();
+        let gone: Vec<(f64, u32)> = (0..50).map(|k| deleted(f64::from(k))).collect();
         assert_eq!(candidates(&[1.0, 2.0, 3.0, 9.5], &gone), 40 * 10 / 4);
         // The walk does not end before there are K hits.
         assert_eq!(candidates(&[1.0, 2.0, 3.0], &gone), 40 * 50 / 4);
@@ -115,10 +124,10 @@ mod tests {
 
     #[test]
     fn walks_without_outer_hits_or_with_a_threshold_expand_their_list() {
-        assert_eq!(candidates(&[], &[(1.0, false); 30]), usize::MAX);
+        assert_eq!(candidates(&[], &[(1.0, DELETED); 30]), usize::MAX);
         let (mut last, within) = (LastHit::default(), QueryTarget::Within(Predicate::L2 { eps: 2.0 }));
         last.begin(within, 1_000, &outside(&[1.0]));
-        last.add([(1.0, true)].into_iter());
+        add(&mut last, &[(1.0, LIVE)]);
         assert_eq!(last.candidates(40), usize::MAX);
     }
 
@@ -126,7 +135,7 @@ mod tests {
     fn the_number_of_vertices_is_limited() {
         let mut last = LastHit::default();
         last.begin(QueryTarget::Nearest(4), 20, &outside(&[5.0]));
-        last.add((0..1_000).map(|_| (1.0, false)));
+        add(&mut last, &[(1.0, DELETED); 1_000]);
         assert_eq!((last.vertices.len(), last.candidates(8)), (20, 40));
     }
 }

@@ -436,7 +436,7 @@ impl<T: Coordinate> Walk<T> {
             }
             all
         });
-        last_hit.add(on_page.iter().map(|&(nearness, vertex)| (nearness, searched.admits(vertex))));
+        last_hit.add(on_page, |vertex| searched.admits(vertex));
         // The comparison above has no threshold, since it orders all vertices for expansion. This one decides by the
         // exact rule of the threshold which vertices are hits.
         if let QueryTarget::Within(within) = aim.wanted {
