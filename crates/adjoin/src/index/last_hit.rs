@@ -116,10 +116,10 @@ mod tests {
         // The outer rows are far: the live vertices 0, 2, 4 and 6 are the hits, and the last has rank 7.
         assert_eq!(candidates(&[100.0], &half), 40 * 7 / 4);
         // All vertices are deleted. Those nearer than the fourth outer row count.
-        let gone: Vec<(f64, u32)> = (0..50).map(|k| deleted(f64::from(k))).collect();
-        assert_eq!(candidates(&[1.0, 2.0, 3.0, 9.5], &gone), 40 * 10 / 4);
+        let deleted_only: Vec<(f64, u32)> = (0..50).map(|k| deleted(f64::from(k))).collect();
+        assert_eq!(candidates(&[1.0, 2.0, 3.0, 9.5], &deleted_only), 40 * 10 / 4);
         // The walk does not end before there are K hits.
-        assert_eq!(candidates(&[1.0, 2.0, 3.0], &gone), 40 * 50 / 4);
+        assert_eq!(candidates(&[1.0, 2.0, 3.0], &deleted_only), 40 * 50 / 4);
     }
 
     #[test]
