@@ -21,11 +21,11 @@ const BETS: usize = 6;
 const TAIL_PART: f64 = 0.2;
 /// Maximum number of thresholds to test.
 const THRESHOLDS_MAX: usize = 200;
-/// Number of rows of the first sample, which estimates the number of neighbors per row. Each further step has half as
-/// many rows more, so that several targets can share samples.
+/// Number of rows of the first sample, which estimates the number of neighbors per row. Each further step has a quarter
+/// more rows, so that several targets can share samples.
 pub const ROWS_MIN: u64 = 2_000;
 /// Number of steps between the samples of the two tests of a target.
-const STEPS_BETWEEN_TESTS: u32 = 2;
+const STEPS_BETWEEN_TESTS: u32 = 4;
 /// Number of bisection steps for a certified bound.
 const BOUND_STEPS: u32 = 12;
 
@@ -255,7 +255,7 @@ pub fn rows_to_draw(population: u64, neighbors: f64, target: f64) -> u64 {
 
 /// Returns the number of rows of the sample of a step.
 pub(crate) fn rows_of_step(step: u32) -> u64 {
-    (0..step).fold(ROWS_MIN, |rows, _| rows.saturating_add(rows / 2))
+    (0..step).fold(ROWS_MIN, |rows, _| rows.saturating_add(rows / 4))
 }
 
 /// Returns the steps at which to test a target that needs a sample of `rows` rows.
