@@ -31,6 +31,12 @@ pub(super) fn most_within(limit: f64, least_other: f64) -> f64 {
     if most.is_nan() { f64::INFINITY } else { most }
 }
 
+/// Returns the least measure with one of these keys; infinity if there are none.
+pub(super) fn least_measure<T: Coordinate>(kernel: Kernel, keys: &[u32]) -> f64 {
+    let least = kernel.first_least::<u8>(keys);
+    keys.get(least).map_or(f64::INFINITY, |&key| T::measure_of(key))
+}
+
 /// Selects the pairs of two measured sides whose measures add up to at most `limit`. Sorts both sides by measure. The
 /// partners of each row are then a prefix of `others`, whose length is in `reach`. It never grows from one row to the
 /// next.
@@ -41,7 +47,7 @@ pub(super) fn select<T: Coordinate>(
     others: &mut Side<T>,
     reach: &mut Vec<u32>,
 ) {
-    let least = (rows.least(kernel), others.least(kernel));
+    let least = (least_measure::<T>(kernel, &rows.keys), least_measure::<T>(kernel, &others.keys));
     rows.choose(kernel, most_within(limit, least.1));
     others.choose(kernel, most_within(limit, least.0));
     let measure = |chosen: &u64| T::measure_of((chosen >> 32) as u32);
@@ -64,20 +70,11 @@ pub(super) fn select<T: Coordinate>(
 }
 
 impl<T: Coordinate> Side<T> {
-    /// Memory in bytes per vector, including its distance.
-    pub(super) const BYTES_A_VECTOR: usize = size_of::<T::Distance>() + 4 + 8 + 4;
-
     /// Computes the keys of `measure` for all vectors. `own` are the distances of the vectors to the center of their
     /// own side.
     pub(super) fn measure(&mut self, measure: Measure, own: &[T::Distance], dimensions: usize) {
         let own = (measure == Measure::Margin).then_some(own);
         T::measure_keys(&self.distances, own, dimensions, &mut self.keys);
-    }
-
-    /// Returns the least measure of a vector; infinity if there are no vectors.
-    fn least(&self, kernel: Kernel) -> f64 {
-        let least = kernel.first_least::<u8>(&self.keys);
-        self.keys.get(least).map_or(f64::INFINITY, |&key| T::measure_of(key))
     }
 
     /// Selects the vectors with a measure of at most `most`, and sorts them by measure, then by position. Usually

@@ -1,38 +1,37 @@
 //! Compares sampled vectors with the members of a bucket.
 //!
-//! Two bounds exclude pairs of a sampled vector x and a member y of bucket j, whose center is `c_j`. First, if the
-//! distance of x and y is at most `eps`, then `d(x, c_j) <= d(y, c_j) + eps` by the triangle inequality. This excludes
-//! all x that are far from the whole bucket, and pairs with members near the center. If vectors were rounded, their
-//! residuals are added to eps. Second, the exact rule excludes
-//! single pairs. Its bound holds for any two centers; the ones used here are `c_j` and the pivot of a group of sampled
-//! vectors. It is used if the first bound leaves many pairs of a group.
+//! Two bounds exclude pairs of a sampled vector x and a member y of bucket j, whose center is `c_j`.
+//!
+//! The bound of the exact rule excludes most sampled vectors. It holds for any two centers; here these are `c_j` and the
+//! pivot p of a group of sampled vectors. If the distance of x and y is at most `eps`, then the margins
+//! `d(x, c_j)^2 - d(x, p)^2` and `d(y, p)^2 - d(y, c_j)^2` add up to at most `2 d(p, c_j) eps`. So x has no neighbor in
+//! the bucket if the sum of its own margin and the least margin of the members is larger.
+//!
+//! The other vectors are compared with the members for which `d(x, c_j) <= d(y, c_j) + eps`, by the triangle inequality.
+//! Sorting members by their margins for each group would take longer than the distances that it saves.
+//!
+//! If vectors were rounded, eps is increased by the residuals of both.
 
-use std::cmp::Reverse;
 use std::ops::Range;
 
 use adjoin_kernels::{Kernel, PackedColumns, Panel};
 
 use super::drawn_groups::{DrawnGroups, GROUP_VECTORS};
-use super::near_rows::NearRows;
 use super::neighbors::{Neighbor, NeighborSearch};
 use crate::base::error::Result;
 use crate::base::geometry::Coordinate;
 use crate::base::random::Random;
 use crate::execute::{Ordered, Tiles};
-use crate::join::selection::{Side, select};
+use crate::join::selection::{least_measure, most_within};
 use crate::load::{DrawnVectors, LoadedBucket};
-use crate::plan::{Gap, Measure, Place, Rule, pair_threshold};
+use crate::plan::{Gap, Place, Rule, pair_threshold};
 
 /// Number of neighbors that a worker holds before they are recorded.
 const FOUND_AT_ONCE: usize = 4096;
+/// Number of consecutive centers to which the distances of the sampled vectors are computed at once.
+const CENTERS_AT_ONCE: usize = 16;
 /// Number of pivots to which the distances of a bucket's members are computed at once.
 const PIVOTS_AT_ONCE: usize = 16;
-/// The pairs of a group are compared without its pivot if they are at most this multiple of the distances to the
-/// pivot. Selecting a member by its distance to the pivot takes longer than computing the distance.
-const PAIRS_PER_PIVOT_DISTANCE: usize = 3;
-/// Assumed radius of a bucket, as a multiple of the one that is known before the bucket is read. A bucket that exceeds
-/// this, or has members with unusual residuals, is compared with all sampled vectors.
-const RADIUS_EXPECTED: f64 = 1.001;
 /// Relative error bound for the few operations of a bound, which are rounded to f32.
 const SLACK: f64 = 1e-6;
 
@@ -44,63 +43,54 @@ pub(super) struct Comparison<'a, T: Coordinate> {
     search: &'a NeighborSearch<'a, T>,
     drawn: &'a DrawnVectors<T>,
     groups: &'a DrawnGroups<T>,
-    near_rows: NearRows<T>,
-    near: NearVectors<T>,
+    centers: NearCenters<T>,
     members: MembersByReach,
-    direct: Direct,
     pivots: PivotDistances<T>,
-    selected: Selected<T>,
+    margins: Margins,
+    near: NearVectors,
     tiles: Tiles<'a, T>,
     found: Found,
 }
 
-/// Sampled vectors that may have a neighbor in the current bucket, by the triangle inequality.
-struct NearVectors<T: Coordinate> {
-    /// Vectors whose distances to the center of the bucket are computed.
-    searched: Vec<u32>,
+/// Distances of all sampled vectors to consecutive centers. A worker asks for centers in ascending order.
+struct NearCenters<T: Coordinate> {
+    numbers: Range<u32>,
+    order: Vec<u32>,
+    /// For each of these centers, the squared distances of the vectors.
     distances: Vec<T::Distance>,
-    vectors: Vec<u32>,
-    /// Squared distances of these vectors to the center of the bucket.
-    to_center: Vec<T::Distance>,
-    /// Number of members to compare each vector with: the first ones of [`MembersByReach`].
-    reach: Vec<u32>,
 }
 
 /// The members of a bucket, sorted by their reach. The one with the largest reach is first.
 struct MembersByReach {
-    /// The bits of the reach and the member.
-    sorted: Vec<(Reverse<u32>, u32)>,
+    /// The upper half of a number is the inverted bits of the reach, the lower half the member.
+    sorted: Vec<u64>,
     order: Vec<u32>,
     /// Upper bounds on the distance of each member to the center plus its residual, in this order.
     reach: Vec<f32>,
 }
 
-/// Vectors to compare without a pivot. The vector with the largest reach is first.
-struct Direct {
-    chosen: Vec<(Reverse<u32>, u32)>,
-    vectors: Vec<u32>,
-    reach: Vec<u32>,
-}
-
-/// Groups to compare by their pivots, and the distances between the members of the bucket and some pivots.
+/// Distances between the members of a bucket and some pivots.
 struct PivotDistances<T: Coordinate> {
-    pivots: Vec<u32>,
-    /// For each pivot, the range of the group's vectors in [`NearVectors`].
-    near: Vec<Range<usize>>,
     order: Vec<u32>,
     columns: PackedColumns<T>,
+    /// For each pivot, the squared distances of the members.
     distances: Vec<T::Distance>,
 }
 
-/// Vectors of a group and members of a bucket that are to be compared.
-struct Selected<T: Coordinate> {
-    /// Vectors of the group, with their distances to the center of the bucket.
-    vectors: Side<T>,
-    /// Distances of these vectors to the pivot of the group.
-    own: Vec<T::Distance>,
-    members: Side<T>,
-    /// The selected vectors, and the number of members with which each of them is compared.
-    rows: Vec<u32>,
+/// Sort keys of the margins of the members and of the vectors of a group ([`Coordinate::measure_keys`]).
+struct Margins {
+    of_members: Vec<u32>,
+    of_vectors: Vec<u32>,
+    /// Vectors with small margins. The lower half of a number is the position in the group.
+    chosen: Vec<u64>,
+}
+
+/// Sampled vectors that may have a neighbor in the bucket. The one with the largest reach is first.
+struct NearVectors {
+    /// The upper half of a number is the inverted reach, the lower half the vector. The reach is the number of members
+    /// to compare with, the first ones of [`MembersByReach`].
+    chosen: Vec<u64>,
+    vectors: Vec<u32>,
     reach: Vec<u32>,
 }
 
@@ -116,37 +106,33 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
             search,
             drawn,
             groups,
-            near_rows: NearRows::new(kernel, threshold.dimensions),
-            near: NearVectors {
-                searched: Vec::new(),
-                distances: Vec::new(),
-                vectors: Vec::new(),
-                to_center: Vec::new(),
-                reach: Vec::new(),
-            },
+            centers: NearCenters { numbers: 0..0, order: Vec::new(), distances: Vec::new() },
             members: MembersByReach { sorted: Vec::new(), order: Vec::new(), reach: Vec::new() },
-            direct: Direct { chosen: Vec::new(), vectors: Vec::new(), reach: Vec::new() },
-            pivots: PivotDistances::new(search),
-            selected: Selected::new(),
+            pivots: PivotDistances {
+                order: Vec::new(),
+                columns: kernel.pack(&Panel::zeroed(0, threshold.dimensions), &[]),
+                distances: Vec::new(),
+            },
+            margins: Margins { of_members: Vec::new(), of_vectors: Vec::new(), chosen: Vec::new() },
+            near: NearVectors { chosen: Vec::new(), vectors: Vec::new(), reach: Vec::new() },
             tiles: Tiles::new(kernel, predicate, threshold),
             found: Vec::with_capacity(FOUND_AT_ONCE),
         }
     }
 
     /// Memory of a worker in bytes per sampled vector. Vectors double as they grow.
-    pub(super) const BYTES_A_VECTOR: u64 =
-        NearRows::<T>::BYTES_A_ROW + 2 * (2 * (size_of::<T::Distance>() + 4) + 4 + (8 + 4 + 4) + 1) as u64;
+    pub(super) const BYTES_A_VECTOR: u64 = (CENTERS_AT_ONCE * size_of::<T::Distance>() + 2 * (8 + 4 + 4)) as u64;
 
     /// Returns the memory in bytes of a worker for buckets of at most `rows` members, without the memory per sampled
     /// vector.
     pub(super) fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
         let found = FOUND_AT_ONCE * size_of::<(u32, Neighbor)>();
-        let by_reach = rows * 2 * (size_of::<(Reverse<u32>, u32)>() + size_of::<u32>() + size_of::<f32>());
+        let by_reach = rows * 2 * (size_of::<u64>() + size_of::<u32>() + size_of::<f32>());
+        let of_pivots = rows * (size_of::<u32>() + PIVOTS_AT_ONCE * size_of::<T::Distance>());
+        let margins = rows * size_of::<u32>() + GROUP_VECTORS * (size_of::<u32>() + 2 * size_of::<u64>());
         Tiles::<T>::memory_bytes(rows, dimensions)
-            + NearRows::<T>::memory_bytes(dimensions)
-            + PivotDistances::<T>::memory_bytes(rows, dimensions)
-            + Selected::<T>::memory_bytes(rows)
-            + (found + by_reach) as u64
+            + PackedColumns::<T>::bytes_for(rows, dimensions)
+            + (found + by_reach + of_pivots + margins) as u64
     }
 
     /// Finds the neighbors in a bucket. Passes them to `take`, with the indexes of the sampled vectors. Returns the
@@ -157,145 +143,139 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
         bucket: &LoadedBucket<T>,
         take: &dyn Fn(&mut Found) -> Result<()>,
     ) -> Result<u64> {
-        self.members.sort(bucket);
-        self.find_near(number);
-        let mut computed = (self.drawn.len() + self.near.searched.len()) as u64;
-        self.divide(bucket.len());
-        computed += self.compare_direct(number, bucket, take)?;
-        if !self.pivots.pivots.is_empty() {
-            computed += self.compare_by_pivots(number, bucket, take)?;
+        let NeighborSearch { context, buckets, centers, .. } = *self.search;
+        let partners = self.drawn.of_buckets(buckets.partners(number));
+        if partners.is_empty() {
+            return Ok(0);
         }
+        self.centers.measure(context.kernel, centers, &self.groups.columns, number);
+        self.members.sort(bucket);
+        self.near.chosen.clear();
+        // Workers may compute distances to the same centers, but the result must not depend on their number.
+        let mut computed = self.drawn.len() as u64 + self.choose_by_margins(number, bucket, &partners);
+        self.choose_unusual(number, partners);
+        self.near.sort();
+        let NearVectors { vectors, reach, .. } = &self.near;
+        let sides = Sides { search: self.search, drawn: self.drawn };
+        let compared = Compared { vectors, members: &self.members.order, reach };
+        computed += sides.find(&mut self.tiles, (number, bucket), compared, &mut self.found, take)?;
         take(&mut self.found)?;
         Ok(computed)
     }
 
-    /// Finds the sampled vectors that may have a neighbor in the bucket.
-    fn find_near(&mut self, number: u32) {
-        let NeighborSearch { context, buckets, centers, threshold, .. } = *self.search;
-        let (kernel, drawn, dimensions) = (context.kernel, self.drawn, threshold.dimensions);
-        let (near, panel) = (&mut self.near, &drawn.members.panel);
-        let farthest = self.members.reach.first().map_or(0.0, |&reach| reach.into());
-        let limit = |residual: f64| T::tile_limit(&threshold.widened(farthest + residual));
-        // Radii are distances between unrounded vectors. A computed distance of a member to the center may be larger by
-        // the residuals of both, and the residuals of the member and of the sampled vector are added to eps. One of
-        // these four residuals is included in the radius.
-        let usual = buckets.space().residual_seen();
-        let expected =
-            |number| T::tile_limit(&threshold.widened(buckets.radius(number) * RADIUS_EXPECTED + 3.0 * usual));
-        let is_usual = |vector: u32| drawn.members.residual_of(vector) <= usual;
-        // The few vectors with larger residuals are compared with every center.
-        let of_row = |vector: usize| if is_usual(vector as u32) { T::Distance::default() } else { T::FARTHEST };
-        let partners = drawn.of_buckets(buckets.partners(number));
-        let partners = partners.start as u32..partners.end as u32;
-        near.searched.clear();
-        let usual_limit = limit(usual);
-        if usual_limit <= expected(number) {
-            let take = |vector| near.searched.push(vector);
-            self.near_rows.find(kernel, (centers, number), panel, expected, of_row, take);
-            near.searched.retain(|vector| partners.contains(vector));
-        } else {
-            near.searched.extend(partners);
-        }
-        near.distances.resize(near.searched.len(), T::Distance::default());
-        kernel.one_to_some(centers.row(number as usize), panel, &near.searched, &mut near.distances);
-        near.vectors.clear();
-        near.to_center.clear();
-        near.reach.clear();
-        for (&vector, &squared) in near.searched.iter().zip(&near.distances) {
-            if squared > usual_limit && is_usual(vector) {
-                continue;
-            }
-            let distance = T::at_least(squared, dimensions).sqrt() * (1.0 - SLACK);
-            let widened = threshold.widened(drawn.members.residual_of(vector));
-            let reach = self.members.from(distance - widened.distance);
-            if reach > 0 {
-                near.vectors.push(vector);
-                near.to_center.push(squared);
-                near.reach.push(reach);
-            }
-        }
-    }
-
-    /// Decides which near vectors are compared by the pivots of their groups, and which are compared directly.
-    fn divide(&mut self, members: usize) {
-        let NearVectors { vectors, reach, .. } = &self.near;
-        self.direct.chosen.clear();
-        self.pivots.clear();
-        let mut start = 0;
-        for group in vectors.chunk_by(|&a, &b| DrawnGroups::<T>::group_of(a) == DrawnGroups::<T>::group_of(b)) {
-            let near = start..start + group.len();
-            start = near.end;
-            let pairs: usize = reach[near.clone()].iter().map(|&reach| reach as usize).sum();
-            if pairs > PAIRS_PER_PIVOT_DISTANCE * members {
-                self.pivots.pivots.push(DrawnGroups::<T>::group_of(group[0]));
-                self.pivots.near.push(near);
-            } else {
-                let all = reach[near].iter().zip(group).map(|(&reach, &vector)| (Reverse(reach), vector));
-                self.direct.chosen.extend(all);
-            }
-        }
-        self.direct.sort();
-    }
-
-    fn compare_direct(
-        &mut self,
-        number: u32,
-        bucket: &LoadedBucket<T>,
-        take: &dyn Fn(&mut Found) -> Result<()>,
-    ) -> Result<u64> {
-        let Direct { vectors, reach, .. } = &self.direct;
-        let sides = Sides { search: self.search, drawn: self.drawn };
-        let compared = Compared { vectors, members: &self.members.order, reach };
-        sides.find(&mut self.tiles, (number, bucket), compared, &mut self.found, take)
-    }
-
-    fn compare_by_pivots(
-        &mut self,
-        number: u32,
-        bucket: &LoadedBucket<T>,
-        take: &dyn Fn(&mut Found) -> Result<()>,
-    ) -> Result<u64> {
-        let NeighborSearch { context, centers, .. } = *self.search;
-        let kernel = context.kernel;
-        let sides = Sides { search: self.search, drawn: self.drawn };
+    /// Chooses vectors with usual residuals, by the margins of their groups. Returns the number of distances computed.
+    fn choose_by_margins(&mut self, number: u32, bucket: &LoadedBucket<T>, partners: &Range<usize>) -> u64 {
+        let kernel = self.search.context.kernel;
+        let (groups, mut computed) = (DrawnGroups::<T>::groups_of(partners), 0);
         self.pivots.pack(kernel, &bucket.members.panel);
-        let (all, mut computed) = (self.pivots.pivots.len(), 0);
-        for first in (0..all).step_by(PIVOTS_AT_ONCE) {
-            let groups = first..all.min(first + PIVOTS_AT_ONCE);
-            computed += self.pivots.measure(kernel, &self.groups.pivots, groups.clone());
-            for group in groups {
-                self.select(group, group - first, centers.row(number as usize), bucket);
-                let Selected { members, rows, reach, .. } = &self.selected;
-                let compared = Compared { vectors: rows, members: &members.order, reach };
-                computed += sides.find(&mut self.tiles, (number, bucket), compared, &mut self.found, take)?;
+        for first in groups.clone().step_by(PIVOTS_AT_ONCE) {
+            let some = first..groups.end.min(first + PIVOTS_AT_ONCE);
+            computed += self.pivots.measure(kernel, &self.groups.pivots, some.clone());
+            for group in some {
+                self.choose_of_group(group, group - first, number, bucket, partners);
             }
         }
-        Ok(computed)
+        computed
     }
 
-    /// Selects the pairs of near vectors of a group and members of the bucket that the exact rule admits. `at` is the
-    /// index of the group's pivot among the pivots to which the distances of the members were computed.
-    fn select(&mut self, group: usize, at: usize, center: &[T], bucket: &LoadedBucket<T>) {
-        let (kernel, pivots) = (self.search.context.kernel, &self.groups.pivots);
-        let (pivot, dimensions) = (pivots.row(self.pivots.pivots[group] as usize), pivots.dimensions());
-        let near = self.pivots.near[group].clone();
-        let (of_group, to_center) = (&self.near.vectors[near.clone()], &self.near.to_center[near]);
-        let residuals = bucket.members.residual_max() + self.drawn.members.residual_among(of_group);
-        let widened = self.search.threshold.widened(residuals);
-        let limit = T::margin_limit(&widened, T::at_most(kernel.distance(pivot, center), dimensions));
-        let Selected { vectors, own, members, rows, reach } = &mut self.selected;
-        vectors.distances.clear();
-        vectors.distances.extend_from_slice(to_center);
-        own.clear();
-        own.extend(of_group.iter().map(|&vector| self.groups.own(vector as usize)));
-        members.distances.clear();
-        members.distances.extend_from_slice(&self.pivots.distances[at * bucket.len()..][..bucket.len()]);
-        vectors.measure(Measure::Margin, own, dimensions);
-        members.measure(Measure::Margin, &bucket.own, dimensions);
-        select(kernel, limit, vectors, members, reach);
-        rows.clear();
-        rows.extend(vectors.order.iter().map(|&at| of_group[at as usize]));
+    /// Chooses vectors of a group. `at` is the index of its pivot in [`Self::pivots`].
+    fn choose_of_group(
+        &mut self,
+        group: usize,
+        at: usize,
+        number: u32,
+        bucket: &LoadedBucket<T>,
+        partners: &Range<usize>,
+    ) {
+        let NeighborSearch { context, buckets, centers, threshold, .. } = *self.search;
+        let (kernel, dimensions) = (context.kernel, threshold.dimensions);
+        let vectors = DrawnGroups::<T>::vectors_of(group, partners);
+        let usual = buckets.space().residual_seen();
+        let gap = kernel.distance(self.groups.pivots.row(group), centers.row(number as usize));
+        let widened = threshold.widened(bucket.members.residual_max() + usual);
+        let limit = T::margin_limit(&widened, T::at_most(gap, dimensions));
+        let (to_pivot, to_center) = (self.pivots.of(at, bucket.len()), self.centers.of(number));
+        let Margins { of_members, of_vectors, chosen } = &mut self.margins;
+        T::measure_keys(to_pivot, Some(&bucket.own), dimensions, of_members);
+        let own = &self.groups.own[vectors.clone()];
+        T::measure_keys(&to_center[vectors.clone()], Some(own), dimensions, of_vectors);
+        chosen.clear();
+        let most = most_within(limit, least_measure::<T>(kernel, of_members));
+        kernel.at_most(of_vectors, T::key_up_to(most), chosen);
+        for &chosen in &*chosen {
+            let vector = vectors.start as u32 + chosen as u32;
+            if self.drawn.members.residual_of(vector) <= usual {
+                self.near.choose(vector, to_center[vector as usize], self.search, self.drawn, &self.members);
+            }
+        }
     }
+
+    /// Chooses vectors with larger residuals than usual. They are few, and would weaken the bound for their groups.
+    fn choose_unusual(&mut self, number: u32, partners: Range<usize>) {
+        let (drawn, to_center) = (self.drawn, self.centers.of(number));
+        for &vector in self.groups.unusual.iter().filter(|&&vector| partners.contains(&(vector as usize))) {
+            self.near.choose(vector, to_center[vector as usize], self.search, drawn, &self.members);
+        }
+    }
+}
+
+impl<T: Coordinate> NearCenters<T> {
+    /// Computes the distances of the vectors to the center `number` and to the next ones, unless this was done before.
+    fn measure(&mut self, kernel: Kernel, centers: &Panel<T>, vectors: &PackedColumns<T>, number: u32) {
+        if self.numbers.contains(&number) {
+            return;
+        }
+        self.numbers = number..(number + CENTERS_AT_ONCE as u32).min(centers.rows() as u32);
+        self.order.clear();
+        self.order.extend(self.numbers.clone());
+        self.distances.resize(self.order.len() * vectors.len(), T::Distance::default());
+        kernel.many_to_many(centers, &self.order, vectors, &mut self.distances);
+    }
+
+    /// Returns the squared distances of the vectors to a center.
+    fn of(&self, number: u32) -> &[T::Distance] {
+        let count = self.distances.len() / self.order.len();
+        &self.distances[(number - self.numbers.start) as usize * count..][..count]
+    }
+}
+
+impl NearVectors {
+    /// Adds a vector if it may have a neighbor by the triangle inequality. `to_center` is its squared distance to the
+    /// center of the bucket.
+    fn choose<T: Coordinate>(
+        &mut self,
+        vector: u32,
+        to_center: T::Distance,
+        search: &NeighborSearch<'_, T>,
+        drawn: &DrawnVectors<T>,
+        members: &MembersByReach,
+    ) {
+        let threshold = search.threshold;
+        let distance = T::at_least(to_center, threshold.dimensions).sqrt() * (1.0 - SLACK);
+        let widened = threshold.widened(drawn.members.residual_of(vector));
+        let reach = members.from(distance - widened.distance);
+        if reach > 0 {
+            self.chosen.push(descending(reach, vector));
+        }
+    }
+
+    fn sort(&mut self) {
+        self.chosen.sort_unstable();
+        self.vectors.clear();
+        self.vectors.extend(self.chosen.iter().map(|&chosen| chosen as u32));
+        self.reach.clear();
+        self.reach.extend(self.chosen.iter().map(|&chosen| key_of(chosen)));
+    }
+}
+
+/// Returns a number by which items are sorted by descending key, and by ascending item if keys are equal.
+fn descending(key: u32, item: u32) -> u64 {
+    u64::from(!key) << 32 | u64::from(item)
+}
+
+/// Returns the key of a number of [`descending`].
+fn key_of(number: u64) -> u32 {
+    !((number >> 32) as u32)
 }
 
 impl MembersByReach {
@@ -307,13 +287,13 @@ impl MembersByReach {
             // A computation that overflows may return NaN, which is out of reach of nothing.
             let reach = if reach < f64::INFINITY { (reach as f32).next_up() } else { f32::INFINITY };
             // Floats of at least 0 have the order of their bits.
-            (Reverse(reach.to_bits()), member)
+            descending(reach.to_bits(), member)
         }));
         sorted.sort_unstable();
         order.clear();
-        order.extend(sorted.iter().map(|&(_, member)| member));
+        order.extend(sorted.iter().map(|&member| member as u32));
         reach.clear();
-        reach.extend(sorted.iter().map(|&(Reverse(bits), _)| f32::from_bits(bits)));
+        reach.extend(sorted.iter().map(|&member| f32::from_bits(key_of(member))));
     }
 
     /// Returns the number of members that reach at least this distance from the center.
@@ -322,41 +302,7 @@ impl MembersByReach {
     }
 }
 
-impl Direct {
-    fn sort(&mut self) {
-        self.chosen.sort_unstable();
-        self.vectors.clear();
-        self.vectors.extend(self.chosen.iter().map(|&(_, vector)| vector));
-        self.reach.clear();
-        self.reach.extend(self.chosen.iter().map(|&(Reverse(reach), _)| reach));
-    }
-}
-
 impl<T: Coordinate> PivotDistances<T> {
-    fn new(search: &NeighborSearch<'_, T>) -> Self {
-        let NeighborSearch { context, buckets, threshold, .. } = *search;
-        Self {
-            pivots: Vec::new(),
-            near: Vec::new(),
-            order: Vec::new(),
-            columns: context.kernel.pack(&Panel::zeroed(0, threshold.dimensions), &[]),
-            distances: Vec::with_capacity(PIVOTS_AT_ONCE * buckets.rows_max()),
-        }
-    }
-
-    /// Returns the memory in bytes for buckets of at most `rows` members, without the memory per sampled vector.
-    fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
-        let of_members = rows * (size_of::<u32>() + PIVOTS_AT_ONCE * size_of::<T::Distance>());
-        // The last group may be smaller than the others.
-        let of_group = size_of::<u32>() + size_of::<Range<usize>>();
-        PackedColumns::<T>::bytes_for(rows, dimensions) + (of_members + of_group) as u64
-    }
-
-    fn clear(&mut self) {
-        self.pivots.clear();
-        self.near.clear();
-    }
-
     /// Packs the members of the bucket.
     fn pack(&mut self, kernel: Kernel, members: &Panel<T>) {
         self.order.clear();
@@ -364,24 +310,17 @@ impl<T: Coordinate> PivotDistances<T> {
         kernel.pack_into(members, &self.order, &mut self.columns);
     }
 
-    /// Computes the distances between the members and the pivots of some groups. Returns the number of distances.
+    /// Computes the distances between the members and some pivots. Returns the number of distances.
     fn measure(&mut self, kernel: Kernel, pivots: &Panel<T>, groups: Range<usize>) -> u64 {
-        self.distances.resize(groups.len() * self.columns.len(), T::Distance::default());
-        kernel.many_to_many(pivots, &self.pivots[groups], &self.columns, &mut self.distances);
+        let order: Vec<u32> = groups.map(|group| group as u32).collect();
+        self.distances.resize(order.len() * self.columns.len(), T::Distance::default());
+        kernel.many_to_many(pivots, &order, &self.columns, &mut self.distances);
         self.distances.len() as u64
     }
-}
 
-impl<T: Coordinate> Selected<T> {
-    fn new() -> Self {
-        let (vectors, members) = (Side::default(), Side::default());
-        Self { vectors, own: Vec::new(), members, rows: Vec::new(), reach: Vec::new() }
-    }
-
-    /// Returns the memory in bytes for buckets of at most `rows` members.
-    fn memory_bytes(rows: usize) -> u64 {
-        let of_group = GROUP_VECTORS * (Side::<T>::BYTES_A_VECTOR + size_of::<T::Distance>() + 2 * size_of::<u32>());
-        (rows * Side::<T>::BYTES_A_VECTOR + of_group) as u64
+    /// Returns the squared distances of `members` members to the pivot with the index `at`.
+    fn of(&self, at: usize, members: usize) -> &[T::Distance] {
+        &self.distances[at * members..][..members]
     }
 }
 

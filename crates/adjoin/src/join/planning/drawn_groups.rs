@@ -1,26 +1,33 @@
 //! Groups sampled vectors that are near each other, so that one bound can exclude members of a bucket for a whole
 //! group.
 
-use adjoin_kernels::{Kernel, Panel};
+use std::ops::Range;
+
+use adjoin_kernels::{Kernel, PackedColumns, Panel, TILE_COLUMNS};
 
 use crate::base::geometry::Coordinate;
 use crate::load::DrawnVectors;
 
 /// Number of sampled vectors per group. Smaller groups have tighter bounds, but there are more pivots for which
 /// distances to members are computed and sorted.
-pub(super) const GROUP_VECTORS: usize = 128;
+pub(super) const GROUP_VECTORS: usize = 256;
 
 /// Sampled vectors, divided into groups of consecutive ones. Buckets are stored in the order of a tree of their
 /// centers, so consecutive vectors are near each other.
 pub(super) struct DrawnGroups<T: Coordinate> {
+    /// The sampled vectors.
+    pub(super) columns: PackedColumns<T>,
     /// The mean of each group.
     pub(super) pivots: Panel<T>,
     /// Squared distance of each sampled vector to the pivot of its group.
-    own: Vec<T::Distance>,
+    pub(super) own: Vec<T::Distance>,
+    /// The vectors with a larger residual than usual, in ascending order.
+    pub(super) unusual: Vec<u32>,
 }
 
 impl<T: Coordinate> DrawnGroups<T> {
-    pub(super) fn new(kernel: Kernel, drawn: &DrawnVectors<T>) -> Self {
+    /// Groups vectors. `usual` is the largest usual residual.
+    pub(super) fn new(kernel: Kernel, drawn: &DrawnVectors<T>, usual: f64) -> Self {
         let (panel, count) = (&drawn.members.panel, drawn.len());
         let mut pivots = Panel::zeroed(count.div_ceil(GROUP_VECTORS), panel.dimensions());
         let mut own = Vec::with_capacity(count);
@@ -33,27 +40,33 @@ impl<T: Coordinate> DrawnGroups<T> {
             pivots.row_mut(pivot).iter_mut().zip(&sums).for_each(|(to, sum)| *to = mean(sum));
             own.extend(vectors.map(|vector| kernel.distance(panel.row(vector), pivots.row(pivot))));
         }
-        Self { pivots, own }
+        let mut all: Vec<u32> = (0..count as u32).collect();
+        let columns = kernel.pack(panel, &all);
+        all.retain(|&vector| drawn.members.residual_of(vector) > usual);
+        Self { columns, pivots, own, unusual: all }
     }
 
     /// Returns the memory in bytes per sampled vector, rounded up.
     pub(super) fn bytes_a_vector(dimensions: usize) -> u64 {
-        Panel::<T>::bytes_for(1, dimensions).div_ceil(GROUP_VECTORS as u64) + size_of::<T::Distance>() as u64
+        let packed = PackedColumns::<T>::bytes_for(TILE_COLUMNS, dimensions).div_ceil(TILE_COLUMNS as u64);
+        let of_number = (size_of::<u32>() + size_of::<T::Distance>()) as u64;
+        packed + of_number + Panel::<T>::bytes_for(1, dimensions).div_ceil(GROUP_VECTORS as u64)
     }
 
     /// Returns the memory in bytes that does not depend on the number of vectors: the pivot of a last, smaller group,
-    /// and the sums for a mean.
+    /// unused columns, and the sums for a mean.
     pub(super) fn least_bytes(dimensions: usize) -> u64 {
-        Panel::<T>::bytes_for(1, dimensions) + (dimensions * size_of::<T::Sum>()) as u64
+        let unused = PackedColumns::<T>::bytes_for(TILE_COLUMNS, dimensions);
+        Panel::<T>::bytes_for(1, dimensions) + unused + (dimensions * size_of::<T::Sum>()) as u64
     }
 
-    /// Returns the number of the group of a sampled vector, which is the row of its pivot.
-    pub(super) fn group_of(vector: u32) -> u32 {
-        vector / GROUP_VECTORS as u32
+    /// Returns the groups that contain a range of sampled vectors.
+    pub(super) fn groups_of(vectors: &Range<usize>) -> Range<usize> {
+        vectors.start / GROUP_VECTORS..vectors.end.div_ceil(GROUP_VECTORS)
     }
 
-    /// Returns the squared distance of a sampled vector to the pivot of its group.
-    pub(super) fn own(&self, vector: usize) -> T::Distance {
-        self.own[vector]
+    /// Returns the vectors of a group that are in the range `among`.
+    pub(super) fn vectors_of(group: usize, among: &Range<usize>) -> Range<usize> {
+        (group * GROUP_VECTORS).max(among.start)..((group + 1) * GROUP_VECTORS).min(among.end)
     }
 }

@@ -122,7 +122,7 @@ pub(super) fn find_neighbors<T: Coordinate>(
     sample.places.extend_from_slice(&drawn.places);
     sample.neighbors.resize(first + drawn.len(), Neighbors::default());
     let sample = Mutex::new(sample);
-    let groups = DrawnGroups::new(context.kernel, drawn);
+    let groups = DrawnGroups::new(context.kernel, drawn, buckets.space().residual_seen());
     let state = || Comparison::new(search, drawn, &groups);
     let pass = BucketPass { context, buckets, centers, phase: "calibrate", read_ahead };
     let distances = pass.run_keeping(kept, state, |comparison, number, bucket| {
