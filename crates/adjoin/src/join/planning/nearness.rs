@@ -310,6 +310,8 @@ struct Around<T: Coordinate> {
     near_rows: NearRows<T>,
     numbers: Vec<u32>,
     squared: Vec<T::Distance>,
+    members: Vec<u32>,
+    columns: PackedColumns<T>,
     least: Vec<LeastOfColumn<T>>,
 }
 
@@ -326,8 +328,14 @@ impl<T: Coordinate> NearnessPass<'_, T> {
     fn run(&self) -> Result<Vec<u64>> {
         let NeighborSearch { context, buckets, centers, kept, read_ahead, .. } = *self.search;
         let pass = load::BucketPass { context, buckets, centers, phase: "plan", read_ahead };
-        let near_rows = || NearRows::new(context.kernel, centers.dimensions());
-        let state = || Around { near_rows: near_rows(), numbers: Vec::new(), squared: Vec::new(), least: Vec::new() };
+        let state = || Around {
+            near_rows: NearRows::new(context.kernel, centers.dimensions()),
+            numbers: Vec::new(),
+            squared: Vec::new(),
+            members: Vec::new(),
+            columns: context.kernel.pack(centers, &[]),
+            least: Vec::new(),
+        };
         pass.run_keeping(kept, state, |around, number, bucket| self.look_around(number, bucket, around))
     }
 
@@ -348,13 +356,15 @@ impl<T: Coordinate> NearnessPass<'_, T> {
             near.then_some(Candidate { bucket: other, parts, dimensions: centers.dimensions() })
         };
         let all: Vec<Candidate> = self.around(number, around).into_iter().filter_map(candidate).collect();
-        let least = &mut around.least;
-        let members: Vec<u32> = (0..bucket.len() as u32).collect();
+        let Around { numbers, members, columns, least, .. } = around;
+        members.clear();
+        members.extend(0..bucket.len() as u32);
         for candidates in all.chunks(CHUNK_CENTERS) {
-            let others: Vec<u32> = candidates.iter().map(|candidate| candidate.bucket).collect();
-            let columns = context.kernel.pack(centers, &others);
-            least.resize(others.len(), LeastOfColumn::NONE);
-            context.kernel.least_of_columns(&bucket.members.panel, &members, &bucket.own, &columns, least);
+            numbers.clear();
+            numbers.extend(candidates.iter().map(|candidate| candidate.bucket));
+            context.kernel.pack_into(centers, numbers, columns);
+            least.resize(numbers.len(), LeastOfColumn::NONE);
+            context.kernel.least_of_columns(&bucket.members.panel, members, &bucket.own, columns, least);
             let near = candidates.iter().zip(&*least);
             let near = near.filter_map(|(candidate, least)| candidate.nearness(number, members.len(), least));
             self.sides.take(near)?;
