@@ -439,13 +439,14 @@ impl SmallReads {
         self.queue.in_flight() == 0
     }
 
-    /// Starts reading a range of the file that contains a bucket. In traces, `token` is the step of the consumer.
+    /// Starts reading a range of the file that contains a bucket, at the latest when [`Self::wait`] is called. In traces,
+    /// `token` is the step of the consumer.
     pub(super) fn submit(&mut self, token: u64, buckets: &Buckets<'_>, bucket: u32, range: Range<u64>) -> Result<()> {
         let bytes = (range.end - range.start) as usize;
         let mut buffer = self.spare.pop().unwrap_or_else(|| AlignedBuffer::zeroed(bytes));
         buffer.resize(bytes);
         let cause = Cause { consumer: self.consumer, step: Some(token), after: None };
-        Ok(self.queue.submit(token, cause, buckets.file(bucket), range.start, buffer)?)
+        Ok(self.queue.submit_later(token, cause, buckets.file(bucket), range.start, buffer)?)
     }
 
     /// Waits for a read, and passes its token, its bytes and the number of transferred bytes to `take`.
