@@ -46,6 +46,8 @@ pub(crate) struct Division {
     pub read_ahead: u64,
     /// Bytes of the cache.
     pub capacity: u64,
+    /// Bytes of evicted buckets that workers still use. Without them, a load would wait for these workers.
+    pub evicted: u64,
     /// Bytes of everything else, mostly the workers.
     pub workers: u64,
 }
@@ -53,7 +55,7 @@ pub(crate) struct Division {
 impl Division {
     /// Returns the sum of all parts.
     pub(crate) fn bytes(&self) -> u64 {
-        self.tasks + self.queue + self.read_ahead + self.capacity + self.workers
+        self.tasks + self.queue + self.read_ahead + self.capacity + self.evicted + self.workers
     }
 }
 
@@ -84,11 +86,13 @@ pub(crate) fn divide(needs: &Needs, threads: usize, cache: Option<u64>, free: u6
     let queue = (needs.queue.start() + spare / 8).min(*needs.queue.end());
     let spare = spare - (queue - needs.queue.start());
     let read_ahead = (spare / 8).clamp(*needs.read_ahead.start(), *needs.read_ahead.end());
-    let left = needs.cache.start() + spare - (read_ahead - needs.read_ahead.start()).min(spare);
+    let spare = spare - (read_ahead - needs.read_ahead.start()).min(spare);
+    let evicted = (spare / 16).min(*needs.read_ahead.end());
     // A cache that is larger than all buckets is useless.
-    let capacity = left.min(cache.unwrap_or((*needs.cache.end()).max(*needs.cache.start())));
+    let capacity =
+        (needs.cache.start() + spare - evicted).min(cache.unwrap_or((*needs.cache.end()).max(*needs.cache.start())));
     let (tasks, workers) = (bytes_of_tasks(needs.tasks, policy), needs.workers(threads));
-    Some(Division { threads, policy, tasks, queue, read_ahead, capacity, workers })
+    Some(Division { threads, policy, tasks, queue, read_ahead, capacity, evicted, workers })
 }
 
 /// Returns the number of workers to use, from 1 to `threads`, with `free` bytes. Additional workers may take three

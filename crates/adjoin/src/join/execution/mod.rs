@@ -319,7 +319,8 @@ impl<T: Coordinate> Run<'_, T> {
 
     fn cache(&self) -> Cache<T> {
         let Prepared { schedule, sizes, .. } = self.prepared;
-        let of_cache = self.memory.reserve(schedule.capacity).expect("the cache is a part of the reserved sum");
+        let bytes = schedule.capacity + self.prepared.memory.division.evicted;
+        let of_cache = self.memory.reserve(bytes).expect("the cache is a part of the reserved sum");
         Cache::new(MemoryBudget::within(of_cache), sizes.memory.len())
     }
 
