@@ -153,6 +153,14 @@ mod tests {
     }
 
     #[test]
+    fn a_part_of_the_spare_memory_is_for_evicted_buckets() {
+        let least = NEEDS.least(1, Policy::Belady);
+        let evicted = |spare| divide(&NEEDS, 1, None, least + spare).unwrap().evicted;
+        // The queue takes 10 bytes of them, and the read-ahead 33 and 35.
+        assert_eq!([0, 320, 2_000].map(evicted), [0, 277 / 16, 40]);
+    }
+
+    #[test]
     fn additional_workers_leave_a_quarter_of_the_memory() {
         let least = |threads: usize| 100 + 50 * threads as u64;
         let with = |free| threads_within(4, free, least);
