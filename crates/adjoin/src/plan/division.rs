@@ -87,10 +87,15 @@ pub(crate) fn divide(needs: &Needs, threads: usize, cache: Option<u64>, free: u6
     let spare = spare - (queue - needs.queue.start());
     let read_ahead = (spare / 8).clamp(*needs.read_ahead.start(), *needs.read_ahead.end());
     let spare = spare - (read_ahead - needs.read_ahead.start()).min(spare);
-    let evicted = (spare / 16).min(*needs.read_ahead.end());
+    let (room, evicted) = (needs.cache.start() + spare, (spare / 16).min(*needs.read_ahead.end()));
     // A cache that is larger than all buckets is useless.
-    let capacity =
-        (needs.cache.start() + spare - evicted).min(cache.unwrap_or((*needs.cache.end()).max(*needs.cache.start())));
+    let most = cache.unwrap_or((*needs.cache.end()).max(*needs.cache.start()));
+    let (capacity, evicted) = match room.checked_sub(most) {
+        // No bucket is evicted to make room for another one.
+        Some(_) if most >= *needs.cache.end() => (most, 0),
+        Some(left) => (most, left.min(evicted)),
+        None => (room - evicted, evicted),
+    };
     let (tasks, workers) = (bytes_of_tasks(needs.tasks, policy), needs.workers(threads));
     Some(Division { threads, policy, tasks, queue, read_ahead, capacity, evicted, workers })
 }
@@ -155,9 +160,14 @@ mod tests {
     #[test]
     fn a_part_of_the_spare_memory_is_for_evicted_buckets() {
         let least = NEEDS.least(1, Policy::Belady);
-        let evicted = |spare| divide(&NEEDS, 1, None, least + spare).unwrap().evicted;
-        // The queue takes 10 bytes of them, and the read-ahead 33 and 35.
-        assert_eq!([0, 320, 2_000].map(evicted), [0, 277 / 16, 40]);
+        let divided = |cache, spare| divide(&NEEDS, 1, cache, least + spare).unwrap();
+        let evicted = |cache, spare| divided(cache, spare).evicted;
+        // The queue takes 10 bytes, and the read-ahead 33 of the others.
+        assert_eq!([0, 320].map(|spare| evicted(None, spare)), [0, 277 / 16]);
+        assert_eq!(divided(None, 320).capacity, 30 + 277 - 277 / 16);
+        assert_eq!(evicted(None, 2_000), 0, "the cache holds all buckets");
+        assert_eq!([320, 2_000].map(|spare| evicted(Some(64), spare)), [277 / 16, 40]);
+        assert_eq!(evicted(Some(30 + 277 - 5), 320), 5, "the requested cache comes first");
     }
 
     #[test]
