@@ -7,7 +7,7 @@ use std::ops::Range;
 use adjoin_device::Reservation;
 
 use super::comparison::Comparison;
-use super::drawn_groups::DrawnGroups;
+use super::drawn_groups::{DrawnGroups, GROUP_VECTORS};
 use super::nearness::{self, CENTERS_MAX, Horizon, NearGraph, near_graph};
 use super::neighbors::{Neighbor, NeighborSearch, Neighbors, Sample, find_neighbors, neighbors_bytes, noted_bound};
 use crate::base::error::Result;
@@ -487,7 +487,11 @@ fn plan_memory<T: Coordinate>(search: &NeighborSearch<'_, T>, known: u64, count:
     let spare = context.budget().free().saturating_sub(least);
     let per_vector = bytes_of_drawn::<T>(buckets, context.threads);
     let chunk_least = CHUNK_VECTORS_MIN.min(count);
-    let chunk = (chunk_least + spare / per_vector).clamp(chunk_least, count);
+    let chunk = match chunk_least + spare / per_vector {
+        some if some >= count => count,
+        // A vector is in one group, no matter how large the chunks are.
+        some => some / GROUP_VECTORS as u64 * GROUP_VECTORS as u64,
+    };
     let more = (chunk - chunk_least) * per_vector;
     Ok((chunk, context.reserve(least + more, PURPOSE)?))
 }

@@ -111,7 +111,7 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
             pivots: PivotDistances {
                 order: Vec::new(),
                 columns: kernel.pack(&Panel::zeroed(0, threshold.dimensions), &[]),
-                distances: Vec::new(),
+                distances: Vec::with_capacity(PIVOTS_AT_ONCE * search.buckets.rows_max()),
             },
             margins: Margins { of_members: Vec::new(), of_vectors: Vec::new(), chosen: Vec::new() },
             near: NearVectors { chosen: Vec::new(), vectors: Vec::new(), reach: Vec::new() },
@@ -128,8 +128,9 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
     pub(super) fn memory_bytes(rows: usize, dimensions: usize) -> u64 {
         let found = FOUND_AT_ONCE * size_of::<(u32, Neighbor)>();
         let by_reach = rows * 2 * (size_of::<u64>() + size_of::<u32>() + size_of::<f32>());
-        let of_pivots = rows * (size_of::<u32>() + PIVOTS_AT_ONCE * size_of::<T::Distance>());
-        let margins = rows * size_of::<u32>() + GROUP_VECTORS * (size_of::<u32>() + 2 * size_of::<u64>());
+        // Vectors double as they grow.
+        let of_pivots = rows * (2 * size_of::<u32>() + PIVOTS_AT_ONCE * size_of::<T::Distance>());
+        let margins = 2 * (rows * size_of::<u32>() + GROUP_VECTORS * (size_of::<u32>() + size_of::<u64>()));
         Tiles::<T>::memory_bytes(rows, dimensions)
             + PackedColumns::<T>::bytes_for(rows, dimensions)
             + (found + by_reach + of_pivots + margins) as u64

@@ -1,5 +1,5 @@
-//! Groups sampled vectors that are near each other, so that one bound can exclude members of a bucket for a whole
-//! group.
+//! Groups sampled vectors that are near each other, so that the bound of the exact rule can use one pivot for all of
+//! them.
 
 use std::ops::Range;
 
@@ -8,8 +8,8 @@ use adjoin_kernels::{Kernel, PackedColumns, Panel, TILE_COLUMNS};
 use crate::base::geometry::Coordinate;
 use crate::load::DrawnVectors;
 
-/// Number of sampled vectors per group. Smaller groups have tighter bounds, but there are more pivots for which
-/// distances to members are computed and sorted.
+/// Number of sampled vectors per group. Smaller groups have tighter bounds, but there are more pivots to which the
+/// distances of members are computed.
 pub(super) const GROUP_VECTORS: usize = 256;
 
 /// Sampled vectors, divided into groups of consecutive ones. Buckets are stored in the order of a tree of their

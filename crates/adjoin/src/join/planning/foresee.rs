@@ -5,6 +5,7 @@ use adjoin_kernels::{Kernel, Panel};
 use super::calibration::{bytes_of_certified, vectors_drawn, vectors_foreseen, vectors_in_least};
 use super::comparison::Comparison;
 use super::division::{EDGE_BYTES, EDGES_A_BUCKET, THREADS_BYTES, WORKER_BYTES, kept_of_pairs, tables_bytes_of};
+use super::drawn_groups::DrawnGroups;
 use super::estimate::{PairSample, Placed, pairs_of};
 use super::margins::MARGIN_BYTES_MIN;
 use super::neighbors::{neighbors_bytes, noted_bound};
@@ -150,7 +151,8 @@ impl UnopenedSet {
         let certified = noted_bound(self.rows, vectors) * bytes_of_certified(1);
         let comparing = Comparison::<T>::memory_bytes(rows as usize, dimensions)
             + drawn(1_024)
-            + 1_024 * Comparison::<T>::BYTES_A_VECTOR;
+            + DrawnGroups::<T>::least_bytes(dimensions)
+            + 1_024 * (DrawnGroups::<T>::bytes_a_vector(dimensions) + Comparison::<T>::BYTES_A_VECTOR);
         let calibrating = match recall < 1.0 {
             true => neighbors_bytes(self.rows, vectors) + a_pass + comparing.max(packed + (2 << 20) + certified),
             false => 0,
