@@ -287,8 +287,8 @@ pub trait ReadQueue: Send {
         buffer: AlignedBuffer,
     ) -> Result<(), DeviceError>;
 
-    /// Submits a read as [`submit`](Self::submit) does, but may delay its start until the next call of `submit` or
-    /// [`wait`](Self::wait). Starting several reads at once takes less processor time.
+    /// Submits a read as [`submit`](Self::submit) does, but may delay its start until the next call of `submit`, or
+    /// until [`wait`](Self::wait) finds no finished read. Starting several reads at once takes less processor time.
     ///
     /// # Errors
     /// As for [`submit`](Self::submit).

@@ -439,8 +439,8 @@ impl SmallReads {
         self.queue.in_flight() == 0
     }
 
-    /// Starts reading a range of the file that contains a bucket, at the latest when [`Self::wait`] is called. In traces,
-    /// `token` is the step of the consumer.
+    /// Starts reading a range of the file that contains a bucket, at the latest when [`Self::wait`] finds no finished
+    /// read. In traces, `token` is the step of the consumer.
     pub(super) fn submit(&mut self, token: u64, buckets: &Buckets<'_>, bucket: u32, range: Range<u64>) -> Result<()> {
         let bytes = (range.end - range.start) as usize;
         let mut buffer = self.spare.pop().unwrap_or_else(|| AlignedBuffer::zeroed(bytes));

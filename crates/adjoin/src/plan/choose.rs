@@ -74,8 +74,8 @@ pub(crate) struct Facts {
     /// Number of pairs that the union rule admits at [`guessed_threshold`].
     pub union_pairs: u64,
     /// Number of pairs that the triangle inequality with one center does not exclude. As a fraction of all pairs, this
-    /// is also the fraction of vectors with which a calibration may compare a sampled vector, before the bound of its
-    /// group excludes more. If two sets are joined, a pair has one vector of each.
+    /// is about the fraction of vectors with which a calibration compares a sampled vector. If two sets are joined, a
+    /// pair has one vector of each.
     pub near_pairs: u64,
 }
 
@@ -119,8 +119,8 @@ pub(crate) struct Weights {
     center: f64,
     /// Processing a member of an edge: its distance to the other center, and the selection.
     member_of_edge: f64,
-    /// Processing a sampled vector and a bucket: the distance to the center, and the test whether the bucket may hold
-    /// a neighbor.
+    /// Processing a sampled vector and a bucket: the distance to the center, a part of the distances between members
+    /// and the pivots of groups, and the test whether the bucket may hold a neighbor.
     bucket_of_sampled: f64,
     /// Processing a pair of a sampled vector and another one that the triangle inequality with one center does not
     /// exclude.
