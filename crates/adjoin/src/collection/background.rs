@@ -78,8 +78,7 @@ pub fn start_merger(collection: &Arc<Collection>, options: MergerOptions) -> Res
                 "{at} is already merged in the background; leave out the second merger"
             )));
         }
-        let last_seconds = lock(&writer.merges).last_seconds();
-        state.merger = Some(Pacing::new(options, last_seconds));
+        state.merger = Some(Pacing::new(options));
     }
     let cancel = Cancel::default();
     let mut merger = Merger { collection: collection.clone(), cancel: cancel.clone(), threads: Vec::new() };
@@ -190,7 +189,8 @@ impl Collection {
         let state = self.state();
         let rows_on_disk = state.long_term.as_ref().map_or(0, |long_term| long_term.index.facts().rows);
         MergeFootprint {
-            bytes: state.temporary.held_bytes(),
+            bytes: state.temporary.rows_bytes(),
+            rows: rows_on_disk - state.deleted.len() + state.temporary.live(),
             has_many_deleted: state.deleted.len() * DELETED_SHARE > rows_on_disk,
             needs_buckets: state.temporary.needs_buckets(),
         }

@@ -22,7 +22,12 @@ const GROUPING_SHARE: f64 = 0.5;
 /// Writes have some memory left between the start of a merge and the point at which they must wait for its end. They
 /// may use this fraction of that memory at once. The rest is released as the merge proceeds.
 const FREE_SHARE: f64 = 0.5;
-/// Expected remaining time of a merge that takes longer than the last one, in seconds.
+/// Expected duration of the first merge in seconds, per row and for one thread. 800,000 rows of 128 bytes took 80 s beside
+/// searches.
+const SECONDS_OF_ROW: f64 = 1e-4;
+/// Expected remaining time of a merge that takes longer than expected: this fraction of the expected duration, but at
+/// least this number of seconds.
+const MORE_SHARE: f64 = 0.25;
 const MORE_SECONDS: f64 = 5.0;
 /// Delay before a failed merge is tried again. Each further failure doubles the delay, at most `RETRY_DOUBLINGS`
 /// times.
@@ -78,11 +83,10 @@ pub(super) struct Shared {
 /// State of the merger.
 pub(super) struct Pacing {
     options: MergerOptions,
-    /// Time at which the running merge began, and the bytes that the rows in memory took then. `None` if no merge is
-    /// running.
-    pub(super) begun: Option<(Instant, u64)>,
-    /// Duration of the last merge.
-    last_seconds: f64,
+    /// The running merge, if any.
+    pub(super) begun: Option<Begun>,
+    /// Duration of the last merge in seconds, divided by the number of its rows.
+    seconds_of_row: f64,
     /// Consecutive failed merges.
     failures: u32,
     /// Earliest time of the next merge. `None` unless the last merge failed.
@@ -92,6 +96,16 @@ pub(super) struct Pacing {
     /// Whether a write waits for a merge to free memory.
     is_asked_for: bool,
     pub(super) is_ended: bool,
+}
+
+/// Start of a merge.
+#[derive(Clone, Copy)]
+pub(super) struct Begun {
+    at: Instant,
+    /// Bytes of the rows in memory.
+    bytes: u64,
+    /// Number of rows of the merged index.
+    rows: u64,
 }
 
 /// Number of writes that waited for merges, and their total waiting time.
@@ -107,7 +121,10 @@ pub(super) struct Waits {
 
 /// Rows in memory and deleted rows that the next merge would remove.
 pub(super) struct MergeFootprint {
+    /// Bytes of the rows in memory, without their buckets: these are made at once, so a write would wait long for them.
     pub(super) bytes: u64,
+    /// Number of all rows.
+    pub(super) rows: u64,
     /// Whether the deleted rows of the long-term index alone make a merge due.
     pub(super) has_many_deleted: bool,
     /// Whether there are enough rows in memory to group them into buckets.
@@ -125,7 +142,7 @@ impl Backpressure {
             }
             let now = held();
             if pacing.is_due(&now) {
-                pacing.begun = Some((Instant::now(), now.bytes));
+                pacing.begun = Some(Begun { at: Instant::now(), bytes: now.bytes, rows: now.rows });
                 return true;
             }
             state = match pacing.retry_at {
@@ -225,11 +242,11 @@ impl Backpressure {
 }
 
 impl Pacing {
-    pub(super) fn new(options: MergerOptions, last_seconds: f64) -> Self {
+    pub(super) fn new(options: MergerOptions) -> Self {
         Self {
             options,
             begun: None,
-            last_seconds,
+            seconds_of_row: SECONDS_OF_ROW / options.threads.max(1) as f64,
             failures: 0,
             retry_at: None,
             attempts: 0,
@@ -240,10 +257,12 @@ impl Pacing {
 
     /// Records the end of the running merge, with its duration if it succeeded.
     fn ended(&mut self, seconds: Option<f64>) {
-        (self.begun, self.is_asked_for) = (None, false);
+        let begun = self.begun.take();
+        self.is_asked_for = false;
         self.attempts += 1;
         if let Some(seconds) = seconds {
-            (self.last_seconds, self.failures, self.retry_at) = (seconds, 0, None);
+            (self.failures, self.retry_at) = (0, None);
+            self.seconds_of_row = begun.map_or(self.seconds_of_row, |begun| seconds / begun.rows.max(1) as f64);
         } else {
             let times = 1 << self.failures.min(RETRY_DOUBLINGS);
             self.retry_at = Some(Instant::now() + self.options.retry_after * times);
@@ -273,12 +292,13 @@ impl Pacing {
             return (after > most && comes && self.attempts == seen).then_some(LOOK_AFTER);
         }
         // Waits only if a merge is due: otherwise nothing would end the wait.
-        let Some((begun, before)) = self.begun else {
+        let Some(begun) = self.begun else {
             return (after > most && self.is_due(held)).then_some(LOOK_AFTER);
         };
-        let (room, came) = (most.saturating_sub(before).max(1) as f64, after.saturating_sub(before) as f64);
-        let elapsed = begun.elapsed().as_secs_f64();
-        let expected = self.last_seconds.max(elapsed + MORE_SECONDS);
+        let (room, came) = (most.saturating_sub(begun.bytes).max(1) as f64, after.saturating_sub(begun.bytes) as f64);
+        let elapsed = begun.at.elapsed().as_secs_f64();
+        let expected = self.seconds_of_row * begun.rows as f64;
+        let expected = expected.max(elapsed + MORE_SECONDS.max(MORE_SHARE * expected));
         // The memory after the free fraction is released in proportion to the elapsed part of the merge. A write that
         // uses the last byte waits until the expected end of the merge.
         let at = (came / room - FREE_SHARE) / (1.0 - FREE_SHARE) * expected;
@@ -290,14 +310,20 @@ impl Pacing {
 mod tests {
     use super::*;
 
-    const SMALL: MergeFootprint = MergeFootprint { bytes: 999, has_many_deleted: false, needs_buckets: false };
-    const LARGE: MergeFootprint = MergeFootprint { bytes: 1_000, has_many_deleted: false, needs_buckets: false };
+    const SMALL: MergeFootprint =
+        MergeFootprint { bytes: 999, rows: 100, has_many_deleted: false, needs_buckets: false };
+    const LARGE: MergeFootprint = MergeFootprint { bytes: 1_000, ..SMALL };
 
-    fn pacing(begun: Option<(f64, u64)>, last_seconds: f64) -> Pacing {
-        let begun =
-            begun.map(|(ago, bytes)| (Instant::now().checked_sub(Duration::from_secs_f64(ago)).unwrap(), bytes));
+    /// Returns the state of a merger whose merge of 100 rows began `begun.0` seconds ago with `begun.1` bytes, if any, and
+    /// is expected to take `seconds`.
+    fn pacing(begun: Option<(f64, u64)>, seconds: f64) -> Pacing {
+        let begun = begun.map(|(ago, bytes)| Begun {
+            at: Instant::now().checked_sub(Duration::from_secs_f64(ago)).unwrap(),
+            bytes,
+            rows: 100,
+        });
         let options = MergerOptions { at_bytes: 1_000, threads: 1, retry_after: Duration::from_secs(3_600) };
-        Pacing { begun, ..Pacing::new(options, last_seconds) }
+        Pacing { begun, seconds_of_row: seconds / 100.0, ..Pacing::new(options) }
     }
 
     #[test]

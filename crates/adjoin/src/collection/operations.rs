@@ -136,11 +136,6 @@ impl Merges {
         self.bytes_written += merged.bytes_written;
         self.last = Some(merged);
     }
-
-    /// Returns the duration of the last merge; 0 if there was none.
-    pub(super) fn last_seconds(&self) -> f64 {
-        self.last.map_or(0.0, |merged| merged.seconds)
-    }
 }
 
 /// Size and state of a collection.

@@ -284,9 +284,14 @@ impl TemporaryIndex {
         }
     }
 
-    /// Returns the memory in bytes that the rows take.
+    /// Returns the memory in bytes that the rows and their buckets take.
     pub(super) fn held_bytes(&self) -> u64 {
-        self.memory.bytes() - LEAST_BYTES + self.bucketed.iter().map(|buckets| buckets.extra_bytes()).sum::<u64>()
+        self.rows_bytes() + self.bucketed.iter().map(|buckets| buckets.extra_bytes()).sum::<u64>()
+    }
+
+    /// Returns the memory in bytes that the rows take, without their buckets.
+    pub(super) fn rows_bytes(&self) -> u64 {
+        self.memory.bytes() - LEAST_BYTES
     }
 
     /// Returns the bytes of texts and columns of all rows, including deleted ones.
