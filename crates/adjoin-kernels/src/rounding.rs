@@ -5,6 +5,10 @@ use crate::reference::{Reference, sum_in_halves};
 
 /// Number of partial sums.
 const LANES: usize = 16;
+/// A float plus this value is rounded to an integer, which its lowest bits then hold: 2^23 is the least float from which
+/// on consecutive floats differ by 1. A cast to an integer would be one instruction per coordinate, since Rust's casts
+/// check the range.
+const TO_INTEGER: f32 = (1_u32 << 23) as f32;
 
 /// Grid of the values that bytes represent: byte `q` of coordinate `k` represents `origin[k] + (q - 128) * step`.
 #[derive(Debug, Clone, Copy)]
@@ -33,10 +37,13 @@ pub(crate) fn round(vector: &[f32], scale: f32, Grid { origin, step }: Grid<'_>,
     let mut lanes = [0.0_f32; LANES];
     let one = |x: f32, origin: f32, byte: &mut u8, lane: &mut f32| {
         let away = x * scale - origin;
-        // The cast truncates. Adding half a step makes it round to the nearest integer.
-        let nearest = (away * per_step + 128.5).clamp(0.0, 255.0) as i32;
-        *byte = nearest as u8;
-        let left = away - (nearest - 128) as f32 * step;
+        // Half a step is added since the integer part of the sum is taken.
+        #[expect(clippy::manual_clamp, reason = "`clamp` returns NaN for NaN, `max` returns 0")]
+        let shifted = (away * per_step + 128.5).max(0.0).min(255.0);
+        let rounded = (shifted + TO_INTEGER) - TO_INTEGER;
+        let nearest = if rounded > shifted { rounded - 1.0 } else { rounded };
+        *byte = (nearest + TO_INTEGER).to_bits() as u8;
+        let left = away - (nearest - 128.0) * step;
         *lane += left * left;
     };
     let ((xs, x_rest), (origins, origin_rest)) = (vector.as_chunks::<LANES>(), origin.as_chunks::<LANES>());
