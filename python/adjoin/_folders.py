@@ -143,8 +143,10 @@ class OpenFolder:
             with working(NONE if queries is self else queries, temporary, options, progress) as (files, folder, shown):
                 file = os.path.join(folder.name, "hits.parquet")
                 hits = Hits(self._folder.search(files, (wanted, options), resources, file, shown), folder)
-        check_memory(hits.stats["memory"], hits)
-        check_recall(hits.stats["recall"], hits)
+        # Statistics are parsed only if they are needed: this takes about as long as three reads.
+        if not hits._found.keeps_promises:
+            check_memory(hits.stats["memory"], hits)
+            check_recall(hits.stats["recall"], hits)
         return hits
 
     def _search_array(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cached_property
 from typing import Any, Optional, Union
 
 from . import _engine
@@ -66,9 +67,12 @@ class Hits(Table, Temporary):
     def __init__(self, found: _engine.Found, folder: Union[Folder, File]) -> None:
         super().__init__(folder)
         self._found = found
-        #: Statistics of the run, as written by ``--stats`` of the command.
-        self.stats: dict[str, Any] = json.loads(found.stats)
         self._arrays: Optional[tuple[Any, Any]] = None
+
+    @cached_property
+    def stats(self) -> dict[str, Any]:
+        """Statistics of the run, as written by ``--stats`` of the command."""
+        return dict(json.loads(self._found.stats))
 
     def hits(self) -> ArrowStream:
         """Returns every hit: ``query`` and ``id`` (ids, or row numbers), ``rank`` from 1, ``distance``, ``similarity``

@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use adjoin::{Context, Error, HitBatch, HitSchema, HitSink, HitWriter, Result, Target, Written};
+use adjoin::{
+    CommonStatistics, Context, Error, HitBatch, HitSchema, HitSink, HitWriter, NearestStatistics, Result,
+    SearchStatistics, Target, Written,
+};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Int64Type, UInt64Type};
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchIterator};
@@ -20,6 +23,7 @@ use crate::run::{lock, raised};
 #[pyclass(frozen)]
 pub(crate) struct Found {
     stats: String,
+    keeps_promises: bool,
     hits: StoredHits,
     queries: Queries,
 }
@@ -118,44 +122,54 @@ impl HitSink for Counted<'_> {
 }
 
 /// Runs a search, and keeps its hits in memory if they are few. Otherwise they are written to a file.
-pub(crate) fn into_memory_or_file<S: serde::Serialize>(
+pub(crate) fn into_memory_or_file(
     context: &Context,
     file: &Path,
     schema: HitSchema,
-    search: impl FnOnce(Box<dyn HitSink + '_>) -> Result<S>,
+    search: impl FnOnce(Box<dyn HitSink + '_>) -> Result<SearchStatistics>,
 ) -> Result<Found> {
     let target = Target::File { path: file.to_owned(), force: false };
     let (small, fields) = (Arc::new(Mutex::new(None)), schema.fields());
     let writer = HitWriter::new(context, &target, schema).keeping_small(small.clone());
-    let (stats, queries) = counted(writer, search)?;
+    let (statistics, queries) = counted(writer, search)?;
     let hits = match lock(&small).take() {
         Some(batches) => StoredHits::Memory(Arc::new(Schema::new(fields)), batches),
         None => StoredHits::File(file.to_owned()),
     };
-    Ok(Found { stats, hits, queries })
+    Found::new(&statistics, &statistics.common, hits, queries)
 }
 
-/// Runs a search and writes its hits to a file.
-pub(crate) fn into_file<S: serde::Serialize>(
+/// Searches for the neighbors of rows, and writes them to a file.
+pub(crate) fn into_file(
     context: &Context,
     file: &Path,
     schema: HitSchema,
-    search: impl FnOnce(Box<dyn HitSink + '_>) -> Result<S>,
+    search: impl FnOnce(Box<dyn HitSink + '_>) -> Result<NearestStatistics>,
 ) -> Result<Found> {
     let target = Target::File { path: file.to_owned(), force: false };
-    let (stats, queries) = counted(HitWriter::new(context, &target, schema), search)?;
-    Ok(Found { stats, hits: StoredHits::File(file.to_owned()), queries })
+    let (statistics, queries) = counted(HitWriter::new(context, &target, schema), search)?;
+    Found::new(&statistics, &statistics.common, StoredHits::File(file.to_owned()), queries)
 }
 
-/// Runs a search into `writer`. Returns its statistics as JSON, and the queries that it answered.
-fn counted<S: serde::Serialize>(
-    writer: HitWriter<'_>,
-    search: impl FnOnce(Box<dyn HitSink + '_>) -> Result<S>,
-) -> Result<(String, Queries)> {
+/// Runs a search into `writer`. Returns its statistics, and the queries that it answered.
+fn counted<S>(writer: HitWriter<'_>, search: impl FnOnce(Box<dyn HitSink + '_>) -> Result<S>) -> Result<(S, Queries)> {
     let queries = Arc::default();
     let statistics = search(Box::new(Counted { writer, queries: Arc::clone(&queries) }))?;
     let queries = std::mem::take(&mut *lock(&queries));
-    Ok((json(&statistics)?, queries))
+    Ok((statistics, queries))
+}
+
+impl Found {
+    fn new(
+        statistics: &impl serde::Serialize,
+        common: &CommonStatistics,
+        hits: StoredHits,
+        queries: Queries,
+    ) -> Result<Self> {
+        let keeps_recall = common.recall.as_ref().is_none_or(|recall| recall.kept);
+        let keeps_promises = keeps_recall && common.memory.kept != Some(false);
+        Ok(Self { stats: json(statistics)?, keeps_promises, hits, queries })
+    }
 }
 
 #[pymethods]
@@ -166,9 +180,16 @@ impl Found {
         matches!(self.hits, StoredHits::Memory(..))
     }
 
+    /// Statistics of the run as JSON.
     #[getter]
     fn stats(&self) -> &str {
         &self.stats
+    }
+
+    /// Whether the run stayed within its memory, and reached its recall.
+    #[getter]
+    fn keeps_promises(&self) -> bool {
+        self.keeps_promises
     }
 
     /// Streams the hits in the Arrow format.

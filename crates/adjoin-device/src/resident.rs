@@ -16,7 +16,7 @@ pub fn forget_peak_resident_bytes() {
 /// Returns the current resident memory of this process, in bytes; 0 if the system does not report it.
 pub fn current_resident_bytes() -> u64 {
     #[cfg(not(target_vendor = "apple"))]
-    let resident = status_bytes("VmRSS:");
+    let resident = resident_pages().and_then(|pages| pages.checked_mul(rustix::param::page_size() as u64));
     #[cfg(target_vendor = "apple")]
     let resident = apple::resident_bytes();
     resident.unwrap_or(0)
@@ -93,6 +93,12 @@ fn code_range(line: &str, file: &std::path::Path) -> Option<std::ops::Range<usiz
     let is_of_file = fields.nth(3).is_some_and(|path| std::path::Path::new(path) == file);
     let address = |digits| usize::from_str_radix(digits, 16).ok();
     (is_code && is_of_file).then(|| Some(address(start)?..address(end)?)).flatten()
+}
+
+/// Returns the number of resident pages of this process. Reading this file takes a tenth of the time of `status`.
+#[cfg(not(target_vendor = "apple"))]
+fn resident_pages() -> Option<u64> {
+    std::fs::read_to_string("/proc/self/statm").ok()?.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 #[cfg(not(target_vendor = "apple"))]

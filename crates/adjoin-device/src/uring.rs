@@ -2,6 +2,7 @@
 //! ends.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -17,6 +18,8 @@ use crate::read_file::OpenFile;
 
 /// Maximum bytes per request. The kernel reads at most 2 GiB, and reports the length in 31 bits.
 const REQUEST_BYTES_MAX: usize = 1 << 30;
+/// Maximum number of entries of a ring that its thread keeps. Such a ring takes up to 24 KiB.
+const KEPT_ENTRIES_MAX: u32 = 256;
 /// Maximum number of attempts for a read that the kernel keeps postponing. After that, the read fails.
 const ATTEMPTS_MAX: u32 = 1000;
 
@@ -30,15 +33,50 @@ struct Slot {
     attempts: u32,
 }
 
-pub(crate) struct UringQueue {
+/// A ring for a number of reads.
+struct Ring {
     ring: IoUring,
+    entries: u32,
     creator: Creator,
+}
+
+thread_local! {
+    /// The ring of the last queue of this thread. The next queue takes it: a search of one query takes a few hundred
+    /// microseconds, and creating and removing a ring takes a tenth of that.
+    static KEPT: Cell<Option<Ring>> = const { Cell::new(None) };
+}
+
+impl Ring {
+    /// Takes the ring that this thread keeps, if it has this number of entries. Otherwise creates one.
+    fn take(entries: u32) -> io::Result<Self> {
+        let creator = Creator::this_process();
+        // A forked child drops its copy of the ring of its parent.
+        let kept = KEPT.try_with(Cell::take).ok().flatten();
+        if let Some(kept) = kept.filter(|kept| kept.entries == entries && kept.creator == creator) {
+            return Ok(kept);
+        }
+        // Threads need not be interrupted for events, because only `reap` checks for them, and it does so by a system
+        // call. Old kernels do not support this flag.
+        let ring = IoUring::builder().setup_coop_taskrun().build(entries).or_else(|_| IoUring::new(entries))?;
+        Ok(Self { ring, entries, creator })
+    }
+
+    /// Lets this thread keep the ring. No read may be in flight.
+    fn keep(self) {
+        if self.entries <= KEPT_ENTRIES_MAX {
+            // A thread that ends keeps nothing.
+            let _ = KEPT.try_with(|kept| kept.set(Some(self)));
+        }
+    }
+}
+
+pub(crate) struct UringQueue {
+    /// `None` once the ring has failed. Then `submit` performs reads itself.
+    ring: Option<Ring>,
     /// One slot per read that may be in flight. The kernel may write to the buffer of an occupied slot.
     slots: Vec<Option<Slot>>,
     free: Vec<usize>,
     ready: VecDeque<Completion>,
-    /// Whether the ring has failed. If it has, `submit` performs reads itself.
-    broken: bool,
 }
 
 /// What a completion event means for its read.
@@ -61,17 +99,16 @@ impl UringQueue {
     }
 
     pub(crate) fn new(depth: usize) -> io::Result<Self> {
-        let entries = depth.next_power_of_two() as u32;
-        // Threads need not be interrupted for events, because only `reap` checks for them, and it does so by a system
-        // call. Old kernels do not support this flag.
-        let ring = IoUring::builder().setup_coop_taskrun().build(entries).or_else(|_| IoUring::new(entries))?;
+        let ring = Ring::take(depth.next_power_of_two() as u32)?;
         let slots = std::iter::repeat_with(|| None).take(depth).collect();
-        let (creator, free) = (Creator::this_process(), (0..depth).collect());
-        Ok(Self { ring, creator, slots, free, ready: VecDeque::new(), broken: false })
+        Ok(Self { ring: Some(ring), slots, free: (0..depth).collect(), ready: VecDeque::new() })
     }
 
     /// Adds a request for the missing bytes of a slot to the ring. The read starts with the next system call.
     fn push(&mut self, place: usize) {
+        let Some(Ring { ring, .. }) = &mut self.ring else {
+            unreachable!("reads are pushed only to a ring that works")
+        };
         let slot = self.slots[place].as_mut().expect("a place that is pushed is taken");
         let file = own_file(&slot.file).expect("only our files have slots");
         let descriptor = types::Fd(file.file.as_raw_fd());
@@ -86,13 +123,14 @@ impl UringQueue {
         // this read (`complete`). If the kernel may never report it, the memory is leaked (`abandon`). Nothing else
         // accesses the buffer in the meantime: the heap memory does not move when the slot moves, `Drop` waits, and
         // forgetting the queue forgets its slots too.
-        let pushed = unsafe { self.ring.submission().push(&entry) };
+        let pushed = unsafe { ring.submission().push(&entry) };
         assert!(pushed.is_ok(), "the ring has an entry for each place");
     }
 
     /// Waits for at least one completion event, and processes all events that have arrived.
     fn reap(&mut self) {
-        match self.ring.submit_and_wait(1) {
+        let Some(Ring { ring, .. }) = &mut self.ring else { return };
+        match ring.submit_and_wait(1) {
             Ok(_) => {}
             // The kernel is short of resources, or a signal arrived. Events of earlier reads may have arrived
             // nevertheless.
@@ -105,7 +143,7 @@ impl UringQueue {
     }
 
     fn next_event(&mut self) -> Option<cqueue::Entry> {
-        self.ring.completion().next()
+        self.ring.as_mut()?.ring.completion().next()
     }
 
     fn complete(&mut self, place: usize, result: i32) {
@@ -126,7 +164,7 @@ impl UringQueue {
     /// Gives up the ring. All reads in flight fail. Their buffers are leaked, because the kernel may still write to
     /// them.
     fn abandon(&mut self, error: &io::Error) {
-        self.broken = true;
+        self.ring = None;
         for place in 0..self.slots.len() {
             let Some(slot) = self.slots[place].take() else { continue };
             self.free.push(place);
@@ -139,8 +177,8 @@ impl UringQueue {
 
     /// Gives up the ring if this is a forked child: the entries and events of the ring belong to the parent.
     fn abandon_if_forked(&mut self) {
-        if !self.broken
-            && let Err(forked) = self.creator.check()
+        if let Some(ring) = &self.ring
+            && let Err(forked) = ring.creator.check()
         {
             self.abandon(&forked);
         }
@@ -185,9 +223,9 @@ impl ReadQueue for UringQueue {
         buffer: AlignedBuffer,
     ) -> Result<(), DeviceError> {
         self.submit_later(token, cause, file, offset, buffer)?;
-        if !self.broken {
+        if let Some(Ring { ring, .. }) = &self.ring {
             // If this fails, the entries remain in the ring. The next call submits them or reports the error.
-            let _ = self.ring.submit();
+            let _ = ring.submit();
         }
         Ok(())
     }
@@ -205,10 +243,10 @@ impl ReadQueue for UringQueue {
         // A read is performed at once if it needs a copy because it is unaligned, or if the file has no descriptor
         // because it belongs to another device.
         let for_ring = within && !buffer.is_empty() && own_file(file).is_some_and(|own| own.takes(offset, &buffer));
-        while for_ring && !self.broken && self.free.is_empty() {
+        while for_ring && self.ring.is_some() && self.free.is_empty() {
             self.reap();
         }
-        if !for_ring || self.broken {
+        if !for_ring || self.ring.is_none() {
             let result = file.read_at(offset, &mut buffer);
             self.ready.push_back(Completion { token, buffer, result });
             return Ok(());
@@ -238,6 +276,7 @@ impl Drop for UringQueue {
         while self.with_kernel() > 0 {
             self.reap();
         }
+        self.ring.take().into_iter().for_each(Ring::keep);
     }
 }
 
@@ -315,10 +354,10 @@ mod tests {
         let Ok(mut queue) = UringQueue::new(4) else { return eprintln!("skipped: io_uring is refused") };
         let (_folder, slot) = slot(4096);
         queue.submit(0, Cause::UNKNOWN, &slot.file, 0, AlignedBuffer::zeroed(4096)).unwrap();
-        queue.creator = Creator::another_process();
+        queue.ring.as_mut().unwrap().creator = Creator::another_process();
         queue.submit(1, Cause::UNKNOWN, &slot.file, 4096, AlignedBuffer::zeroed(4096)).unwrap();
         let ends: Vec<_> = std::iter::from_fn(|| queue.wait()).map(|end| (end.token, end.result.is_ok())).collect();
         assert_eq!(ends, [(0, false), (1, true)]);
-        assert!(queue.broken && queue.in_flight() == 0);
+        assert!(queue.ring.is_none() && queue.in_flight() == 0);
     }
 }
