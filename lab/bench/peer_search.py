@@ -6,14 +6,16 @@ Every job has the keys `folder` (of the index) and `threads`. A build also has `
 has these keys:
 
 - `queries`, a file like `base`; `k`; `effort`, the setting of the peer that raises recall
-- `lone`: whether each query is sent and timed separately, on one thread; `batch`: otherwise, queries per call
+- `lone`: whether each query is sent and timed separately, by `callers` threads of which each sends one query after
+  another; `batch`: otherwise, queries per call
+- `warm`: number of first queries that are answered but not timed
 - `patience`: seconds after which no more queries are sent; `memory_bytes` for the peer's own caches
 - `hits`: a file to write as k row numbers of 4 bytes for each answered query; `cgroup`: a folder that bounds memory, or
   null
 
-The answer of a search has the keys `rate` (queries per second) or, for lone queries, `p99_ms`; `read_bytes`, the bytes
-that a query reads from the disk; and `queries`, the number of answered queries. The answer of a build has the key
-`version`. Libraries and queries are loaded before the bound of the memory applies, and the index is loaded after that.
+The answer of a search has the keys `rate` (queries per second) and, for lone queries, `mean_ms`, `p50_ms` and `p99_ms`;
+`read_bytes`, the bytes that a query reads from the disk; and `queries`, the number of timed queries. The answer of a
+build has the key `version`. Libraries and queries are loaded before the bound of the memory applies, and the index is loaded after that.
 """
 
 from __future__ import annotations
@@ -180,6 +182,19 @@ def lance_open(job: Job) -> Find:
     return find
 
 
+def adjoin_build(job: Job) -> None:
+    import adjoin
+
+    adjoin.build_index(job["base"], Path(job["folder"]) / "index", threads=job["threads"])
+
+
+def adjoin_open(job: Job) -> Find:
+    import adjoin
+
+    index = adjoin.open(Path(job["folder"]) / "index", memory=job["memory_bytes"])
+    return lambda queries, threads: index.search(queries, job["k"], list=job["effort"]).ids
+
+
 @dataclass(frozen=True)
 class Peer:
     """A peer: its package and its module, and the functions that build and open an index of it."""
@@ -191,6 +206,7 @@ class Peer:
 
 
 PEERS = {
+    "adjoin": Peer("adjoin", "adjoin", adjoin_build, adjoin_open),
     "faiss-ivf": Peer("faiss-cpu", "faiss", faiss_build, faiss_open),
     "hnswlib": Peer("hnswlib", "hnswlib", hnswlib_build, hnswlib_open),
     "usearch": Peer("usearch", "usearch.index", usearch_build, usearch_open),
@@ -229,19 +245,29 @@ def ask(find: Find, queries: Any, job: Job) -> tuple[list[Any], list[float]]:
     return found, spent
 
 
+def ask_by_callers(find: Find, queries: Any, job: Job) -> tuple[list[Any], list[float]]:
+    """Runs lone queries on several threads, each with a part of the queries."""
+    with ThreadPoolExecutor(job["callers"]) as pool:
+        parts = list(pool.map(lambda some: ask(find, some, job), numpy.array_split(queries, job["callers"])))
+    return [row for found, _ in parts for row in found], [seconds for _, spent in parts for seconds in spent]
+
+
 def search(peer: Peer, job: Job) -> dict[str, float]:
     queries = read(Path(job["queries"]))
     forget(Path(job["folder"]))
     if job["cgroup"]:
         (Path(job["cgroup"]) / "cgroup.procs").write_text(str(os.getpid()))
     find = peer.open(job)
-    before = read_bytes()
-    found, spent = ask(find, queries, job)
-    told = {"queries": len(found), "read_bytes": (read_bytes() - before) / len(found)}
-    numpy.asarray(found).astype("<u4").tofile(job["hits"])
+    first, _ = ask(find, queries[: job["warm"]], job)
+    before, begun = read_bytes(), time.monotonic()
+    found, spent = (ask_by_callers if job["callers"] > 1 else ask)(find, queries[job["warm"] :], job)
+    seconds = time.monotonic() - begun
+    told = {"queries": len(found), "rate": len(found) / seconds, "read_bytes": (read_bytes() - before) / len(found)}
+    numpy.asarray(first + found).astype("<u4").tofile(job["hits"])
     if job["lone"]:
-        return told | {"p99_ms": float(numpy.percentile(spent, 99)) * 1e3}
-    return told | {"rate": len(found) / sum(spent)}
+        told |= {"mean_ms": 1e3 * sum(spent) / len(spent)}
+        told |= {f"p{part}_ms": float(numpy.percentile(spent, part)) * 1e3 for part in (50, 99)}
+    return told
 
 
 def main() -> int:

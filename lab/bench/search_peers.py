@@ -52,6 +52,8 @@ PEERS = {
     "usearch": Peer("usearch, a view of a file", WIDTHS),
     "lancedb": Peer("LanceDB, IVF_PQ, refined", tuple((probes, max(4, probes // 4)) for probes in PROBES)),
 }
+#: adjoin as a package of Python. Its budget limits its memory, and it bypasses the page cache.
+ADJOIN = Peer("adjoin, an index on disk", WIDTHS, on_disk=False)
 
 
 def ask(name: str, what: str, job: Record) -> Record:
@@ -87,7 +89,8 @@ class Contender:
     """One peer with the set of a bench: its index, and searches of it within the memory that adjoin has."""
 
     def __init__(self, bench: Bench | Beside, name: str, memory_bytes: int, batch: int = 100) -> None:
-        self.bench, self.name, self.peer, self.memory_bytes = bench, name, PEERS[name], memory_bytes
+        self.bench, self.name, self.memory_bytes = bench, name, memory_bytes
+        self.peer = PEERS.get(name, ADJOIN)
         self.batch = batch
         self.folder = bench.work / name
         self.judged = Judged(bench)
@@ -118,16 +121,21 @@ class Contender:
 
     def search(self, effort: Any) -> Record:
         """Runs all queries at once for the rate, then each separately for the latency."""
+        lone = self.asked(effort, {"lone": True})
+        batch = self.asked(effort, {"lone": False})
+        worst = {"peak_bytes": max(lone["peak_bytes"], batch["peak_bytes"])}
+        worst["queries"] = min(lone["queries"], batch["queries"])
+        return lone | batch | worst
+
+    def asked(self, effort: Any, how: Record) -> Record:
+        """Runs queries, and measures their recall."""
         if not self.folder.exists():
             self.build()
         hits = self.bench.work / "hits.u32"
-        job = {"folder": str(self.folder), "queries": str(self.bench.queries), "k": K, "threads": THREADS}
-        job |= {"effort": effort, "batch": self.batch, "hits": str(hits), "memory_bytes": self.memory_bytes, "patience": PATIENCE}
-        lone = self.bounded(job | {"lone": True})
-        batch = self.bounded(job | {"lone": False})
-        worst = {"peak_bytes": max(lone["peak_bytes"], batch["peak_bytes"])}
-        worst["queries"] = min(lone["queries"], batch["queries"])
-        return lone | batch | worst | {"recall": self.judged.recall(hits)}
+        job = {"folder": str(self.folder), "queries": str(self.bench.queries), "k": K, "threads": THREADS, "warm": 0}
+        job |= {"effort": effort, "batch": self.batch, "hits": str(hits), "memory_bytes": self.memory_bytes, "callers": 1}
+        told = self.bounded(job | {"patience": PATIENCE} | how)
+        return told | {"recall": self.judged.recall(hits)}
 
     def bounded(self, job: Record) -> Record:
         if not self.peer.on_disk:

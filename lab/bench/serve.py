@@ -6,8 +6,8 @@ usage: serve.py ADJOIN [--set NAME] [--only WORD [--page FILE]] [--work DIR]
 Prints Markdown. Measurements are kept in WORK/serve-NAME and are not repeated. With `--only`, parts without WORD in
 their heading are copied from the page FILE, or skipped if no page is named. Vectors are from ADJOIN_DATA, or generated.
 The first rows of a set are the store, and the others are the queries. The program is `adjoin-lab` next to ADJOIN
-(`lab/src/serve/`). The requirements of faiss and of other servers (PEERS_PYTHON, PEERS_CGROUP) are in
-`serve_beside.py` and `serve_peers.py`.
+(`lab/src/serve/`). The requirements of faiss, of other servers and of calls from Python (PEERS_PYTHON, PEERS_CGROUP) are in
+`serve_beside.py`, `serve_peers.py` and `serve_calls.py`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from at_recall import shown, table
 from measure import Failed, Ledger, Record, kept, machine, print_parts, read_page, run
 from overload import overload
 from serve_beside import Beside, beside
+from serve_calls import calls
 from serve_peers import served_peers
 from serve_simulated import WORDS, simulated
 
@@ -98,7 +99,7 @@ class VectorSet:
 
 
 SETS = {
-    "sift-900k": VectorSet("sift-900k.u8bin", 10_000, ".fbin", ("Plans", "Batches", "Single queries", "Arrivals", "Comparison with others", "Overload")),
+    "sift-900k": VectorSet("sift-900k.u8bin", 10_000, ".fbin", ("Plans", "Batches", "Single queries", "Arrivals", "Comparison with others", "Calls from Python", "Overload")),
     "debdesc": VectorSet("debdesc.f16.npy", 15_000, ".npy", ("Plans", "Batches", "Single queries", "Arrivals")),
     # The time of a simulation grows with the queries that are answered per second: debdesc would take hours.
     "sift-200k": VectorSet("sift-200k.u8bin", 10_000, ".fbin", ("Simulated arrivals", "Other servers")),
@@ -309,10 +310,20 @@ def simulated_arrivals(bench: Bench) -> str:
     return "\n".join(parts)
 
 
+def others(bench: Bench) -> Beside:
+    """Returns the vectors that other contenders get, too."""
+    base, queries = bench.vectors("base"), bench.vectors("queries")
+    return Beside(bench.adjoin, base, queries, bench.store(None), bench.ledger.measured)
+
+
 def peers(bench: Bench) -> str:
     """Compares the service with faiss, with its lists on disk, and with a graph index."""
-    base, queries = bench.vectors("base"), bench.vectors("queries")
-    return beside(Beside(bench.adjoin, base, queries, bench.store(None), bench.ledger.measured))
+    return beside(others(bench))
+
+
+def called(bench: Bench) -> str:
+    """Measures calls of one query each from Python."""
+    return calls(others(bench))
 
 
 def overloaded(bench: Bench) -> str:
@@ -327,6 +338,7 @@ PARTS = {
     "Arrivals": [replays],
     "Simulated arrivals": [simulated_arrivals],
     "Comparison with others": [peers],
+    "Calls from Python": [called],
     "Overload": [overloaded],
     "Other servers": [served_peers],
 }

@@ -16,7 +16,7 @@ from ._report import page_request, write_page
 from ._source import NAMED_ARRAYS, TEXTS, texts_of
 from ._temporary import Folder
 from ._types import OnBad
-from ._work import ArrowStream, Table, Temporary, check_memory, package, working
+from ._work import ArrowStream, Table, Temporary, check_memory, check_recall, package, working
 from .text import Embedded, without_csv
 
 ShingleUnit = Literal["words", "characters"]
@@ -229,6 +229,7 @@ def dedupe(
         written = staying["output"]
         deduped = Deduped(done, written if "://" in written else Path(written), Path(staying["removed"]), folder)
     check_memory(deduped.stats["memory"], deduped)
+    check_recall(deduped.stats["recall"], deduped)
     return deduped
 
 

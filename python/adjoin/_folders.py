@@ -101,8 +101,9 @@ class OpenFolder:
     ) -> Hits:
         """Finds the ``k`` nearest vectors of each query, or all within a ``radius`` (L2) or a ``min_similarity`` (cosine).
 
-        A search of a collection sees the rows that exist when it begins. It compares the queries with all unmerged rows;
-        recall and ``list`` apply to merged rows.
+        A search of a collection sees the rows that exist when it begins. The recall holds for merged and
+        unmerged rows. Queries are compared with all unmerged rows, or, if these are many, with those in some buckets.
+        ``list`` applies to merged rows.
 
         Args:
             queries: Anything that :func:`build` accepts, with its options for columns. If they are the store that is

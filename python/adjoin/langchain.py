@@ -71,8 +71,8 @@ class AdjoinVectorStore(VectorStore):  # type: ignore[misc, unused-ignore]
 
         Args:
             effort: Options of searches that name none of ``recall``, ``exact`` and ``list``, such as ``{"list": 128}``.
-                By default a search finds 95 % of the nearest documents on average. To promise that, the first search
-                after a merge measures the recall, which takes long for large embeddings that form no groups.
+                By default a search finds 95 % of the nearest documents on average. For large embeddings that form no
+                groups, the first search after a merge takes long, since it measures how long its list must be.
             text_column: Column of the texts.
             metadata_column: Column of the metadata as JSON. If the folder lacks it, metadata is the other columns.
         """

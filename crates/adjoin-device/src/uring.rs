@@ -350,6 +350,31 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_keeps_its_ring_for_the_next_queue() {
+        let Ok(mut queue) = UringQueue::new(4) else { return eprintln!("skipped: io_uring is refused") };
+        let (_folder, slot) = slot(4096);
+        let descriptor = |queue: &UringQueue| queue.ring.as_ref().unwrap().ring.as_raw_fd();
+        let first = descriptor(&queue);
+        // Reads that nobody waits for end before the ring is kept.
+        for token in 0..3 {
+            queue.submit_later(token, Cause::UNKNOWN, &slot.file, 0, AlignedBuffer::zeroed(4096)).unwrap();
+        }
+        drop(queue);
+        let mut queue = UringQueue::new(3).unwrap(); // both need four entries
+        assert_eq!((descriptor(&queue), queue.in_flight()), (first, 0));
+        queue.submit(7, Cause::UNKNOWN, &slot.file, 4096, AlignedBuffer::zeroed(4096)).unwrap();
+        assert_eq!(queue.wait().map(|end| (end.token, end.result.is_ok())), Some((7, true)));
+        // A ring that failed is not kept, nor is the ring of a parent.
+        queue.abandon(&io::Error::other("test"));
+        drop(queue);
+        assert!(KEPT.take().is_none());
+        let mut ring = Ring::take(4).unwrap();
+        ring.creator = Creator::another_process();
+        ring.keep();
+        assert_eq!(Ring::take(4).unwrap().creator, Creator::this_process());
+    }
+
+    #[test]
     fn a_forked_child_reads_without_the_ring_of_its_parent() {
         let Ok(mut queue) = UringQueue::new(4) else { return eprintln!("skipped: io_uring is refused") };
         let (_folder, slot) = slot(4096);

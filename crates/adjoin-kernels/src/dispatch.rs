@@ -206,6 +206,17 @@ impl Kernel {
         tile::one_to_some(T::tiles(&self.level), x, panel, rows, out);
     }
 
+    /// Computes distances as [`Kernel::one_to_some`] does. This is faster if the rows are in the processor's cache, for
+    /// example because they were just compared with another vector.
+    ///
+    /// # Panics
+    /// As [`Kernel::one_to_some`].
+    pub fn one_to_some_cached<T: Scalar>(&self, x: &[T], panel: &Panel<T>, rows: &[u32], out: &mut [T::Distance]) {
+        assert_eq!(x.len(), panel.stride(), "elements of a padded row");
+        assert_eq!(out.len(), rows.len(), "one distance for each row");
+        T::tiles(&self.level).one_to_some(x, panel, rows, out);
+    }
+
     /// Returns the squared distance of two padded rows of panels of the same dimensions, equal to the one that
     /// [`Kernel::one_to_many`] computes.
     ///

@@ -119,7 +119,7 @@ impl<T: Scalar> Case<T> {
         (&self.rows[self.order[row] as usize], &self.others[self.picked[column] as usize])
     }
 
-    /// Returns the matrix of `many_to_many`. Checks that `one_to_many`, `one_to_some` and `distance` return distances
+    /// Returns the matrix of `many_to_many`. Checks that `one_to_many`, `one_to_some` (cached or not) and `distance` return distances
     /// that are equal to its elements, by `equal`.
     fn matrix(&self, kernel: Kernel, equal: fn(T::Distance, T::Distance) -> bool) -> Vec<T::Distance> {
         let (rows, others) = (panel(&self.rows, self.dimensions), panel(&self.others, self.dimensions));
@@ -132,8 +132,11 @@ impl<T: Scalar> Case<T> {
             kernel.one_to_many(rows.row(member as usize), &others, &mut line);
             let mut some = vec![T::Distance::default(); self.picked.len()];
             kernel.one_to_some(rows.row(member as usize), &others, &self.picked, &mut some);
+            let mut cached = vec![T::Distance::default(); self.picked.len()];
+            kernel.one_to_some_cached(rows.row(member as usize), &others, &self.picked, &mut cached);
             for (column, &other) in self.picked.iter().enumerate() {
                 assert!(equal(line[other as usize], some[column]), "{} some {:?}", kernel.name(), some[column]);
+                assert!(equal(some[column], cached[column]), "{} cached {:?}", kernel.name(), cached[column]);
                 let (one, many) = (line[other as usize], matrix[row * self.picked.len() + column]);
                 assert!(equal(one, many), "{} one {one:?} many {many:?}", kernel.name());
                 let pair = kernel.distance(rows.row(member as usize), others.row(other as usize));
@@ -541,6 +544,20 @@ fn floats_are_rounded_to_the_nearest_bytes() {
                 assert_eq!(rounded(&kernel), ((squared as f32).to_bits(), bytes.clone()), "{}", kernel.name());
             }
         }
+    }
+}
+
+/// Checks values that no byte represents, and ties.
+#[test]
+fn floats_beyond_the_grid_get_the_first_or_last_byte() {
+    let x =
+        [f32::NEG_INFINITY, -1e30, -129.0, -128.5, -128.0, -0.5, 0.5, 1.5, 127.0, 127.5, 1e30, f32::INFINITY, f32::NAN];
+    let nearest = [0, 0, 0, 0, 0, 128, 129, 130, 255, 255, 255, 255, 0];
+    let grid = Grid { origin: &[0.0; 13], step: 1.0 };
+    for kernel in Kernel::available() {
+        let mut bytes = [7; 13];
+        kernel.round_to_bytes(&x, 1.0, grid, &mut bytes);
+        assert_eq!(bytes, nearest, "{}", kernel.name());
     }
 }
 

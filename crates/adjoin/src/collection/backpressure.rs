@@ -22,8 +22,8 @@ const GROUPING_SHARE: f64 = 0.5;
 /// Writes have some memory left between the start of a merge and the point at which they must wait for its end. They
 /// may use this fraction of that memory at once. The rest is released as the merge proceeds.
 const FREE_SHARE: f64 = 0.5;
-/// Expected duration of the first merge in seconds, per row and for one thread. 800,000 rows of 128 bytes took 80 s beside
-/// searches.
+/// Expected duration of the first merge in seconds, per row and for one thread. 800,000 rows of 128 bytes took 80 s while
+/// searches ran.
 const SECONDS_OF_ROW: f64 = 1e-4;
 /// Expected remaining time of a merge that takes longer than expected: this fraction of the expected duration, but at
 /// least this number of seconds.

@@ -12,8 +12,18 @@ pub(super) struct Candidate(u64);
 impl Candidate {
     /// Creates a candidate that is not expanded. `vertex` must be below 2^31.
     pub(super) fn new<T: Coordinate>(distance: T::Distance, vertex: u32) -> Self {
+        Self::of_key(T::distance_key(distance), vertex)
+    }
+
+    /// Creates a candidate from the key of its squared distance.
+    pub(super) fn of_key(key: u32, vertex: u32) -> Self {
         // The distance is in the upper bits, so comparing integers compares distances first, and then vertices.
-        Self(u64::from(T::distance_key(distance)) << 32 | u64::from(vertex) << 1)
+        Self(u64::from(key) << 32 | u64::from(vertex) << 1)
+    }
+
+    /// Returns the key of the squared distance.
+    pub(super) fn key(self) -> u32 {
+        (self.0 >> 32) as u32
     }
 
     pub(super) fn vertex(self) -> u32 {
@@ -22,7 +32,7 @@ impl Candidate {
 
     /// Returns the squared distance.
     pub(super) fn squared<T: Coordinate>(self) -> f64 {
-        T::distance_of((self.0 >> 32) as u32)
+        T::distance_of(self.key())
     }
 
     pub(super) fn is_expanded(self) -> bool {

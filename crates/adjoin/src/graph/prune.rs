@@ -22,31 +22,66 @@ impl<T> Clone for Vectors<'_, T> {
 
 impl<T> Copy for Vectors<'_, T> {}
 
-/// A candidate that may be kept.
-#[derive(Debug, Clone, Copy)]
-struct Open {
-    candidate: Candidate,
-    /// Least squared distance to a kept candidate that is nearer to the vertex; NaN if there is none.
-    least: f64,
+/// Key of [`OpenCandidates::least`] without a kept candidate. It is more than the key of any distance.
+const NONE_KEPT: u32 = u32::MAX;
+
+/// Candidates that may still be kept, nearest first. Distances are squared, and stored as keys
+/// ([`Coordinate::distance_key`]). The parts of a candidate are in separate lists, which are quick to scan.
+#[derive(Default)]
+struct OpenCandidates {
+    vertices: Vec<u32>,
+    /// Distance of each candidate to the vertex.
+    keys: Vec<u32>,
+    /// Least distance of each candidate to a kept candidate that is nearer to the vertex.
+    least: Vec<u32>,
 }
 
-impl Open {
-    /// Returns whether a kept candidate excludes this candidate: whether the squared distance between the two, times
-    /// `factor`, is at most the squared distance of this candidate to the vertex.
-    fn is_removed<T: Coordinate>(&self, factor: f64) -> bool {
-        // This is false as long as `least` is NaN, that is, if there is no kept candidate.
-        factor * self.least <= self.candidate.squared::<T>()
+impl OpenCandidates {
+    /// Sets the candidates. None of them is kept yet.
+    fn fill(&mut self, candidates: &[Candidate]) {
+        let Self { vertices, keys, least } = self;
+        vertices.clear();
+        vertices.extend(candidates.iter().map(|candidate| candidate.vertex()));
+        keys.clear();
+        keys.extend(candidates.iter().map(|candidate| candidate.key()));
+        least.clear();
+        least.resize(candidates.len(), NONE_KEPT);
     }
+
+    fn len(&self) -> usize {
+        self.vertices.len()
+    }
+
+    /// Removes the candidate at a position, which is kept, and the farther candidates that it excludes with this factor.
+    /// `distances` has its distances to all farther candidates.
+    fn remove<T: Coordinate>(&mut self, at: usize, distances: &[T::Distance], factor: f64) {
+        let count = self.len();
+        let (vertices, keys, least) = (&mut self.vertices[..count], &mut self.keys[..count], &mut self.least[..count]);
+        let mut left = at;
+        for (other, &distance) in (at + 1..count).zip(distances) {
+            let (key, nearest) = (keys[other], least[other].min(T::distance_key(distance)));
+            // Each candidate is moved, so that no branch depends on the distances.
+            (vertices[left], keys[left], least[left]) = (vertices[other], key, nearest);
+            left += usize::from(!is_removed::<T>(nearest, key, factor));
+        }
+        [&mut self.vertices, &mut self.keys, &mut self.least].into_iter().for_each(|list| list.truncate(left));
+    }
+}
+
+/// Returns whether a kept candidate excludes a candidate: whether the squared distance between the two, times `factor`, is
+/// at most the squared distance of the candidate to the vertex. Both are keys.
+fn is_removed<T: Coordinate>(least: u32, key: u32, factor: f64) -> bool {
+    least != NONE_KEPT && factor * T::distance_of(least) <= T::distance_of(key)
 }
 
 /// Candidates of a vertex, and the kept ones among them.
 pub struct Pruner<T: Coordinate> {
     vertex: u32,
     pool: Vec<Candidate>,
-    /// Candidates that may still be kept with a factor of at most the square of alpha, nearest first.
-    open: Vec<Open>,
+    /// Candidates that may still be kept with a factor of at most the square of alpha.
+    open: OpenCandidates,
     kept: Vec<Candidate>,
-    /// Vertices that are being compared. At the end, the kept vertices.
+    /// The kept vertices.
     vertices: Vec<u32>,
     /// Distances of the vertices that are being compared.
     distances: Vec<T::Distance>,
@@ -61,7 +96,7 @@ impl<T: Coordinate> Pruner<T> {
         Self {
             vertex: 0,
             pool: Vec::new(),
-            open: Vec::new(),
+            open: OpenCandidates::default(),
             kept: Vec::new(),
             vertices: Vec::new(),
             distances: Vec::new(),
@@ -103,8 +138,7 @@ impl<T: Coordinate> Pruner<T> {
         self.pool.sort_unstable();
         // A candidate may have been added twice, for example from the walk and from the old neighbors.
         self.pool.dedup();
-        self.open.clear();
-        self.open.extend(self.pool.iter().map(|&candidate| Open { candidate, least: f64::NAN }));
+        self.open.fill(&self.pool);
         self.kept.clear();
         self.keep(vectors, 1.0);
         self.keep(vectors, self.alpha_squared);
@@ -126,32 +160,22 @@ impl<T: Coordinate> Pruner<T> {
     fn keep(&mut self, vectors: Vectors<'_, T>, factor: f64) {
         let mut at = 0;
         while at < self.open.len() && self.kept.len() < self.degree {
-            match self.open[at].is_removed::<T>(factor) {
+            match is_removed::<T>(self.open.least[at], self.open.keys[at], factor) {
                 true => at += 1,
                 false => self.take(vectors, at),
             }
         }
     }
 
-    /// Keeps an open candidate. Compares the farther candidates with it, and drops those that it excludes.
-    fn take(&mut self, Vectors { kernel, panel }: Vectors<'_, T>, place: usize) {
-        let taken = self.open[place].candidate;
-        self.kept.push(taken);
-        self.vertices.clear();
-        self.vertices.extend(self.open[place + 1..].iter().map(|open| open.candidate.vertex()));
-        self.distances.resize(self.vertices.len(), T::Distance::default());
-        kernel.one_to_some(panel.row(taken.vertex() as usize), panel, &self.vertices, &mut self.distances);
-        // The taken candidate is overwritten. Candidates that are excluded even with the configured alpha are dropped.
-        let mut left = place;
-        for (other, &distance) in (place + 1..).zip(&self.distances) {
-            let mut open = self.open[other];
-            // The distance is converted to a key and back, since the distances of candidates are stored as keys.
-            open.least = open.least.min(T::distance_of(T::distance_key(distance)));
-            if !open.is_removed::<T>(self.alpha_squared) {
-                self.open[left] = open;
-                left += 1;
-            }
-        }
-        self.open.truncate(left);
+    /// Keeps an open candidate. Compares the farther candidates with it, and drops those that it excludes even with the
+    /// configured alpha.
+    fn take(&mut self, Vectors { kernel, panel }: Vectors<'_, T>, at: usize) {
+        let taken = self.open.vertices[at];
+        self.kept.push(Candidate::of_key(self.open.keys[at], taken));
+        let farther = &self.open.vertices[at + 1..];
+        self.distances.resize(farther.len(), T::Distance::default());
+        // All candidates were compared with the vertex just before.
+        kernel.one_to_some_cached(panel.row(taken as usize), panel, farther, &mut self.distances);
+        self.open.remove::<T>(at, &self.distances, self.alpha_squared);
     }
 }

@@ -24,7 +24,8 @@ pub(super) struct LastHit {
 impl LastHit {
     /// Returns the memory in bytes of a walk for `k` hits that holds `held` candidates.
     pub(super) fn memory_bytes(k: u64, held: u64) -> u64 {
-        size_of::<f64>() as u64 * (2 * k + held)
+        // Vectors double as they grow.
+        size_of::<f64>() as u64 * 2 * (k + held)
     }
 
     /// Starts a query with a walk that holds `held` candidates. `outside` are hits outside the index, nearest first.

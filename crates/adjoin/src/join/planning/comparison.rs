@@ -195,7 +195,7 @@ impl<'a, T: Coordinate> Comparison<'a, T> {
         let gap = kernel.distance(self.groups.pivots.row(group), centers.row(number as usize));
         let widened = threshold.widened(bucket.members.residual_max() + usual);
         let limit = T::margin_limit(&widened, T::at_most(gap, dimensions));
-        let (to_pivot, to_center) = (self.pivots.of(at, bucket.len()), self.centers.of(number));
+        let (to_pivot, to_center) = (self.pivots.of(at), self.centers.of(number));
         let Margins { of_members, of_vectors, chosen } = &mut self.margins;
         T::measure_keys(to_pivot, Some(&bucket.own), dimensions, of_members);
         let own = &self.groups.own[vectors.clone()];
@@ -319,8 +319,9 @@ impl<T: Coordinate> PivotDistances<T> {
         self.distances.len() as u64
     }
 
-    /// Returns the squared distances of `members` members to the pivot with the index `at`.
-    fn of(&self, at: usize, members: usize) -> &[T::Distance] {
+    /// Returns the squared distances of the members to the pivot with the index `at`.
+    fn of(&self, at: usize) -> &[T::Distance] {
+        let members = self.columns.len();
         &self.distances[at * members..][..members]
     }
 }
