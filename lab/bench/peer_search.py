@@ -246,7 +246,8 @@ def ask(find: Find, queries: Any, job: Job) -> tuple[list[Any], list[float]]:
 
 
 def ask_by_callers(find: Find, queries: Any, job: Job) -> tuple[list[Any], list[float]]:
-    """Runs lone queries on several threads, each with a part of the queries."""
+    """Runs lone queries on several threads, each with a part of the queries. If the patience ends before all are
+    answered, the order of the hits is not that of the queries."""
     with ThreadPoolExecutor(job["callers"]) as pool:
         parts = list(pool.map(lambda some: ask(find, some, job), numpy.array_split(queries, job["callers"])))
     return [row for found, _ in parts for row in found], [seconds for _, spent in parts for seconds in spent]
@@ -260,7 +261,7 @@ def search(peer: Peer, job: Job) -> dict[str, float]:
     find = peer.open(job)
     first, _ = ask(find, queries[: job["warm"]], job)
     before, begun = read_bytes(), time.monotonic()
-    found, spent = (ask_by_callers if job["callers"] > 1 else ask)(find, queries[job["warm"] :], job)
+    found, spent = (ask_by_callers if job["callers"] > 1 else ask)(find, queries[len(first) :], job)
     seconds = time.monotonic() - begun
     told = {"queries": len(found), "rate": len(found) / seconds, "read_bytes": (read_bytes() - before) / len(found)}
     numpy.asarray(first + found).astype("<u4").tofile(job["hits"])

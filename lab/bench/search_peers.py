@@ -90,7 +90,7 @@ class Contender:
 
     def __init__(self, bench: Bench | Beside, name: str, memory_bytes: int, batch: int = 100) -> None:
         self.bench, self.name, self.memory_bytes = bench, name, memory_bytes
-        self.peer = PEERS.get(name, ADJOIN)
+        self.peer = ADJOIN if name == "adjoin" else PEERS[name]
         self.batch = batch
         self.folder = bench.work / name
         self.judged = Judged(bench)

@@ -200,7 +200,7 @@ def dedupe(
     The other arguments are options of :func:`join`.
 
     Raises a subclass of :class:`AdjoinError` that names the kind of error. Warns with :class:`PromiseWarning` if the
-    run exceeded ``memory``. Ctrl-C stops it and removes temporary files and partial output.
+    run exceeded ``memory`` or missed its recall. Ctrl-C stops it and removes temporary files and partial output.
     """
     target = _options.optional_path("output", output)
     wanted = _options.threshold(eps, min_similarity, recall, exact)

@@ -229,7 +229,8 @@ def join(
         temporary: Folder for pairs, until the result is closed, and for data that does not fit into memory.
 
     Raises a subclass of :class:`AdjoinError` that names the kind of error. Warns with :class:`PromiseWarning` if the
-    join exceeded ``memory``. Ctrl-C stops it and removes temporary files.
+    join exceeded ``memory`` or missed its recall, or if no threshold keeps about ``target_rows`` rows. Ctrl-C stops it
+    and removes temporary files.
     """
     wanted = _options.threshold(eps, min_similarity, recall, exact, recall_of)
     rows = _options.optional_integer("target_rows", target_rows, _options.U64_MAX)

@@ -18,7 +18,7 @@ use crate::read_file::OpenFile;
 
 /// Maximum bytes per request. The kernel reads at most 2 GiB, and reports the length in 31 bits.
 const REQUEST_BYTES_MAX: usize = 1 << 30;
-/// Maximum number of entries of a ring that its thread keeps. Such a ring takes up to 24 KiB.
+/// Maximum number of entries of a ring that its thread keeps. Such a ring takes up to 28 KiB.
 const KEPT_ENTRIES_MAX: u32 = 256;
 /// Maximum number of attempts for a read that the kernel keeps postponing. After that, the read fails.
 const ATTEMPTS_MAX: u32 = 1000;

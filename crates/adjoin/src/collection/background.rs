@@ -190,7 +190,7 @@ impl Collection {
         let rows_on_disk = state.long_term.as_ref().map_or(0, |long_term| long_term.index.facts().rows);
         MergeFootprint {
             bytes: state.temporary.rows_bytes(),
-            rows: rows_on_disk - state.deleted.len() + state.temporary.live(),
+            rows: state.rows(),
             has_many_deleted: state.deleted.len() * DELETED_SHARE > rows_on_disk,
             needs_buckets: state.temporary.needs_buckets(),
         }

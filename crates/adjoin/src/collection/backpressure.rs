@@ -25,6 +25,9 @@ const FREE_SHARE: f64 = 0.5;
 /// Expected duration of the first merge in seconds, per row and for one thread. 800,000 rows of 128 bytes took 80 s while
 /// searches ran.
 const SECONDS_OF_ROW: f64 = 1e-4;
+/// Least number of rows of a merge whose duration is used to predict the next one. The duration of a smaller merge is
+/// mostly that of creating and syncing files.
+const LEARNED_ROWS: u64 = 10_000;
 /// Expected remaining time of a merge that takes longer than expected: this fraction of the expected duration, but at
 /// least this number of seconds.
 const MORE_SHARE: f64 = 0.25;
@@ -39,7 +42,7 @@ const LOOK_AFTER: Duration = Duration::from_millis(100);
 /// Options of background merges: when they begin, and which resources they use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MergerOptions {
-    /// Bytes of rows in memory at which a merge begins.
+    /// Bytes of rows in memory, without their buckets, at which a merge begins.
     pub at_bytes: u64,
     /// Threads of a merge. They run at low priority, so searches get the cores that they need.
     pub threads: usize,
@@ -85,7 +88,7 @@ pub(super) struct Pacing {
     options: MergerOptions,
     /// The running merge, if any.
     pub(super) begun: Option<Begun>,
-    /// Duration of the last merge in seconds, divided by the number of its rows.
+    /// Duration of the last merge of many rows in seconds, divided by the number of its rows.
     seconds_of_row: f64,
     /// Consecutive failed merges.
     failures: u32,
@@ -230,7 +233,7 @@ impl Backpressure {
     }
 
     /// Returns the memory in bytes that writes may take until the running merge ends: for rows in addition to the `held`
-    /// bytes, and for grouping all of them into buckets. Returns 0 if the collection has no merger.
+    /// bytes of rows, and for grouping all of them into buckets again. Returns 0 if the collection has no merger.
     pub(super) fn room_of_writes(&self, held: u64) -> u64 {
         let most = lock(&self.state).merger.as_ref().map_or(0, |pacing| pacing.options.at_bytes.saturating_mul(MOST));
         ((most as f64 * (1.0 + GROUPING_SHARE)) as u64).saturating_sub(held)
@@ -262,7 +265,10 @@ impl Pacing {
         self.attempts += 1;
         if let Some(seconds) = seconds {
             (self.failures, self.retry_at) = (0, None);
-            self.seconds_of_row = begun.map_or(self.seconds_of_row, |begun| seconds / begun.rows.max(1) as f64);
+            // A merge without anything to merge takes no time.
+            if let Some(begun) = begun.filter(|begun| begun.rows >= LEARNED_ROWS && seconds > 0.0) {
+                self.seconds_of_row = seconds / begun.rows as f64;
+            }
         } else {
             let times = 1 << self.failures.min(RETRY_DOUBLINGS);
             self.retry_at = Some(Instant::now() + self.options.retry_after * times);
@@ -375,5 +381,19 @@ mod tests {
         assert!(later > pacing.options.retry_after, "{later:?}");
         pacing.ended(Some(1.0));
         assert!(pacing.is_due(&LARGE) && pacing.failures == 0);
+    }
+
+    #[test]
+    fn the_next_merge_is_predicted_from_merges_of_many_rows() {
+        let mut pacing = pacing(None, 0.0);
+        let mut after = |rows, seconds| {
+            pacing.begun = Some(Begun { at: Instant::now(), bytes: 0, rows });
+            pacing.ended(seconds);
+            pacing.seconds_of_row
+        };
+        assert_eq!([after(0, Some(1.0)), after(LEARNED_ROWS - 1, Some(1.0))], [0.0; 2]);
+        assert_eq!(after(2 * LEARNED_ROWS, Some(1.0)), 0.5 / LEARNED_ROWS as f64);
+        assert_eq!(after(LEARNED_ROWS, Some(0.0)), 0.5 / LEARNED_ROWS as f64);
+        assert_eq!(after(LEARNED_ROWS, None), 0.5 / LEARNED_ROWS as f64);
     }
 }

@@ -162,7 +162,7 @@ impl Collection {
     /// The caller drops it once the merge has its memory. Otherwise the merge would leave too little, and writes would wait
     /// for its end.
     fn set_aside_for_writes(&self, context: &Context, enough: u64) -> Result<Option<Reservation>> {
-        let room = self.writer()?.pressure.room_of_writes(self.state().temporary.held_bytes());
+        let room = self.writer()?.pressure.room_of_writes(self.state().temporary.rows_bytes());
         let free = context.budget().free().saturating_sub(enough);
         // Another thread may have taken the memory meanwhile. Then nothing is set aside.
         Ok(context.reserve(room.min(free), PURPOSE).ok())

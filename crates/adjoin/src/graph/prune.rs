@@ -81,7 +81,7 @@ pub struct Pruner<T: Coordinate> {
     /// Candidates that may still be kept with a factor of at most the square of alpha.
     open: OpenCandidates,
     kept: Vec<Candidate>,
-    /// The kept vertices.
+    /// The result: the kept vertices, or all candidates.
     vertices: Vec<u32>,
     /// Distances of the vertices that are being compared.
     distances: Vec<T::Distance>,
@@ -174,7 +174,7 @@ impl<T: Coordinate> Pruner<T> {
         self.kept.push(Candidate::of_key(self.open.keys[at], taken));
         let farther = &self.open.vertices[at + 1..];
         self.distances.resize(farther.len(), T::Distance::default());
-        // All candidates were compared with the vertex just before.
+        // The candidates were compared with the vertex or with another kept one just before.
         kernel.one_to_some_cached(panel.row(taken as usize), panel, farther, &mut self.distances);
         self.open.remove::<T>(at, &self.distances, self.alpha_squared);
     }

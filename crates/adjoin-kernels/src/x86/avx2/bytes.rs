@@ -87,7 +87,8 @@ impl Rows {
     pub(super) fn new(terms: [u32; TILE_ROWS], quads_together: Option<usize>) -> Self {
         // A nested array expression would be filled with zeros, which takes longer than some blocks.
         // SAFETY: values of `MaybeUninit` need no initialization.
-        let parts = unsafe { MaybeUninit::<[[[_; STRIPE / WIDENED]; 2]; TILE_ROWS]>::uninit().assume_init() };
+        let parts =
+            unsafe { MaybeUninit::<[[[MaybeUninit<_>; STRIPE / WIDENED]; 2]; TILE_ROWS]>::uninit().assume_init() };
         Self { terms, quads_together, parts, written: 0, stripe: usize::MAX }
     }
 
