@@ -102,7 +102,7 @@ SETS = {
     "sift-900k": VectorSet("sift-900k.u8bin", 10_000, ".fbin", ("Plans", "Batches", "Single queries", "Arrivals", "Comparison with others", "Calls from Python", "Overload")),
     "debdesc": VectorSet("debdesc.f16.npy", 15_000, ".npy", ("Plans", "Batches", "Single queries", "Arrivals")),
     # The time of a simulation grows with the queries that are answered per second: debdesc would take hours.
-    "sift-200k": VectorSet("sift-200k.u8bin", 10_000, ".fbin", ("Simulated arrivals", "Other servers")),
+    "sift-200k": VectorSet("sift-200k.u8bin", 10_000, ".fbin", ("Simulated arrivals", "Other servers", "Calls from Python")),
     # With 100 buckets, each query would read a third of 1.3 GB. So only the default number of buckets is measured.
     "generated-10m": VectorSet(
         "generated-10m.u8bin", 10_000, ".u8bin", ("Batches", "Single queries"), ((None, OUR_PROBES),), (0.1,),
