@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING
 
 from at_recall import shown, table
-from measure import Failed, Record, run
+from measure import Failed, Record, machine, run
 from search_peers import PEERS, Contender
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def calls(bench: Beside) -> str:
     rows = [ours.row(), *(Caller(bench, name, memory).row() for name in PEERS)]
     head = ["", "recall", "mean ms", "p50", "p99", "calls per second", f"by {CALLERS} threads", "KiB read", "MB"]
     words = (
-        f"One query a call from Python, after {WARM} calls that are not timed, with the least effort that reaches a recall@10",
+        f"{machine()} One query a call from Python, after {WARM} calls that are not timed, with the least effort that reaches a recall@10",
         f"of {RECALL}. MB is the peak resident memory, with Python and its libraries; contenders that search from disk get",
         f"{MEMORY_MB} MB. Processes are bound to two cores. KiB are read from the disk per call. adjoin bypasses the page cache.",
     )
