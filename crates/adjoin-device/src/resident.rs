@@ -95,7 +95,7 @@ fn code_range(line: &str, file: &std::path::Path) -> Option<std::ops::Range<usiz
     (is_code && is_of_file).then(|| Some(address(start)?..address(end)?)).flatten()
 }
 
-/// Returns the number of resident pages of this process. Reading this file takes a tenth of the time of `status`.
+/// Returns the number of resident pages of this process. The file is shorter than `status`, and quicker to read.
 #[cfg(not(target_vendor = "apple"))]
 fn resident_pages() -> Option<u64> {
     std::fs::read_to_string("/proc/self/statm").ok()?.split_ascii_whitespace().nth(1)?.parse().ok()

@@ -41,8 +41,8 @@ struct Ring {
 }
 
 thread_local! {
-    /// The ring of the last queue of this thread. The next queue takes it: a search of one query takes a few hundred
-    /// microseconds, and creating and removing a ring takes a tenth of that.
+    /// The ring of the last queue of this thread. The next queue takes it, since creating and removing a ring would take
+    /// a considerable part of the search of one query.
     static KEPT: Cell<Option<Ring>> = const { Cell::new(None) };
 }
 
