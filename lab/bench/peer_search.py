@@ -15,7 +15,8 @@ has these keys:
 
 The answer of a search has the keys `rate` (queries per second) and, for lone queries, `mean_ms`, `p50_ms` and `p99_ms`;
 `read_bytes`, the bytes that a query reads from the disk; and `queries`, the number of timed queries. The answer of a
-build has the key `version`. Libraries and queries are loaded before the bound of the memory applies, and the index is loaded after that.
+build has the key `version`. Libraries and queries are loaded before the bound of the memory applies, and the index is
+loaded after that.
 """
 
 from __future__ import annotations

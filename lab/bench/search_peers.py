@@ -92,7 +92,7 @@ class Contender:
         self.bench, self.name, self.memory_bytes = bench, name, memory_bytes
         self.peer = ADJOIN if name == "adjoin" else PEERS[name]
         self.batch = batch
-        self.folder = bench.work / name
+        self.folder, self.hits = bench.work / name, bench.work / "hits.u32"
         self.judged = Judged(bench)
 
     def build(self) -> Record:
@@ -125,17 +125,19 @@ class Contender:
         batch = self.asked(effort, {"lone": False})
         worst = {"peak_bytes": max(lone["peak_bytes"], batch["peak_bytes"])}
         worst["queries"] = min(lone["queries"], batch["queries"])
-        return lone | batch | worst
+        return lone | batch | worst | {"recall": self.recall()}
 
     def asked(self, effort: Any, how: Record) -> Record:
-        """Runs queries, and measures their recall."""
+        """Runs queries. Leaves their hits in the file `hits`."""
         if not self.folder.exists():
             self.build()
-        hits = self.bench.work / "hits.u32"
         job = {"folder": str(self.folder), "queries": str(self.bench.queries), "k": K, "threads": THREADS, "warm": 0}
-        job |= {"effort": effort, "batch": self.batch, "hits": str(hits), "memory_bytes": self.memory_bytes, "callers": 1}
-        told = self.bounded(job | {"patience": PATIENCE} | how)
-        return told | {"recall": self.judged.recall(hits)}
+        job |= {"effort": effort, "batch": self.batch, "hits": str(self.hits), "memory_bytes": self.memory_bytes, "callers": 1}
+        return self.bounded(job | {"patience": PATIENCE} | how)
+
+    def recall(self) -> float:
+        """Returns the recall of the last queries."""
+        return self.judged.recall(self.hits)
 
     def bounded(self, job: Record) -> Record:
         if not self.peer.on_disk:

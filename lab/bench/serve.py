@@ -6,8 +6,8 @@ usage: serve.py ADJOIN [--set NAME] [--only WORD [--page FILE]] [--work DIR]
 Prints Markdown. Measurements are kept in WORK/serve-NAME and are not repeated. With `--only`, parts without WORD in
 their heading are copied from the page FILE, or skipped if no page is named. Vectors are from ADJOIN_DATA, or generated.
 The first rows of a set are the store, and the others are the queries. The program is `adjoin-lab` next to ADJOIN
-(`lab/src/serve/`). The requirements of faiss, of other servers and of calls from Python (PEERS_PYTHON, PEERS_CGROUP) are in
-`serve_beside.py`, `serve_peers.py` and `serve_calls.py`.
+(`lab/src/serve/`). The requirements of faiss, of other servers and of calls from Python (PEERS_PYTHON, PEERS_CGROUP)
+are in `serve_beside.py`, `serve_peers.py` and `serve_calls.py`.
 """
 
 from __future__ import annotations

@@ -28,9 +28,14 @@ class Caller(Contender):
     """A contender whose queries are sent one at a time."""
 
     def called(self, effort: object, callers: int = 1) -> Record:
+        """Runs calls on some threads. Those of one thread have a recall."""
         key = ["calls", self.name, effort, callers, self.memory_bytes, os.environ.get("PEERS_CGROUP", "")]
-        how = {"lone": True, "warm": WARM, "callers": callers}
-        record = self.bench.measured(key, lambda: self.asked(effort, how))
+
+        def call() -> Record:
+            told = self.asked(effort, {"lone": True, "warm": WARM, "callers": callers})
+            return told | ({"recall": self.recall()} if callers == 1 else {})
+
+        record = self.bench.measured(key, call)
         if "failed" in record:
             raise Failed(record["failed"])
         return record

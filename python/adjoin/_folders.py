@@ -101,9 +101,9 @@ class OpenFolder:
     ) -> Hits:
         """Finds the ``k`` nearest vectors of each query, or all within a ``radius`` (L2) or a ``min_similarity`` (cosine).
 
-        A search of a collection sees the rows that exist when it begins. The recall holds for merged and
-        unmerged rows. Queries are compared with all unmerged rows, or, if these are many, with those in some buckets.
-        ``list`` applies to merged rows.
+        A search of a collection sees the rows that exist when it begins. The recall holds for merged and unmerged
+        rows. Queries are compared with all unmerged rows, or, if these are many, with the rows of some buckets. ``list``
+        applies to merged rows.
 
         Args:
             queries: Anything that :func:`build` accepts, with its options for columns. If they are the store that is
@@ -144,7 +144,7 @@ class OpenFolder:
             with working(NONE if queries is self else queries, temporary, options, progress) as (files, folder, shown):
                 file = os.path.join(folder.name, "hits.parquet")
                 hits = Hits(self._folder.search(files, (wanted, options), resources, file, shown), folder)
-        # Statistics are parsed only if they are needed: this takes about as long as three reads.
+        # Statistics are parsed only if they are needed, since a search of one query takes about a millisecond.
         if not hits._found.keeps_promises:
             check_memory(hits.stats["memory"], hits)
             check_recall(hits.stats["recall"], hits)

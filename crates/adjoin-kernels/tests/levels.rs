@@ -119,8 +119,8 @@ impl<T: Scalar> Case<T> {
         (&self.rows[self.order[row] as usize], &self.others[self.picked[column] as usize])
     }
 
-    /// Returns the matrix of `many_to_many`. Checks that `one_to_many`, `one_to_some` (cached or not) and `distance` return distances
-    /// that are equal to its elements, by `equal`.
+    /// Returns the matrix of `many_to_many`. Checks that `one_to_many`, `one_to_some` (cached or not) and `distance` return
+    /// distances that are equal to its elements, by `equal`.
     fn matrix(&self, kernel: Kernel, equal: fn(T::Distance, T::Distance) -> bool) -> Vec<T::Distance> {
         let (rows, others) = (panel(&self.rows, self.dimensions), panel(&self.others, self.dimensions));
         let columns = kernel.pack(&others, &self.picked);

@@ -25,8 +25,8 @@ const FREE_SHARE: f64 = 0.5;
 /// Expected duration of the first merge in seconds, per row and for one thread. 800,000 rows of 128 bytes took 80 s while
 /// searches ran.
 const SECONDS_OF_ROW: f64 = 1e-4;
-/// Least number of rows of a merge whose duration is used to predict the next one. The duration of a smaller merge is
-/// mostly that of creating and syncing files.
+/// Least number of rows of a merge whose duration is used to predict the next one. A smaller merge mostly creates and
+/// syncs files.
 const LEARNED_ROWS: u64 = 10_000;
 /// Expected remaining time of a merge that takes longer than expected: this fraction of the expected duration, but at
 /// least this number of seconds.
