@@ -14,11 +14,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import struct
 import sys
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import cycle
+from operator import add
 from pathlib import Path
+from random import Random
 
 import peer_diskjoin
 from limits import Rates, ideal_seconds, measure_rates, roofline_seconds
@@ -27,6 +30,10 @@ from measure import Failed, Ledger, Record, machine, median, run, spread
 THREADS = 2
 #: Seconds after which a peer gets no more queries; its time for all queries is then extrapolated.
 PATIENCE = 60.0
+#: A contender whose first round takes more seconds gets no other round.
+ONCE = 60.0
+#: Number of different random numbers that are added to vectors; it is prime, so rows get different ones.
+NOISE = 10_007
 
 
 @dataclass(frozen=True)
@@ -69,24 +76,39 @@ class Sets:
             run([self.adjoin, "gen", *shape, "-o", path, "--quiet"])
         return path
 
-    def as_floats(self, bytes_path: Path) -> Path:
-        """Returns a copy with f32 elements, for programs that read no other type."""
-        path = self.work / (bytes_path.stem + ".fbin")
-        if not path.exists():
-            with bytes_path.open("rb") as source, path.open("wb") as target:
-                target.write(source.read(8))
+    def as_floats(self, path: Path) -> Path:
+        """Returns a copy of a file of bytes with f32 elements, for programs that read no other type."""
+        return path if path.suffix == ".fbin" else self.floats(path, ".fbin", [0.0])
+
+    def with_noise(self, path: Path) -> Path:
+        """Returns a copy of a file of bytes with f32 elements, each plus a number from -0.5 to 0.5."""
+        random = Random(1)
+        return self.floats(path, ".noise.fbin", [random.random() - 0.5 for _ in range(NOISE)])
+
+    def floats(self, path: Path, suffix: str, added: list[float]) -> Path:
+        """Writes the elements of a file of bytes as f32. Adds numbers to them, from the first one again after the last."""
+        target = self.work / (path.stem + suffix)
+        if not target.exists():
+            numbers = cycle(added)
+            with path.open("rb") as source, target.open("wb") as out:
+                out.write(source.read(8))
                 while block := source.read(1 << 20):
-                    target.write(struct.pack(f"<{len(block)}f", *block))
-        return path
+                    array("f", map(add, block, numbers)).tofile(out)
+        return target
 
 
 SIFT = "900,000 image descriptors, 128 bytes"
+NOISY = "the same with noise, 128 floats"
 TEXTS = "30,000 text embeddings, 384 halves"
 GRAPHS = ("usearch", "hnswlib")
 
 
 def sift(sets: Sets) -> Path:
     return sets.real_set("sift-900k.u8bin")
+
+
+def sift_with_noise(sets: Sets) -> Path:
+    return sets.with_noise(sift(sets))
 
 
 def texts(sets: Sets) -> Path:
@@ -105,23 +127,34 @@ def long(sets: Sets) -> Path:
     return sets.generated(10_000_000, 128, "u8")
 
 
-ON_DISK = ("adjoin", "adjoin-pairs", "adjoin-f32", "diskjoin", "faiss-ivf")
+ON_DISK = ("adjoin", "adjoin-avx2", "adjoin-pairs", "adjoin-f32", "adjoin-f32-avx2", "diskjoin", "faiss-ivf")
+OF_FLOATS = ("adjoin", "adjoin-avx2", "diskjoin")
 SCANS = ("adjoin", "numpy", "faiss-flat")
 JOBS = (
     Job("sift-10", f"{SIFT}, 10 neighbors", sift, "l2", 79.793, "64MiB", ON_DISK, 0.9),
     Job("sift-100", f"{SIFT}, 100 neighbors", sift, "l2", 163.884, "64MiB", ON_DISK, 0.9),
+    Job("noise-10", f"{NOISY}, 10 neighbors", sift_with_noise, "l2", 79.93, "64MiB", OF_FLOATS, 0.9),
+    Job("noise-100", f"{NOISY}, 100 neighbors", sift_with_noise, "l2", 163.95, "64MiB", OF_FLOATS, 0.9),
     Job("sift-10-all", f"{SIFT}, 10 neighbors, every pair", sift, "l2", 79.793, "128MiB", SCANS, 1.0),
     Job("sift-100-all", f"{SIFT}, 100 neighbors, every pair", sift, "l2", 163.884, "128MiB", SCANS, 1.0),
-    Job("texts", f"{TEXTS}, cosine 0.9", texts, "cosine", 0.9, "256MB", (*SCANS, *GRAPHS, "semhash")),
+    Job("texts", f"{TEXTS}, cosine 0.9", texts, "cosine", 0.9, "256MB", ("adjoin-avx2", *SCANS, "numpy-avx2", *GRAPHS, "semhash")),
     Job("gen-200k-10", "200,000 x 384 halves, generated, 10 neighbors", many_texts, "cosine", 0.95, "256MB", SCANS),
     Job("gen-200k-100", "200,000 x 384 halves, generated, 100 neighbors", many_texts, "cosine", 0.825, "256MB", SCANS),
     Job("gen-1m-768", "1,000,000 x 768 halves, generated", wide, "cosine", 0.9, "256MB", ("adjoin", "numpy")),
-    Job("gen-10m", "10,000,000 x 128 bytes, generated", long, "l2", 150.0, "128MB", ("adjoin",), 0.9),
+    Job("gen-10m", "10,000,000 x 128 bytes, generated, 100 neighbors", long, "l2", 82.5, "128MB", ("adjoin",), 0.9),
 )
 
 
-def by_adjoin(sets: Sets, job: Job, output: list[str], vectors: Path) -> Record:
-    stats = sets.work / "stats.json"
+def by_adjoin(sets: Sets, job: Job, variant: list[str]) -> Record:
+    """Runs adjoin. Words of `variant`: `pairs` (writes pairs instead of counts), `f32` (from a file of floats), and `avx2`
+    (uses these instructions only)."""
+    stats, vectors = sets.work / "stats.json", job.vectors(sets)
+    if "f32" in variant:
+        vectors = sets.as_floats(vectors)
+    counts: list[str | Path] = ["--result", "counts", "-o", sets.work / "counts.parquet"]
+    output = ["-o", sets.work / "pairs.parquet"] if "pairs" in variant else counts
+    if "avx2" in variant:
+        output += ["--kernel", "avx2"]
     told = run([sets.adjoin, "join", vectors, *job.options(), *output, "--stats", stats, "--force", "--quiet"])
     told |= {"stats": json.loads(stats.read_text()), "source_bytes": vectors.stat().st_size}
     told["stats"]["memory"].pop("over_time", None)
@@ -146,21 +179,29 @@ def by_peer(sets: Sets, job: Job, name: str) -> Record:
         "patience": PATIENCE,
     }
     python = os.environ.get("PEERS_PYTHON", sys.executable)
-    told = run([python, Path(__file__).with_name("peer.py"), name, json.dumps(asked)])
+    name, *variant = name.split("-avx2")
+    # The library that multiplies matrices for numpy (OpenBLAS) then uses AVX2 and nothing newer.
+    environment = ["env", "OPENBLAS_CORETYPE=Haswell"] if variant else []
+    told = run([*environment, python, Path(__file__).with_name("peer.py"), name, json.dumps(asked)])
     return {"peak_bytes": told["peak_bytes"]} | json.loads(told["output"].strip().splitlines()[-1])
 
 
 def measure(sets: Sets, job: Job, contender: str) -> Record:
-    counts = ["--result", "counts", "-o", str(sets.work / "counts.parquet")]
-    if contender == "adjoin":
-        return by_adjoin(sets, job, counts, job.vectors(sets))
-    if contender == "adjoin-f32":
-        return by_adjoin(sets, job, counts, sets.as_floats(job.vectors(sets)))
-    if contender == "adjoin-pairs":
-        return by_adjoin(sets, job, ["-o", str(sets.work / "pairs.parquet")], job.vectors(sets))
-    if contender == "diskjoin":
-        return by_diskjoin(sets, job)
-    return by_peer(sets, job, contender)
+    name, *variant = contender.split("-")
+    if name == "adjoin":
+        return by_adjoin(sets, job, variant)
+    return by_diskjoin(sets, job) if contender == "diskjoin" else by_peer(sets, job, contender)
+
+
+def rounds_of(sets: Sets, job: Job, ledger: Ledger, rounds: int) -> dict[str, list[Record]]:
+    """Returns the records of each contender: one for each round, or one in all if it is slow."""
+    records: dict[str, list[Record]] = {name: [] for name in job.contenders}
+    for number in range(rounds):
+        for name, of in records.items():
+            if number == 0 or of[0].get("seconds", 0.0) <= ONCE:
+                print(f"{job.name}: {name}, round {number + 1}", file=sys.stderr)
+                of.append(ledger.measured(f"{job.name} {name} {number}", lambda: measure(sets, job, name)))
+    return records
 
 
 def row(name: str, records: list[Record], ours: float | None) -> str:
@@ -192,8 +233,7 @@ def limits_line(told: Record, rates: Rates) -> str:
     return f"adjoin took {seconds / roofline:.1f} times the roofline of its work ({roofline:.2f} s), {seconds / ideal:.1f} times the ideal ({ideal:.2f} s)."
 
 
-def table(job: Job, ledger: Ledger, rounds: int, rates: Rates) -> str:
-    of = {name: [ledger.records[f"{job.name} {name} {k}"] for k in range(rounds)] for name in job.contenders}
+def table(job: Job, of: dict[str, list[Record]], rates: Rates) -> str:
     told = median(of["adjoin"])
     ours = None if "failed" in told else told["seconds"]
     asked = {None: "default recall", 1.0: "every pair"}.get(job.recall, f"both recalls {job.recall}")
@@ -221,11 +261,7 @@ def main() -> int:
     print("## adjoin compared with others\n")
     print(f"{machine()} {rates.words()} Seconds cover everything from the source file to the result.\n")
     for job in jobs:
-        for number in range(asked.rounds):
-            for name in job.contenders:
-                print(f"{job.name}: {name}, round {number + 1}", file=sys.stderr)
-                ledger.measured(f"{job.name} {name} {number}", lambda: measure(sets, job, name))
-        print(table(job, ledger, asked.rounds, rates), flush=True)
+        print(table(job, rounds_of(sets, job, ledger, asked.rounds), rates), flush=True)
     return 0
 
 

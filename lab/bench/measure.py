@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 Record = dict[str, Any]
+#: Flags of processors by the levels of kernels that need them, the newest one first.
+LEVELS = {"avx512_vnni": " with AVX-512 VNNI", "avx_vnni": " with AVX-VNNI", "avx2": " with AVX2"}
 
 
 class Failed(Exception):
@@ -52,10 +54,14 @@ def why(code: int, words: list[str], seconds: float) -> str:
 
 
 def machine() -> str:
-    """Returns a sentence that names the processor and the number of its cores."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0] if names else 'An unknown processor'}, {os.cpu_count()} cores."
+    """Returns a sentence that names the processor, the newest instructions that kernels use on it, and its cores."""
+    facts = [line.split(":", 1) for line in Path("/proc/cpuinfo").read_text().splitlines() if ":" in line]
+    of = lambda key: [value.strip() for name, value in facts if name.strip() == key]  # noqa: E731
+    name, flags = (of("model name") or ["An unknown processor"])[0], (of("flags") or [""])[0].split()
+    level = next((words for flag, words in LEVELS.items() if flag in flags), "")
+    threads, cores = os.cpu_count() or 1, len(set(zip(of("physical id"), of("core id"))))
+    counted = f"{threads} cores" if cores in (0, threads) else f"{threads} threads of {cores} core{'s' if cores > 1 else ''}"
+    return f"{name}{level}, {counted}."
 
 
 def arguments(description: str, program: str = "adjoin", copies: bool = False) -> argparse.Namespace:

@@ -50,7 +50,9 @@ def joined(adjoin: Path, vectors: Path, eps: float, folder: Path, threads: int, 
     pairs for the sampled rows.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    program, rows = built(folder), int.from_bytes(vectors.read_bytes()[:4], "little")
+    program = built(folder)
+    with vectors.open("rb") as header:
+        rows = int.from_bytes(header.read(4), "little")
     settings = {
         "data_file": vectors,
         "radius": eps * eps,
@@ -79,4 +81,4 @@ def truth(adjoin: Path, vectors: Path, eps: float, folder: Path) -> int:
     counts = folder / "counts.csv"
     run([adjoin, "join", vectors, "--eps", str(eps), "--exact", "--result", "counts", "-o", counts, "--force", "--quiet"])
     with counts.open() as lines:
-        return sum(int(count) for row, count in list(csv.reader(lines))[1:] if int(row) % OURS == 0)
+        return sum(int(one["count"]) for one in csv.DictReader(lines) if int(one["id"]) % OURS == 0)
