@@ -32,7 +32,7 @@ THREADS = 2
 PATIENCE = 60.0
 #: A contender whose first round takes more seconds gets no other round.
 ONCE = 60.0
-#: Number of different random numbers that are added to vectors; it is prime, so rows get different ones.
+#: Number of different random numbers that are added to vectors; it is prime, so as many successive rows get different ones.
 NOISE = 10_007
 
 
@@ -49,6 +49,8 @@ class Job:
     contenders: tuple[str, ...]
     #: Target recall; with None, adjoin uses its default.
     recall: float | None = None
+    #: Vectors as floats, for contenders that read floats. Generated ones are not rounded to halves.
+    floats: Callable[[Sets], Path] | None = None
 
     def options(self) -> list[str]:
         near = ["--eps" if self.metric == "l2" else "--min-similarity", str(self.threshold)]
@@ -78,7 +80,7 @@ class Sets:
 
     def as_floats(self, path: Path) -> Path:
         """Returns a copy of a file of bytes with f32 elements, for programs that read no other type."""
-        return path if path.suffix == ".fbin" else self.floats(path, ".fbin", [0.0])
+        return self.floats(path, ".fbin", [0.0])
 
     def with_noise(self, path: Path) -> Path:
         """Returns a copy of a file of bytes with f32 elements, each plus a number from -0.5 to 0.5."""
@@ -89,22 +91,27 @@ class Sets:
         """Writes the elements of a file of bytes as f32. Adds numbers to them, from the first one again after the last."""
         target = self.work / (path.stem + suffix)
         if not target.exists():
-            numbers = cycle(added)
-            with path.open("rb") as source, target.open("wb") as out:
+            numbers, draft = cycle(added), target.with_suffix(".draft")
+            with path.open("rb") as source, draft.open("wb") as out:
                 out.write(source.read(8))
                 while block := source.read(1 << 20):
                     array("f", map(add, block, numbers)).tofile(out)
+            draft.rename(target)
         return target
 
 
 SIFT = "900,000 image descriptors, 128 bytes"
-NOISY = "the same with noise, 128 floats"
+NOISY = "900,000 image descriptors with noise, 128 floats"
 TEXTS = "30,000 text embeddings, 384 halves"
 GRAPHS = ("usearch", "hnswlib")
 
 
 def sift(sets: Sets) -> Path:
     return sets.real_set("sift-900k.u8bin")
+
+
+def sift_as_floats(sets: Sets) -> Path:
+    return sets.as_floats(sift(sets))
 
 
 def sift_with_noise(sets: Sets) -> Path:
@@ -119,8 +126,16 @@ def many_texts(sets: Sets) -> Path:
     return sets.generated(200_000, 384, "f16")
 
 
+def many_texts_as_floats(sets: Sets) -> Path:
+    return sets.generated(200_000, 384, "f32")
+
+
 def wide(sets: Sets) -> Path:
     return sets.generated(1_000_000, 768, "f16")
+
+
+def wide_as_floats(sets: Sets) -> Path:
+    return sets.generated(1_000_000, 768, "f32")
 
 
 def long(sets: Sets) -> Path:
@@ -130,17 +145,18 @@ def long(sets: Sets) -> Path:
 ON_DISK = ("adjoin", "adjoin-avx2", "adjoin-pairs", "adjoin-f32", "adjoin-f32-avx2", "diskjoin", "faiss-ivf")
 OF_FLOATS = ("adjoin", "adjoin-avx2", "diskjoin")
 SCANS = ("adjoin", "numpy", "faiss-flat")
+BOTH = ("adjoin", "adjoin-f32", "numpy", "faiss-flat")
 JOBS = (
-    Job("sift-10", f"{SIFT}, 10 neighbors", sift, "l2", 79.793, "64MiB", ON_DISK, 0.9),
-    Job("sift-100", f"{SIFT}, 100 neighbors", sift, "l2", 163.884, "64MiB", ON_DISK, 0.9),
+    Job("sift-10", f"{SIFT}, 10 neighbors", sift, "l2", 79.793, "64MiB", ON_DISK, 0.9, sift_as_floats),
+    Job("sift-100", f"{SIFT}, 100 neighbors", sift, "l2", 163.884, "64MiB", ON_DISK, 0.9, sift_as_floats),
     Job("noise-10", f"{NOISY}, 10 neighbors", sift_with_noise, "l2", 79.93, "64MiB", OF_FLOATS, 0.9),
     Job("noise-100", f"{NOISY}, 100 neighbors", sift_with_noise, "l2", 163.95, "64MiB", OF_FLOATS, 0.9),
     Job("sift-10-all", f"{SIFT}, 10 neighbors, every pair", sift, "l2", 79.793, "128MiB", SCANS, 1.0),
     Job("sift-100-all", f"{SIFT}, 100 neighbors, every pair", sift, "l2", 163.884, "128MiB", SCANS, 1.0),
     Job("texts", f"{TEXTS}, cosine 0.9", texts, "cosine", 0.9, "256MB", ("adjoin-avx2", *SCANS, "numpy-avx2", *GRAPHS, "semhash")),
-    Job("gen-200k-10", "200,000 x 384 halves, generated, 10 neighbors", many_texts, "cosine", 0.95, "256MB", SCANS),
-    Job("gen-200k-100", "200,000 x 384 halves, generated, 100 neighbors", many_texts, "cosine", 0.825, "256MB", SCANS),
-    Job("gen-1m-768", "1,000,000 x 768 halves, generated", wide, "cosine", 0.9, "256MB", ("adjoin", "numpy")),
+    Job("gen-200k-10", "200,000 x 384 halves, generated, 10 neighbors", many_texts, "cosine", 0.95, "256MB", BOTH, floats=many_texts_as_floats),
+    Job("gen-200k-100", "200,000 x 384 halves, generated, 100 neighbors", many_texts, "cosine", 0.825, "256MB", BOTH, floats=many_texts_as_floats),
+    Job("gen-1m-768", "1,000,000 x 768 halves, generated", wide, "cosine", 0.9, "256MB", ("adjoin", "adjoin-f32", "numpy"), floats=wide_as_floats),
     Job("gen-10m", "10,000,000 x 128 bytes, generated, 100 neighbors", long, "l2", 82.5, "128MB", ("adjoin",), 0.9),
 )
 
@@ -148,9 +164,8 @@ JOBS = (
 def by_adjoin(sets: Sets, job: Job, variant: list[str]) -> Record:
     """Runs adjoin. Words of `variant`: `pairs` (writes pairs instead of counts), `f32` (from a file of floats), and `avx2`
     (uses these instructions only)."""
-    stats, vectors = sets.work / "stats.json", job.vectors(sets)
-    if "f32" in variant:
-        vectors = sets.as_floats(vectors)
+    stats, of_floats = sets.work / "stats.json", job.floats if "f32" in variant else None
+    vectors = (of_floats or job.vectors)(sets)
     counts: list[str | Path] = ["--result", "counts", "-o", sets.work / "counts.parquet"]
     output = ["-o", sets.work / "pairs.parquet"] if "pairs" in variant else counts
     if "avx2" in variant:
@@ -165,7 +180,7 @@ def by_adjoin(sets: Sets, job: Job, variant: list[str]) -> Record:
 
 
 def by_diskjoin(sets: Sets, job: Job) -> Record:
-    vectors = sets.as_floats(job.vectors(sets))
+    vectors = (job.floats or job.vectors)(sets)
     return peer_diskjoin.joined(sets.adjoin, vectors, job.threshold, sets.work / "diskjoin", THREADS)
 
 

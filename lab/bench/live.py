@@ -19,6 +19,7 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 
+import live_growth
 import live_merges
 import live_rules
 import live_speed
@@ -30,7 +31,9 @@ FILE = "sift-200k.u8bin"
 #: Headings, and the tables below them.
 PARTS = {
     "Update rules, in memory": live_rules.ALL,
-    "Merges": live_merges.ALL,
+    "Growth, in memory": live_growth.ALL,
+    "Merges": (live_merges.turnovers,),
+    "Cost of a merge": (live_merges.cost,),
     "Speed": live_speed.ALL,
     "Runbooks": runbook_run.ALL,
 }
@@ -50,24 +53,26 @@ class Bench:
             raise Failed(f"{name} is not in ADJOIN_DATA")
         return path
 
-    def updates(self, **named: object) -> list[Record]:
+    def updates(self, again: int = 0, **named: object) -> list[Record]:
         """Returns the records of an update study (`lab/src/updates.rs`): one before all cycles, then one per cycle."""
-        return self.printed([self.adjoin.parent / "adjoin-lab", "updates", self.data()], named)
+        return self.printed([self.adjoin.parent / "adjoin-lab", "updates", self.data()], named, again)
 
     def updates_of_hnswlib(self, **named: object) -> list[Record]:
         """Returns the records of an update study of hnswlib."""
         python = os.environ.get("PEERS_PYTHON", sys.executable)
         return self.printed([python, Path(__file__).with_name("live_peers.py"), self.data()], named)
 
-    def printed(self, command: list[str | Path], named: dict[str, object]) -> list[Record]:
-        """Runs a program with a file and named values. Returns the records that it prints."""
+    def printed(self, command: list[str | Path], named: dict[str, object], again: int = 0) -> list[Record]:
+        """Runs a program with a file and named values. Returns the records that it prints. `again` is the number of equal runs
+        before this one."""
         words = [f"{name}={value}" for name, value in named.items()]
 
         def measure() -> Record:
             told = run([*command, *words, f"threads={THREADS}"])
             return told | {"output": [json.loads(line) for line in told["output"].splitlines()]}
 
-        told = self.ledger.measured(json.dumps([Path(command[-2]).name, command[-1].name, *words]), measure)
+        key = [Path(command[-2]).name, command[-1].name, *words, *([again] if again else [])]
+        told = self.ledger.measured(json.dumps(key), measure)
         if "failed" in told:
             raise Failed(told["failed"])
         return told["output"]

@@ -7,20 +7,23 @@ Needs a Python with numpy and pyarrow. Names:
 - `method`: how merges change the graph: a method of `collection merge`, or `change-nearest` of the laboratory, which
   replaces a deleted neighbor with one vertex
 - `rows`: the number of rows of the file that are present at a time
-- `share`: the fraction of these rows that each cycle deletes; it inserts as many others
+- `shares`: fractions of these rows, separated by commas. Each cycle deletes the next of them, from the first one again after
+  the last one, and inserts as many rows. If the file has too few others, some deleted ones are inserted again
 - `cycles`: the number of cycles; `every`: the number of cycles between two printed lines of JSON
 
-The last line describes an index that is built from the rows that are present at the end.
+A line has the duration, the peak of resident memory and the bytes written of the last merge. The last line describes an
+index that is built from the rows that are present at the end.
 """
 
 from __future__ import annotations
 
 import csv
+import itertools
 import json
+import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -38,25 +41,18 @@ class Live:
     def __init__(self, adjoin: str, folder: Path, threads: int) -> None:
         self.adjoin, self.folder, self.index, self.threads = adjoin, folder, folder / "live", threads
 
-    def run(self, command: str, *words: object) -> float:
-        """Runs a command. Returns its duration."""
-        begun = time.monotonic()
+    def run(self, command: str, *words: object) -> dict[str, float]:
+        """Runs a command. Returns its cost (`cost_of`)."""
         limits = [] if command == "create" else ["--threads", str(self.threads), "--quiet"]
         group = [] if command == "search" else ["collection"]
-        subprocess.run(
-            [self.adjoin, *group, command, str(self.index), *(str(word) for word in words), *limits],
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
-        return time.monotonic() - begun
+        return cost_of([self.adjoin, *group, command, str(self.index), *(str(word) for word in words), *limits])
 
-    def merge(self, method: str) -> float:
-        """Merges with a method. Returns the duration."""
+    def merge(self, method: str) -> dict[str, float]:
+        """Merges with a method. Returns the cost."""
         if method != "change-nearest":
             return self.run("merge", "--method", method)
-        begun, lab = time.monotonic(), Path(self.adjoin).parent / "adjoin-lab"
-        subprocess.run([lab, "live", "merge", self.index, "replacements=1", f"threads={self.threads}"], check=True)
-        return time.monotonic() - begun
+        lab = Path(self.adjoin).parent / "adjoin-lab"
+        return cost_of([str(lab), "live", "merge", str(self.index), "replacements=1", f"threads={self.threads}"])
 
     def write(self, come: Any, vectors: Any, gone: Any = ()) -> None:
         """Deletes some ids, and inserts others with their vectors."""
@@ -83,6 +79,20 @@ class Live:
         return record | {"overlap_ratio": manifest["overlap_ratio"]}
 
 
+#: Runs a program (`measure.run`), and prints its costs.
+RUN = """import json, sys, measure
+told = measure.run(sys.argv[1:])
+print(json.dumps({name: told[name] for name in ("seconds", "peak_bytes", "written_bytes")}))"""
+
+
+def cost_of(command: list[str]) -> dict[str, float]:
+    """Runs a program. Returns its duration, the peak of its resident memory, and the bytes that it caused to be written.
+    Another process starts it, because the peak includes the memory of the process that does."""
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    told = subprocess.run([sys.executable, "-c", RUN, *command], check=True, stdout=subprocess.PIPE, env=environment)
+    return json.loads(told.stdout)
+
+
 def main() -> None:
     file, named = sys.argv[1], dict(word.split("=", 1) for word in sys.argv[2:])
     count, dimensions = numpy.fromfile(file, dtype=numpy.uint32, count=2)
@@ -91,35 +101,39 @@ def main() -> None:
     order = random.permutation(count)
     queries, pool, rows = all_rows[order[:QUERIES]], all_rows[numpy.sort(order[QUERIES:])], int(named["rows"])
     order = random.permutation(len(pool))
-    here, spare, change = order[:rows], order[rows:], int(rows * float(named["share"]))
+    here, spare = order[:rows], order[rows:]
+    changes = itertools.cycle(int(rows * float(share)) for share in named["shares"].split(","))
     with tempfile.TemporaryDirectory() as folder:
         asked = Path(folder) / "queries.u8bin"
         with asked.open("wb") as out:
             numpy.array(queries.shape, dtype=numpy.uint32).tofile(out)
             queries.tofile(out)
 
-        def record(live: Live, cycle: int | None, seconds: float) -> None:
+        def record(live: Live, cycle: int | None, cost: dict[str, float]) -> None:
             truth = nearest(pool[here].astype("f4"), queries.astype("f4"))[:, K - 1]
-            print(json.dumps({"cycle": cycle, "seconds": seconds} | live.measured(asked, truth)), flush=True)
+            print(json.dumps({"cycle": cycle} | cost | live.measured(asked, truth)), flush=True)
 
-        def built(name: str) -> tuple[Live, float]:
+        def built(name: str) -> tuple[Live, dict[str, float]]:
             (Path(folder) / name).mkdir()
             live = Live(named["adjoin"], Path(folder) / name, int(named["threads"]))
             live.run("create", "--dimensions", dimensions, "--element", "u8")
             live.write(here, pool[here])
             return live, live.merge("build")
 
-        live, seconds = built("changed")
-        record(live, 0, seconds)
+        live, cost = built("changed")
+        record(live, 0, cost)
         for cycle in range(1, int(named["cycles"]) + 1):
+            change = next(changes)
             gone = random.choice(rows, change, replace=False)
-            come, spare = spare[:change], numpy.concatenate([spare[change:], here[gone]])
+            spare = numpy.concatenate([spare, here[gone]])
+            come, spare = spare[:change], spare[change:]
             live.write(come, pool[come], here[gone])
             here = numpy.concatenate([numpy.delete(here, gone), come])
-            seconds = live.merge(named["method"])
+            cost = live.merge(named["method"])
             if cycle % int(named["every"]) == 0:
-                record(live, cycle, seconds)
-        record(built("fresh")[0], None, 0.0)
+                record(live, cycle, cost)
+        fresh, cost = built("fresh")
+        record(fresh, None, cost)
 
 
 main()

@@ -1,5 +1,5 @@
-"""Measures how the rule for updates of a graph in memory affects its recall: FreshDiskANN's sections 3.3 and 4.3, and
-appendices B to D.
+"""Measures how the rule for updates of a graph in memory affects its recall: FreshDiskANN's sections 3.3 and 4.3, its
+appendices B to D, and its Figure 18.
 
 Each function returns Markdown. `live.py` calls them.
 """
@@ -7,6 +7,7 @@ Each function returns Markdown. `live.py` calls them.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from statistics import median
 from typing import TYPE_CHECKING
 
 from at_recall import at_recall, shown, table
@@ -15,13 +16,10 @@ from measure import Failed, Record
 if TYPE_CHECKING:
     from live import Bench
 
-#: Number of rows of these studies, and the number of cycles by the fraction that a cycle replaces. With each fraction,
-#: a row is replaced two or three times on average.
-ROWS = 50_000
-CYCLES = {0.05: 50, 0.1: 20, 0.5: 5}
+#: Number of rows of these studies, and number of cycles, as in the paper.
+ROWS, CYCLES = 50_000, 50
 SHOWN = (0, 1, 2, 3, 5, 10, 20, 30, 40, 50)
-#: Values of alpha, and the number of cycles with each.
-ALPHAS = {1.0: 50, 1.1: 20, 1.2: 50, 1.3: 20}
+ALPHAS = (1.0, 1.1, 1.2, 1.3)
 #: Number of cycles of hnswlib. It takes longer than any rule to insert vectors in the place of deleted ones.
 CYCLES_OF_HNSWLIB = 10
 SHARES = (0.05, 0.1, 0.5)
@@ -33,8 +31,16 @@ RULES = {
     "nearest to the deleted (IP-DiskANN)": ("nearest", 1.2),
     "first neighbor of the deleted": ("replace", 1.2),
 }
+#: Numbers of nearest vectors for which recalls are compared.
+KS = (1, 10, 100)
+#: Lengths of candidate lists; one of them makes a build by inserts take as long as two passes.
+BUILD_LISTS = (75, 100, 125, 150, 175, 200, 250)
+#: Number of builds of which a table shows the median time.
+BUILDS = 3
 PRUNED_SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-AT = (0.9, 0.95, 0.98)
+AT, EQUAL_AT = (0.9, 0.95, 0.98), (0.95, 0.98, 0.99)
+#: Numbers of nearest vectors in the records of `lab/src/updates.rs`, in the order of their lists.
+MEASURED_KS = (1, 5, 10, 100)
 #: Target recall of searches before the first cycle.
 RECALL = 0.95
 
@@ -48,8 +54,8 @@ def by_cycle(rows: Iterable[tuple[list[str], list[Record]]], heads: list[str], f
     return table([*heads, *(f"cycle {cycle}" for cycle in SHOWN)], body)
 
 
-def updates(bench: Bench, rule: str, alpha: float, share: float, cycles: int = 0) -> list[Record]:
-    return bench.updates(rows=ROWS, cycles=cycles or CYCLES[share], share=share, rule=rule, alpha=alpha)
+def updates(bench: Bench, rule: str, alpha: float, share: float) -> list[Record]:
+    return bench.updates(rows=ROWS, cycles=CYCLES, share=share, rule=rule, alpha=alpha)
 
 
 def rules(bench: Bench) -> str:
@@ -65,7 +71,7 @@ def rules(bench: Bench) -> str:
         note = f"\nhnswlib was not measured: {reason}.\n"
     return (
         f"5-recall@5 if each cycle deletes and inserts again {share:.0%} of {ROWS:,} vectors, newly drawn, by the rule that replaces "
-        "a deleted out-neighbor (Figure 1). L is the list length of the searches, the smallest that reaches "
+        "a deleted out-neighbor (Figure 1). L is the list length of the searches, the shortest that reaches "
         f"{RECALL} before the first cycle:\n\n"
         + by_cycle(rows, ["rule", "L"], "recall_at_5", 4)
         + note
@@ -90,7 +96,8 @@ def costs(bench: Bench) -> str:
         change = [" to ".join(shown(end[figure], digits) for end in ends) for figure, digits in FIGURES]
         rows.append([words, *lists, *seconds, *change])
     head = ["rule", "lists changed by deletes, thousands", "new edges in them", "lists changed by inserts"]
-    head += ["new edges in them", "s of deletes", "s of inserts", "recall@10", "mean degree", "distances per query"]
+    head += ["new edges in them", "s of deletes", "s of inserts", "recall@10, list that reaches 0.95 as built", "mean degree"]
+    head += ["distances per query, L"]
     words = "Costs of these rules: means per cycle, but the smallest number of seconds; and the graph as built and after the last cycle:\n\n"
     return words + table(head, rows)
 
@@ -109,7 +116,7 @@ def shares(bench: Bench) -> str:
 def alphas(bench: Bench) -> str:
     """Returns Figures 3 and 12."""
     share = SHARES[0]
-    rows = [([shown(alpha)], updates(bench, "neighbors", alpha, share, cycles)) for alpha, cycles in ALPHAS.items()]
+    rows = [([shown(alpha)], updates(bench, "neighbors", alpha, share)) for alpha in ALPHAS]
     parts = [
         f"5-recall@5 by alpha of the build and of updates by Algorithm 4, {share:.0%} per cycle (Figure 3):\n\n",
         by_cycle(rows, ["alpha"], "recall_at_5", 4),
@@ -119,10 +126,66 @@ def alphas(bench: Bench) -> str:
     return "".join(parts)
 
 
-def curve_cells(built: Record) -> list[str]:
-    """Returns the number of distances per query at each recall@10."""
-    points = [point | {"recall": point["recall_at_10"]} for point in built["curve"]]
-    return [shown(at_recall(points, recall, "distances"), 0) for recall in AT]
+def build_seconds(bench: Bench, passes: int = 1, length: int = BUILD_LISTS[0]) -> float:
+    """Returns the median time of some builds of a graph."""
+    named = {"rows": ROWS, "cycles": 0, "alpha": 1.2, "passes": passes, "list": length}
+    return median([bench.updates(again=again, **named)[0]["build_seconds"] for again in range(BUILDS)])
+
+
+def relative(bench: Bench) -> str:
+    """Returns Figure 11."""
+    rows, build = [], build_seconds(bench)
+    for share in SHARES:
+        _, *cycles = updates(bench, "neighbors", 1.2, share)
+        times = [median([cycle[figure] for cycle in cycles]) for figure in ("delete_seconds", "insert_seconds")]
+        rows.append([f"{share:.0%}", *(shown(seconds, 2) for seconds in (*times, build)), f"{sum(times) / build:.0%}"])
+    words = "Time of a cycle by Algorithm 4, medians, next to the build of the graph by inserts (Figure 11):\n\n"
+    return words + table(["fraction", "s of deletes", "s of inserts", "s of the build", "of the build"], rows)
+
+
+def by_k(bench: Bench) -> str:
+    """Returns Figure 18."""
+    rows = []
+    for share in SHARES:
+        of = updates(bench, "neighbors", 1.2, share)
+        for k in KS:
+            lists = [str(of[0]["lists"][MEASURED_KS.index(k)])]
+            rows += [([f"{share:.0%}", str(k), *lists], [record | {"recall": record[f"recall_at_{k}"]} for record in of])]
+    words = (
+        "k-recall@k after the inserts of a cycle, by Algorithm 4 (Figure 18). L is the shortest list of at least k that reaches "
+        f"{RECALL} before the first cycle:\n\n"
+    )
+    return words + by_cycle(rows, ["fraction", "k", "L"], "recall", 4)
+
+
+def at_recall_of(built: Record, k: int, recall: float, figure: str) -> float | None:
+    """Returns a figure of searches of a built graph at a k-recall@k, with lists of at least k. If the shortest list already
+    exceeds the recall, returns its figure."""
+    points = [point | {"recall": point[f"recall_at_{k}"]} for point in built["curve"] if point["list"] >= k]
+    return points[0][figure] if points[0]["recall"] >= recall else at_recall(points, recall, figure)
+
+
+def equal_time(bench: Bench) -> str:
+    """Returns Figures 15 to 17."""
+    static, fresh = build_seconds(bench, 2), {length: build_seconds(bench, 1, length) for length in BUILD_LISTS}
+    equal = min(BUILD_LISTS[1:], key=lambda length: abs(fresh[length] - static))
+    ways = [("two passes", 2, BUILD_LISTS[0], static)]
+    ways += [("inserts alone", 1, length, fresh[length]) for length in (BUILD_LISTS[0], equal)]
+    rows = []
+    for words, passes, length, seconds in ways:
+        built = bench.updates(again=0, rows=ROWS, cycles=0, alpha=1.2, passes=passes, list=length)[0]
+        for k in KS:
+            cells = []
+            for recall in EQUAL_AT:
+                times = [at_recall_of(built, k, recall, figure) for figure in ("microseconds", "distances")]
+                cells.append(" / ".join(shown(value, 0) for value in times) if times[0] is not None else "")
+            rows.append([f"{words}, list of {length}", shown(seconds, 2), str(k), *cells])
+    head = ["build", "seconds", "k", *(f"at k-recall@k of {recall}" for recall in EQUAL_AT)]
+    words = (
+        "Microseconds and distances per query, one thread, of graphs that take about equally long to build: with two passes, and by "
+        "inserts alone with a longer list (Figures 15 to 17). Lists of searches have at least k vertices:\n\n"
+    )
+    return words + table(head, rows)
 
 
 def builds(bench: Bench) -> str:
@@ -130,8 +193,10 @@ def builds(bench: Bench) -> str:
     rows = []
     for alpha in ALPHAS:
         for passes in (1, 2):
-            built = bench.updates(rows=ROWS, cycles=0, alpha=alpha, passes=passes)[0]
-            cells = [shown(built["build_seconds"]), shown(built["degree"]), *curve_cells(built)]
+            runs = [bench.updates(again=again, rows=ROWS, cycles=0, alpha=alpha, passes=passes)[0] for again in range(BUILDS)]
+            distances = [shown(at_recall_of(runs[0], 10, recall, "distances"), 0) for recall in AT]
+            seconds = median([built["build_seconds"] for built in runs])
+            cells = [shown(seconds), shown(runs[0]["degree"]), *distances]
             rows.append([shown(alpha), str(passes), *cells])
     at = [f"distances per query at recall@10 of {recall}" for recall in AT]
     head = ["alpha", "passes", "seconds", "mean degree", *at]
@@ -153,4 +218,4 @@ def pruning(bench: Bench) -> str:
     return words + table(head, rows)
 
 
-ALL = (rules, costs, shares, alphas, builds, pruning)
+ALL = (rules, costs, shares, relative, by_k, alphas, builds, equal_time, pruning)

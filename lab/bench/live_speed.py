@@ -1,5 +1,5 @@
-"""Measures the speed of writes and searches of a collection: FreshDiskANN's section 6, and its Figures 5 to 8 on a
-smaller scale.
+"""Measures the speed of writes and searches of a collection: FreshDiskANN's section 6, and its Figures 5 to 8 and 19 to 22
+on a smaller scale.
 
 Each function returns Markdown. `live.py` calls them.
 """
@@ -22,6 +22,13 @@ FILE, SHARE, MINUTES, RATES = "sift-900k.u8bin", 0.9, 30, (0,)
 #: Number of lines that a run has in the table, and the latencies of its writes.
 LINES = 10
 LATENCIES = {"p99": "write_p99_ms", "p99.9": "write_p999_ms", "largest": "write_max_ms"}
+#: Fraction of the rows with which a growing collection begins, its number of lines, and its searches, as in the paper.
+GROWING = {"share": 0.05, "minutes": 4, "keep": 1, "k": 5, "list": 100}
+GROWING_LINES = 10
+#: Fraction of the rows that are present in runs by threads, their minutes, and their threads that merge, threads that
+#: search, hits per query, and list lengths.
+FEW_ROWS, FEW_MINUTES = 0.2, 1
+THREADS_AND_LISTS = ((1, 1, 10, 40), (2, 1, 10, 40), (1, 2, 10, 40), (2, 2, 10, 40), (1, 1, 100, 150), (2, 1, 100, 150))
 #: Numbers of rows in a burst, rows on disk before it, and the budget of the collection.
 BURSTS, BURST_MERGED, BURST_MEMORY = (10_000, 100_000, 400_000, 1_000_000), 100_000, 4 << 30
 
@@ -89,6 +96,54 @@ def sustained(bench: Bench) -> str:
     )
 
 
+def growing(bench: Bench) -> str:
+    """Measures searches while a collection grows (Figure 5)."""
+    run = records(bench, ["sustained", bench.data(FILE)], **GROWING)
+    first = run[0]["rows"]
+    of = [record for record in run if record["phase"] == "all" and record["writes_per_second"] > 0]
+    last = max(record["rows"] for record in of)
+    body = []
+    for line in range(GROWING_LINES):
+        ends = [first + (last - first) * (line + at) / GROWING_LINES for at in (0, 1)]
+        if part := [record for record in of if ends[0] <= record["rows"] and (record["rows"] < ends[1] or record["rows"] == last == ends[1])]:
+            mean = lambda name: sum(record[name] for record in part) / len(part)  # noqa: E731, B023
+            times = [shown(mean(name) / 1e3, 2) for name in ("mean_us", "p99_us")]
+            merging = sum(record["merging"] for record in part) / len(part)
+            inserts = shown(mean("writes_per_second"), 0)
+            body.append([f"{part[-1]['rows']:,}", f"{part[-1]['at']:.0f}", inserts, *times, f"{merging:.0%}", shown(mean("unmerged"), 0)])
+    heads = ["rows", "s", "inserts per second", "mean, ms", "p99, ms", "of the time merging", "rows in memory"]
+    return (
+        f"A collection that grows from {first:,} rows: one thread inserts ten rows per durable write as fast as it may, one searches "
+        f"(k {GROWING['k']}, L {GROWING['list']}), and automatic merges run on one thread (Figure 5):\n\n" + table(heads, body)
+    )
+
+
+def by_threads(bench: Bench) -> str:
+    """Measures searches and merges by their threads (Figures 7, 8, and 19 to 22)."""
+    body = []
+    for merge_threads, searchers, k, length in THREADS_AND_LISTS:
+        named = {"share": FEW_ROWS, "minutes": FEW_MINUTES, "merge_threads": merge_threads, "searchers": searchers}
+        of = [record for record in records(bench, ["sustained", bench.data(FILE)], **named, k=k, list=length) if record["phase"] != "recall"]
+        loaded = max(record["merges"] for record in of if record["phase"] == "idle")
+        merges = {record["merges"]: record["last_merge_seconds"] for record in of if record["merges"] > loaded}
+        seconds = sum(merges.values()) / len(merges) if merges else None
+        for words, some in (
+            ("idle", [record for record in of if record["phase"] == "idle"]),
+            ("no merge", [record for record in of if record["phase"] == "all" and not record["merging"]]),
+            ("merging", [record for record in of if record["phase"] == "all" and record["merging"]]),
+        ):
+            if some:
+                [writes, searches, mean, p99, *_] = figures(some)
+                merged = [f"{len(merges)}", shown(seconds, 1)] if words == "merging" else ["", ""]
+                body.append([str(merge_threads), str(searchers), f"{k}, {length}", words, writes, searches, mean, p99, *merged])
+    heads = ["threads that merge", "threads that search", "k, L", "when", "writes per second", "searches per second"]
+    return (
+        f"Deletes, inserts and searches as above, but with {FEW_ROWS:.0%} of the rows and for a minute, by the number of threads "
+        "(Figures 7, 8 and 19 to 22):\n\n"
+        + table([*heads, "mean, ms", "p99, ms", "merges", "seconds of a merge"], body)
+    )
+
+
 def bursts(bench: Bench) -> str:
     """Measures inserts that no merge follows, and searches among these rows."""
     body = []
@@ -115,4 +170,4 @@ def figures(some: list[Record]) -> list[str]:
     return [*averages, *times, shown(mean("unmerged"), 0), *(shown(value, 0) for value in counted)]
 
 
-ALL = (writes, sustained, bursts)
+ALL = (writes, sustained, by_threads, growing, bursts)

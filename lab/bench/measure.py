@@ -25,8 +25,8 @@ class Failed(Exception):
 def run(command: list[str | Path]) -> Record:
     """Runs a program to its end.
 
-    Returns its duration in `seconds`, the `cpu_seconds` of all its threads, the `peak_bytes` of its resident memory as
-    reported by the system, its `output`, and the `words` that it wrote to standard error. The peak includes memory that
+    Returns its duration in `seconds`, the `cpu_seconds` of all its threads, the `peak_bytes` of its resident memory and the
+    `written_bytes` as reported by the system, its `output`, and the `words` that it wrote to standard error. The peak includes memory that
     the caller held at the fork, so callers must hold little memory.
     """
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as words:
@@ -43,7 +43,7 @@ def run(command: list[str | Path]) -> Record:
         if process.returncode:
             raise Failed(why(process.returncode, told.strip().splitlines(), seconds))
         took = {"seconds": seconds, "cpu_seconds": used.ru_utime + used.ru_stime, "peak_bytes": used.ru_maxrss * 1024}
-        return {**took, "output": output.read().decode(), "words": told}
+        return {**took, "written_bytes": used.ru_oublock * 512, "output": output.read().decode(), "words": told}
 
 
 def why(code: int, words: list[str], seconds: float) -> str:
@@ -56,10 +56,10 @@ def why(code: int, words: list[str], seconds: float) -> str:
 def machine() -> str:
     """Returns a sentence that names the processor, the newest instructions that kernels use on it, and its cores."""
     facts = [line.split(":", 1) for line in Path("/proc/cpuinfo").read_text().splitlines() if ":" in line]
-    of = lambda key: [value.strip() for name, value in facts if name.strip() == key]  # noqa: E731
-    name, flags = (of("model name") or ["An unknown processor"])[0], (of("flags") or [""])[0].split()
+    values = lambda key: [value.strip() for name, value in facts if name.strip() == key]  # noqa: E731
+    name, flags = (values("model name") or ["An unknown processor"])[0], (values("flags") or [""])[0].split()
     level = next((words for flag, words in LEVELS.items() if flag in flags), "")
-    threads, cores = os.cpu_count() or 1, len(set(zip(of("physical id"), of("core id"))))
+    threads, cores = os.cpu_count() or 1, len(set(zip(values("physical id"), values("core id"))))
     counted = f"{threads} cores" if cores in (0, threads) else f"{threads} threads of {cores} core{'s' if cores > 1 else ''}"
     return f"{name}{level}, {counted}."
 

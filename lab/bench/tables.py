@@ -109,14 +109,7 @@ class Figure:
 BOTH = (10, 100)
 PHASES = ("calibrate", "plan", "execute")
 WAYS = ("id lru", "id lfu", "id fifo", "id belady", "gorder-out belady", "gorder belady", "rcm belady", "tree belady", "block-nested belady")
-RULES = ("triangle", "union", "margin-sum", "distance", "nearest", "arc", "arc candidates=245", "arc-mu", "arc-radius", "arc-radius-mu")
 SHARES = (0.1, 0.2, 0.4, 1, 5)
-#: Only `diskjoin.py` has it: without pruning, and by some rules, a join of the larger set compares all pairs.
-FIGURE_18 = Figure(
-    "Figure 18: which pairs are checked",
-    ("seconds", "pairs checked per vector", "edges", "recall of pairs / per vector"),
-    tuple(Run(f"{n} neighbors, {rule}", n, strategy=f"rule={rule}") for n in BOTH for rule in RULES),
-)
 FIGURES = (
     Figure(
         "Figure 8: target recall",

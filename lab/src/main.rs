@@ -10,6 +10,7 @@ mod codes;
 mod collection;
 mod deletes;
 mod flash_tables;
+mod growth;
 mod held_out;
 mod index;
 mod joins;
@@ -38,10 +39,11 @@ use adjoin::{Random, kernels};
 type Experiment = fn(&[String]) -> Result<()>;
 
 /// Names of all experiments, with the functions that run them.
-const EXPERIMENTS: [(&str, Experiment); 15] = [
+const EXPERIMENTS: [(&str, Experiment); 16] = [
     ("build", joins::build),
     ("codes", codes::run),
     ("flash-tables", flash_tables::run),
+    ("growth", growth::run),
     ("index", index::run),
     ("join", joins::run),
     ("layouts", layouts::run),

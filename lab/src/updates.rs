@@ -7,33 +7,25 @@
 //! - `cycles=50`, `share=0.05`
 //! - `rule=neighbors`: how deleted out-neighbors are replaced; other values are `drop`, `connect`, `nearest`
 //!   and `replace`
-//! - `alpha=1.2`, for the build and all updates
+//! - `alpha=1.2`, for the build and all updates; `list=75`, length of the candidate list of the build and of inserts
 //! - `passes=1` of the build; each further pass inserts all vectors again
 //! - `rows=0`: number of vectors to use, 0 for all; `threads=2`
 //!
-//! All recalls are measured with the same length of the candidate list. It is the shortest one with a 5-recall@5 of
-//! 0.95 before the first cycle. A record has the number of vertices whose out-neighbors a step changed (`lists`), the
-//! number of out-neighbors that these vertices gained (`edges`), and the number of candidates from which Algorithm 4
-//! chooses, per changed vertex (`candidates`).
+//! A recall of the k nearest is always measured with the same list length of the searches. It is the shortest one that
+//! reaches 0.95 before the first cycle (`lists`); `list` and `distances` are those of k = 5. A record has the number of vertices whose out-neighbors a step changed
+//! (`lists` of a step), the number of out-neighbors that these vertices gained (`edges`), and the number of candidates
+//! from which Algorithm 4 chooses, per changed vertex (`candidates`).
 
 use crate::deletes::{DeleteRule, delete};
-use crate::held_out::{QUERIES, read, truth};
+use crate::held_out::{FIVE, HeldOut, KS, RECALL};
 use adjoin::{
     Context, Error, GraphOptions, Random, Result,
-    kernels::Panel,
-    lab::{
-        graph::{Graph, GreedySearch},
-        report::Stopwatch,
-    },
+    lab::{graph::Graph, report::Stopwatch},
 };
 use serde_json::{Value, json};
 
-const K: usize = 10;
-/// Target recall before the first cycle, and the number of nearest vectors for which it is measured.
-const RECALL: f64 = 0.95;
-const FEW: usize = 5;
 /// List lengths with which the graph is measured after the build.
-const LISTS: [usize; 7] = [10, 15, 20, 30, 40, 75, 100];
+const LISTS: [usize; 13] = [5, 10, 15, 20, 30, 40, 75, 100, 120, 150, 200, 300, 400];
 
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     Study::of(arguments)?.run()
@@ -47,16 +39,7 @@ struct Study {
     passes: usize,
     options: GraphOptions,
     context: Context,
-    base: Panel<u8>,
-    queries: Panel<u8>,
-    truth: Vec<[u32; K]>,
-}
-
-/// Recall and cost of searches with one list length.
-struct Found {
-    recall_of_few: f64,
-    recall: f64,
-    distances: f64,
+    held: HeldOut,
 }
 
 /// Out-neighbors of each vertex; `None` for a vertex that was not in the graph.
@@ -73,6 +56,7 @@ impl Study {
                 ("share", value) => share = number(value)?,
                 ("rule", value) => rule = value.parse()?,
                 ("alpha", value) => options.alpha = number(value)?,
+                ("list", value) => options.build_list = number(value)?,
                 ("passes", value) => passes = number(value)?,
                 ("rows", value) => rows = number(value)?,
                 ("threads", value) => threads = number(value)?,
@@ -83,40 +67,37 @@ impl Study {
             return Err(Error::option("give a share of 0 to 1 and at least one pass"));
         }
         let context = Context::default().with_resources(Some("8GiB"), Some(threads))?;
-        let (all, queries) = read(file)?;
-        let base = if rows == 0 { all } else { first_rows(&all, rows) };
-        let truth = truth(&context, &base, &queries)?;
-        Ok(Self { cycles, share, rule, passes, options, context, base, queries, truth })
+        let held = HeldOut::read(&context, file, rows)?;
+        Ok(Self { cycles, share, rule, passes, options, context, held })
     }
 
     fn run(&self) -> Result<()> {
         let watch = Stopwatch::start();
-        let mut graph = Graph::build(&self.context, &self.base, &self.options)?;
+        let mut graph = Graph::build(&self.context, &self.held.base, &self.options)?;
         for pass in 1..self.passes {
-            let mut order: Vec<u32> = (0..self.base.rows() as u32).collect();
+            let mut order: Vec<u32> = (0..self.held.base.rows() as u32).collect();
             Random::new(pass as u64, "order of a pass").shuffle(&mut order);
-            graph.insert(&self.context, &self.base, &order)?;
+            graph.insert(&self.context, &self.held.base, &order)?;
         }
         let seconds = watch.seconds();
         graph.verify()?;
         let curve = LISTS.map(|list| {
-            let found = self.search(&graph, list);
-            let recalls = (found.recall_of_few, found.recall);
-            json!({ "list": list, "recall_at_5": recalls.0, "recall_at_10": recalls.1, "distances": found.distances })
+            let mut record = self.held.search(&self.context, &graph, list).record();
+            record["list"] = json!(list);
+            record
         });
-        let list = (FEW..).find(|&list| list == self.base.rows() || self.search(&graph, list).recall_of_few >= RECALL);
-        let list = list.unwrap_or(FEW);
-        self.print(&graph, 0, list, json!({ "build_seconds": seconds, "curve": curve }));
+        let lists = std::array::from_fn(|at| self.held.shortest_list(&self.context, &graph, at, RECALL));
+        self.print(&graph, 0, &lists, json!({ "build_seconds": seconds, "curve": curve }));
         for cycle in 1..=self.cycles {
             let changes = self.cycle(&mut graph, cycle)?;
-            self.print(&graph, cycle, list, changes);
+            self.print(&graph, cycle, &lists, changes);
         }
         graph.verify()
     }
 
     /// Deletes vectors and inserts them again. Returns the cost and the changes.
     fn cycle(&self, graph: &mut Graph, cycle: usize) -> Result<Value> {
-        let rows = self.base.rows() as u64;
+        let rows = self.held.base.rows() as u64;
         let mut random = Random::new(cycle as u64, "a cycle");
         let drawn = random.ascending_sample((self.share * rows as f64).round() as u64, rows);
         let mut drawn: Vec<u32> = drawn.into_iter().map(|vertex| vertex as u32).collect();
@@ -126,11 +107,11 @@ impl Study {
         let watch = Stopwatch::start();
         let candidates = candidates(graph, &drawn);
         let counted = watch.seconds();
-        delete(&self.context, &mut *graph, &self.base, &drawn, self.rule)?;
+        delete(&self.context, &mut *graph, &self.held.base, &drawn, self.rule)?;
         let delete_seconds = watch.seconds() - counted;
         let between = Snapshot::of(graph);
         let watch = Stopwatch::start();
-        graph.insert(&self.context, &self.base, &drawn)?;
+        graph.insert(&self.context, &self.held.base, &drawn)?;
         let insert_seconds = watch.seconds();
         let after = Snapshot::of(graph);
         let (deleted, inserted) = (between.changes_from(&before), after.changes_from(&between));
@@ -141,31 +122,18 @@ impl Study {
         }))
     }
 
-    /// Returns the recall and the number of distances of searches with a list length.
-    fn search(&self, graph: &Graph, list: usize) -> Found {
-        let mut search = GreedySearch::new(graph);
-        let (mut found, mut found_few, mut distances) = (0, 0, 0);
-        for (query, truth) in self.truth.iter().enumerate() {
-            search.run(self.context.kernel, graph, &self.base, self.queries.row(query), list);
-            let within =
-                |k: usize| search.nearest(k).filter(|near| near.squared_distance <= f64::from(truth[k - 1])).count();
-            found += within(K);
-            found_few += within(FEW);
-            distances += search.distances();
-        }
-        let share = |found: usize, k: usize| found as f64 / (QUERIES * k) as f64;
-        let distances = distances as f64 / QUERIES as f64;
-        Found { recall_of_few: share(found_few, FEW), recall: share(found, K), distances }
-    }
-
-    /// Prints the record of a cycle. It has the state of the graph, and the fields of `rest`.
-    fn print(&self, graph: &Graph, cycle: usize, list: usize, rest: Value) {
-        let found = self.search(graph, list);
-        let edges: usize = (0..self.base.rows() as u32).map(|vertex| graph.neighbors(vertex).len()).sum();
+    /// Prints the record of a cycle. It has the state of the graph, and the fields of `rest`. `lists` has a list length for
+    /// each of [`KS`].
+    fn print(&self, graph: &Graph, cycle: usize, lists: &[usize; KS.len()], rest: Value) {
+        let found = lists.map(|list| self.held.search(&self.context, graph, list));
+        let edges: usize = (0..self.held.base.rows() as u32).map(|vertex| graph.neighbors(vertex).len()).sum();
         let mut record = json!({
-            "cycle": cycle, "list": list, "recall_at_5": found.recall_of_few, "recall_at_10": found.recall,
-            "distances": found.distances, "degree": edges as f64 / graph.live().max(1) as f64,
+            "cycle": cycle, "list": lists[FIVE], "lists": lists, "distances": found[FIVE].distances,
+            "degree": edges as f64 / graph.live().max(1) as f64,
         });
+        for (at, k) in KS.iter().enumerate() {
+            record[format!("recall_at_{k}")] = json!(found[at].recalls[at]);
+        }
         if let (Value::Object(record), Value::Object(rest)) = (&mut record, rest) {
             record.extend(rest);
         }
@@ -205,13 +173,6 @@ fn candidates(graph: &Graph, deleted: &[u32]) -> f64 {
     candidates as f64 / vertices.max(1) as f64
 }
 
-fn first_rows(all: &Panel<u8>, rows: usize) -> Panel<u8> {
-    let rows = rows.min(all.rows());
-    let mut panel = Panel::zeroed(rows, all.dimensions());
-    (0..rows).for_each(|row| panel.row_mut(row).copy_from_slice(&all.row(row)[..all.dimensions()]));
-    panel
-}
-
-fn number<N: std::str::FromStr>(text: &str) -> Result<N> {
+pub(crate) fn number<N: std::str::FromStr>(text: &str) -> Result<N> {
     text.parse().map_err(|_| Error::option(format!("{text} is no number that fits")))
 }

@@ -5,17 +5,12 @@
 //! hops per query, and queries per second on one thread. Except for times and rates, the numbers depend only on the
 //! graph: equal numbers mean equal graphs.
 
-use crate::held_out::{QUERIES, read, truth};
+use crate::held_out::{HeldOut, KS, TEN};
 use adjoin::{
     Context, Error, GraphOptions, Result,
-    kernels::Panel,
-    lab::{
-        graph::{Graph, GreedySearch},
-        report::Stopwatch,
-    },
+    lab::{graph::Graph, report::Stopwatch},
 };
 
-const K: usize = 10;
 const LISTS: [usize; 6] = [10, 20, 40, 75, 100, 200];
 
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
@@ -30,39 +25,28 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     };
     let threads = number(arguments, 1, 2)?;
     let context = Context::default().with_resources(Some("8GiB"), Some(threads))?;
-    let (base, queries) = read(file)?;
-    let watch = Stopwatch::start();
-    let graph = Graph::build(&context, &base, &options)?;
-    println!("{} vectors, {options:?}, {} threads: {:.1} s", base.rows(), context.threads, watch.seconds());
+    let held = HeldOut::read(&context, file, 0)?;
+    let (rows, watch) = (held.base.rows(), Stopwatch::start());
+    let graph = Graph::build(&context, &held.base, &options)?;
+    println!("{rows} vectors, {options:?}, {} threads: {:.1} s", context.threads, watch.seconds());
     graph.verify()?;
-    let edges: usize = (0..base.rows() as u32).map(|vertex| graph.neighbors(vertex).len()).sum();
-    println!("mean degree {:.2}", edges as f64 / base.rows().max(1) as f64);
-    let truth = truth::<K>(&context, &base, &queries)?;
-    LISTS.iter().for_each(|&list| measure(&context, &graph, &base, &queries, &truth, list));
+    let edges: usize = (0..rows as u32).map(|vertex| graph.neighbors(vertex).len()).sum();
+    println!("mean degree {:.2}", edges as f64 / rows.max(1) as f64);
+    for list in LISTS {
+        let found = held.search(&context, &graph, list);
+        println!(
+            "L {list:3}: recall@{} {:.4}, {:.0} distances, {:.1} hops, {:.0} queries a second",
+            KS[TEN],
+            found.recalls[TEN],
+            found.distances,
+            found.hops,
+            1.0 / found.seconds
+        );
+    }
     Ok(())
 }
 
 fn number<N: std::str::FromStr>(arguments: &[String], place: usize, otherwise: N) -> Result<N> {
     let Some(text) = arguments.get(place) else { return Ok(otherwise) };
     text.parse().map_err(|_| Error::option(format!("{text} is no number that fits")))
-}
-
-fn measure(context: &Context, graph: &Graph, base: &Panel<u8>, queries: &Panel<u8>, truth: &[[u32; K]], list: usize) {
-    let mut search = GreedySearch::new(graph);
-    let (mut found, mut distances, mut hops) = (0, 0, 0);
-    let watch = Stopwatch::start();
-    for (query, nearest) in truth.iter().enumerate() {
-        search.run(context.kernel, graph, base, queries.row(query), list);
-        found += search.nearest(K).filter(|near| near.squared_distance <= f64::from(nearest[K - 1])).count();
-        distances += search.distances();
-        hops += search.hops();
-    }
-    let (seconds, queries) = (watch.seconds(), QUERIES as f64);
-    println!(
-        "L {list:3}: recall@10 {:.4}, {:.0} distances, {:.1} hops, {:.0} queries a second",
-        found as f64 / (queries * K as f64),
-        distances as f64 / queries,
-        hops as f64 / queries,
-        queries / seconds
-    );
 }

@@ -72,7 +72,7 @@ impl Place {
 #[test]
 fn an_unknown_experiment_is_refused_with_the_known_names() {
     let (succeeded, _, said) = Place::new().run("table-of-elements");
-    assert!(!succeeded && said.contains("codes, flash-tables, index"), "{said}");
+    assert!(!succeeded && said.contains("codes, flash-tables, growth, index"), "{said}");
 }
 
 #[test]
@@ -84,6 +84,17 @@ fn graphs_in_memory_are_built_and_updated() {
     for rule in ["neighbors", "drop", "nearest", "replace"] {
         let cycles = place.records(&format!("updates set.u8bin cycles=1 share=0.1 rule={rule}"));
         assert_eq!(cycles.len(), 2, "{rule}: the graph as built, and after a cycle");
+    }
+}
+
+#[test]
+fn graphs_grow_by_inserts_and_deletes() {
+    let grown = Place::new().records("growth set.u8bin first=0.2 inserts=0.1 deletes=0.05 cycles=16 every=8");
+    let rows: Vec<u64> = grown.iter().map(|record| record["rows"].as_u64().unwrap()).collect();
+    assert_eq!(rows, [2_000, 400 + 8 * 100, 2_000], "all at once, after 8 cycles, and after 16");
+    for record in &grown {
+        let recall = record["recall_at_5"].as_f64().unwrap();
+        assert!(recall > 0.93, "a graph that grew is nearly as good as one that was built at once: {grown:?}");
     }
 }
 

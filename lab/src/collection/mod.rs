@@ -5,7 +5,7 @@
 //!
 //! `live sustained FOLDER FILE [NAME=VALUE]...`: inserts, deletes and searches at the same time. FILE is a `.u8bin`.
 //! Names: `share` (fraction of the rows that exist at the start), `minutes`, `merge_at` in bytes, `merge_threads`,
-//! `rate` in rows per second.
+//! `rate` in rows per second, `keep=1` (no row is deleted), `searchers` (threads that search), `k`, `list`.
 //!
 //! `live burst FOLDER FILE [NAME=VALUE]...`: inserts of `rows` rows into a collection with `merged` rows on disk, with a
 //! budget of `memory` bytes, and searches among these rows.
@@ -66,6 +66,10 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
                 merge_at: value("merge_at", 0.0) as u64,
                 merge_threads: value("merge_threads", 1.0) as usize,
                 rate: value("rate", 0.0),
+                keep: value("keep", 0.0) > 0.0,
+                searchers: value("searchers", 1.0) as usize,
+                k: value("k", 10.0) as u64,
+                list: value("list", 40.0) as usize,
             };
             sustained::run(Path::new(folder), Path::new(file), &asked)
         }

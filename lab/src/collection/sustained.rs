@@ -21,8 +21,6 @@ use super::{ids_of, percentile_us, recall_of};
 const TOGETHER: usize = 10;
 /// Number of rows of the file that are used as queries.
 const QUERIES: usize = 10_000;
-const K: u64 = 10;
-const LIST: usize = 40;
 /// Budgets of the collection and of its searches, in bytes.
 const MEMORY: u64 = 1 << 30;
 const SEARCH_MEMORY: u64 = 256 << 20;
@@ -38,6 +36,14 @@ pub(crate) struct Asked {
     /// Number of rows that are inserted per second, which is also the number of deleted ones. 0 means as fast as
     /// possible.
     pub(crate) rate: f64,
+    /// Whether no row is deleted. Inserts then end with the file.
+    pub(crate) keep: bool,
+    /// Number of threads that search.
+    pub(crate) searchers: usize,
+    /// Number of hits per query.
+    pub(crate) k: u64,
+    /// Length of the candidate list.
+    pub(crate) list: usize,
 }
 
 /// Number of queries for which the recall is measured, and the interval of these measurements.
@@ -49,6 +55,7 @@ const EVERY: Duration = Duration::from_secs(2);
 
 /// A collection that is searched and written to at the same time, and what was measured so far.
 struct Run<'a> {
+    asked: &'a Asked,
     collection: &'a Collection,
     file: &'a File,
     /// Number of rows that exist at the start.
@@ -65,11 +72,11 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Searches for one query after another.
-    fn search(&self) -> Result<()> {
+    /// Searches for one query after another. The threads start at different queries.
+    fn search(&self, searcher: usize) -> Result<()> {
         let context = Context::default().with_memory(SEARCH_MEMORY).keeping_caches();
-        let options = SearchOptions::new(QueryTarget::Nearest(K), SearchEffort::List(LIST), 1);
-        for number in 0.. {
+        let options = SearchOptions::new(QueryTarget::Nearest(self.asked.k), SearchEffort::List(self.asked.list), 1);
+        for number in searcher * QUERIES / self.asked.searchers.. {
             if self.ended.load(Ordering::Relaxed) {
                 break;
             }
@@ -81,21 +88,23 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Deletes the oldest rows and inserts as many others, `rate` rows per second, or as fast as possible if it is 0.
-    fn write(&self, rate: f64) -> Result<()> {
+    /// Deletes the oldest rows, unless they are kept, and inserts as many others, at the rate that was asked for.
+    fn write(&self) -> Result<()> {
         let (begun, others) = (Instant::now(), self.file.rows() - QUERIES);
+        let Asked { rate, keep, .. } = *self.asked;
         for number in 0.. {
-            if self.ended.load(Ordering::Relaxed) {
+            let done = number * TOGETHER;
+            if self.ended.load(Ordering::Relaxed) || keep && self.first + done + TOGETHER > others {
                 break;
             }
-            let done = number * TOGETHER;
             let rows = self.file.part((self.first + done) % others, TOGETHER, (self.first + done) as i64);
-            let gone = Ids::Int64((done as i64..(done + TOGETHER) as i64).collect());
-            let write = Write { delete: Some(&gone), insert: Some(&rows), ..Write::default() };
+            let gone = (!keep).then(|| Ids::Int64((done as i64..(done + TOGETHER) as i64).collect()));
+            let write = Write { delete: gone.as_ref(), insert: Some(&rows), ..Write::default() };
             let writing = self.order.lock().unwrap();
             self.collection.write(&write, Durability::Group)?;
             drop(writing);
-            self.written.fetch_add(2 * TOGETHER as u64, Ordering::Relaxed);
+            let changed = if keep { TOGETHER } else { 2 * TOGETHER };
+            self.written.fetch_add(changed as u64, Ordering::Relaxed);
             if rate > 0.0 {
                 let due = Duration::from_secs_f64((done + TOGETHER) as f64 / rate);
                 std::thread::sleep(due.saturating_sub(begun.elapsed()));
@@ -124,17 +133,17 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Prints the recall of searches with a list of [`LIST`]. Writes wait meanwhile.
+    /// Prints the recall of searches with the list. Writes wait meanwhile.
     fn tell_recall(&self) -> Result<()> {
         let _no_writes = self.order.lock().unwrap();
         let (begun, queries) = (Instant::now(), self.file.part(self.file.rows() - CHECKED, CHECKED, 0));
         let find = |effort: SearchEffort| -> Result<Vec<Vec<i64>>> {
             let (context, hits) = (Context::default().with_memory(SEARCH_MEMORY), Collect::default());
-            let options = SearchOptions::new(QueryTarget::Nearest(K), effort, 1);
+            let options = SearchOptions::new(QueryTarget::Nearest(self.asked.k), effort, 1);
             self.collection.search(&context, QuerySources::new(&queries), &options, Box::new(hits.clone()))?;
             Ok(ids_of(&hits))
         };
-        let recall = recall_of(&find(SearchEffort::List(LIST))?, &find(SearchEffort::Exact)?);
+        let recall = recall_of(&find(SearchEffort::List(self.asked.list))?, &find(SearchEffort::Exact)?);
         println!("{}", json!({"phase": "recall", "recall": recall, "seconds": begun.elapsed().as_secs_f64()}));
         // These searches ran next to the measurement.
         self.times.lock().unwrap().clear();
@@ -148,6 +157,7 @@ pub(crate) fn run(folder: &Path, file: &Path, asked: &Asked) -> Result<()> {
     let first = ((file.rows() - QUERIES) as f64 * asked.share) as usize;
     let collection = &opened(&context, folder, file, first)?;
     let run = &Run {
+        asked,
         collection,
         file,
         first,
@@ -158,7 +168,8 @@ pub(crate) fn run(folder: &Path, file: &Path, asked: &Asked) -> Result<()> {
         times: Mutex::default(),
     };
     std::thread::scope(|scope| -> Result<()> {
-        let searching = scope.spawn(|| run.search());
+        let searching: Vec<_> =
+            (0..asked.searchers).map(|searcher| scope.spawn(move || run.search(searcher))).collect();
         for _ in 0..5 {
             std::thread::sleep(EVERY);
             run.tell("idle", 0)?;
@@ -166,7 +177,7 @@ pub(crate) fn run(folder: &Path, file: &Path, asked: &Asked) -> Result<()> {
         let usual = MergerOptions::of(&context);
         let at_bytes = if asked.merge_at > 0 { asked.merge_at } else { usual.at_bytes };
         let merger = start_merger(collection, MergerOptions { at_bytes, threads: asked.merge_threads, ..usual })?;
-        let writing = scope.spawn(|| run.write(asked.rate));
+        let writing = scope.spawn(|| run.write());
         let until = Instant::now() + Duration::from_secs_f64(60.0 * asked.minutes);
         let (mut before, mut checked) = (0, Instant::now());
         while Instant::now() < until {
@@ -180,7 +191,9 @@ pub(crate) fn run(folder: &Path, file: &Path, asked: &Asked) -> Result<()> {
         }
         run.ended.store(true, Ordering::Relaxed);
         writing.join().expect("the thread does not panic")?;
-        searching.join().expect("the thread does not panic")?;
+        for searcher in searching {
+            searcher.join().expect("the thread does not panic")?;
+        }
         drop(merger);
         Ok(())
     })

@@ -1,8 +1,8 @@
 //! Measures the cost of serving a store, for each order of batches and each cache policy. Prints one JSON object per
 //! line.
 //!
-//! `serve plans STORE QUERIES [NAME=VALUE]...`: makes plans but reads nothing. Prints hit rates and bytes (CALL,
-//! Figures 9 and 13, Table III), the time of grouping (Table II) and the balance of loaders (Figure 14). Names:
+//! `serve plans STORE QUERIES [NAME=VALUE]...`: makes plans. Prints hit rates and bytes (CALL, Figures 9 and 13, Table
+//! III) and the time of grouping (Table II). Also loads the buckets of some queries with 8 loaders (Figures 6 and 14). Names:
 //! `nprobe`, `batch` (number of queries), `entries` (size of the paper's cache), `share` (size of our cache as a
 //! fraction of all bytes).
 //!
@@ -26,6 +26,7 @@
 mod arrivals;
 mod collection;
 mod device;
+mod loading;
 mod lone;
 mod plans;
 mod queries;

@@ -9,10 +9,9 @@ use adjoin::{
 };
 use serde_json::{Value, json};
 
-use super::{Options, queries};
+use super::{Options, loading, queries};
 use crate::batches::{
-    Assignment, BatchOrder, Bitmaps, HashedSets, Overlap, Reading, Residency, Retention, THETA, finish_times,
-    greedy_packing, group, hit_rate, plan_batch,
+    BatchOrder, Bitmaps, HashedSets, Overlap, Reading, Residency, Retention, THETA, group, hit_rate, plan_batch,
 };
 
 /// Numbers of queries per batch in Table II.
@@ -21,8 +20,6 @@ const GROUPED: [usize; 4] = [1_000, 1_500, 2_000, 2_500];
 pub(super) const THETAS: [f64; 5] = [0.1, 0.3, 0.5, 0.7, 0.9];
 /// Number of queries in the squares of Figure 3.
 const OVERLAPPING: usize = 10;
-/// Number of loaders in the paper's setup.
-const LOADERS: usize = 8;
 /// Number of queries per second. It determines the clock of a plan.
 const RATE: f64 = 100.0;
 
@@ -133,7 +130,7 @@ pub(crate) fn run(store: &Path, file: &str, options: &Options<'_>) -> Result<()>
     let lists = queries::lists(&store, &queries, options.value("nprobe", 30.0) as usize)?;
     let extents: Vec<u64> = store.extents().iter().map(|extent| extent.bytes(false)).collect();
     grouping(&lists, extents.len() as u32);
-    loading(&lists[0], &extents);
+    loading::print(&context, &store, &lists)?;
     overlap(&lists, extents.len() as u32);
     let batch = options.value("batch", 300.0) as usize;
     let stream = Stream { batches: lists.chunks_exact(batch).map(<[_]>::to_vec).collect(), extents };
@@ -203,26 +200,4 @@ fn overlap(lists: &[Vec<u32>], buckets: u32) {
         "{}",
         json!({"what": "overlap", "queries": some.len(), "neighbors": mean(&neighbors), "all": mean(&all), "largest": largest})
     );
-}
-
-/// Prints Figure 14: the finish times of the loaders of a query, in bytes.
-fn loading(list: &[u32], extents: &[u64]) {
-    let size = |bucket: u32| extents[bucket as usize];
-    let by_number = {
-        let mut buckets = list.to_vec();
-        buckets.sort_unstable();
-        buckets
-    };
-    let packed = greedy_packing(list, size, LOADERS);
-    for (name, order, assignment) in [
-        ("round-robin", &by_number, Assignment::RoundRobin),
-        ("greedy-packing", &packed, Assignment::RoundRobin),
-        ("shared", &by_number, Assignment::Shared),
-        ("greedy-packing-shared", &packed, Assignment::Shared),
-    ] {
-        let sizes: Vec<u64> = order.iter().map(|&bucket| size(bucket)).collect();
-        let done = finish_times(&sizes, LOADERS, assignment);
-        let mean = done.iter().sum::<u64>() as f64 / done.len() as f64;
-        println!("{}", json!({"what": "loading", "order": name, "last": done.iter().max(), "mean": mean}));
-    }
 }

@@ -32,8 +32,8 @@ impl Graph {
     /// Creates an empty graph, into which `vertices` vertices can be inserted. Its slots are larger than the degree.
     ///
     /// # Errors
-    /// If there are more than [`VERTICES_MAX`] vertices, or if memory does not suffice.
-    pub(super) fn empty(context: &Context, vertices: usize, options: &GraphOptions) -> Result<Self> {
+    /// If there are more than 2^31 vertices, or if memory does not suffice.
+    pub fn empty(context: &Context, vertices: usize, options: &GraphOptions) -> Result<Self> {
         if vertices > VERTICES_MAX {
             let said = format!("{vertices} vectors, but a graph in memory has at most {VERTICES_MAX}; split the set");
             return Err(Error::input(said));
