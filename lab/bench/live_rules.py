@@ -183,7 +183,8 @@ def equal_time(bench: Bench) -> str:
     head = ["build", "seconds", "k", *(f"at k-recall@k of {recall}" for recall in EQUAL_AT)]
     words = (
         "Microseconds and distances per query, one thread, of graphs that take about equally long to build: with two passes, and by "
-        "inserts alone with a longer list (Figures 15 to 17). Lists of searches have at least k vertices:\n\n"
+        "inserts alone with a longer list (Figures 15 to 17). Lists of searches have at least k vertices. "
+        "Microseconds of different rows vary with the machine; compare distances:\n\n"
     )
     return words + table(head, rows)
 
