@@ -15,15 +15,13 @@ import argparse
 import json
 import os
 import sys
-from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import cycle
-from operator import add
 from pathlib import Path
 from random import Random
 
 import peer_diskjoin
+from as_floats import as_floats
 from limits import Rates, ideal_seconds, measure_rates, roofline_seconds
 from measure import Failed, Ledger, Record, machine, median, run, spread
 
@@ -79,25 +77,13 @@ class Sets:
         return path
 
     def as_floats(self, path: Path) -> Path:
-        """Returns a copy of a file of bytes with f32 elements, for programs that read no other type."""
-        return self.floats(path, ".fbin", [0.0])
+        """Returns a copy of a file of bytes with f32 elements."""
+        return as_floats(path, self.work / f"{path.stem}.fbin")
 
     def with_noise(self, path: Path) -> Path:
         """Returns a copy of a file of bytes with f32 elements, each plus a number from -0.5 to 0.5."""
         random = Random(1)
-        return self.floats(path, ".noise.fbin", [random.random() - 0.5 for _ in range(NOISE)])
-
-    def floats(self, path: Path, suffix: str, added: list[float]) -> Path:
-        """Writes the elements of a file of bytes as f32. Adds numbers to them, from the first one again after the last."""
-        target = self.work / (path.stem + suffix)
-        if not target.exists():
-            numbers, draft = cycle(added), target.with_suffix(".draft")
-            with path.open("rb") as source, draft.open("wb") as out:
-                out.write(source.read(8))
-                while block := source.read(1 << 20):
-                    array("f", map(add, block, numbers)).tofile(out)
-            draft.rename(target)
-        return target
+        return as_floats(path, self.work / f"{path.stem}.noise.fbin", [random.random() - 0.5 for _ in range(NOISE)])
 
 
 SIFT = "900,000 image descriptors, 128 bytes"
@@ -212,10 +198,10 @@ def rounds_of(sets: Sets, job: Job, ledger: Ledger, rounds: int) -> dict[str, li
     """Returns the records of each contender: one for each round, or one in all if it is slow."""
     records: dict[str, list[Record]] = {name: [] for name in job.contenders}
     for number in range(rounds):
-        for name, of in records.items():
-            if number == 0 or of[0].get("seconds", 0.0) <= ONCE:
+        for name, runs in records.items():
+            if number == 0 or runs[0].get("seconds", 0.0) <= ONCE:
                 print(f"{job.name}: {name}, round {number + 1}", file=sys.stderr)
-                of.append(ledger.measured(f"{job.name} {name} {number}", lambda: measure(sets, job, name)))
+                runs.append(ledger.measured(f"{job.name} {name} {number}", lambda: measure(sets, job, name)))
     return records
 
 

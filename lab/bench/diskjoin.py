@@ -12,12 +12,12 @@ import os
 import re
 import shutil
 import statistics
-from array import array
 from collections.abc import Callable
 from pathlib import Path
 
 import peer_diskjoin
 import tables
+from as_floats import as_floats
 from at_recall import shown, table
 from measure import Failed, Ledger, Record, run
 
@@ -245,16 +245,6 @@ def program(bench: Bench) -> str:
         f"{peer_diskjoin.OURS}, compared with an exact join. adjoin estimates its recall of pairs, and holds the floats as bytes, since all are small integers:\n\n"
         + table(["program", "seconds", "CPU s", "peak MB", "recall of pairs"], rows)
     )
-
-
-def as_floats(source: Path, target: Path) -> Path:
-    """Copies a file of bytes to a file of floats. Returns its path."""
-    if not target.exists():
-        with source.open("rb") as bytes_file, target.open("wb") as floats:
-            floats.write(bytes_file.read(8))
-            while block := bytes_file.read(1 << 20):
-                array("f", list(block)).tofile(floats)
-    return target
 
 
 FIGURES: tuple[Callable[[Bench], str], ...] = (figure_18, seeds, figure_14, figure_9, program)

@@ -5,8 +5,8 @@ usage: live.py ADJOIN [--only WORD --page FILE] [--work DIR]
 
 Prints Markdown. With `--only`, parts without WORD in their heading are copied from the page FILE. Measurements are kept
 in WORK/live.jsonl and are not repeated. Vectors are from ADJOIN_DATA; the program is `adjoin-lab` next to ADJOIN. hnswlib
-is measured if PEERS_PYTHON, by default this Python, has it and numpy. Each section of the document is a module (`PARTS`).
-Its list `ALL` holds functions, each of which returns the Markdown of one table.
+is measured if PEERS_PYTHON, by default this Python, has it and numpy. `PARTS` has the
+functions of each section of the document. Each of them returns the Markdown of one table.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FILE = "sift-200k.u8bin"
 #: Headings, and the tables below them.
 PARTS = {
     "Update rules, in memory": live_rules.ALL,
-    "Growth, in memory": live_growth.ALL,
+    "Growth, in memory": (live_growth.growth,),
     "Merges": (live_merges.turnovers,),
     "Cost of a merge": (live_merges.cost,),
     "Speed": live_speed.ALL,

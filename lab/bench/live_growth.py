@@ -31,16 +31,13 @@ def growth(bench: Bench) -> str:
     """Returns Figures 9 and 10."""
     program, body = bench.adjoin.parent / "adjoin-lab", []
     for words, named in GROWTHS.items():
-        for of in bench.printed([program, "growth", bench.data()], {"rows": ROWS, **named}):
-            recalls = [shown(of.get(name), 4) for name in ("recall_at_5", "recall_at_5_of_fresh")]
-            costs = [shown(of["distances"], 0), *(shown(of.get(name), 1) for name in ("delete_seconds", "insert_seconds"))]
-            body.append([words, of["phase"], f"{of['rows']:,}", str(of["list"]), *recalls, *costs])
+        for record in bench.printed([program, "growth", bench.data()], {"rows": ROWS, **named}):
+            recalls = [shown(record.get(name), 4) for name in ("recall_at_5", "recall_at_5_of_fresh")]
+            costs = [shown(record["distances"], 0), *(shown(record.get(name), 1) for name in ("delete_seconds", "insert_seconds"))]
+            body.append([words, record["phase"], f"{record['rows']:,}", str(record["list"]), *recalls, *costs])
             words = ""
     heads = ["at first", "when", "rows present", "L", "5-recall@5", "of these rows inserted at once", "distances per query"]
     return (
         f"A graph of up to {ROWS:,} vectors that grows by inserts and deletes (Algorithms 2 and 4; Figures 9 and 10). The first line of "
         "each part is the graph of all vectors, built at once:\n\n" + table([*heads, "s of deletes", "s of inserts"], body)
     )
-
-
-ALL = (growth,)

@@ -23,12 +23,12 @@ import struct
 import subprocess
 import sys
 import time
-from array import array
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from as_floats import as_floats
 from at_recall import THREADS, K, shown, table
 from cgroup import memory_cgroup
 from measure import Failed, Ledger, Record, machine, run
@@ -38,8 +38,6 @@ SEED, CLUSTERS = 1232, 64
 KILLS = 2
 #: Degree and number of candidates of DiskANN's build, equal to the defaults of adjoin.
 DEGREE, BUILD_LIST = 32, 75
-#: Number of bytes that are converted at once.
-PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -249,7 +247,7 @@ class DiskAnn:
         types = {".u8bin": "uint8", ".i8bin": "int8", ".fbin": "float32"}
         bench, base, queries = self.bench, self.bench.base, self.bench.queries
         if self.kind != "graph-index-dynamic-run":
-            base, queries = as_floats(base), as_floats(queries)
+            base, queries = (as_floats(path, path.with_suffix(".fbin")) for path in (base, queries))
         build = {"data_type": types[base.suffix], "data": str(base), "distance": "squared_l2"}
         build |= {"max_degree": DEGREE, "l_build": BUILD_LIST, "alpha": 1.2, "backedge_ratio": 1.0}
         runs = [{"search_n": K, "search_l": list(self.LISTS), "recall_k": K}]
@@ -287,18 +285,6 @@ class DiskAnn:
         steps = [as_ours(step, self.bench.setting.queries) for step in json.loads(told.read_text())[0]["results"]]
         points = [summed(steps, number) | {"effort": str(size)} for number, size in enumerate(self.LISTS)]
         return ran | {"output": "", "words": "", "written_bytes": 0, "start_bytes": 0} | enough(points)
-
-
-def as_floats(path: Path) -> Path:
-    """Converts a file of bytes to floats, next to it."""
-    to, codes = path.with_suffix(".fbin"), {".u8bin": "B", ".i8bin": "b"}
-    if path.suffix in codes and not to.exists():
-        with path.open("rb") as file, to.with_suffix(".part").open("wb") as part:
-            part.write(file.read(8))
-            while piece := file.read(PIECE):
-                array("f", array(codes[path.suffix], piece)).tofile(part)
-        to.with_suffix(".part").rename(to)
-    return to
 
 
 def as_ours(step: Record, queries: int) -> Record:
