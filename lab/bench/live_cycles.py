@@ -4,8 +4,8 @@
 Needs a Python with numpy and pyarrow. Names:
 
 - `adjoin`: the program
-- `method`: how merges change the graph: a method of `collection merge`, or `change-nearest` of the laboratory, which
-  replaces a deleted neighbor with one vertex
+- `method`: how merges change the graph: a method of `collection merge`, or `change-N` of the laboratory, which replaces a
+  deleted neighbor with at most N vertices
 - `rows`: the number of rows of the file that are present at a time
 - `shares`: fractions of these rows, separated by commas. Each cycle deletes the next of them, from the first one again after
   the last one, and inserts as many rows. If the file has too few others, some deleted ones are inserted again
@@ -49,10 +49,11 @@ class Live:
 
     def merge(self, method: str) -> dict[str, float]:
         """Merges with a method. Returns the cost."""
-        if method != "change-nearest":
+        if not method.startswith("change-"):
             return self.run("merge", "--method", method)
-        lab = Path(self.adjoin).parent / "adjoin-lab"
-        return cost_of([str(lab), "live", "merge", str(self.index), "replacements=1", f"threads={self.threads}"])
+        lab, replacements = Path(self.adjoin).parent / "adjoin-lab", method.removeprefix("change-")
+        words = [f"replacements={replacements}", f"threads={self.threads}"]
+        return cost_of([str(lab), "live", "merge", str(self.index), *words])
 
     def write(self, come: Any, vectors: Any, gone: Any = ()) -> None:
         """Deletes some ids, and inserts others with their vectors."""

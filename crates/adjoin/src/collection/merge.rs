@@ -23,7 +23,7 @@ use crate::base::context::Context;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::options::format_bytes;
 use crate::base::report::Stopwatch;
-use crate::index::{ALL_REPLACEMENTS, Index, Merge, Newcomers as _, build_merged};
+use crate::index::{Index, Merge, Newcomers as _, REPLACEMENTS, build_merged};
 use crate::store::{BuildOptions, Role, Store, TemporaryStore};
 
 /// Purpose of the memory, for error messages.
@@ -49,7 +49,7 @@ impl Collection {
     /// # Errors
     /// As [`Self::merge`].
     pub fn merge_by(&self, context: &Context, method: MergeMethod) -> Result<Merged> {
-        self.merge_with(context, method, ALL_REPLACEMENTS)
+        self.merge_with(context, method, REPLACEMENTS)
     }
 
     /// Merges by changing the index. At most `replacements` neighbors of each deleted vertex become candidates. See

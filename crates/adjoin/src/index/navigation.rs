@@ -193,6 +193,42 @@ impl<'a, T: Coordinate> Navigator<'a, T> {
         GreedySearch::new(&self.navigation.graph)
     }
 
+    /// Returns the number of vertices of the graph.
+    pub(super) fn len(&self) -> u32 {
+        self.navigation.vertices.len() as u32
+    }
+
+    /// Returns the vertex of the index that has a number in the graph.
+    pub(super) fn vertex(&self, number: u32) -> u32 {
+        self.navigation.vertices[number as usize]
+    }
+
+    /// Returns the `count` vertices of the graph that are nearest to a query, by their numbers in the graph. The search
+    /// keeps `list` candidates, and starts at `from` if it is given. The query is a padded row of a panel.
+    pub(super) fn nearest(
+        &self,
+        search: &mut GreedySearch<T>,
+        (from, query): (Option<u32>, &[T]),
+        list: usize,
+        count: usize,
+    ) -> impl Iterator<Item = u32> {
+        let graph = &self.navigation.graph;
+        search.run_from(self.kernel, graph, from.or(graph.entry()), self.panel, query, list);
+        search.nearest(count).map(|near| near.vertex)
+    }
+
+    /// Returns the vertex in `among`, given by numbers in the graph, that is nearest to a query. The query is a padded row of
+    /// a panel.
+    ///
+    /// # Panics
+    /// If `among` is empty.
+    pub(super) fn nearest_among(&self, query: &[T], among: &[u32]) -> u32 {
+        let mut distances = vec![T::Distance::default(); among.len()];
+        self.kernel.one_to_some(query, self.panel, among, &mut distances);
+        let keys = distances.into_iter().map(T::distance_key);
+        keys.zip(among).min().map(|(_, &nearest)| nearest).expect("the nearest of some")
+    }
+
     /// Appends the vertices at which the search for `query` starts to `entries`. `query` is a padded row of a panel.
     /// Returns the number of distances that were computed.
     pub(super) fn enter(&self, search: &mut GreedySearch<T>, query: &[T], entries: &mut Vec<u32>) -> u64 {

@@ -40,9 +40,17 @@ const LISTS_OF_HITS: u64 = 4;
 /// Purpose of the memory in error messages.
 const PURPOSE: &str = "calibrating the index";
 
+/// What is known before an index is calibrated.
+pub(super) struct CalibrationAims<'a> {
+    /// Rows that a merge has inserted. Their recall is measured separately.
+    pub(super) inserted: &'a Inserted,
+    /// Length of the list of the first walks, if a longer one than usual is likely to be needed. These walks measure all
+    /// shorter lists too, so that fewer walks are run.
+    pub(super) first: Option<usize>,
+}
+
 /// Calibrates the recall of an index and publishes the index. `drafts` holds all of its files except the manifest and
-/// the calibration. Returns the manifest and the size of the index in bytes. The recall of `inserted`, the rows that a
-/// merge has inserted, is measured separately.
+/// the calibration. Returns the manifest and the size of the index in bytes.
 ///
 /// A calibration may need more memory than the build. If the budget is too small for it, the index is published without
 /// a measured recall, and each search that promises a recall calibrates itself.
@@ -54,7 +62,7 @@ pub(super) fn publish<T: Coordinate>(
     drafts: Drafts<'_>,
     mut manifest: IndexManifest,
     force: bool,
-    inserted: &Inserted,
+    CalibrationAims { inserted, first }: CalibrationAims<'_>,
 ) -> Result<(IndexManifest, u64)> {
     let role = Role::Calibration;
     let calibration = match context.budget().free() < publishing_bytes::<T>(context, &manifest) {
@@ -66,7 +74,7 @@ pub(super) fn publish<T: Coordinate>(
         }
         false => {
             let index = Index::of_drafts(context, drafts.folder(), manifest.clone())?;
-            Some(calibration_of::<T>(context, &index, inserted)?)
+            Some(calibration_of::<T>(context, &index, CalibrationAims { inserted, first })?)
         }
     };
     if let Some(calibration) = &calibration {
@@ -85,10 +93,10 @@ pub(super) fn publishing_bytes<T: Coordinate>(context: &Context, manifest: &Inde
 }
 
 /// Calibrates with rows of the index, and returns the encoded calibration.
-fn calibration_of<T: Coordinate>(context: &Context, index: &Index, inserted: &Inserted) -> Result<Vec<u8>> {
-    let seed = index.facts().seed;
+fn calibration_of<T: Coordinate>(context: &Context, index: &Index, aims: CalibrationAims<'_>) -> Result<Vec<u8>> {
+    let (seed, CalibrationAims { inserted, first }) = (index.facts().seed, aims);
     let sample = Sample::of_rows(context, index, None, &inserted.entries)?;
-    let mut climb = ListSearch::new(context, index, sample, None, WalkStrategy::default());
+    let mut climb = ListSearch { first, ..ListSearch::new(context, index, sample, None, WalkStrategy::default()) };
     let mut calibration = climb.begin::<T>(NOTED as u64, seed, inserted)?;
     for (k, recalls) in AT_BUILD {
         for &recall in recalls {
@@ -210,7 +218,7 @@ fn learn<T: Coordinate>(
     }
     if let Some(known) = known {
         let list = known.choose(promise);
-        if list.is_some() || lists_to_try(index, known, promise, longest).is_empty() {
+        if list.is_some() || lists_to_try(index, known, promise, (FIRST, longest)).is_empty() {
             return Ok(question.plan(index, known, list, None));
         }
     } else if is_usual && queries.info().rows < sample::drawn(index, calibrate_with) {
@@ -275,9 +283,14 @@ pub(super) fn learning_bytes<T: Coordinate>(
 
 /// Returns the lists to try next, all by one walk, if the calibration does not support the promise yet. Returns no lists
 /// if longer lists are not worth a trial.
-fn lists_to_try(index: &Index, calibration: &Calibration, promise: Promise, longest: usize) -> Vec<usize> {
+fn lists_to_try(
+    index: &Index,
+    calibration: &Calibration,
+    promise: Promise,
+    (first, longest): (usize, usize),
+) -> Vec<usize> {
     let before = calibration.longest();
-    let enough = FIRST.max(promise.k as usize).max(before.map_or(0, |before| before + 1)).next_power_of_two();
+    let enough = first.max(promise.k as usize).max(before.map_or(0, |before| before + 1)).next_power_of_two();
     // A list of all vertices finds everything without a trial.
     let most = longest.min(index.facts().vertices as usize - 1);
     match calibration.may_support(promise) {
@@ -349,6 +362,8 @@ struct ListSearch<'a> {
     sample: Sample<'a>,
     admitted: Option<&'a FilteredVertices<'a>>,
     strategy: WalkStrategy,
+    /// See [`CalibrationAims::first`].
+    first: Option<usize>,
     /// Cache of pages for all trials.
     cache: Option<PageCache>,
     reads: ReadCounts,
@@ -362,7 +377,7 @@ impl<'a> ListSearch<'a> {
         admitted: Option<&'a FilteredVertices<'a>>,
         strategy: WalkStrategy,
     ) -> Self {
-        Self { context, index, sample, admitted, strategy, cache: None, reads: ReadCounts::default() }
+        Self { context, index, sample, admitted, strategy, first: None, cache: None, reads: ReadCounts::default() }
     }
 
     /// Creates a calibration without lists: finds the true hits of all queries of the sample. The last queries of the
@@ -385,7 +400,12 @@ impl<'a> ListSearch<'a> {
             if let Some(list) = calibration.choose(promise) {
                 return Ok(Some(list));
             }
-            let lists = lists_to_try(self.index, calibration, promise, longest);
+            let lists = lists_to_try(
+                self.index,
+                calibration,
+                promise,
+                (self.first.map_or(FIRST, |first| first.max(FIRST)), longest),
+            );
             if lists.is_empty() {
                 return Ok(None);
             }
@@ -396,7 +416,7 @@ impl<'a> ListSearch<'a> {
     /// Runs the walks of all queries with the last and longest of some lists. Adds the hits that each list finds to the
     /// calibration.
     fn try_lists<T: Coordinate>(&mut self, calibration: &mut Calibration, lists: &[usize]) -> Result<()> {
-        let Self { context, index, sample, admitted, strategy, cache, reads } = self;
+        let Self { context, index, sample, admitted, strategy, cache, reads, .. } = self;
         // Each walk finds one hit more than is recorded, since a row may find itself.
         let k = u64::from(calibration.hits_of_query()) + 1;
         let by_codes = aim_at(*admitted, k as usize, lists[0]).by_codes;

@@ -267,6 +267,11 @@ impl Index {
         &self.manifest
     }
 
+    /// Returns the longest list with which the recall of the index was measured, if it was.
+    pub(super) fn longest_list(&self) -> Option<usize> {
+        self.calibration.as_ref().and_then(Calibration::longest)
+    }
+
     /// Returns the folder of the index.
     pub fn folder(&self) -> &Path {
         &self.folder

@@ -17,7 +17,7 @@ use super::drafting::{Contents, Draft, Drafted, write_rest};
 use super::layout::{Arrangement, GROWN, Places, window_bytes, window_vertices, windows};
 use super::manifest::IndexManifest;
 use super::page::{Page, PageShape};
-use super::promise::{publish, publishing_bytes};
+use super::promise::{CalibrationAims, publish, publishing_bytes};
 use super::rows::{Duplicates, EntryOrder, IdDraft};
 use super::scan::Scan;
 use crate::base::context::Context;
@@ -144,12 +144,14 @@ fn lay_out(
     // The index is opened after the drafts are created. Their lock keeps other writers from replacing the index.
     let index = Index::open(context, folder)?;
     let (mut relaid, inserted) = Relayout::new(context, &index, order).run(&drafts)?;
+    let first = index.longest_list();
     // Frees the memory of the old codes before the new index is opened.
     drop(index);
     let mut watch = Stopwatch::start();
     with_coordinates!(facts.space(), T => {
         let force = force || output.is_none();
-        (relaid.manifest, relaid.bytes_written) = publish::<T>(context, drafts, relaid.manifest, force, &inserted)?;
+        let aims = CalibrationAims { inserted: &inserted, first };
+        (relaid.manifest, relaid.bytes_written) = publish::<T>(context, drafts, relaid.manifest, force, aims)?;
     });
     relaid.calibrate_seconds = watch.lap();
     Ok(relaid)

@@ -10,6 +10,7 @@
 //! first steps of a walk with a longer one, and ends as soon as all vertices of the short list are expanded. So one walk
 //! measures which hits each shorter list finds ([`Walk::least_lists`]).
 
+use std::collections::HashSet;
 use std::ops::{AddAssign, Range};
 
 use adjoin_kernels::Kernel;
@@ -19,7 +20,7 @@ use super::filtered_vertices::FilteredVertices;
 use super::last_hit::LastHit;
 use super::navigation::Navigator;
 use super::page::{Page, PageShape};
-use super::seen_vertices::SeenVertices;
+use super::recently_seen::RecentlySeen;
 use super::walk_strategy::{Entry, WalkStrategy};
 use crate::base::error::Result;
 use crate::base::geometry::{Coordinate, Space};
@@ -181,11 +182,13 @@ pub(super) struct Walk<T: Coordinate> {
     kept: usize,
     /// Number of candidates at the start of the list that are certainly expanded.
     expanded: usize,
-    /// Vertices within `aim.reach` that the list does not keep.
+    /// Pages with vertices within `aim.reach` that the list does not keep. Each page is added once.
     beyond: Vec<u32>,
-    seen: SeenVertices,
+    /// Pages that were added to `beyond`.
+    queued: HashSet<u32>,
+    seen: RecentlySeen,
     /// Pages that were processed. Recorded only if `aim.reach` is set.
-    taken: SeenVertices,
+    taken: HashSet<u32>,
     held: HeldNeighbors,
     /// Length of the shortest list with which the walk would take the next step. Updated only if `aim.measures` is set.
     least_list: usize,
@@ -215,8 +218,9 @@ impl<T: Coordinate> Walk<T> {
             kept: 0,
             expanded: 0,
             beyond: Vec::new(),
-            seen: SeenVertices::default(),
-            taken: SeenVertices::default(),
+            queued: HashSet::new(),
+            seen: RecentlySeen::default(),
+            taken: HashSet::new(),
             held: HeldNeighbors::default(),
             least_list: 1,
             pages: Vec::new(),
@@ -246,6 +250,7 @@ impl<T: Coordinate> Walk<T> {
         self.list.clear();
         (self.kept, self.expanded) = (0, 0);
         self.beyond.clear();
+        self.queued.clear();
         self.seen.clear();
         self.taken.clear();
         self.held.clear();
@@ -257,10 +262,6 @@ impl<T: Coordinate> Walk<T> {
         let row = queries.panel.row(query as usize);
         searched.index.quantizer.fill_table(searched.kernel, row, &mut self.table);
         self.new.clear();
-        // Vertices that were seen are never added to the list.
-        if let Some(vertex) = hidden {
-            self.seen.insert(vertex);
-        }
         if let Some(admitted) = searched.admitted.filter(|_| searched.aim.by_codes) {
             return self.see_all(searched, admitted);
         }
@@ -289,13 +290,11 @@ impl<T: Coordinate> Walk<T> {
     pub(super) fn likely(&mut self, searched: &WalkedIndex<'_, T>, most: usize, pages: &mut Vec<u32>) {
         let Self { list, beyond, taken, last_hit, .. } = self;
         let page_of = |vertex: u32| searched.shape.page_of(vertex);
-        while beyond.last().is_some_and(|&vertex| taken.contains(page_of(vertex))) {
-            beyond.pop();
-        }
+        while beyond.pop_if(|page| taken.contains(page)).is_some() {}
         let near = &list[..list.len().min(last_hit.candidates(searched.aim.list))];
         let open = near.iter().filter(|candidate| candidate.stage == Stage::Seen).map(|candidate| candidate.vertex);
-        let beyond = beyond.iter().rev().copied().filter(|&vertex| !taken.contains(page_of(vertex)));
-        for page in open.chain(beyond.take(most)).map(page_of) {
+        let beyond = beyond.iter().rev().copied().filter(|page| !taken.contains(page));
+        for page in open.map(page_of).chain(beyond.take(most)) {
             if pages.len() == most {
                 return;
             }
@@ -345,12 +344,7 @@ impl<T: Coordinate> Walk<T> {
             self.counts.led_on += self.leading.len() as u64;
             for k in 0..self.leading.len() {
                 let slot = (self.leading[k] - vertices.start) as usize;
-                neighbors(searched, number, page, slot, |neighbor| {
-                    // [`Self::see`] checks later, for all neighbors together, which ones were seen. The prefetch hides
-                    // the cache miss.
-                    self.seen.prefetch(neighbor);
-                    self.new.push(neighbor);
-                })?;
+                neighbors(searched, number, page, slot, |neighbor| self.new.push(neighbor))?;
             }
             self.see(searched);
         }
@@ -473,10 +467,17 @@ impl<T: Coordinate> Walk<T> {
         }
     }
 
-    /// Offers the vertices in `new` that were not seen before to the list. Clears `new`.
+    /// Offers the vertices in `new` to the list, except the hidden one and those that were seen recently. Clears `new`.
     fn see(&mut self, searched: &WalkedIndex<'_, T>) {
-        let seen = &mut self.seen;
-        self.new.retain(|&vertex| seen.insert(vertex));
+        let Self { new, seen, hidden, .. } = self;
+        let mut left = 0;
+        for at in 0..new.len() {
+            let vertex = new[at];
+            // Each vertex is moved, so that no branch depends on what was seen.
+            new[left] = vertex;
+            left += usize::from(seen.insert(vertex) & (*hidden != Some(vertex)));
+        }
+        new.truncate(left);
         self.keep_near(searched);
     }
 
@@ -496,20 +497,26 @@ impl<T: Coordinate> Walk<T> {
             };
             // Vertices within reach are visited even if the list does not keep them.
             let is_within = |dropped: &Candidate| dropped.stage == Stage::Seen && dropped.distance <= aim.reach;
-            self.beyond.extend(dropped.filter(is_within).map(|dropped| dropped.vertex));
+            let page = dropped.filter(is_within).map(|dropped| searched.shape.page_of(dropped.vertex));
+            self.beyond.extend(page.filter(|&page| self.queued.insert(page)));
         }
         new.clear();
         (self.new, self.distances) = (new, distances);
     }
 
-    /// Inserts a candidate into the list. If the list is full, returns the candidate that is dropped.
+    /// Inserts a candidate into the list, unless the list has it. If the list is full, returns the candidate that is
+    /// dropped.
     fn insert(&mut self, searched: &WalkedIndex<'_, T>, candidate: Candidate) -> Option<Candidate> {
         let is_full = self.kept == searched.aim.list;
         if is_full && self.list.last().is_none_or(|last| !candidate.is_before(last)) {
             return Some(candidate);
         }
-        let admitted = searched.admits(candidate.vertex);
         let place = self.list.partition_point(|other| other.is_before(&candidate));
+        // A vertex that the list has dropped is not nearer than the farthest candidate, so only one in the list can return.
+        if self.list.get(place).is_some_and(|other| other.vertex == candidate.vertex) {
+            return None;
+        }
+        let admitted = searched.admits(candidate.vertex);
         self.list.insert(place, candidate);
         self.expanded = self.expanded.min(place);
         let dropped = if is_full && admitted { self.list.pop() } else { None };

@@ -11,6 +11,7 @@ use super::filtered_vertices::FilteredVertices;
 use super::last_hit::LastHit;
 use super::navigation::Navigator;
 use super::page::Page;
+use super::recently_seen::RecentlySeen;
 use super::walk::{Walk, WalkAim, WalkCounts, WalkedIndex};
 use super::walk_strategy::WalkStrategy;
 use super::{Index, IndexManifest, PURPOSE_SEARCH};
@@ -101,7 +102,10 @@ impl<'a, T: Coordinate> Walks<'a, T> {
     /// distances, and its hits.
     pub(super) fn walk_bytes(facts: &IndexManifest, aim: WalkAim, strategy: WalkStrategy) -> u64 {
         let pages = (aim.held as u64 + PAGES_BEYOND).min(facts.shape().pages(facts.vertices));
-        let seen = 4 * 4 * pages * facts.degree as u64;
+        // For a search within a threshold, hash tables have the pages that were processed or are to be processed.
+        let seen = RecentlySeen::BYTES + 2 * 16 * pages;
+        // Neighbors of all vertices of a page, with their distances.
+        let offered = (2 * 8 * facts.shape().records() * facts.degree) as u64;
         // Each candidate may hold its neighbors. The vector of these and the candidate take less than 72 bytes.
         let list = aim.held as u64 * (4 * facts.degree as u64 + 72);
         let awaited = strategy.beam as u64 * facts.shape().bytes() as u64;
@@ -110,7 +114,7 @@ impl<'a, T: Coordinate> Walks<'a, T> {
             QueryTarget::Nearest(k) => LastHit::memory_bytes(k, aim.held as u64),
             QueryTarget::Within(_) => 0,
         };
-        awaited + seen + 8 * pages + list + table + last_hit + bytes_of_hits(facts, aim.wanted)
+        awaited + seen + offered + 12 * pages + list + table + last_hit + bytes_of_hits(facts, aim.wanted)
     }
 
     /// Returns the bytes of a thread that has `walks` walks of `of_walk` bytes each in progress.

@@ -42,8 +42,9 @@ use super::manifest::{FORMAT_VERSION, IndexManifest, KIND, NEAR};
 use super::navigation;
 use super::options::IndexParameters;
 use super::page::PageShape;
+use super::promise::{self, CalibrationAims};
 use super::sample::draw_inserted;
-use super::{BuildIo, BuiltIndex, PURPOSE_BUILD as PURPOSE, lost, promise};
+use super::{BuildIo, BuiltIndex, PURPOSE_BUILD as PURPOSE, lost};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
 use crate::base::geometry::{Coordinate, Space};
@@ -169,7 +170,8 @@ impl Build<'_> {
         // `lay` has freed all memory except the memory of the drafts and of the inserted entries.
         let manifest = lost::lead_in::<T>(context, &drafts, built.manifest, &inserted.entries)?;
         let inserted = draw_inserted(manifest.seed, &inserted.entries);
-        (built.manifest, built.io.bytes_written) = promise::publish::<T>(context, drafts, manifest, force, &inserted)?;
+        let aims = CalibrationAims { inserted: &inserted, first: None };
+        (built.manifest, built.io.bytes_written) = promise::publish::<T>(context, drafts, manifest, force, aims)?;
         built.calibrate_seconds = watch.lap();
         Ok(built)
     }

@@ -8,6 +8,7 @@ use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
 
 use super::PURPOSE;
+use super::cells::CENTERS;
 use super::mixed::{Mixed, until_last};
 use super::near::Near;
 use super::numbering::Vertex;
@@ -228,5 +229,6 @@ impl<T: Coordinate> Linking<'_, T> {
 /// Returns the largest number of vectors that are compared to prune a vertex.
 pub(super) fn candidates_max(options: &GraphOptions, replacements: usize) -> usize {
     let replaced = replacements.min(options.degree);
-    1 + (1 + replaced + BACK_MAX) * options.degree
+    // Old vertices have the first number of candidates, new vertices have the second.
+    1 + ((1 + replaced + BACK_MAX) * options.degree).max(options.build_list + CENTERS + options.degree)
 }

@@ -1,10 +1,9 @@
 //! Merges inserted rows and deletes into an index. Lists of the graph that they do not affect are kept.
 //!
 //! This is a variant of StreamingMerge of FreshDiskANN (Singh et al., 2021, section 5.3). One pass over the pages finds
-//! deleted vertices, and inserted rows whose vector exists in the index (`survey.rs`). Walks over the old index find
-//! the vertices near inserted rows; they still expand deleted vertices (`near.rs`). A second pass over the pages builds
-//! all lists (`linking.rs`). It combines the delete phase and the patch phase of the paper, so that no list is pruned
-//! twice.
+//! deleted vertices, and inserted rows whose vector exists in the index (`survey.rs`). Comparisons with cells of the old
+//! index find the vertices near inserted rows (`near.rs`). A last pass over the pages builds all lists (`linking.rs`). It
+//! combines the delete phase and the patch phase of the paper, so that no list is pruned twice.
 //!
 //! The remaining steps are those of a build: the order on pages, the codes, the navigation graph and the recall are
 //! computed again from the vertices and lists. Therefore they are as good as in a new index, no matter how often rows
@@ -14,6 +13,7 @@
 //! written, it also holds the places of all vertices.
 
 mod attributes;
+mod cells;
 mod linking;
 mod mixed;
 mod near;
@@ -28,7 +28,7 @@ use adjoin_kernels::Panel;
 
 use self::linking::Linking;
 use self::mixed::Mixed;
-use self::near::{Depth, Near, WalkingRows, among_bytes};
+use self::near::{Near, NewVertices, among_bytes, comparing_bytes};
 use self::numbering::Numbering;
 use self::survey::Survey;
 use super::Index;
@@ -40,10 +40,11 @@ use super::build::writing::{self, InsertedEntries, Writing, Written};
 use super::delete_list::DeleteList;
 use super::drafting::{Contents, write_rest};
 use super::layout::{GROWN, Places, ROWS};
+use super::lost;
 use super::manifest::IndexManifest;
+use super::promise::{self, CalibrationAims};
 use super::rows::EntryOrder;
 use super::sample::draw_inserted;
-use super::{lost, promise};
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::geometry::{Coordinate, with_coordinates};
@@ -56,17 +57,11 @@ use crate::store::{Drafts, FolderKind, NO_CHECKSUM, Role};
 /// Purpose of the memory in error messages.
 const PURPOSE: &str = "merging rows into the index";
 /// Divisor of the number of kept rows. Changing an index is faster than building one only if at most this part is
-/// inserted, since each inserted row takes a walk.
-const CAME_SHARE: u64 = 12;
+/// inserted, since an inserted row costs more than a row of a build.
+const CAME_SHARE: u64 = 8;
 /// Divisor of the number of kept rows. Changing an index is faster than building one only if at most this part is
 /// inserted or deleted, since otherwise nearly all lists change.
 const CHANGED_SHARE: u64 = 4;
-/// Divisor of the build list for the list of a walk that finds near vertices. A walk needs a shorter list than a search
-/// in memory, since it compares all vertices of each page.
-const LISTS_OF_WALK: usize = 2;
-/// Number of near vertices that are candidates of an inserted row, as a multiple of half the build list. Walks compare
-/// more vertices than that.
-const NEAR_OF_LIST: usize = 3;
 /// Largest ratio of the error of old codes to their error at the training, or to the error of newly trained codes, at
 /// which old vertices keep their codes.
 const CODES_WORSE: f64 = 1.1;
@@ -106,8 +101,9 @@ pub(crate) trait Newcomers: Sync {
     }
 }
 
-/// Value of [`Merge::replacements`] for which all kept neighbors of deleted vertices become candidates.
-pub(crate) const ALL_REPLACEMENTS: usize = usize::MAX;
+/// Value of [`Merge::replacements`] of usual merges. With all neighbors, the recall is about equal after many merges, but
+/// pruning takes twice as long.
+pub(crate) const REPLACEMENTS: usize = 8;
 
 /// A merged index, of which all files except the calibration are written.
 struct Laid {
@@ -131,7 +127,7 @@ pub(crate) struct Merge<'a> {
 
 impl Merge<'_> {
     /// Returns whether the index can be changed. It cannot if no row remains, if pages are ordered by row, or if the
-    /// metric is inner product, since walks do not find near vertices then.
+    /// metric is inner product, since the nearest vertices are not those with the largest inner product then.
     pub(crate) fn is_possible(&self) -> bool {
         let facts = self.index.facts();
         let can_be = facts.metric != Metric::Ip && facts.layout != ROWS;
@@ -161,7 +157,8 @@ impl Merge<'_> {
             let Laid { manifest, spilled, inserted } = laid;
             let manifest = lost::lead_in::<T>(context, &drafts, manifest, &inserted.entries)?;
             let inserted = draw_inserted(manifest.seed, &inserted.entries);
-            let (_, bytes) = promise::publish::<T>(context, drafts, manifest, true, &inserted)?;
+            let aims = CalibrationAims { inserted: &inserted, first: merge.index.longest_list() };
+            let (_, bytes) = promise::publish::<T>(context, drafts, manifest, true, aims)?;
             Ok(spilled + bytes)
         })
     }
@@ -176,7 +173,8 @@ impl Merge<'_> {
         let attributes = self.index.columns().map_or(Ok(0), |columns| columns.reordering_bytes(facts.rows + rows))?;
         let of_rows = rows * of_newcomer + Places::memory_bytes(all) + reach::memory_bytes(all);
         let among = among_bytes::<T>(self.context, facts.space(), &facts.parameters().graph, rows);
-        Ok(numbers + of_rows + (2 * GATHERED_BYTES_MIN).max(attributes).max(among))
+        let comparing = comparing_bytes::<T>(self.context, facts, rows);
+        Ok(numbers + of_rows + (2 * GATHERED_BYTES_MIN).max(attributes).max(among).max(comparing))
     }
 
     /// Writes all files except the calibration.
@@ -185,13 +183,12 @@ impl Merge<'_> {
         let (facts, options) = (index.facts(), &index.facts().parameters());
         let temporary = &context.temporary(Some(folder));
         let survey = &Survey::of(context, index, deleted, newcomers)?;
-        let walking: Vec<u32> = survey.alone().collect();
-        let list = options.graph.build_list;
-        let depth = Depth { near: NEAR_OF_LIST * list / 2, list: list / LISTS_OF_WALK };
-        let near = &Near::find::<T>(context, index, deleted, WalkingRows { newcomers, numbers: &walking }, depth)?;
+        let alone: Vec<u32> = survey.alone().collect();
+        let rows = NewVertices { newcomers, numbers: &alone };
+        let near = &Near::find::<T>(context, index, &survey.kept, rows, options.graph.build_list)?;
         let (places, behind) = near.order(survey.kept.iter().next().expect("the survey keeps a vertex") as u32);
         let numbering = &Numbering::new(survey.kept.clone(), &behind);
-        let standing: Vec<u32> = places.iter().map(|&place| walking[place as usize]).collect();
+        let standing: Vec<u32> = places.iter().map(|&place| alone[place as usize]).collect();
         let left = &RankedSet::new(deleted.entries().complement(facts.rows));
         let mut mixed = self.mixed::<T>(survey, numbering, &standing, left)?;
         let (mut navigation, mut _of_navigation) = finishing::navigation::<T>(&mixed, options, &[])?;
@@ -291,7 +288,7 @@ impl Merge<'_> {
         let spare = context.budget().free() / 4;
         let vertices = (GATHERED_BYTES_MIN.max(spare / 4) / of_vertex).min(numbering.vertices().into());
         let vectors =
-            (VECTORS_OF_VERTEX * vertices).max(2 * linking::candidates_max(&options.graph, ALL_REPLACEMENTS) as u64);
+            (VECTORS_OF_VERTEX * vertices).max(2 * linking::candidates_max(&options.graph, self.replacements) as u64);
         let room = GatherRoom { vectors: vectors as usize, work_bytes: vertices * written };
         let memory = context.reserve(vectors * of_vector + room.work_bytes, PURPOSE)?;
         let keeps_codes = false;

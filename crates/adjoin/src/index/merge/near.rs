@@ -1,35 +1,28 @@
 //! Finds the vertices near the inserted rows of a merge.
 //!
-//! Walks over the index find the old vertices near an inserted row. A separate graph in memory finds the inserted rows
-//! near each other. Without this graph, all inserted rows of a new region would find only the few old vertices that are
-//! nearest to the region.
+//! Comparisons with the nearest cells of the index find the old vertices near an inserted row (`cells.rs`). A separate
+//! graph in memory finds the inserted rows near each other. Without this graph, all inserted rows of a new region would
+//! find only the few old vertices that are nearest to the region.
 
 use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
 
+use super::cells::{self, CENTERS, Cells, concatenated};
 use super::{Newcomers, PURPOSE};
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::geometry::{Coordinate, Space, copy_row};
+use crate::base::row_numbers::RowSet;
 use crate::graph::{Graph, GraphOptions};
-use crate::index::Index;
-use crate::index::cache::PageCache;
-use crate::index::delete_list::DeleteList;
-use crate::index::filtered_vertices::FilteredVertices;
-use crate::index::promise::aim_at;
-use crate::index::walk::WalkAim;
-use crate::index::walk_strategy::WalkStrategy;
-use crate::index::walks::{WalkQueries, Walks};
+use crate::index::{Index, IndexManifest};
 use crate::load::Members;
 
-/// Least number of inserted rows whose walks run together.
+/// Least number of inserted rows that are compared with the index in one pass.
 const TOGETHER_MIN: u64 = 4_096;
 /// Number of inserted rows whose vectors are converted at once.
 const LOADED_TOGETHER: usize = 4_096;
-/// Bytes of a hit while it is found and sorted.
-const HIT_BYTES: u64 = 64;
 
-/// Old vertices and inserted rows near each inserted row that has its own vertex, nearest first.
+/// Old vertices and inserted rows near each inserted row that has its own vertex.
 pub(super) struct Near {
     ends: Vec<u32>,
     vertices: Vec<u32>,
@@ -46,78 +39,53 @@ struct Among {
 
 /// Inserted rows that have their own vertices.
 #[derive(Clone, Copy)]
-pub(super) struct WalkingRows<'a> {
+pub(super) struct NewVertices<'a> {
     pub(super) newcomers: &'a dyn Newcomers,
     /// Numbers of these rows among all inserted rows.
     pub(super) numbers: &'a [u32],
 }
 
-/// Number of vertices that a walk finds, and length of its list.
-#[derive(Clone, Copy)]
-pub(super) struct Depth {
-    pub(super) near: usize,
-    pub(super) list: usize,
-}
-
 impl Near {
-    /// Finds the kept vertices near inserted rows by walks over an index.
+    /// Finds kept vertices near each inserted row: the `count` nearest, and up to [`CENTERS`] that are farther.
     ///
     /// # Errors
     /// If pages cannot be read, if memory does not suffice, or if the work is cancelled.
     pub(super) fn find<T: Coordinate>(
         context: &Context,
         index: &Index,
-        deleted: &DeleteList,
-        rows: WalkingRows<'_>,
-        depth: Depth,
+        kept: &RowSet,
+        rows: NewVertices<'_>,
+        count: usize,
     ) -> Result<Self> {
-        let WalkingRows { newcomers, numbers: walking } = rows;
-        let facts = index.facts();
-        let strategy = WalkStrategy::default();
-        let admitted = FilteredVertices::excluding(index, deleted);
-        let admitted = admitted.as_ref();
-        let aim = aim_at(admitted, depth.near, depth.list);
-        let among = Among::find::<T>(context, facts.space(), &facts.parameters().graph, rows)?;
+        let NewVertices { newcomers, numbers } = rows;
+        let space = index.facts().space();
+        let among = Among::find::<T>(context, space, &index.facts().parameters().graph, rows)?;
         // Each row has its nearest vertices, and the end of their list.
-        let held = walking.len() as u64 * ((depth.near + 1) * size_of::<u32>()) as u64;
+        let held = numbers.len() as u64 * ((count + CENTERS + 1) * size_of::<u32>()) as u64;
         let memory = context.reserve(held, PURPOSE)?;
-        let of_query = Members::<T>::memory_bytes(1, facts.space()) + 2 * facts.vectors.bytes() as u64;
-        let of_query = of_query + depth.near as u64 * HIT_BYTES;
-        // A quarter of the free memory is for the queries. The rest is for walks and for the cache of pages.
-        let together = (context.budget().free() / 4 / of_query).max(TOGETHER_MIN).min(walking.len() as u64);
-        let _queries = context.reserve(together * of_query, PURPOSE)?;
-        let left = 4 * walking_bytes::<T>(context, index, aim, strategy);
-        let cache = &PageCache::filled(context, index, left, walking.len() as u64 * depth.list as u64)?;
-        let walks = Walks::<T>::new(context, index, aim, admitted, strategy, cache);
-        let mut near = Self { ends: Vec::new(), vertices: Vec::new(), among, _memory: memory };
-        context.progress.begin("search", "vectors", walking.len() as u64);
-        for some in walking.chunks((together as usize).max(1)) {
-            let stored: Vec<u8> = some.iter().flat_map(|&newcomer| newcomers.vector(newcomer)).copied().collect();
-            let queries = Members::<T>::new(context.kernel, facts.space(), &stored);
-            // Inserted rows are not in the index, so no vertex is hidden from their walks.
-            let found = walks.search(WalkQueries::inside(&queries, &[]), 0..some.len() as u32)?;
-            for found in found.expect("the buffer has room for all hits") {
-                near.push(found.hits.iter().map(|hit| index.vertex_of(hit.place.0)));
+        let vertices = Vec::with_capacity(numbers.len() * (count + CENTERS));
+        let mut near = Self { ends: Vec::with_capacity(numbers.len()), vertices, among, _memory: memory };
+        if numbers.is_empty() {
+            return Ok(near);
+        }
+        let cells = Cells::<T>::find(context, index, kept)?;
+        let of_row = bytes_of_row::<T>(space, count);
+        let free = context.budget().free().saturating_sub(cells.least_bytes());
+        let together = (free / 2 / of_row).max(TOGETHER_MIN).min(numbers.len() as u64);
+        let _rows = context.reserve(together * of_row, PURPOSE)?;
+        context.progress.begin("search", "vectors", numbers.len() as u64);
+        for some in numbers.chunks(together as usize) {
+            let stored = concatenated(space, some.iter().map(|&newcomer| newcomers.vector(newcomer)));
+            for vertices in cells.nearest(&Members::new(context.kernel, space, &stored), count)? {
+                near.vertices.extend(vertices);
+                near.ends.push(near.vertices.len() as u32);
             }
             context.progress.advance(near.ends.len() as u64);
         }
         Ok(near)
     }
 
-    /// Appends the vertices that the walk of the next inserted row found. A vertex with several rows may occur more
-    /// than once in `vertices`, and is appended once.
-    fn push(&mut self, vertices: impl Iterator<Item = u32>) {
-        let start = self.vertices.len();
-        for vertex in vertices {
-            // The list is so short that a linear search is fastest.
-            if !self.vertices[start..].contains(&vertex) {
-                self.vertices.push(vertex);
-            }
-        }
-        self.ends.push(self.vertices.len() as u32);
-    }
-
-    /// Returns the old vertices near the inserted row at a place, nearest first.
+    /// Returns the old vertices near the inserted row at a place: the nearest ones, nearest first, and then farther ones.
     pub(super) fn of(&self, place: usize) -> &[u32] {
         list_of(&self.ends, &self.vertices, place)
     }
@@ -128,7 +96,7 @@ impl Near {
     }
 
     /// Returns the order in which inserted rows are numbered: their places, sorted by the nearest old vertex, and the
-    /// nearest old vertex of each. If the walk of a row found no vertex, the vertex `otherwise` is used.
+    /// nearest old vertex of each. The vertex `otherwise` is used for a row near which no vertex was found.
     pub(super) fn order(&self, otherwise: u32) -> (Vec<u32>, Vec<u32>) {
         let nearest = |place: u32| self.of(place as usize).first().copied().unwrap_or(otherwise);
         let mut places: Vec<u32> = (0..self.ends.len() as u32).collect();
@@ -146,13 +114,13 @@ impl Among {
         context: &Context,
         space: Space<'_>,
         options: &GraphOptions,
-        WalkingRows { newcomers, numbers: walking }: WalkingRows<'_>,
+        NewVertices { newcomers, numbers }: NewVertices<'_>,
     ) -> Result<Self> {
-        let rows = walking.len();
+        let rows = numbers.len();
         let _panel = context.reserve(Panel::<T>::bytes_for(rows, space.dimensions()), PURPOSE)?;
         let mut panel = Panel::<T>::zeroed(rows, space.dimensions());
         let mut stored = Vec::new();
-        for (part, some) in walking.chunks(LOADED_TOGETHER).enumerate() {
+        for (part, some) in numbers.chunks(LOADED_TOGETHER).enumerate() {
             stored.clear();
             some.iter().for_each(|&newcomer| stored.extend_from_slice(newcomers.vector(newcomer)));
             let mut loaded = Panel::<T>::zeroed(some.len(), space.dimensions());
@@ -176,6 +144,18 @@ impl Among {
     }
 }
 
+/// Returns the bytes of an inserted row while the `count` vertices nearest to it are found.
+fn bytes_of_row<T: Coordinate>(space: Space<'_>, count: usize) -> u64 {
+    let of_vector = Members::<T>::memory_bytes(1, space) + space.vectors.bytes() as u64;
+    of_vector + cells::bytes_of_row(count) + ((count + CENTERS) * size_of::<u32>()) as u64
+}
+
+/// Returns the least bytes for comparing `rows` inserted rows with an index.
+pub(super) fn comparing_bytes<T: Coordinate>(context: &Context, facts: &IndexManifest, rows: u64) -> u64 {
+    let count = facts.parameters().graph.build_list;
+    cells::memory_bytes::<T>(context, facts) + rows.min(TOGETHER_MIN) * bytes_of_row::<T>(facts.space(), count)
+}
+
 /// Returns the bytes for finding the inserted rows near each of `rows` inserted rows.
 pub(super) fn among_bytes<T: Coordinate>(
     context: &Context,
@@ -191,9 +171,4 @@ pub(super) fn among_bytes<T: Coordinate>(
 fn list_of<'a>(ends: &[u32], all: &'a [u32], number: usize) -> &'a [u32] {
     let start = if number == 0 { 0 } else { ends[number - 1] };
     &all[start as usize..ends[number] as usize]
-}
-
-/// Returns the bytes of all walks in flight.
-fn walking_bytes<T: Coordinate>(context: &Context, index: &Index, aim: WalkAim, strategy: WalkStrategy) -> u64 {
-    (context.threads * strategy.walks) as u64 * Walks::<T>::walk_bytes(index.facts(), aim, strategy)
 }

@@ -1,12 +1,16 @@
 //! Checks that a merged index has the expected rows, each once, and that searches find them.
 
-use super::{ALL_REPLACEMENTS, Merge, Newcomers};
+use super::cells::{CENTERS, Cells};
+use super::{Merge, Newcomers, REPLACEMENTS};
 use crate::base::context::Context;
+use crate::base::geometry::with_coordinates;
 use crate::base::options::{Element, Metric, VectorType};
 use crate::base::random::Random;
+use crate::base::row_numbers::RowSet;
 use crate::index::calibration::Calibration;
 use crate::index::tests::{Indexed, Set};
 use crate::index::{DeleteList, GivenOrder, Index, IndexRows, relayout_in_order, search};
+use crate::load::Members;
 use crate::query::{QuerySources, QueryTarget, SearchEffort, SearchOptions};
 use crate::sink::Collect;
 use crate::source::{Ids, VectorSource};
@@ -68,8 +72,7 @@ fn merged(context: &Context, indexed: &Indexed, share: u64, came: &Set, replacem
 fn a_merged_index_has_the_kept_and_inserted_rows() {
     let context = &Context::default();
     let indexed = Indexed::new(Set::drawn(BYTES, 2_000, 0, 1), Metric::L2);
-    for (share, came, replacements) in [(0, 0, ALL_REPLACEMENTS), (0, 300, 1), (30, 0, ALL_REPLACEMENTS), (60, 900, 1)]
-    {
+    for (share, came, replacements) in [(0, 0, REPLACEMENTS), (0, 300, 1), (30, 0, REPLACEMENTS), (60, 900, 1)] {
         let came = Set::drawn(BYTES, came, 100_000, 2 + share);
         let (index, wanted) = merged(context, &indexed, share, &came, replacements);
         assert_eq!(rows_of(&index), wanted, "{share} % went");
@@ -92,7 +95,7 @@ fn each_row_of_a_merged_index_is_found() {
         };
         let indexed = Indexed::new(numbered(Set::spread(vectors, 1_500, 1), 0), metric);
         let came = numbered(Set::spread(vectors, 400, 2), 10_000);
-        let (index, wanted) = merged(context, &indexed, 25, &came, ALL_REPLACEMENTS);
+        let (index, wanted) = merged(context, &indexed, 25, &came, REPLACEMENTS);
         let hits = Collect::default();
         let all = wanted.len();
         let options = SearchOptions::new(QueryTarget::Nearest(1), SearchEffort::List(all), 1);
@@ -110,6 +113,56 @@ fn each_row_of_a_merged_index_is_found() {
     }
 }
 
+/// The navigation graph of a small index has few vertices, and all cells are compared.
+#[test]
+fn near_vertices_are_the_nearest_of_all_cells_that_are_compared() {
+    for (element, metric) in [(Element::U8, Metric::L2), (Element::F32, Metric::Cosine)] {
+        let vectors = VectorType { element, dimensions: 7 };
+        let indexed = Indexed::new(Set::spread(vectors, 1_500, 1), metric);
+        let (index, space) = (&indexed.index, indexed.index.facts().space());
+        let mut kept = RowSet::new(index.facts().vertices.into());
+        (0..index.facts().vertices).filter(|vertex| vertex % 7 > 0).for_each(|vertex| kept.insert(vertex.into()));
+        let all: Vec<u32> = kept.iter().map(|vertex| vertex as u32).collect();
+        let (count, queries) = (20, Set::spread(vectors, 40, 2));
+        let queries: Vec<u8> = (0..40).flat_map(|row| queries.stored(row).to_vec()).collect();
+        with_coordinates!(space, T => {
+            let context = Context::default();
+            let queries = Members::<T>::new(context.kernel, space, &queries);
+            let of_index = Members::<T>::new(context.kernel, space, &index.vectors_of(&context, &all).unwrap());
+            for context in [context.clone().with_threads(1), context.with_threads(3).with_memory(24 << 20)] {
+                let found = Cells::<T>::find(&context, index, &kept).unwrap().nearest(&queries, count).unwrap();
+                for (query, found) in found.into_iter().enumerate() {
+                    let distance = |row: usize| -> f64 {
+                        let (x, y) = (queries.panel.row(query), of_index.panel.row(row));
+                        x.iter().zip(y).map(|(&x, &y)| (f64::from(x) - f64::from(y)).powi(2)).sum()
+                    };
+                    let mut expected: Vec<(f64, u32)> = (0..all.len()).map(|row| (distance(row), all[row])).collect();
+                    expected.sort_by(|a, b| a.partial_cmp(b).unwrap());
+                    let expected: Vec<u32> = expected[..count].iter().map(|&(_, vertex)| vertex).collect();
+                    assert_eq!(found[..count], expected, "{element} {metric} query {query}");
+                    let farther = &found[count..];
+                    assert!(farther.len() <= CENTERS && farther.iter().all(|&vertex| kept.contains(vertex.into())));
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn an_index_is_changed_only_if_little_is_inserted_and_deleted() {
+    let context = &Context::default();
+    let indexed = Indexed::new(Set::drawn(BYTES, 2_000, 0, 1), Metric::L2);
+    let limits = [(0, 250), (200, 225), (360, 50), (400, 0)];
+    for (deleted, came) in limits {
+        for (deleted, came, pays) in [(deleted, came, true), (deleted + 1, came + 1, false)] {
+            let deleted = &DeleteList::of(&indexed.index, 0..deleted);
+            let newcomers = &Set::drawn(BYTES, came, 100_000, 2);
+            let merge = Merge { context, index: &indexed.index, deleted, newcomers, replacements: REPLACEMENTS };
+            assert_eq!(merge.pays(), pays, "{} deleted and {came} inserted", deleted.len());
+        }
+    }
+}
+
 /// Copies of an old vector have no vertex of their own.
 #[test]
 fn calibration_lists_inserted_copies_also_after_relayout() {
@@ -117,7 +170,7 @@ fn calibration_lists_inserted_copies_also_after_relayout() {
     let indexed = Indexed::new(Set::drawn(BYTES, 2_000, 0, 1), Metric::L2);
     let copies = Set::of_stored(BYTES, indexed.index.vectors_of(context, &[5]).unwrap().repeat(100));
     let copies = copies.with_ids(Ids::Int64((100_000..100_100).collect()));
-    let (merged, _) = merged(context, &indexed, 10, &copies, ALL_REPLACEMENTS);
+    let (merged, _) = merged(context, &indexed, 10, &copies, REPLACEMENTS);
     let relaid = indexed.at("relaid");
     // Reversed, so that the entries of all rows change.
     let order: Vec<u32> = (0..merged.facts().vertices).rev().collect();
@@ -156,7 +209,7 @@ fn inserted_rows_of_a_new_region_are_linked_with_each_other() {
     let indexed = Indexed::new(Set::spread(vectors, 1_500, 1).with_ids(Ids::Int64((0..1_500).collect())), Metric::L2);
     // The rows are so far away that no old vertex is a useful neighbor.
     let far = Set::spread(vectors, 500, 2).moved(100.0).with_ids(Ids::Int64((10_000..10_500).collect()));
-    let (index, _) = merged(context, &indexed, 0, &far, ALL_REPLACEMENTS);
+    let (index, _) = merged(context, &indexed, 0, &far, REPLACEMENTS);
     let recalls = [&far, &Set::spread(vectors, 200, 3)].map(|queries| recall_of(context, &index, queries, 40));
     assert!(recalls.iter().all(|&recall| recall >= 0.9), "of new and old rows: {recalls:?}");
     let inserted = index.calibration.as_ref().unwrap().inserted();
@@ -186,7 +239,7 @@ fn rows_inserted_into_copies_of_one_vector_are_linked() {
     let indexed = Indexed::new(copies, Metric::L2);
     assert_eq!(indexed.index.facts().vertices, 1);
     let others = Set::spread(vectors, 1_200, 2).with_ids(Ids::Int64((10_000..11_200).collect()));
-    let (index, _) = merged(context, &indexed, 0, &others, ALL_REPLACEMENTS);
+    let (index, _) = merged(context, &indexed, 0, &others, REPLACEMENTS);
     let recall = recall_of(context, &index, &others, 40);
     assert!(recall >= 0.9, "{recall}");
 }
@@ -197,7 +250,7 @@ fn a_merged_index_does_not_depend_on_threads_or_memory() {
     let came = Set::drawn(BYTES, 500, 100_000, 3);
     let manifest = |memory: &str, threads| {
         let context = Context::default().with_resources(Some(memory), Some(threads)).unwrap();
-        let (index, _) = merged(&context, &indexed, 10, &came, ALL_REPLACEMENTS);
+        let (index, _) = merged(&context, &indexed, 10, &came, REPLACEMENTS);
         index.facts().encode()
     };
     let usual = manifest("1GiB", 2);
@@ -217,14 +270,14 @@ fn a_merge_trains_codes_only_if_their_error_has_grown() {
     let indexed = Indexed::new(numbered(Set::spread(vectors, 3_000, 1), 0), Metric::L2);
     let facts = indexed.index.facts();
     let alike = numbered(Set::spread(vectors, 300, 2), 10_000);
-    let (index, _) = merged(context, &indexed, 10, &alike, ALL_REPLACEMENTS);
+    let (index, _) = merged(context, &indexed, 10, &alike, REPLACEMENTS);
     let codebook = |index: &Index| index.quantizer.to_bytes();
     assert!(codebook(&index) == codebook(&indexed.index));
     assert_eq!(index.facts().code_error, facts.code_error);
     let mut random = Random::new(3, "far");
     let far = (0..600 * vectors.dimensions).map(|_| 1e4 + random.below(100) as f64).collect();
     let far = Set::new(vectors, far, Ids::Int64((20_000..20_600).collect()));
-    let (index, _) = merged(context, &indexed, 11, &far, ALL_REPLACEMENTS);
+    let (index, _) = merged(context, &indexed, 11, &far, REPLACEMENTS);
     assert!(codebook(&index) != codebook(&indexed.index));
     assert!(index.facts().code_error < facts.code_error, "the spread is larger");
 }
