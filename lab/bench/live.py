@@ -5,8 +5,8 @@ usage: live.py ADJOIN [--only WORD --page FILE] [--work DIR]
 
 Prints Markdown. With `--only`, parts without WORD in their heading are copied from the page FILE. Measurements are kept
 in WORK/live.jsonl and are not repeated. Vectors are from ADJOIN_DATA; the program is `adjoin-lab` next to ADJOIN. hnswlib
-is measured if PEERS_PYTHON, by default this Python, has it and numpy. `PARTS` has the
-functions of each section of the document. Each of them returns the Markdown of one table.
+is measured if PEERS_PYTHON, by default this Python, has it and numpy. `PARTS` has the functions of each section of the
+document. Each of them returns the Markdown of one table.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@
 //! - `rows=0`: number of vectors to use, 0 for all; `threads=2`
 //!
 //! A recall of the k nearest is always measured with the same list length of the searches. It is the shortest one that
-//! reaches 0.95 before the first cycle (`lists`); `list` and `distances` are for k = 5. A record has the number of vertices whose out-neighbors a step changed
-//! (`lists` of a step), the number of out-neighbors that these vertices gained (`edges`), and the number of candidates
-//! from which Algorithm 4 chooses, per changed vertex (`candidates`).
+//! reaches 0.95 before the first cycle (`lists`); `list` and `distances` are for k = 5. A record has the number of
+//! vertices whose out-neighbors a step changed (`lists` of a step), the number of out-neighbors that these vertices
+//! gained (`edges`), and the number of candidates from which Algorithm 4 chooses, per changed vertex (`candidates`).
 
 use crate::deletes::{DeleteRule, delete};
 use crate::held_out::{FIVE, HeldOut, KS, RECALL};

@@ -41,6 +41,7 @@ const LISTS_OF_HITS: u64 = 4;
 const PURPOSE: &str = "calibrating the index";
 
 /// What is known before an index is calibrated.
+#[derive(Clone, Copy)]
 pub(super) struct CalibrationAims<'a> {
     /// Rows that a merge has inserted. Their recall is measured separately.
     pub(super) inserted: &'a Inserted,
@@ -62,9 +63,9 @@ pub(super) fn publish<T: Coordinate>(
     drafts: Drafts<'_>,
     mut manifest: IndexManifest,
     force: bool,
-    CalibrationAims { inserted, first }: CalibrationAims<'_>,
+    aims: CalibrationAims<'_>,
 ) -> Result<(IndexManifest, u64)> {
-    let role = Role::Calibration;
+    let (role, inserted) = (Role::Calibration, aims.inserted);
     let calibration = match context.budget().free() < publishing_bytes::<T>(context, &manifest) {
         true => {
             context.progress.note("memory does not hold the codes, so the first searches will calibrate the index");
@@ -74,7 +75,7 @@ pub(super) fn publish<T: Coordinate>(
         }
         false => {
             let index = Index::of_drafts(context, drafts.folder(), manifest.clone())?;
-            Some(calibration_of::<T>(context, &index, CalibrationAims { inserted, first })?)
+            Some(calibration_of::<T>(context, &index, aims)?)
         }
     };
     if let Some(calibration) = &calibration {
@@ -96,7 +97,8 @@ pub(super) fn publishing_bytes<T: Coordinate>(context: &Context, manifest: &Inde
 fn calibration_of<T: Coordinate>(context: &Context, index: &Index, aims: CalibrationAims<'_>) -> Result<Vec<u8>> {
     let (seed, CalibrationAims { inserted, first }) = (index.facts().seed, aims);
     let sample = Sample::of_rows(context, index, None, &inserted.entries)?;
-    let mut climb = ListSearch { first, ..ListSearch::new(context, index, sample, None, WalkStrategy::default()) };
+    let mut climb = ListSearch::new(context, index, sample, None, WalkStrategy::default());
+    climb.first = first.map_or(FIRST, |first| first.max(FIRST));
     let mut calibration = climb.begin::<T>(NOTED as u64, seed, inserted)?;
     for (k, recalls) in AT_BUILD {
         for &recall in recalls {
@@ -362,8 +364,8 @@ struct ListSearch<'a> {
     sample: Sample<'a>,
     admitted: Option<&'a FilteredVertices<'a>>,
     strategy: WalkStrategy,
-    /// See [`CalibrationAims::first`].
-    first: Option<usize>,
+    /// Length of the list of the first walks.
+    first: usize,
     /// Cache of pages for all trials.
     cache: Option<PageCache>,
     reads: ReadCounts,
@@ -377,7 +379,7 @@ impl<'a> ListSearch<'a> {
         admitted: Option<&'a FilteredVertices<'a>>,
         strategy: WalkStrategy,
     ) -> Self {
-        Self { context, index, sample, admitted, strategy, first: None, cache: None, reads: ReadCounts::default() }
+        Self { context, index, sample, admitted, strategy, first: FIRST, cache: None, reads: ReadCounts::default() }
     }
 
     /// Creates a calibration without lists: finds the true hits of all queries of the sample. The last queries of the
@@ -400,12 +402,7 @@ impl<'a> ListSearch<'a> {
             if let Some(list) = calibration.choose(promise) {
                 return Ok(Some(list));
             }
-            let lists = lists_to_try(
-                self.index,
-                calibration,
-                promise,
-                (self.first.map_or(FIRST, |first| first.max(FIRST)), longest),
-            );
+            let lists = lists_to_try(self.index, calibration, promise, (self.first, longest));
             if lists.is_empty() {
                 return Ok(None);
             }

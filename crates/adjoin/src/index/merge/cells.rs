@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use adjoin_device::{AlignedBuffer, Reservation};
 use adjoin_kernels::{PackedColumns, TILE_ROWS};
 
-use super::PURPOSE;
+use super::{PURPOSE, list_of};
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::geometry::{Coordinate, Space};
@@ -82,8 +82,7 @@ impl Probing {
 
     /// Returns the rows that are compared with a cell, ascending.
     fn of_cell(&self, cell: u32) -> &[u32] {
-        let start = if cell == 0 { 0 } else { self.ends[cell as usize - 1] };
-        &self.rows[start as usize..self.ends[cell as usize] as usize]
+        list_of(&self.ends, &self.rows, cell as usize)
     }
 }
 
@@ -246,15 +245,15 @@ impl<'a, T: Coordinate> Cells<'a, T> {
                 let members = Members::<T>::new(context.kernel, facts.space(), &stored);
                 let all: Vec<u32> = (0..members.len() as u32).collect();
                 let columns = context.kernel.pack(&members.panel, &all);
+                let offer = |row: u32, of_row: &[T::Distance]| {
+                    let near = &mut lock(&found[row as usize]);
+                    let keys = of_row.iter().map(|&distance| T::distance_key(distance));
+                    of_cell.iter().zip(keys).for_each(|(&(_, vertex, _), key)| near.offer(key, vertex, count));
+                };
                 for some in rows.chunks(ROWS_TOGETHER) {
                     distances.resize(some.len() * all.len(), T::Distance::default());
                     context.kernel.many_to_many(&queries.panel, some, &columns, distances);
-                    for (&row, of_row) in some.iter().zip(distances.chunks_exact(all.len())) {
-                        let near = &mut lock(&found[row as usize]);
-                        for (&(_, vertex, _), &distance) in of_cell.iter().zip(of_row) {
-                            near.offer(T::distance_key(distance), vertex, count);
-                        }
-                    }
+                    some.iter().zip(distances.chunks_exact(all.len())).for_each(|(&row, of_row)| offer(row, of_row));
                 }
             }
             Ok(())

@@ -7,12 +7,12 @@ use std::path::Path;
 use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
 
-use super::PURPOSE;
 use super::cells::CENTERS;
 use super::mixed::{Mixed, until_last};
 use super::near::Near;
 use super::numbering::Vertex;
 use super::survey::Survey;
+use super::{PURPOSE, list_of};
 use crate::base::error::Result;
 use crate::base::geometry::Coordinate;
 use crate::base::workers::map_items;
@@ -52,8 +52,7 @@ struct OwnEdges {
 
 impl OwnEdges {
     fn of(&self, new: u32) -> &[u32] {
-        let start = if new == 0 { 0 } else { self.ends[new as usize - 1] };
-        &self.all[start as usize..self.ends[new as usize] as usize]
+        list_of(&self.ends, &self.all, new as usize)
     }
 }
 
@@ -76,8 +75,7 @@ struct BackEdges<'a> {
 impl<'a> BackEdges<'a> {
     /// Returns the sources of the edges to a vertex, given its number in the window.
     fn of(self, number: usize) -> &'a [u32] {
-        let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
-        &self.sources[start as usize..self.ends[number] as usize]
+        list_of(self.ends, self.sources, number)
     }
 }
 

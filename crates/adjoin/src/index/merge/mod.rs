@@ -295,3 +295,9 @@ impl Merge<'_> {
         Ok(Mixed { context, index, newcomers, survey, numbering, standing, left, keeps_codes, room, _memory: memory })
     }
 }
+
+/// Returns one of several concatenated lists, given the end of each.
+fn list_of<'a>(ends: &[u32], all: &'a [u32], number: usize) -> &'a [u32] {
+    let start = if number == 0 { 0 } else { ends[number - 1] };
+    &all[start as usize..ends[number] as usize]
+}

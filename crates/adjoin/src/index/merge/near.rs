@@ -8,7 +8,7 @@ use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
 
 use super::cells::{self, CENTERS, Cells, concatenated};
-use super::{Newcomers, PURPOSE};
+use super::{Newcomers, PURPOSE, list_of};
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::geometry::{Coordinate, Space, copy_row};
@@ -165,10 +165,4 @@ pub(super) fn among_bytes<T: Coordinate>(
 ) -> u64 {
     let panel = Panel::<T>::bytes_for(rows as usize, space.dimensions());
     panel + Graph::build_bytes(context.threads, rows as usize, options) + Among::memory_bytes(rows, options)
-}
-
-/// Returns one of several concatenated lists.
-fn list_of<'a>(ends: &[u32], all: &'a [u32], number: usize) -> &'a [u32] {
-    let start = if number == 0 { 0 } else { ends[number - 1] };
-    &all[start as usize..ends[number] as usize]
 }
