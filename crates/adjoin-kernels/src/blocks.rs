@@ -25,17 +25,18 @@ pub(crate) fn matrix<T: Number>(
     }
 }
 
-/// Implements [`crate::tile::Tiles::within`]. `near` returns a mask of the distances for which [`is_within`] is true.
+/// Implements [`crate::tile::Tiles::within`]. `block` computes the block that starts at a column, or returns `None` if
+/// all of its distances are above the limit. `near` returns a mask of the distances for which [`is_within`] is true.
 #[inline(always)]
 pub(crate) fn within<T: Number>(
     group: &Group<'_, T>,
     limit: T::Distance,
     hits: &mut Vec<HitMask>,
-    mut block: impl FnMut(usize) -> Block<T>,
+    mut block: impl FnMut(usize) -> Option<Block<T>>,
     near: impl Fn(&Lanes<T::Distance>, T::Distance) -> u64,
 ) {
     for from in group.columns.clone().step_by(TILE_COLUMNS) {
-        for (row, distances) in block(from).iter().enumerate() {
+        for (row, distances) in block(from).iter().flatten().enumerate() {
             let bits = near(distances, limit);
             if bits != 0 && row < group.count {
                 group.hit(row, from, bits, hits);

@@ -93,8 +93,8 @@ enum Level {
 
 /// An instruction set level that this processor has.
 ///
-/// The results of all levels are equal, bit for bit, and so are the numbers of pairs that they compute. Levels differ
-/// in speed and in the layout of [`PackedColumns`].
+/// If all elements are finite, the results of all levels are equal, bit for bit. So are the numbers of pairs that they
+/// compute. Levels differ in speed and in the layout of [`PackedColumns`].
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel {
     level: Level,
@@ -178,7 +178,8 @@ impl Kernel {
     pub fn pack_into<T: Scalar>(&self, panel: &Panel<T>, order: &[u32], columns: &mut PackedColumns<T>) {
         columns.level = self.name();
         columns.norms.clear();
-        columns.narrow = None;
+        columns.head_norms.clear();
+        columns.ranges.clear();
         T::tiles(&self.level).pack(panel, order, columns);
     }
 
@@ -356,8 +357,9 @@ impl Kernel {
     ///
     /// Rows `rows.row(order[r])` are processed in groups of [`crate::TILE_ROWS`]. A group is compared with the
     /// columns below its largest `reach`, rounded up to a multiple of [`crate::TILE_COLUMNS`] and capped at the
-    /// number of columns. All these pairs count as computed, including those beyond the reach of their own row. A
-    /// pair with a NaN distance is a hit. Hits are appended as masks. Their order, and how they are distributed over
+    /// number of columns. All these pairs count as computed, including those beyond the reach of their own row, and
+    /// pairs that some elements already prove to be beyond the limit. A pair with a NaN distance is a hit, unless
+    /// elements without NaN prove this. Hits are appended as masks. Their order, and how they are distributed over
     /// masks, is unspecified.
     ///
     /// # Panics

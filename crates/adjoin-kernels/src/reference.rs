@@ -139,7 +139,7 @@ macro_rules! plain_loops {
                 limit: <$scalar as Number>::Distance,
                 hits: &mut Vec<HitMask>,
             ) {
-                let distances = |from| block(group, columns, from, $distance);
+                let distances = |from| Some(block(group, columns, from, $distance));
                 blocks::within(group, limit, hits, distances, blocks::near);
             }
 

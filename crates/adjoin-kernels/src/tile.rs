@@ -87,7 +87,8 @@ pub(crate) type Block<T> = [[<T as Number>::Distance; TILE_COLUMNS]; TILE_ROWS];
 /// Functions on tiles of distances. Each level implements them on a token that proves that the processor has the
 /// level.
 pub(crate) trait Tiles<T: Number> {
-    /// Packs `panel.row(order[k])` as column `k`. All fields of the columns are overwritten except their level.
+    /// Packs `panel.row(order[k])` as column `k`. The norms and ranges of the columns must be empty. All other fields are
+    /// overwritten except their level.
     fn pack(&self, panel: &Panel<T>, order: &[u32], columns: &mut PackedColumns<T>);
 
     /// Returns the squared distance of two padded rows.

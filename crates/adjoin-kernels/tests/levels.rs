@@ -163,8 +163,9 @@ impl<T: Scalar> Case<T> {
     /// Returns the sorted hits of `within`. Checks the number of computed pairs.
     fn within(&self, kernel: Kernel, limit: T::Distance) -> Hits {
         let (rows, others) = (panel(&self.rows, self.dimensions), panel(&self.others, self.dimensions));
-        // The columns first hold other data, packed for another level.
+        // The columns first hold other data, packed for another level and for this one.
         let mut columns = Kernel::named("reference").expect("always there").pack(&rows, &self.order);
+        kernel.pack_into(&rows, &self.order, &mut columns);
         kernel.pack_into(&others, &self.picked, &mut columns);
         let mut masks: Vec<HitMask> = Vec::new();
         let computed = kernel.within(&rows, &self.order, &columns, &self.reach, limit, &mut masks);
@@ -345,13 +346,66 @@ fn bytes_in_narrow_ranges_are_exact() {
         }
     }
     // All products are as large as possible and have the same sign.
-    for (row, column) in [(255, 0), (255, 128), (127, 0), (63, 63), (31, 0)] {
+    for (row, column) in [(255, 0), (255, 128), (127, 0), (80, 0), (63, 0), (63, 63), (36, 0), (31, 0)] {
         let mut case = Case::new(12, 1000, 5, 17, Random::byte);
         case.rows.iter_mut().flatten().for_each(|byte| *byte = row);
         case.others.iter_mut().for_each(|vector| vector.fill(column));
         case.others[0].fill(128 - column);
         case.picked = (0..17).collect();
         check_bytes(&case, 12);
+    }
+}
+
+/// Some levels add the products of a group with a block in 16 bits if they are small. Each block of columns has another
+/// range, and the rows of each group another largest byte.
+#[test]
+fn bytes_with_a_range_of_each_block_are_exact() {
+    for dimensions in [5, 96, 130] {
+        let mut case = Case::new(13, dimensions, 24, 8 * TILE_COLUMNS, Random::byte);
+        case.order = (0..24).collect();
+        case.picked = (0..8 * TILE_COLUMNS as u32).collect();
+        case.reach = vec![u32::MAX; 24];
+        for (group, most) in case.rows.chunks_mut(TILE_ROWS).zip([0, 63, 127, 150, 180, 255]) {
+            group.iter_mut().flatten().for_each(|byte| *byte = (*byte).min(most));
+        }
+        let ranges = [(0, 255), (0, 181), (0, 1), (200, 255), (100, 228), (127, 128), (255, 255), (3, 200)];
+        for (block, (low, high)) in case.others.chunks_mut(TILE_COLUMNS).zip(ranges) {
+            block.iter_mut().flatten().for_each(|byte| *byte = (*byte).clamp(low, high));
+        }
+        check_bytes(&case, 13);
+    }
+}
+
+/// Levels stop when the first elements of a block show that all its pairs are beyond the limit. Here, all pairs of a
+/// block have one distance, to which only the first elements contribute, or only the last ones. `check_bytes` and
+/// `check_f32` use limits just below, at and above it.
+#[test]
+fn pairs_at_the_limit_are_hits_wherever_they_differ() {
+    for dimensions in [95, 96, 100, 128, 200, 256, 384, 2048, 2049] {
+        for differing in [0..1, 0..32, 31..33, dimensions / 2..dimensions / 2 + 2, dimensions - 1..dimensions] {
+            for by in [1, 100, 200] {
+                let vectors = |by: u8| {
+                    let mut vector = vec![37; dimensions];
+                    vector[differing.clone()].fill(37 + by);
+                    vector
+                };
+                let (order, picked): (Vec<u32>, Vec<u32>) = ((0..5).collect(), (0..70).collect());
+                let case = Case {
+                    rows: vec![vectors(by); 5],
+                    others: vec![vectors(0); 70],
+                    dimensions,
+                    order: order.clone(),
+                    picked: picked.clone(),
+                    reach: vec![u32::MAX; 5],
+                };
+                check_bytes(&case, 14);
+                let floats = |vectors: &[Vec<u8>]| -> Vec<Vec<f32>> {
+                    vectors.iter().map(|vector| vector.iter().map(|&byte| f32::from(byte) / 7.0).collect()).collect()
+                };
+                let (rows, others) = (floats(&case.rows), floats(&case.others));
+                check_f32(&Case { rows, others, dimensions, order, picked, reach: case.reach }, 14);
+            }
+        }
     }
 }
 

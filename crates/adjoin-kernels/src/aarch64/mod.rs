@@ -58,7 +58,7 @@ macro_rules! blocks_of_bytes {
             fn pack(&self, panel: &Panel<u8>, order: &[u32], columns: &mut PackedColumns<u8>) {
                 #[target_feature(enable = $features)]
                 fn pack(panel: &Panel<u8>, order: &[u32], columns: &mut PackedColumns<u8>) {
-                    interleave(panel, order, columns, 0, |vector| $module::norm(vector));
+                    interleave(panel, order, columns, |_| 0, |vector| $module::norm(vector));
                 }
                 // SAFETY: `self` proves the features.
                 unsafe { pack(panel, order, columns) }

@@ -16,7 +16,7 @@ pub(crate) type Line = [u8; 64];
 pub(crate) type Sums = [Integers; TILE_ROWS];
 
 /// Returns the number of lines of a block of 16 columns: one per four dimensions.
-fn quads(dimensions: usize) -> usize {
+pub(crate) fn quads(dimensions: usize) -> usize {
     dimensions.div_ceil(4)
 }
 
@@ -32,15 +32,15 @@ pub(crate) fn cut<T, const N: usize>(vector: &[T], steps: usize) -> &[[T; N]] {
     &vector.as_chunks().0[..steps]
 }
 
-/// Writes the rows of `panel` named by `order` into `columns`: `center` is subtracted from each element, and `norm`
-/// computes the norm of each.
+/// Writes the rows of `panel` named by `order` into `columns`: the center of its block is subtracted from each element,
+/// and `norm` computes the norm of each.
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2"))]
 #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
 pub(crate) fn interleave(
     panel: &Panel<u8>,
     order: &[u32],
     columns: &mut PackedColumns<u8>,
-    center: u8,
+    center: impl Fn(usize) -> u8,
     norm: impl Fn(&[u8]) -> u32,
 ) {
     let (zeros, quads) = (vec![0; panel.stride()], quads(panel.dimensions()));
@@ -48,14 +48,14 @@ pub(crate) fn interleave(
     (columns.len, columns.dimensions) = (order.len(), panel.dimensions());
     columns.storage.resize(filled / TILE_COLUMNS * quads);
     let blocks = columns.storage.as_mut_slice().as_chunks_mut::<32>().0.chunks_exact_mut((2 * quads).max(1));
-    for (block, members) in blocks.zip(order.chunks(TILE_COLUMNS)) {
+    for (number, (block, members)) in blocks.zip(order.chunks(TILE_COLUMNS)).enumerate() {
         let mut vectors = [&zeros[..]; TILE_COLUMNS];
         for (vector, &member) in vectors.iter_mut().zip(members) {
             *vector = panel.row(member as usize);
         }
         for (half, vectors) in vectors.as_chunks::<8>().0.iter().enumerate() {
             for (chunk, lines) in block.chunks_mut(16).enumerate() {
-                interleave_lines(vectors, chunk, center, half, lines);
+                interleave_lines(vectors, chunk, center(number), half, lines);
             }
         }
     }

@@ -60,6 +60,40 @@ pub(crate) fn interleave(panel: &Panel<f32>, order: &[u32], columns: &mut Packed
 #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma"))]
 #[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
 pub(crate) fn block(group: &Group<'_, f32>, columns: &PackedColumns<f32>, from: usize) -> Block<f32> {
+    block_unless(group, columns, from, |_| false).expect("nothing stops the computation")
+}
+
+/// Computes a block of distances. Returns `None` as soon as some of the reference's lanes show that all of them are
+/// above `limit` (the partial distance of [`head_ends`](crate::columns::head_ends)): rounded sums of squares do not
+/// decrease if more squares are added. If an element is not finite, it may return either.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma"))]
+#[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
+pub(crate) fn block_within(
+    group: &Group<'_, f32>,
+    columns: &PackedColumns<f32>,
+    from: usize,
+    limit: f32,
+) -> Option<Block<f32>> {
+    block_unless(group, columns, from, |sums| {
+        let mut near = 0;
+        for row in 0..TILE_ROWS {
+            near |= sums[row].not_above(limit);
+        }
+        near == 0
+    })
+}
+
+/// Computes a block of distances. Returns `None` if `can_stop` returns true for the sums of a quarter or of half of the
+/// lanes.
+#[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma"))]
+#[cfg_attr(target_arch = "aarch64", target_feature(enable = "neon"))]
+#[inline]
+fn block_unless(
+    group: &Group<'_, f32>,
+    columns: &PackedColumns<f32>,
+    from: usize,
+    can_stop: impl Fn(&Sums) -> bool,
+) -> Option<Block<f32>> {
     let steps = steps_of(columns.dimensions);
     let lines: &[[f32; LANES]] = &columns.storage.as_slice().as_chunks().0[from * steps..][..LANES * steps];
     let mut rows: [&[[f32; LANES]]; TILE_ROWS] = [&[]; TILE_ROWS];
@@ -78,7 +112,10 @@ pub(crate) fn block(group: &Group<'_, f32>, columns: &PackedColumns<f32>, from: 
             level += 1;
         }
         if level == TREE_LEVELS {
-            return [sums[0].to_array(), sums[1].to_array(), sums[2].to_array(), sums[3].to_array()];
+            return Some([sums[0].to_array(), sums[1].to_array(), sums[2].to_array(), sums[3].to_array()]);
+        }
+        if (position == LANES / 4 - 1 || position == LANES / 2 - 1) && can_stop(&sums) {
+            return None;
         }
         waiting[level] = sums;
     }
@@ -194,6 +231,18 @@ macro_rules! blocks_of_floats {
             ) -> Block<f32> {
                 // SAFETY: `self` proves the features.
                 unsafe { floats::block(group, columns, from) }
+            }
+
+            fn block_within(
+                &self,
+                group: &Group<'_, f32>,
+                (): &mut Self::Prepared,
+                columns: &PackedColumns<f32>,
+                from: usize,
+                limit: f32,
+            ) -> Option<Block<f32>> {
+                // SAFETY: `self` proves the features.
+                unsafe { floats::block_within(group, columns, from, limit) }
             }
 
             fn near(&self, distances: &[f32; TILE_COLUMNS], limit: f32) -> u64 {

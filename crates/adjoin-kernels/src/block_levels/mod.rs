@@ -49,6 +49,25 @@ pub(crate) unsafe trait Blocks<T: Number>: Sized {
         from: usize,
     ) -> Block<T>;
 
+    /// Computes the values that [`Blocks::block_within`] needs for the rows of a group.
+    #[inline(always)] // so that large values are not moved
+    fn prepare_within(&self, group: &Group<'_, T>, columns: &PackedColumns<T>) -> Self::Prepared {
+        self.prepare(group, columns)
+    }
+
+    /// Computes the distances as [`Blocks::block`] does. May return `None` if all of them are above `limit`. If an element
+    /// is not finite, some of them may be NaN nevertheless.
+    fn block_within(
+        &self,
+        group: &Group<'_, T>,
+        prepared: &mut Self::Prepared,
+        columns: &PackedColumns<T>,
+        from: usize,
+        _limit: T::Distance,
+    ) -> Option<Block<T>> {
+        Some(self.block(group, prepared, columns, from))
+    }
+
     /// Returns a mask of the distances that are not above `limit`. NaN counts as not above.
     fn near(&self, distances: &[T::Distance; TILE_COLUMNS], limit: T::Distance) -> u64;
 
@@ -130,8 +149,8 @@ fn within<T: Number, L: Blocks<T>>(
     limit: T::Distance,
     hits: &mut Vec<HitMask>,
 ) {
-    let mut prepared = level.prepare(group, columns);
-    let block = |from| level.block(group, &mut prepared, columns, from);
+    let mut prepared = level.prepare_within(group, columns);
+    let block = |from| level.block_within(group, &mut prepared, columns, from, limit);
     blocks::within(group, limit, hits, block, |distances, limit| level.near(distances, limit));
 }
 

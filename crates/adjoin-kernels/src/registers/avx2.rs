@@ -125,6 +125,36 @@ impl Integers {
         Self(sums)
     }
 
+    /// Returns `self - value`, modulo 2^32.
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    pub(crate) fn minus(self, value: i32) -> Self {
+        let value = _mm256_set1_epi32(value);
+        Self([_mm256_sub_epi32(self.0[0], value), _mm256_sub_epi32(self.0[1], value)])
+    }
+
+    /// Returns half of each signed lane, rounded down.
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    pub(crate) fn halved(self) -> Self {
+        Self([_mm256_srai_epi32::<1>(self.0[0]), _mm256_srai_epi32::<1>(self.0[1])])
+    }
+
+    /// Returns the larger of two signed lanes.
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    pub(crate) fn larger(self, other: Self) -> Self {
+        Self([_mm256_max_epi32(self.0[0], other.0[0]), _mm256_max_epi32(self.0[1], other.0[1])])
+    }
+
+    /// Returns whether all signed lanes are less than those of `others`.
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    pub(crate) fn are_below(self, others: Self) -> bool {
+        let below = |half: usize| _mm256_cmpgt_epi32(others.0[half], self.0[half]);
+        _mm256_movemask_epi8(_mm256_and_si256(below(0), below(1))) == -1
+    }
+
     /// Returns a mask of the lanes that are at most `limit`.
     #[target_feature(enable = "avx2")]
     #[inline]

@@ -1,7 +1,7 @@
 //! Sixteen numbers in vector registers: two registers of AVX2, or four of NEON.
 //!
-//! Both modules have the same functions, so a loop over sixteen lanes has one source for both. Each function needs
-//! the features that it enables. The compiler checks that its callers enable them too.
+//! Both modules have the functions that loops over sixteen lanes need, so such a loop has one source for both. Each
+//! function needs the features that it enables. The compiler checks that its callers enable them too.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

@@ -5,15 +5,17 @@
 //! `y - 128`, and `x.y = x.(y - 128) + 128 sum(x)`, as on AVX-512. Everything else is as on AVX2.
 
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 use crate::block_levels::Blocks;
-use crate::block_levels::bytes::{cut, finished, interleave, lines};
+use crate::block_levels::bytes::{Line, Sums, cut, finished, interleave, lines};
 use crate::columns::{PackedColumns, TILE_COLUMNS};
 use crate::panel::Panel;
 use crate::registers::Integers;
 use crate::tile::{Block, Group, TILE_ROWS};
 
-use super::avx2::{Avx2, bytes, halves, norm, sum_of_lanes};
+use super::avx2::{Avx2, halves, norm};
+use super::rows::{self, GroupRows, add_head_norms};
 
 /// Proof that the processor has AVX2, FMA and AVX-VNNI.
 #[derive(Clone, Copy, Debug)]
@@ -33,14 +35,19 @@ impl AvxVnni {
     }
 }
 
+/// Value that is subtracted from the elements of columns.
+const CENTER: u8 = 128;
+
 // SAFETY: the type holds an `Avx2`, which proves AVX2.
 unsafe impl Blocks<u8> for AvxVnni {
-    /// Value that each row adds to its distances: `|x|^2 - 256 sum(x)`, modulo 2^32.
-    type Prepared = [u32; TILE_ROWS];
+    type Prepared = GroupRows;
 
     fn pack(&self, panel: &Panel<u8>, order: &[u32], columns: &mut PackedColumns<u8>) {
         // SAFETY: `self` proves AVX2.
-        unsafe { interleave(panel, order, columns, 128, |vector| norm(vector)) }
+        unsafe {
+            interleave(panel, order, columns, |_| CENTER, |vector| norm(vector));
+            add_head_norms(panel, order, columns, |head| norm(head));
+        }
     }
 
     fn distance(&self, x: &[u8], y: &[u8]) -> u32 {
@@ -52,20 +59,36 @@ unsafe impl Blocks<u8> for AvxVnni {
     }
 
     fn prepare(&self, group: &Group<'_, u8>, _: &PackedColumns<u8>) -> Self::Prepared {
-        let [a, b, c, d] = group.rows;
         // SAFETY: `self` proves AVX2 and AVX-VNNI.
-        unsafe { [row_term(a), row_term(b), row_term(c), row_term(d)] }
+        unsafe { GroupRows::new(group) }
+    }
+
+    fn prepare_within(&self, group: &Group<'_, u8>, columns: &PackedColumns<u8>) -> Self::Prepared {
+        // SAFETY: `self` proves AVX2 and AVX-VNNI.
+        unsafe { GroupRows::with_heads(group, columns.dimensions) }
     }
 
     fn block(
         &self,
         group: &Group<'_, u8>,
-        terms: &mut Self::Prepared,
+        rows: &mut Self::Prepared,
         columns: &PackedColumns<u8>,
         from: usize,
     ) -> Block<u8> {
         // SAFETY: `self` proves AVX2 and AVX-VNNI.
-        unsafe { block(group, *terms, columns, from) }
+        unsafe { block(group, rows, columns, from) }
+    }
+
+    fn block_within(
+        &self,
+        group: &Group<'_, u8>,
+        rows: &mut Self::Prepared,
+        columns: &PackedColumns<u8>,
+        from: usize,
+        limit: u32,
+    ) -> Option<Block<u8>> {
+        // SAFETY: `self` proves AVX2 and AVX-VNNI.
+        unsafe { block_within(group, rows, columns, from, limit) }
     }
 
     fn near(&self, distances: &[u32; TILE_COLUMNS], limit: u32) -> u64 {
@@ -83,34 +106,48 @@ unsafe impl Blocks<u8> for AvxVnni {
     }
 }
 
-/// Returns `|x|^2 - 256 sum(x)` over a padded vector, modulo 2^32.
-#[target_feature(enable = "avx2,avxvnni")]
-#[inline]
-fn row_term(vector: &[u8]) -> u32 {
-    let mut sums = _mm256_setzero_si256();
-    for chunk in vector.as_chunks().0 {
-        sums = _mm256_dpbusd_avx_epi32(sums, bytes(chunk), _mm256_set1_epi8(1));
-    }
-    norm(vector).wrapping_sub(sum_of_lanes(sums) << 8)
-}
-
 /// Computes the squared distances of a group to the block of columns that starts at `from`.
 #[target_feature(enable = "avx2,avxvnni")]
-fn block(group: &Group<'_, u8>, terms: [u32; TILE_ROWS], columns: &PackedColumns<u8>, from: usize) -> Block<u8> {
+fn block(group: &Group<'_, u8>, rows: &GroupRows, columns: &PackedColumns<u8>, from: usize) -> Block<u8> {
     let lines = lines(columns, from);
+    let mut sums = [Integers::splat(0); TILE_ROWS];
+    add_products(&mut sums, group, lines, 0..lines.len());
+    finished(sums, rows.whole.terms(CENTER), columns, from)
+}
+
+/// Computes distances as [`block`] does. Returns `None` if the heads show that all are above `limit`.
+#[target_feature(enable = "avx2,avxvnni")]
+fn block_within(
+    group: &Group<'_, u8>,
+    rows: &GroupRows,
+    columns: &PackedColumns<u8>,
+    from: usize,
+    limit: u32,
+) -> Option<Block<u8>> {
+    let Some(heads) = &rows.heads else { return Some(block(group, rows, columns, from)) };
+    let lines = lines(columns, from);
+    rows::block_within(&rows.whole, heads, (columns, from), CENTER, limit, |sums, quads| {
+        add_products(sums, group, lines, quads);
+    })
+}
+
+/// Adds the products of some quads of a group with a block of columns. `lines` has all lines of the block.
+#[target_feature(enable = "avx2,avxvnni")]
+#[inline]
+fn add_products(sums: &mut Sums, group: &Group<'_, u8>, lines: &[Line], quads: Range<usize>) {
     let mut rows: [&[[u8; 4]]; TILE_ROWS] = [&[]; TILE_ROWS];
     for row in 0..TILE_ROWS {
-        rows[row] = cut(group.rows[row], lines.len());
+        rows[row] = &cut(group.rows[row], lines.len())[quads.clone()];
     }
-    let mut sums = [Integers::splat(0); TILE_ROWS];
+    let (lines, mut local) = (&lines[quads], *sums);
     for quad in 0..lines.len() {
         let columns = halves(&lines[quad]);
         for row in 0..TILE_ROWS {
             let four = _mm256_set1_epi32(i32::from_ne_bytes(rows[row][quad]));
             for half in 0..2 {
-                sums[row].0[half] = _mm256_dpbusd_avx_epi32(sums[row].0[half], four, columns[half]);
+                local[row].0[half] = _mm256_dpbusd_avx_epi32(local[row].0[half], four, columns[half]);
             }
         }
     }
-    finished(sums, terms, columns, from)
+    *sums = local;
 }

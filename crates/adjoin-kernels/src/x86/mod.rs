@@ -10,6 +10,7 @@
 mod avx2;
 pub(crate) mod avx512;
 mod avx_vnni;
+mod rows;
 
 pub(crate) use avx_vnni::AvxVnni;
 pub(crate) use avx2::Avx2;

@@ -12,7 +12,9 @@ use crate::columns::{PackedColumns, TILE_COLUMNS};
 use crate::panel::Panel;
 use crate::tile::{Block, Group};
 
-pub(super) use bytes::{bytes, halves, norm, sum_of_lanes};
+use super::rows::{GroupRows, add_head_norms};
+
+pub(super) use bytes::{halves, norm};
 
 /// Proof that the processor has AVX2 and FMA.
 #[derive(Clone, Copy, Debug)]
@@ -32,9 +34,12 @@ unsafe impl Blocks<u8> for Avx2 {
     fn pack(&self, panel: &Panel<u8>, order: &[u32], columns: &mut PackedColumns<u8>) {
         // SAFETY: `self` proves AVX2.
         unsafe {
-            columns.narrow = narrow::narrow(panel, order);
-            let center = columns.narrow.map_or(0, |narrow| narrow.center);
-            interleave(panel, order, columns, center, |vector| norm(vector));
+            let mut ranges = std::mem::take(&mut columns.ranges);
+            ranges.reserve_exact(order.len().div_ceil(TILE_COLUMNS)); // so that `PackedColumns::bytes_for` is a bound
+            ranges.extend(order.chunks(TILE_COLUMNS).map(|members| narrow::range(panel, members)));
+            interleave(panel, order, columns, |block| ranges[block].center, |vector| norm(vector));
+            columns.ranges = ranges;
+            add_head_norms(panel, order, columns, |head| norm(head));
         }
     }
 
@@ -49,16 +54,15 @@ unsafe impl Blocks<u8> for Avx2 {
     }
 
     #[inline(always)] // so that the large, still empty buffer of widened rows is not moved
-    fn prepare(&self, group: &Group<'_, u8>, columns: &PackedColumns<u8>) -> Self::Prepared {
-        let [a, b, c, d] = group.rows;
+    fn prepare(&self, group: &Group<'_, u8>, _: &PackedColumns<u8>) -> Self::Prepared {
         // SAFETY: `self` proves AVX2.
-        unsafe {
-            let Some(narrow) = columns.narrow else {
-                return bytes::Rows::new([norm(a), norm(b), norm(c), norm(d)], None);
-            };
-            let term = |row| narrow::row_term(row, narrow);
-            bytes::Rows::new([term(a), term(b), term(c), term(d)], Some(narrow::quads_together(group, narrow)))
-        }
+        bytes::Rows::new(unsafe { GroupRows::new(group) })
+    }
+
+    #[inline(always)] // as `prepare`
+    fn prepare_within(&self, group: &Group<'_, u8>, columns: &PackedColumns<u8>) -> Self::Prepared {
+        // SAFETY: `self` proves AVX2.
+        bytes::Rows::new(unsafe { GroupRows::with_heads(group, columns.dimensions) })
     }
 
     fn block(
@@ -70,6 +74,18 @@ unsafe impl Blocks<u8> for Avx2 {
     ) -> Block<u8> {
         // SAFETY: `self` proves AVX2.
         unsafe { bytes::block(group, prepared, columns, from) }
+    }
+
+    fn block_within(
+        &self,
+        group: &Group<'_, u8>,
+        prepared: &mut Self::Prepared,
+        columns: &PackedColumns<u8>,
+        from: usize,
+        limit: u32,
+    ) -> Option<Block<u8>> {
+        // SAFETY: `self` proves AVX2.
+        unsafe { bytes::block_within(group, prepared, columns, from, limit) }
     }
 
     fn near(&self, distances: &[u32; TILE_COLUMNS], limit: u32) -> u64 {

@@ -1,30 +1,28 @@
-//! Products of bytes for narrow columns: their bytes differ little, as in codes of 7 or 6 bits.
+//! Products of bytes that fit in 16 bits.
 //!
-//! The columns are stored as signed bytes, minus a value in the middle of their range. `vpmaddubsw` multiplies the
-//! unsigned bytes of a row by them, and adds pairs of products in 16 bits. These do not saturate, since `2 * 255 * 64
-//! < 2^15`. The smaller the elements, the more of these sums can be added in 16 bits before they are widened.
+//! `vpmaddubsw` multiplies the unsigned bytes of a row by the signed bytes of columns, and adds pairs of products in 16
+//! bits. The smaller the bytes of both are, the more of these sums can be added in 16 bits before they are widened. Codes
+//! of 7 or 6 bits, for example, have small bytes.
 
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 use crate::block_levels::bytes::{Line, Sums, cut};
-use crate::columns::Narrow;
+use crate::columns::ByteRange;
 use crate::panel::Panel;
 use crate::registers::Integers;
 use crate::tile::{Group, TILE_ROWS};
 
-use super::bytes::{bytes, halves, norm, sum_of_lanes};
-
-/// Maximum absolute value of a stored element. With it, rows may have any bytes.
-const STORED_MAX: u32 = 64;
+use super::bytes::halves;
 
 /// Number of bytes that are compared at once.
 const LANES: usize = 32;
 
-/// Returns how the columns are stored if their bytes differ little enough; `None` otherwise.
+/// Returns the range of the bytes of some rows of a panel.
 #[target_feature(enable = "avx2")]
-pub(super) fn narrow(panel: &Panel<u8>, order: &[u32]) -> Option<Narrow> {
+pub(super) fn range(panel: &Panel<u8>, members: &[u32]) -> ByteRange {
     let (mut least, mut most) = ([u8::MAX; LANES], [0; LANES]);
-    for &member in order {
+    for &member in members {
         let (chunks, rest) = panel.row(member as usize)[..panel.dimensions()].as_chunks::<LANES>();
         for chunk in chunks {
             for lane in 0..LANES {
@@ -36,65 +34,44 @@ pub(super) fn narrow(panel: &Panel<u8>, order: &[u32]) -> Option<Narrow> {
         }
     }
     let (least, most) = (least.into_iter().fold(u8::MAX, u8::min), most.into_iter().fold(0, u8::max));
-    let largest = u32::from(most.saturating_sub(least)).div_ceil(2);
-    let center = u32::from(least.min(most)) + largest;
-    (largest <= STORED_MAX).then_some(Narrow { center: center as u8, largest })
+    let largest = most.saturating_sub(least).div_ceil(2);
+    ByteRange { center: least.min(most) + largest, largest }
 }
 
-/// Returns how many products of quads can be added in 16 bits for this group: 1, 2, 4 or 8.
-#[target_feature(enable = "avx2")]
-pub(super) fn quads_together(group: &Group<'_, u8>, narrow: Narrow) -> usize {
-    let mut most = 0;
-    for row in group.rows {
-        for &byte in row {
-            most = byte.max(most);
-        }
-    }
-    let pair = 2 * u32::from(most) * narrow.largest;
-    let fits = |quads: u32| quads * pair <= i16::MAX.cast_unsigned().into();
-    [8, 4, 2].into_iter().find(|&quads| fits(quads)).unwrap_or(1) as usize
-}
-
-/// Returns the value that a row adds to each of its distances: `|x|^2 - 2 center sum(x)`, modulo 2^32.
-#[target_feature(enable = "avx2")]
-pub(super) fn row_term(vector: &[u8], narrow: Narrow) -> u32 {
-    let mut sums = _mm256_setzero_si256();
-    for chunk in vector.as_chunks().0 {
-        // The instruction returns four sums of eight bytes each.
-        sums = _mm256_add_epi64(sums, _mm256_sad_epu8(bytes(chunk), _mm256_setzero_si256()));
-    }
-    norm(vector).wrapping_sub((2 * u32::from(narrow.center)).wrapping_mul(sum_of_lanes(sums)))
-}
-
-/// Computes the products of a group with a block of columns. The products of `N` quads are added in 16 bits.
+/// Adds the products of some quads of a group with a block of columns. The products of `N` quads are added in 16 bits.
 #[target_feature(enable = "avx2")]
 #[inline]
-pub(super) fn products<const N: usize>(group: &Group<'_, u8>, lines: &[Line]) -> Sums {
-    let mut sums = [Integers::splat(0); TILE_ROWS];
-    let (chunks, rest) = lines.as_chunks::<N>();
+pub(super) fn add_products<const N: usize>(
+    sums: &mut Sums,
+    group: &Group<'_, u8>,
+    lines: &[Line],
+    quads: Range<usize>,
+) {
+    let mut local = *sums;
+    let (chunks, rest) = lines[quads.clone()].as_chunks::<N>();
     let mut rows: [&[[[u8; 4]; N]]; TILE_ROWS] = [&[]; TILE_ROWS];
     let mut row_rests: [&[[u8; 4]]; TILE_ROWS] = [&[]; TILE_ROWS];
     for row in 0..TILE_ROWS {
-        let (chunks_of_row, rest_of_row) = cut(group.rows[row], lines.len()).as_chunks();
+        let (chunks_of_row, rest_of_row) = cut(group.rows[row], lines.len())[quads.clone()].as_chunks();
         (rows[row], row_rests[row]) = (&chunks_of_row[..chunks.len()], &rest_of_row[..rest.len()]);
     }
     for chunk in 0..chunks.len() {
         for row in 0..TILE_ROWS {
-            add_products(&mut sums[row], &rows[row][chunk], &chunks[chunk]);
+            add_products_of_quads(&mut local[row], &rows[row][chunk], &chunks[chunk]);
         }
     }
     for quad in 0..rest.len() {
         for row in 0..TILE_ROWS {
-            add_products(&mut sums[row], &[row_rests[row][quad]], &[rest[quad]]);
+            add_products_of_quads(&mut local[row], &[row_rests[row][quad]], &[rest[quad]]);
         }
     }
-    sums
+    *sums = local;
 }
 
 /// Adds the products of `N` quads of a row with `N` lines.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn add_products<const N: usize>(Integers(sums): &mut Integers, row: &[[u8; 4]; N], lines: &[Line; N]) {
+fn add_products_of_quads<const N: usize>(Integers(sums): &mut Integers, row: &[[u8; 4]; N], lines: &[Line; N]) {
     let mut pairs = [_mm256_setzero_si256(); 2];
     for quad in 0..N {
         let four = _mm256_set1_epi32(i32::from_ne_bytes(row[quad]));

@@ -9,17 +9,26 @@
 
 use std::arch::x86_64::*;
 use std::mem::transmute;
+use std::ops::Range;
 
-use crate::columns::{PackedColumns, TILE_COLUMNS};
+use crate::columns::{HEADS, PackedColumns, TILE_COLUMNS, head_ends};
 use crate::panel::Panel;
 use crate::tile::{Group, HitMask, LEAST_RANKS, LeastOfColumn, LeastRows, NearestColumns, TILE_ROWS};
 
+use super::super::rows::{self, GroupRows, RowSums, add_head_norms};
 use super::integers;
 
 /// Returns the number of lines of a block of 16 columns: one per four dimensions.
 pub(super) fn quads(dimensions: usize) -> usize {
     dimensions.div_ceil(4)
 }
+
+/// Value that is subtracted from the elements of columns.
+const CENTER: u8 = 128;
+
+/// Heads are compared first only if vectors have at least this many dimensions. Shorter ones are compared so quickly as
+/// a whole that this saves nothing (128 dimensions: 3 % slower).
+const HEADED_DIMENSIONS: usize = 256;
 
 /// Number of blocks of 16 columns in the widest tile.
 const BLOCKS: usize = 4;
@@ -50,6 +59,9 @@ pub(super) fn interleave(panel: &Panel<u8>, order: &[u32], columns: &mut PackedC
     }
     for (norm, &member) in columns.norms.iter_mut().zip(order) {
         *norm = norm_and_sum(panel.row(member as usize), 0) as u32;
+    }
+    if panel.dimensions() >= HEADED_DIMENSIONS {
+        add_head_norms(panel, order, columns, |head| norm_and_sum(head, 0).cast_unsigned());
     }
 }
 
@@ -107,20 +119,31 @@ fn bytes(line: &[u8; 64]) -> __m512i {
     unsafe { transmute::<[u8; 64], __m512i>(*line) }
 }
 
-/// Returns `|x|^2 + factor * sum(x)` over a padded vector, modulo 2^32.
+/// Returns `|x|^2 + factor * sum(x)` over a padded vector, or over a multiple of 32 elements, modulo 2^32.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn norm_and_sum(vector: &[u8], factor: i32) -> i32 {
-    let (mut centered, mut sum) = (_mm512_setzero_si512(), _mm512_setzero_si512());
-    for line in vector.as_chunks::<64>().0 {
-        let x = bytes(line);
-        // The second operand of the instruction is signed, so it is x - 128.
-        centered = _mm512_dpbusd_epi32(centered, x, _mm512_xor_si512(x, _mm512_set1_epi8(-128)));
-        sum = _mm512_dpbusd_epi32(sum, x, _mm512_set1_epi8(1));
+    let mut sums = [_mm512_setzero_si512(); 2];
+    let (lines, rest) = vector.as_chunks::<64>();
+    for line in lines {
+        sums = with_norm_and_sum(sums, bytes(line));
     }
+    if let Some(half_line) = rest.as_chunks().0.first() {
+        sums = with_norm_and_sum(sums, _mm512_zextsi256_si512(rows::bytes(half_line)));
+    }
+    let [centered, sum] = sums;
     // `centered` is the sum of x (x - 128).
     let scaled = _mm512_mullo_epi32(sum, _mm512_set1_epi32(128 + factor));
     _mm512_reduce_add_epi32(_mm512_add_epi32(centered, scaled))
+}
+
+/// Adds the products `x (x - 128)` and the elements of a line to sums.
+#[target_feature(enable = "avx512f,avx512vnni")]
+#[inline]
+fn with_norm_and_sum([centered, sum]: [__m512i; 2], x: __m512i) -> [__m512i; 2] {
+    // The second operand of the instruction is signed, so it is x - 128.
+    let centered = _mm512_dpbusd_epi32(centered, x, _mm512_xor_si512(x, _mm512_set1_epi8(-128)));
+    [centered, _mm512_dpbusd_epi32(sum, x, _mm512_set1_epi8(1))]
 }
 
 /// Returns the squared distance of two padded vectors.
@@ -192,8 +215,83 @@ fn row_terms(group: &Group<'_, u8>) -> [__m512i; TILE_ROWS] {
     terms
 }
 
+/// The vectors of a tile: a group of rows and `16 * B` columns.
+struct Tile<'a, const B: usize> {
+    rows: [&'a [[u8; 4]]; TILE_ROWS],
+    blocks: [Lines<'a>; B],
+}
+
+/// Sums of products, or distances, of a tile, by block and then by row.
+type TileSums<const B: usize> = [[__m512i; TILE_ROWS]; B];
+
+impl<'a, const B: usize> Tile<'a, B> {
+    /// Takes the columns that start at `column`.
+    #[inline(always)]
+    fn new(group: &Group<'a, u8>, columns: &'a PackedColumns<u8>, column: usize) -> Self {
+        let quads = quads(columns.dimensions);
+        let mut blocks: [Lines<'_>; B] = [&[]; B];
+        for index in 0..B {
+            blocks[index] = &block(columns, column + index * TILE_COLUMNS)[..quads];
+        }
+        let mut rows: [&[[u8; 4]]; TILE_ROWS] = [&[]; TILE_ROWS];
+        for row in 0..TILE_ROWS {
+            rows[row] = &group.rows[row].as_chunks().0[..quads];
+        }
+        Self { rows, blocks }
+    }
+
+    /// Adds the products of some quads to `sums`.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+    #[inline]
+    fn add_products(&self, sums: &mut TileSums<B>, quads: Range<usize>) {
+        let count = quads.len();
+        let mut blocks: [Lines<'_>; B] = [&[]; B];
+        for index in 0..B {
+            blocks[index] = &self.blocks[index][quads.clone()][..count];
+        }
+        let mut rows: [&[[u8; 4]]; TILE_ROWS] = [&[]; TILE_ROWS];
+        for row in 0..TILE_ROWS {
+            rows[row] = &self.rows[row][quads.clone()][..count];
+        }
+        let mut local = *sums;
+        for quad in 0..count {
+            let mut lines = [_mm512_setzero_si512(); B];
+            for index in 0..B {
+                lines[index] = bytes(&blocks[index][quad]);
+            }
+            for row in 0..TILE_ROWS {
+                let four = _mm512_set1_epi32(i32::from_ne_bytes(rows[row][quad]));
+                for index in 0..B {
+                    local[index][row] = _mm512_dpbusd_epi32(local[index][row], four, lines[index]);
+                }
+            }
+        }
+        *sums = local;
+    }
+}
+
+/// Returns the distances `terms + norms - 2 sums`. Intermediate results may wrap around. The distance itself fits in 32
+/// bits, so it is correct nevertheless.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn finished<const B: usize>(
+    mut sums: TileSums<B>,
+    terms: &[__m512i; TILE_ROWS],
+    columns: &PackedColumns<u8>,
+    column: usize,
+) -> TileSums<B> {
+    for index in 0..B {
+        let norms = integers(&columns.norms.as_chunks().0[column / TILE_COLUMNS + index]);
+        for row in 0..TILE_ROWS {
+            let doubled = _mm512_slli_epi32::<1>(sums[index][row]);
+            sums[index][row] = _mm512_sub_epi32(_mm512_add_epi32(terms[row], norms), doubled);
+        }
+    }
+    sums
+}
+
 /// Computes the squared distances of the group to the `16 * B` columns that start at `column`. Passes them to
-/// `finish` while they are in registers, indexed by block and then by row.
+/// `finish` while they are in registers.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 #[inline]
 fn tile_u8<const B: usize>(
@@ -201,40 +299,60 @@ fn tile_u8<const B: usize>(
     terms: &[__m512i; TILE_ROWS],
     columns: &PackedColumns<u8>,
     column: usize,
-    finish: impl FnOnce([[__m512i; TILE_ROWS]; B]),
+    finish: impl FnOnce(TileSums<B>),
 ) {
-    let quads = quads(columns.dimensions);
-    let mut blocks: [Lines<'_>; B] = [&[]; B];
-    for index in 0..B {
-        blocks[index] = &block(columns, column + index * TILE_COLUMNS)[..quads];
-    }
-    let mut rows: [&[[u8; 4]]; TILE_ROWS] = [&[]; TILE_ROWS];
-    for row in 0..TILE_ROWS {
-        rows[row] = &group.rows[row].as_chunks().0[..quads];
-    }
     let mut sums = [[_mm512_setzero_si512(); TILE_ROWS]; B];
-    for quad in 0..quads {
-        let mut lines = [_mm512_setzero_si512(); B];
-        for index in 0..B {
-            lines[index] = bytes(&blocks[index][quad]);
+    Tile::<B>::new(group, columns, column).add_products(&mut sums, 0..quads(columns.dimensions));
+    finish(finished(sums, terms, columns, column));
+}
+
+/// Computes distances as [`tile_u8`] does, in steps. Stops as soon as a head shows that all of them are above the limit.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+#[inline]
+fn tile_within<const B: usize>(
+    group: &Group<'_, u8>,
+    (terms, heads): (&[__m512i; TILE_ROWS], &[RowSums; HEADS]),
+    columns: &PackedColumns<u8>,
+    column: usize,
+    limit: i32,
+    finish: impl FnOnce(TileSums<B>),
+) {
+    let tile = Tile::<B>::new(group, columns, column);
+    let mut sums = [[_mm512_setzero_si512(); TILE_ROWS]; B];
+    let mut start = 0;
+    for (head, end) in head_ends(columns.dimensions).into_iter().flatten().enumerate() {
+        tile.add_products(&mut sums, start..quads(end));
+        let half_terms = heads[head].half_terms(CENTER);
+        if are_above(&sums, &half_terms, &columns.head_norms[column / TILE_COLUMNS..], head, limit) {
+            return;
         }
-        for row in 0..TILE_ROWS {
-            let four = _mm512_set1_epi32(i32::from_ne_bytes(rows[row][quad]));
-            for index in 0..B {
-                sums[index][row] = _mm512_dpbusd_epi32(sums[index][row], four, lines[index]);
-            }
-        }
+        start = quads(end);
     }
+    tile.add_products(&mut sums, start..quads(columns.dimensions));
+    finish(finished(sums, terms, columns, column));
+}
+
+/// Returns whether all distances of heads are above `limit`, as the function of this name in `rows.rs` does.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn are_above<const B: usize>(
+    sums: &TileSums<B>,
+    half_terms: &[i32; TILE_ROWS],
+    norms: &[[[u32; TILE_COLUMNS]; HEADS]],
+    head: usize,
+    limit: i32,
+) -> bool {
+    let mut not_above = 0;
     for index in 0..B {
-        let norms = integers(&columns.norms.as_chunks().0[column / TILE_COLUMNS + index]);
+        let mut largest = _mm512_set1_epi32(i32::MIN);
         for row in 0..TILE_ROWS {
-            // Intermediate results may wrap around. The distance itself fits in 32 bits, so it is correct
-            // nevertheless.
-            let doubled = _mm512_slli_epi32::<1>(sums[index][row]);
-            sums[index][row] = _mm512_sub_epi32(_mm512_add_epi32(terms[row], norms), doubled);
+            let sum = _mm512_sub_epi32(sums[index][row], _mm512_set1_epi32(half_terms[row]));
+            largest = _mm512_max_epi32(largest, sum);
         }
+        let most = _mm512_srai_epi32::<1>(_mm512_sub_epi32(integers(&norms[index][head]), _mm512_set1_epi32(limit)));
+        not_above |= _mm512_cmpge_epi32_mask(largest, most);
     }
-    finish(sums);
+    not_above == 0
 }
 
 /// Returns a mask of the lanes of the block at `column` that stand for columns below `end`.
@@ -276,13 +394,20 @@ fn blocks_from(column: usize, end: usize) -> usize {
 /// Implements `Tiles::within` for bytes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) fn within(group: &Group<'_, u8>, columns: &PackedColumns<u8>, limit: u32, hits: &mut Vec<HitMask>) {
+    // Distances of heads are below 2^31, so none is above a larger limit.
+    let headed = i32::try_from(limit).ok().filter(|_| columns.dimensions >= HEADED_DIMENSIONS);
+    let heads = headed.and_then(|limit| Some((limit, GroupRows::with_heads(group, columns.dimensions).heads?)));
     let terms = row_terms(group);
     let limit = _mm512_set1_epi32(limit as i32);
     let mut column = group.columns.start;
     while column < group.columns.end {
         let blocks = blocks_from(column, group.columns.end);
         with_blocks!(blocks, B => {
-            tile_u8::<B>(group, &terms, columns, column, |tile| hits_u8(group, tile, column, limit, hits))
+            let finish = |tile: TileSums<B>| hits_u8(group, tile, column, limit, hits);
+            match &heads {
+                Some((limit, heads)) => tile_within::<B>(group, (&terms, heads), columns, column, *limit, finish),
+                None => tile_u8::<B>(group, &terms, columns, column, finish),
+            }
         });
         column += blocks * TILE_COLUMNS;
     }
@@ -293,7 +418,7 @@ pub(super) fn within(group: &Group<'_, u8>, columns: &PackedColumns<u8>, limit: 
 #[inline]
 fn hits_u8<const B: usize>(
     group: &Group<'_, u8>,
-    distances: [[__m512i; TILE_ROWS]; B],
+    distances: TileSums<B>,
     column: usize,
     limit: __m512i,
     hits: &mut Vec<HitMask>,
@@ -343,7 +468,7 @@ pub(super) fn nearest(group: &Group<'_, u8>, columns: &PackedColumns<u8>, neares
 #[inline]
 fn nearer_u8<const B: usize>(
     group: &Group<'_, u8>,
-    distances: [[__m512i; TILE_ROWS]; B],
+    distances: TileSums<B>,
     column: usize,
     best: &mut [(__m512i, __m512i); TILE_ROWS],
 ) {
@@ -434,7 +559,7 @@ pub(super) fn matrix(group: &Group<'_, u8>, columns: &PackedColumns<u8>, out: &m
 #[inline]
 fn store_u8<const B: usize>(
     group: &Group<'_, u8>,
-    distances: [[__m512i; TILE_ROWS]; B],
+    distances: TileSums<B>,
     column: usize,
     width: usize,
     out: &mut [u32],

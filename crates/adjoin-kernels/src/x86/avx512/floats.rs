@@ -24,10 +24,10 @@ pub(super) fn distances<const R: usize>(rows: [&[f32]; R], columns: [&[f32]; 4])
 pub(super) fn within(group: &Group<'_, f32>, columns: &PackedColumns<f32>, limit: f32, hits: &mut Vec<HitMask>) {
     let limit = _mm512_set1_ps(limit);
     for column in group.columns.clone().step_by(4) {
-        let distances = tile_f32(group.rows, four_columns(columns, column));
-        // The comparison is "not greater", since "less or equal" would be false for NaN. A NaN is a hit, as in
-        // `blocks::is_within`.
-        let near = _mm512_cmp_ps_mask::<_CMP_NGT_UQ>(distances, limit);
+        let near = not_above(
+            tile_f32_unless(group.rows, four_columns(columns, column), |head| not_above(head, limit) == 0),
+            limit,
+        );
         if near != 0 {
             for row in 0..group.count {
                 group.hit(row, column, u64::from(near) >> (4 * row) & 0xf, hits);
@@ -130,22 +130,84 @@ fn merge_f32(least: &mut [__m512; LEAST_RANKS], mut value: __m512, lanes: u16) {
     }
 }
 
+/// Returns a mask of the lanes that are not above the limit. The comparison is "not greater", since "less or equal"
+/// would be false for NaN. A NaN is a hit, as in `blocks::is_within`.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn not_above(distances: __m512, limit: __m512) -> u16 {
+    _mm512_cmp_ps_mask::<_CMP_NGT_UQ>(distances, limit)
+}
+
+/// Vectors have heads if they have at least this many lines of [`LANES`] elements. With fewer, the additions across
+/// lanes for a head take as long as the rest of the vector.
+const HEADED_STEPS: usize = 8;
+
 /// Computes the squared distances of `R` rows to four columns. Lane `4 r + c` has the distance of row `r` and column
 /// `c`.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn tile_f32<const R: usize>(rows: [&[f32]; R], columns: [&[f32]; 4]) -> __m512 {
-    let steps = columns[0].len() / LANES;
-    let mut x: [&[[f32; LANES]]; R] = [&[]; R];
-    for row in 0..R {
-        x[row] = &rows[row].as_chunks().0[..steps];
-    }
-    let mut y: [&[[f32; LANES]]; 4] = [&[]; 4];
-    for column in 0..4 {
-        y[column] = &columns[column].as_chunks().0[..steps];
-    }
-    // There are sixteen independent sums, so that no addition waits for the previous one.
     let mut sums = [[_mm512_setzero_ps(); 4]; TILE_ROWS];
+    add_squares(&mut sums, lines_of(rows), lines_of(columns));
+    tree(sums)
+}
+
+/// Computes distances as [`tile_f32`] does. If `can_stop` returns true for the distances of the first half of the
+/// vectors, it returns these. Rounded sums of squares do not decrease if more squares are added.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn tile_f32_unless<const R: usize>(
+    rows: [&[f32]; R],
+    columns: [&[f32]; 4],
+    can_stop: impl Fn(__m512) -> bool,
+) -> __m512 {
+    let (rows, columns) = (lines_of(rows), lines_of(columns));
+    let steps = columns[0].len();
+    let head = if steps >= HEADED_STEPS { steps / 2 } else { 0 };
+    let mut sums = [[_mm512_setzero_ps(); 4]; TILE_ROWS];
+    if head > 0 {
+        add_squares(&mut sums, rows.map(|row| &row[..head]), columns.map(|column| &column[..head]));
+        let distances = tree(sums);
+        if can_stop(distances) {
+            return distances;
+        }
+    }
+    add_squares(&mut sums, rows.map(|row| &row[head..]), columns.map(|column| &column[head..]));
+    tree(sums)
+}
+
+/// Lines of a padded vector.
+type FloatLines<'a> = &'a [[f32; LANES]];
+
+/// Returns the lines of padded vectors.
+#[inline(always)]
+fn lines_of<const N: usize>(vectors: [&[f32]; N]) -> [FloatLines<'_>; N] {
+    let mut lines: [FloatLines<'_>; N] = [&[]; N];
+    for vector in 0..N {
+        lines[vector] = vectors[vector].as_chunks().0;
+    }
+    lines
+}
+
+/// Adds the squared differences of `R` rows and four columns to sums in lanes. There are sixteen independent sums, so
+/// that no addition waits for the previous one.
+#[target_feature(enable = "avx512f")]
+#[inline]
+fn add_squares<const R: usize>(
+    sums: &mut [[__m512; 4]; TILE_ROWS],
+    rows: [FloatLines<'_>; R],
+    columns: [FloatLines<'_>; 4],
+) {
+    let steps = columns[0].len();
+    let mut x: [FloatLines<'_>; R] = [&[]; R];
+    for row in 0..R {
+        x[row] = &rows[row][..steps];
+    }
+    let mut y: [FloatLines<'_>; 4] = [&[]; 4];
+    for column in 0..4 {
+        y[column] = &columns[column][..steps];
+    }
+    let mut local = *sums;
     for step in 0..steps {
         let mut four = [_mm512_setzero_ps(); 4];
         for column in 0..4 {
@@ -155,11 +217,11 @@ fn tile_f32<const R: usize>(rows: [&[f32]; R], columns: [&[f32]; 4]) -> __m512 {
             let one = floats(&x[row][step]);
             for column in 0..4 {
                 let difference = _mm512_sub_ps(one, four[column]);
-                sums[row][column] = _mm512_fmadd_ps(difference, difference, sums[row][column]);
+                local[row][column] = _mm512_fmadd_ps(difference, difference, local[row][column]);
             }
         }
     }
-    tree(sums)
+    *sums = local;
 }
 
 /// Adds the lanes of sixteen distances in the order of the reference's tree. The additions are the same as there,
