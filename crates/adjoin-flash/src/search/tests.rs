@@ -203,6 +203,55 @@ fn speculation_reads_more_pages_and_shortens_searching() {
     assert!(with.stages.searching < without.stages.searching, "{:?} {:?}", with.stages, without.stages);
 }
 
+/// Returns the number of comparisons of a bitonic sorting network with `inputs` inputs, a power of two.
+fn bitonic_comparisons(inputs: usize) -> u64 {
+    let (mut comparisons, mut merged) = (0, 2);
+    while merged <= inputs {
+        let mut apart = merged / 2;
+        while apart > 0 {
+            comparisons += (0..inputs).filter(|at| at & apart == 0).count() as u64;
+            apart /= 2;
+        }
+        merged *= 2;
+    }
+    comparisons
+}
+
+#[test]
+fn sorting_takes_the_comparisons_of_a_bitonic_network() {
+    let graph = graph();
+    let laid = laid(&device(&[]), &graph, Mapping::MultiPlane);
+    for (list, inputs) in [(1, 1), (2, 2), (12, 16), (16, 16), (33, 64)] {
+        let sorting = |comparators: f64| {
+            let device = device(&[("sorter.comparators", comparators), ("sorter.clock", 100.0)]);
+            let options = SearchOptions { list, k: 1, ..options(Platform::NdSearch) };
+            search(&device, &laid, &Points, QUERIES, &options).unwrap().stages.sorting
+        };
+        // Lists are also transferred, which takes equally long in both cases.
+        let comparisons = 2 * (sorting(1.0) - sorting(2.0)) / 10_000;
+        assert_eq!(comparisons, u64::from(QUERIES) * bitonic_comparisons(inputs), "lists of {list}");
+    }
+}
+
+#[test]
+fn the_vertex_generator_takes_a_cycle_per_neighbor_unless_dram_is_slower() {
+    let graph = graph();
+    let laid = laid(&device(&[]), &graph, Mapping::MultiPlane);
+    let allocating = |clock: f64, dram: f64| {
+        let device = device(&[("search.clock", clock), ("controller.dram", dram)]);
+        let report = search(&device, &laid, &Points, QUERIES, &options(Platform::NdSearch)).unwrap();
+        report.stages.allocating
+    };
+    // Each vertex has eight neighbors, and a cycle takes a nanosecond.
+    let pipeline = allocating(1_000.0, 1e7);
+    assert!(pipeline.is_multiple_of(8 * 1_000) && pipeline > 0, "{pipeline}");
+    assert_eq!(allocating(500.0, 1e7), 2 * pipeline);
+    // With slow memory, the clock does not matter.
+    let memory = allocating(1_000.0, 10.0);
+    assert!(memory > 2 * pipeline, "{memory} {pipeline}");
+    assert_eq!(allocating(500.0, 10.0), memory);
+}
+
 #[test]
 fn simulated_searches_are_deterministic() {
     let (graph, device) = (graph(), device(&[("ecc.hard_fails", 0.1)]));

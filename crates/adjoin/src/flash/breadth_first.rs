@@ -40,3 +40,31 @@ pub fn breadth_first<K: Ord>(edges: &Edges, key: impl Fn(u32) -> K) -> Vec<u32> 
     }
     order
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The example of NDSearch's Figure 10, as its text describes it: the degrees of `a`, `c`, `e` and `f`, which `d`
+    /// connects with `g` and `h`. The text does not give all edges; these fit its degrees.
+    #[test]
+    fn the_example_of_the_paper_has_its_order() {
+        let edges = ["hg", "gd", "da", "dc", "de", "df", "ac", "ab", "ec", "ef", "fb", "cb"];
+        let mut neighbors = vec![Vec::new(); 8];
+        for edge in edges {
+            let [x, y] = [0, 1].map(|end| u32::from(edge.as_bytes()[end] - b'a'));
+            neighbors[x as usize].push(y);
+        }
+        let order = by_degree(&Edges::of(0..8, |vertex| &neighbors[vertex as usize]));
+        let names: String = order.into_iter().map(|vertex| char::from(b'a' + vertex as u8)).collect();
+        assert_eq!(names, "hgdaefcb");
+    }
+
+    #[test]
+    fn each_component_begins_at_a_vertex_with_few_neighbors() {
+        let neighbors = [vec![1, 2], vec![2], vec![], vec![4], vec![], vec![]];
+        let order = by_degree(&Edges::of(0..6, |vertex| &neighbors[vertex as usize]));
+        // Vertex 5 has no neighbor, 3 and 4 have one each, and the others two.
+        assert_eq!(order, [5, 3, 4, 0, 1, 2]);
+    }
+}

@@ -28,6 +28,7 @@ mod oracle;
 mod parts;
 mod plan_golden;
 mod plans;
+mod radii;
 mod real;
 mod recall;
 mod relayout;
