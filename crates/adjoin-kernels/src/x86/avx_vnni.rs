@@ -15,7 +15,7 @@ use crate::registers::Integers;
 use crate::tile::{Block, Group, TILE_ROWS};
 
 use super::avx2::{Avx2, halves, norm};
-use super::rows::{self, GroupRows, add_head_norms};
+use super::rows::{self, GroupRows, VNNI_CENTER, add_head_norms};
 
 /// Proof that the processor has AVX2, FMA and AVX-VNNI.
 #[derive(Clone, Copy, Debug)]
@@ -35,9 +35,6 @@ impl AvxVnni {
     }
 }
 
-/// Value that is subtracted from the elements of columns.
-const CENTER: u8 = 128;
-
 // SAFETY: the type holds an `Avx2`, which proves AVX2.
 unsafe impl Blocks<u8> for AvxVnni {
     type Prepared = GroupRows;
@@ -45,7 +42,7 @@ unsafe impl Blocks<u8> for AvxVnni {
     fn pack(&self, panel: &Panel<u8>, order: &[u32], columns: &mut PackedColumns<u8>) {
         // SAFETY: `self` proves AVX2.
         unsafe {
-            interleave(panel, order, columns, |_| CENTER, |vector| norm(vector));
+            interleave(panel, order, columns, |_| VNNI_CENTER, |vector| norm(vector));
             add_head_norms(panel, order, columns, |head| norm(head));
         }
     }
@@ -112,7 +109,7 @@ fn block(group: &Group<'_, u8>, rows: &GroupRows, columns: &PackedColumns<u8>, f
     let lines = lines(columns, from);
     let mut sums = [Integers::splat(0); TILE_ROWS];
     add_products(&mut sums, group, lines, 0..lines.len());
-    finished(sums, rows.whole.terms(CENTER), columns, from)
+    finished(sums, rows.whole.terms(VNNI_CENTER), columns, from)
 }
 
 /// Computes distances as [`block`] does. Returns `None` if the heads show that all are above `limit`.
@@ -126,7 +123,7 @@ fn block_within(
 ) -> Option<Block<u8>> {
     let Some(heads) = &rows.heads else { return Some(block(group, rows, columns, from)) };
     let lines = lines(columns, from);
-    rows::block_within(&rows.whole, heads, (columns, from), CENTER, limit, |sums, quads| {
+    rows::block_within(&rows.whole, heads, (columns, from), VNNI_CENTER, limit, |sums, quads| {
         add_products(sums, group, lines, quads);
     })
 }

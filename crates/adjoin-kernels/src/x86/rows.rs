@@ -13,6 +13,9 @@ use crate::panel::Panel;
 use crate::registers::Integers;
 use crate::tile::{Block, Group, TILE_ROWS};
 
+/// Value that levels with VNNI subtract from the elements of columns, since one operand of `vpdpbusd` is signed.
+pub(super) const VNNI_CENTER: u8 = 128;
+
 /// Loads a register of bytes.
 #[target_feature(enable = "avx2")]
 #[inline]
@@ -149,7 +152,7 @@ fn sums_of_lanes(sums: [__m256i; TILE_ROWS]) -> [u32; TILE_ROWS] {
     unsafe { transmute::<__m128i, [u32; TILE_ROWS]>(total) }
 }
 
-/// Computes the norms of the heads of columns. `norm` returns the norm of a head.
+/// Computes the norms of the heads of columns. `norm` returns the norm of some elements.
 pub(super) fn add_head_norms(
     panel: &Panel<u8>,
     order: &[u32],
@@ -163,8 +166,11 @@ pub(super) fn add_head_norms(
     for (norms, members) in columns.head_norms.iter_mut().zip(order.chunks(TILE_COLUMNS)) {
         for (lane, &member) in members.iter().enumerate() {
             let vector = panel.row(member as usize);
+            let (mut start, mut sum) = (0, 0);
             for head in 0..HEADS {
-                norms[head][lane] = norm(&vector[..ends[head]]);
+                sum += norm(&vector[start..ends[head]]);
+                norms[head][lane] = sum;
+                start = ends[head];
             }
         }
     }

@@ -11,20 +11,13 @@ use std::arch::x86_64::*;
 use std::mem::transmute;
 use std::ops::Range;
 
+use crate::block_levels::bytes::quads;
 use crate::columns::{HEADS, PackedColumns, TILE_COLUMNS, head_ends};
 use crate::panel::Panel;
 use crate::tile::{Group, HitMask, LEAST_RANKS, LeastOfColumn, LeastRows, NearestColumns, TILE_ROWS};
 
-use super::super::rows::{self, GroupRows, RowSums, add_head_norms};
+use super::super::rows::{self, GroupRows, RowSums, VNNI_CENTER, add_head_norms};
 use super::integers;
-
-/// Returns the number of lines of a block of 16 columns: one per four dimensions.
-pub(super) fn quads(dimensions: usize) -> usize {
-    dimensions.div_ceil(4)
-}
-
-/// Value that is subtracted from the elements of columns.
-const CENTER: u8 = 128;
 
 /// Heads are compared first only if vectors have at least this many dimensions. Shorter ones are compared so quickly as
 /// a whole that this saves nothing (128 dimensions: 3 % slower).
@@ -322,7 +315,7 @@ fn tile_within<const B: usize>(
     let mut start = 0;
     for (head, end) in head_ends(columns.dimensions).into_iter().flatten().enumerate() {
         tile.add_products(&mut sums, start..quads(end));
-        let half_terms = heads[head].half_terms(CENTER);
+        let half_terms = heads[head].half_terms(VNNI_CENTER);
         if are_above(&sums, &half_terms, &columns.head_norms[column / TILE_COLUMNS..], head, limit) {
             return;
         }
@@ -396,8 +389,12 @@ fn blocks_from(column: usize, end: usize) -> usize {
 pub(super) fn within(group: &Group<'_, u8>, columns: &PackedColumns<u8>, limit: u32, hits: &mut Vec<HitMask>) {
     // Distances of heads are below 2^31, so none is above a larger limit.
     let headed = i32::try_from(limit).ok().filter(|_| columns.dimensions >= HEADED_DIMENSIONS);
-    let heads = headed.and_then(|limit| Some((limit, GroupRows::with_heads(group, columns.dimensions).heads?)));
-    let terms = row_terms(group);
+    let rows = headed.map(|limit| (limit, GroupRows::with_heads(group, columns.dimensions)));
+    let terms = match &rows {
+        Some((_, rows)) => rows.whole.terms(VNNI_CENTER).map(|term| _mm512_set1_epi32(term.cast_signed())),
+        None => row_terms(group),
+    };
+    let heads = rows.and_then(|(limit, rows)| Some((limit, rows.heads?)));
     let limit = _mm512_set1_epi32(limit as i32);
     let mut column = group.columns.start;
     while column < group.columns.end {

@@ -24,10 +24,7 @@ pub(super) fn distances<const R: usize>(rows: [&[f32]; R], columns: [&[f32]; 4])
 pub(super) fn within(group: &Group<'_, f32>, columns: &PackedColumns<f32>, limit: f32, hits: &mut Vec<HitMask>) {
     let limit = _mm512_set1_ps(limit);
     for column in group.columns.clone().step_by(4) {
-        let near = not_above(
-            tile_f32_unless(group.rows, four_columns(columns, column), |head| not_above(head, limit) == 0),
-            limit,
-        );
+        let near = near_f32(group.rows, four_columns(columns, column), limit);
         if near != 0 {
             for row in 0..group.count {
                 group.hit(row, column, u64::from(near) >> (4 * row) & 0xf, hits);
@@ -152,28 +149,23 @@ fn tile_f32<const R: usize>(rows: [&[f32]; R], columns: [&[f32]; 4]) -> __m512 {
     tree(sums)
 }
 
-/// Computes distances as [`tile_f32`] does. If `can_stop` returns true for the distances of the first half of the
-/// vectors, it returns these. Rounded sums of squares do not decrease if more squares are added.
+/// Returns a mask of the distances of [`tile_f32`] that are not above the limit. If the first half of the vectors shows
+/// that there is none, it stops: rounded sums of squares do not decrease if more squares are added.
 #[target_feature(enable = "avx512f")]
 #[inline]
-fn tile_f32_unless<const R: usize>(
-    rows: [&[f32]; R],
-    columns: [&[f32]; 4],
-    can_stop: impl Fn(__m512) -> bool,
-) -> __m512 {
+fn near_f32(rows: [&[f32]; TILE_ROWS], columns: [&[f32]; 4], limit: __m512) -> u16 {
     let (rows, columns) = (lines_of(rows), lines_of(columns));
     let steps = columns[0].len();
     let head = if steps >= HEADED_STEPS { steps / 2 } else { 0 };
     let mut sums = [[_mm512_setzero_ps(); 4]; TILE_ROWS];
     if head > 0 {
         add_squares(&mut sums, rows.map(|row| &row[..head]), columns.map(|column| &column[..head]));
-        let distances = tree(sums);
-        if can_stop(distances) {
-            return distances;
+        if not_above(tree(sums), limit) == 0 {
+            return 0;
         }
     }
     add_squares(&mut sums, rows.map(|row| &row[head..]), columns.map(|column| &column[head..]));
-    tree(sums)
+    not_above(tree(sums), limit)
 }
 
 /// Lines of a padded vector.

@@ -6,7 +6,7 @@ mod floats;
 use std::arch::x86_64::*;
 use std::mem::transmute;
 
-use crate::block_levels::by_rows;
+use crate::block_levels::{by_rows, bytes::quads};
 use crate::columns::{PackedColumns, TILE_COLUMNS};
 use crate::panel::Panel;
 use crate::reference::LANES;
@@ -36,7 +36,7 @@ impl Tiles<u8> for Avx512 {
     fn pack(&self, panel: &Panel<u8>, order: &[u32], columns: &mut PackedColumns<u8>) {
         let filled = order.len().next_multiple_of(TILE_COLUMNS);
         (columns.len, columns.dimensions) = (order.len(), panel.dimensions());
-        columns.storage.resize(filled / TILE_COLUMNS * bytes::quads(panel.dimensions()));
+        columns.storage.resize(filled / TILE_COLUMNS * quads(panel.dimensions()));
         columns.norms.resize(filled, 0);
         // SAFETY: `self` proves the level.
         unsafe { bytes::interleave(panel, order, columns) }
