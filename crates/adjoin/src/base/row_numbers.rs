@@ -145,8 +145,14 @@ impl RankedSet {
     /// Panics if the set has at most `rank` rows.
     pub(crate) fn at_rank(&self, rank: u32) -> u32 {
         // An empty word has the same count as the next word. So the row is in the last word with a count of at most
-        // `rank`.
-        let word = self.before.partition_point(|&before| before <= rank) - 1;
+        // `rank`. If few rows are missing, that is soon after the word in which it would be if none were.
+        let (mut start, mut step) = ((rank / u64::BITS) as usize, 1);
+        while self.before.get(start + step).is_some_and(|&before| before <= rank) {
+            start += step;
+            step *= 2;
+        }
+        let end = self.before.len().min(start + step);
+        let word = start + self.before[start..end].partition_point(|&before| before <= rank) - 1;
         let mut rows = self.rows.0[word];
         // Each step clears the lowest set bit.
         (self.before[word]..rank).for_each(|_| rows &= rows - 1);
@@ -172,13 +178,14 @@ mod tests {
     #[test]
     fn ranks_count_the_rows_before() {
         let mut random = Random::new(1, "ranks");
-        for rows in [1, 63, 64, 65, 1_000] {
+        for (rows, inserts) in [(1, 0), (63, 31), (64, 32), (65, 32), (1_000, 500), (5_000, 20), (5_000, 20_000)] {
             let mut set = RowSet::new(rows);
-            (0..rows / 2).for_each(|_| set.insert(random.below(rows)));
+            (0..inserts).for_each(|_| set.insert(random.below(rows)));
             let ranked = RankedSet::new(set.clone());
             assert!(RowSet::all(rows).iter().eq(0..rows), "{rows}");
             assert_eq!(u64::from(ranked.len()), set.len());
             assert!(ranked.iter().eq((0..rows as u32).filter(|&row| set.contains(row.into()))));
+            assert!(ranked.iter().enumerate().all(|(rank, row)| ranked.at_rank(rank as u32) == row));
             for row in 0..=rows {
                 let before = (0..row).filter(|&other| set.contains(other)).count();
                 assert_eq!(ranked.rank(row as u32) as usize, before, "row {row} of {rows}");

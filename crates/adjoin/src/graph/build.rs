@@ -41,7 +41,7 @@ impl Graph {
         options.check()?;
         let vertices = panel.rows();
         let mut graph = Self::empty(context, vertices, options)?;
-        let medoid = medoid(context, panel)?;
+        let medoid = medoid(context, panel, |_| true)?;
         let mut order: Vec<u32> = (0..vertices as u32).filter(|&vertex| Some(vertex) != medoid).collect();
         Random::new(options.seed, "order of inserts").shuffle(&mut order);
         // The first vertex becomes the entry. Walks from the middle of the set are shortest.
@@ -91,6 +91,57 @@ impl Graph {
             self.entry = nearest_live(context, panel, self, entry)?;
         }
         reach::repair(context, panel, self)
+    }
+
+    /// Creates the graph of other vectors, most of which are vectors of this graph. `was` has the vertex of this graph
+    /// that each row of `panel` was, or `None` for a new vector. The lists of kept vertices are kept, but a removed
+    /// neighbor is replaced by its own neighbors (FreshDiskANN, Algorithm 4). Then the new vectors are inserted,
+    /// with `options`.
+    ///
+    /// # Errors
+    /// If memory does not suffice, or if the work is cancelled.
+    pub(crate) fn changed<T: Coordinate>(
+        &self,
+        context: &Context,
+        panel: &Panel<T>,
+        was: &[Option<u32>],
+        options: &GraphOptions,
+    ) -> Result<Self> {
+        let mut graph = Self::empty(context, panel.rows(), options)?;
+        let numbers = (self.vertices() + was.len()) * size_of::<Option<u32>>();
+        let _numbers = context.reserve(numbers as u64, "changing a graph")?;
+        let mut now = vec![None; self.vertices()];
+        let mut new = Vec::new();
+        for (row, was) in (0..).zip(was) {
+            match was {
+                Some(vertex) => {
+                    now[*vertex as usize] = Some(row);
+                    graph.present.insert(row.into());
+                }
+                None => new.push(row),
+            }
+        }
+        let (vectors, mut pruner) = (Vectors { kernel: context.kernel, panel }, Pruner::new(options));
+        for (row, was) in (0..).zip(was).filter_map(|(row, was)| Some((row, (*was)?))) {
+            let kept: Vec<u32> = self.neighbors(was).iter().filter_map(|&neighbor| now[neighbor as usize]).collect();
+            if kept.len() == self.neighbors(was).len() {
+                graph.set_neighbors(row, &kept);
+                continue;
+            }
+            let removed = self.neighbors(was).iter().filter(|&&neighbor| now[neighbor as usize].is_none());
+            let beyond =
+                removed.flat_map(|&removed| self.neighbors(removed)).filter_map(|&neighbor| now[neighbor as usize]);
+            let candidates: Vec<u32> = kept.iter().copied().chain(beyond).collect();
+            pruner.begin(row);
+            pruner.add_vertices(vectors, &candidates);
+            graph.set_neighbors(row, pruner.prune(vectors));
+        }
+        graph.entry = match self.entry.and_then(|entry| now[entry as usize]) {
+            None => medoid(context, panel, |vertex| graph.is_live(vertex))?,
+            entry => entry,
+        };
+        graph.insert_into_room(context, panel, &new)?;
+        Ok(graph)
     }
 
     /// Inserts vertices into a graph with enlarged slots, and then shrinks the slots. The first vertex of an empty

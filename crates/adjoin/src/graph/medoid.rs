@@ -15,14 +15,18 @@ use crate::base::workers::map_items;
 /// result does not depend on the number of threads.
 const CHUNK_ROWS: usize = 1 << 14;
 
-/// Returns the vertex nearest to the mean of all vectors. If several are equally near, returns the first of them.
-/// Returns `None` if there are no vertices.
+/// Returns the vertex nearest to the mean of all vectors. Only vertices that `counts` accepts are considered. If several
+/// are equally near, returns the first of them. Returns `None` if there are none.
 ///
 /// # Errors
 /// If the work is cancelled.
-pub(super) fn medoid<T: Coordinate>(context: &Context, panel: &Panel<T>) -> Result<Option<u32>> {
+pub(super) fn medoid<T: Coordinate>(
+    context: &Context,
+    panel: &Panel<T>,
+    counts: impl Fn(u32) -> bool + Sync,
+) -> Result<Option<u32>> {
     let mean = mean(context, panel)?;
-    nearest_of(context, panel, mean.row(0), |_| true)
+    nearest_of(context, panel, mean.row(0), counts)
 }
 
 /// Returns the live vertex that is nearest to `vertex`.

@@ -240,6 +240,9 @@ impl Calibration {
     /// One sample both chooses the list and reports its recall. This is sound because a longer list finds all hits that
     /// a shorter one finds. Therefore all lists that are too short together pass no more often than the longest of them.
     pub(super) fn choose(&self, promise: Promise) -> Option<usize> {
+        if self.lists.is_empty() {
+            return None;
+        }
         let Promise { k, recall, seed } = promise;
         let least = k.min(self.hits_of_query.into()).max(SHORTEST as u64) as usize;
         self.samples(k).try_fold(least, |longest, sample| {
@@ -249,6 +252,11 @@ impl Calibration {
             let lists = self.lists.iter().map(|&list| f64::from(list)).filter(|&list| list >= first);
             lists.into_iter().find(supports).map(|list| list as usize)
         })
+    }
+
+    /// Returns the bytes that [`Self::choose`] takes.
+    pub(super) fn choosing_bytes(&self) -> u64 {
+        1 + self.noted.len() as u64 * NeighborSample::step_bytes()
     }
 
     /// Returns whether a longer list may support the promise: whether a list that finds all hits would.

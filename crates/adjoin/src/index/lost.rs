@@ -58,19 +58,30 @@ pub(super) fn lead_in<T: Coordinate>(
         return Ok(manifest);
     }
     let role = Role::Navigation;
-    // Each round searches with the navigation graph of the previous one, so it finds only rows that are still lost.
+    let mut tried = None;
+    // Each round searches with the navigation graph of the previous one for the rows that were lost there.
     for _ in 0..ROUNDS_MAX {
         if context.budget().free() < least_bytes::<T>(context, &manifest) {
             break;
         }
         let index = Index::of_drafts(context, drafts.folder(), manifest.clone())?;
-        let lost = lost::<T>(context, &index, inserted)?;
+        let lost = lost::<T>(context, &index, &tried.unwrap_or_else(|| tried_vertices(&index, inserted)))?;
         let Some(navigation) = with_some::<T>(context, &index, &lost)? else { break };
         let bytes = navigation.to_bytes(|vertex| vertex);
         drafts.write(role.file(), &bytes)?;
         manifest.files.add(role, FileFacts::of(&role.file_of(checksum(&bytes)), &bytes));
+        tried = Some(lost);
     }
     Ok(manifest)
+}
+
+/// Returns the vertices of rows to search for, ascending. `inserted` has the entries of inserted rows.
+fn tried_vertices(index: &Index, inserted: &[u32]) -> Vec<u32> {
+    let entries = tried_entries(index.facts(), inserted);
+    let mut vertices: Vec<u32> = entries.into_iter().map(|entry| index.vertex_of(entry)).collect();
+    vertices.sort_unstable();
+    vertices.dedup();
+    vertices
 }
 
 /// Returns the bytes for one round: the open index, a second navigation graph, and the searches.
@@ -86,12 +97,9 @@ fn looking_bytes<T: Coordinate>(manifest: &IndexManifest) -> u64 {
     TOGETHER as u64 * (Members::<T>::memory_bytes(1, manifest.space()) + of_row)
 }
 
-/// Returns the vertices of sampled rows that walks do not find, ascending.
-fn lost<T: Coordinate>(context: &Context, index: &Index, inserted: &[u32]) -> Result<Vec<u32>> {
+/// Returns those of the vertices `tried` that walks do not find. They are ascending if `tried` is.
+fn lost<T: Coordinate>(context: &Context, index: &Index, tried: &[u32]) -> Result<Vec<u32>> {
     let facts = index.facts();
-    let mut tried: Vec<u32> = tried_entries(facts, inserted).into_iter().map(|entry| index.vertex_of(entry)).collect();
-    tried.sort_unstable();
-    tried.dedup();
     let _looking = context.reserve(looking_bytes::<T>(facts), PURPOSE)?;
     let cache = &PageCache::filled(context, index, context.budget().free() / 2, (tried.len() * LIST) as u64)?;
     let aim = WalkAim::nearest(HITS, LIST);
@@ -139,8 +147,6 @@ fn with_some<T: Coordinate>(context: &Context, index: &Index, lost: &[u32]) -> R
     for &vertex in &some {
         stored.extend_from_slice(pieces.vector(vertex)?);
     }
-    index
-        .navigation
-        .with::<T>(context, facts.space(), StoredVertices { vertices: some, stored }, &options.graph)
-        .map(Some)
+    let more = StoredVertices { vertices: some, stored };
+    index.navigation.with::<T>(context, facts.space(), more, &options.graph).map(Some)
 }

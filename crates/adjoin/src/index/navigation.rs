@@ -55,7 +55,7 @@ pub(super) fn held_bytes(vertices: u64, space: Space<'_>, options: &IndexParamet
 }
 
 /// Returns the number of randomly sampled vertices in a navigation graph.
-fn sample_len(vertices: u64, options: &IndexParameters) -> u64 {
+pub(super) fn sample_len(vertices: u64, options: &IndexParameters) -> u64 {
     let by_default = (vertices / SHARE).min(SAMPLE_MAX);
     options.navigation.map_or(by_default, u64::from).clamp(1, vertices)
 }
@@ -77,16 +77,11 @@ impl Navigation {
         count * (space.vectors.bytes() + NUMBER_BYTES) as u64
     }
 
-    /// Returns the vertices of a navigation graph, ascending: a random sample, and the vertices in `islands`.
-    pub(super) fn sample(vertices: u32, options: &IndexParameters, islands: &[u32]) -> Vec<u32> {
+    /// Returns a random sample of the vertices for a navigation graph, ascending.
+    pub(super) fn sample(vertices: u32, options: &IndexParameters) -> Vec<u32> {
         let mut random = Random::new(options.graph.seed, "navigation graph");
         let sample = random.ascending_sample(sample_len(vertices.into(), options), vertices.into());
-        let mut sample: Vec<u32> =
-            sample.into_iter().map(|vertex| vertex as u32).chain(islands.iter().copied()).collect();
-        sample.sort_unstable();
-        // The vertex of an island may be in the random sample too.
-        sample.dedup();
-        sample
+        sample.into_iter().map(|vertex| vertex as u32).collect()
     }
 
     /// Builds a navigation graph of some vertices.
@@ -103,6 +98,11 @@ impl Navigation {
         Ok(Self { graph: Graph::build(context, &panel, options)?, vertices, stored, panel: OnceLock::new() })
     }
 
+    /// Returns the vertices of the index that are in the graph.
+    pub(super) fn vertices(&self) -> &[u32] {
+        &self.vertices
+    }
+
     /// Returns whether a vertex is in the graph.
     pub(super) fn has(&self, vertex: u32) -> bool {
         // Vertices that were added later are at the end, so the list is not sorted.
@@ -114,7 +114,7 @@ impl Navigation {
         (len_max(vertices, options) as usize).saturating_sub(self.vertices.len())
     }
 
-    /// Builds a navigation graph that also has additional vertices.
+    /// Returns the graph with additional vertices.
     ///
     /// # Errors
     /// If memory does not suffice, or if the work is cancelled.
@@ -122,12 +122,41 @@ impl Navigation {
         &self,
         context: &Context,
         space: Space<'_>,
-        StoredVertices { vertices, stored }: StoredVertices,
+        more: StoredVertices,
         options: &GraphOptions,
     ) -> Result<Self> {
-        let vertices = [&self.vertices[..], &vertices].concat();
-        let all = StoredVertices { vertices, stored: [&self.stored[..], &stored].concat() };
-        Self::build::<T>(context, space, all, options)
+        self.changed::<T>(context, space, Some, more, options)
+    }
+
+    /// Returns the graph of an index that has changed. `number_of` returns the new number of a vertex, or `None` if the
+    /// vertex is removed. `more` has additional vertices.
+    ///
+    /// # Errors
+    /// If memory does not suffice, or if the work is cancelled.
+    pub(super) fn changed<T: Coordinate>(
+        &self,
+        context: &Context,
+        space: Space<'_>,
+        number_of: impl Fn(u32) -> Option<u32>,
+        more: StoredVertices,
+        options: &GraphOptions,
+    ) -> Result<Self> {
+        let bytes = space.vectors.bytes();
+        let count = self.vertices.len() + more.vertices.len();
+        let (mut vertices, mut was) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        let mut stored = Vec::with_capacity(count * bytes);
+        for (number, (&vertex, vector)) in (0..).zip(self.vertices.iter().zip(self.stored.chunks_exact(bytes))) {
+            let Some(vertex) = number_of(vertex) else { continue };
+            vertices.push(vertex);
+            was.push(Some(number));
+            stored.extend_from_slice(vector);
+        }
+        vertices.extend_from_slice(&more.vertices);
+        was.resize(vertices.len(), None);
+        stored.extend_from_slice(&more.stored);
+        let panel = panel_of::<T>(context.kernel, space, &stored);
+        let graph = self.graph.changed(context, &panel, &was, options)?;
+        Ok(Self { graph, vertices, stored, panel: OnceLock::new() })
     }
 
     /// Returns the vertex at which searches of this graph start.

@@ -4,6 +4,8 @@
 //! these walks measures all shorter lists too. A build of an index does this once for every K up to 100, with rows of the
 //! index as queries. A search does it if it needs a recall that the calibration of the index does not cover.
 
+use std::collections::VecDeque;
+
 use super::cache::PageCache;
 use super::calibration::{Calibration, Inserted, NOTED, Reached, lists_up_to};
 use super::filtered_vertices::FilteredVertices;
@@ -19,6 +21,7 @@ use crate::base::error::Result;
 use crate::base::geometry::Coordinate;
 use crate::base::options::VectorType;
 use crate::base::report::RecallStatistics;
+use crate::base::workers::map_items;
 use crate::load::ReadCounts;
 use crate::query::{QuerySources, SourceQueries};
 use crate::source::VectorSource;
@@ -100,10 +103,18 @@ fn calibration_of<T: Coordinate>(context: &Context, index: &Index, aims: Calibra
     let mut climb = ListSearch::new(context, index, sample, None, WalkStrategy::default());
     climb.first = first.map_or(FIRST, |first| first.max(FIRST));
     let mut calibration = climb.begin::<T>(NOTED as u64, seed, inserted)?;
-    for (k, recalls) in AT_BUILD {
-        for &recall in recalls {
-            climb.until::<T>(&mut calibration, Promise { k, recall, seed }, LONGEST_AT_BUILD)?;
-        }
+    let promises =
+        |&(k, recalls): &(u64, &'static [f64])| recalls.iter().map(move |&recall| Promise { k, recall, seed });
+    let mut left: VecDeque<Promise> = AT_BUILD.iter().flat_map(promises).collect();
+    while let Some(promise) = left.pop_front() {
+        climb.until::<T>(&mut calibration, promise, LONGEST_AT_BUILD)?;
+        // The same walks usually suffice for other promises, which all threads find out.
+        let of_thread = calibration.choosing_bytes();
+        let threads = ((context.budget().free() / of_thread) as usize).clamp(1, context.threads);
+        let _memory = context.reserve((threads as u64 - 1) * of_thread, PURPOSE)?;
+        let is_open = |_: &mut (), number: usize| Ok(calibration.choose(left[number]).is_none());
+        let mut open = map_items(threads, left.len(), &context.cancel, || (), is_open)?.into_iter();
+        left.retain(|_| open.next() == Some(true));
     }
     Ok(calibration.to_bytes())
 }

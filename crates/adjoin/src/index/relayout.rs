@@ -304,7 +304,7 @@ impl Relayout<'_> {
                 let neighbors = |vertex: u32| lists.of(vertex);
                 let of = match self.order {
                     Some(given) => Ok(Arrangement::in_order(given.order.to_vec(), records, neighbors)),
-                    None => Arrangement::of_window(&context.cancel, records, window, neighbors),
+                    None => Arrangement::of_window(&context.cancel, records, window, None, neighbors),
                 };
                 context.progress.advance(1 + done.fetch_add(1, Ordering::Relaxed));
                 of

@@ -209,13 +209,18 @@ type Hits = Vec<(u64, f32)>;
 
 impl Indexed {
     pub(super) fn new(set: Set, metric: Metric) -> Self {
+        Self::with_navigation(set, metric, None)
+    }
+
+    /// Builds an index with this number of sampled vertices in the navigation graph, if it is given.
+    pub(super) fn with_navigation(set: Set, metric: Metric, navigation: Option<u32>) -> Self {
         let (context, folder) = (Context::default(), tempfile::tempdir().unwrap());
         let at = |name: &str| folder.path().join(name);
         let options = BuildOptions { metric, buckets: Some(9), ..BuildOptions::default() };
         Store::build(&context, &set, &at("store"), &options).unwrap();
         let store = Store::open(&context, &at("store")).unwrap();
         let (degree, code_bytes) = (Some(8), Some(8));
-        let options = IndexOptions { degree, build_list: 24, code_bytes, ..IndexOptions::default() };
+        let options = IndexOptions { degree, build_list: 24, code_bytes, navigation, ..IndexOptions::default() };
         Index::build(&context, &store, &at("index"), &options, false).unwrap();
         let index = Index::open(&context, &at("index")).unwrap();
         Self { folder, set, metric, index }

@@ -122,6 +122,11 @@ impl NeighborSample {
         Some(thresholds[REPLICATES - 1 - REPLICATES_MISSING]).filter(|&t| t < f64::INFINITY)
     }
 
+    /// Returns the bytes of a recorded neighbor while a threshold is chosen.
+    pub(crate) fn step_bytes() -> u64 {
+        (size_of::<f32>() + size_of::<(f32, u32)>() + size_of::<Step>()) as u64
+    }
+
     /// Returns all recorded neighbors, sorted by threshold, and by vector if thresholds are equal.
     fn steps(&self) -> Vec<Step> {
         let of = |vector: usize| self.noted(vector).iter().map(move |&threshold| (threshold, vector as u32));

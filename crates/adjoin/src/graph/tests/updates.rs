@@ -71,3 +71,44 @@ fn inserts_beyond_the_budget_do_not_change_the_graph() {
     assert!(edges(&graph) == before);
     graph.verify().unwrap();
 }
+
+/// A third of the vectors is replaced, in one case also the entry.
+#[test]
+fn a_changed_graph_finds_the_vectors_that_it_has_now() {
+    let values = clustered(16, 2_000, 12, 25, 25.0);
+    let graph = built(&panel::<u8>(&values[..1_500].to_vec()), &options(16, 40, 1.2));
+    let whole = recall(&graph, &panel::<u8>(&values[..1_500].to_vec()), 40);
+    let entry = graph.entry().unwrap();
+    for keeps_entry in [true, false] {
+        let is_kept = |&vertex: &u32| if vertex == entry { keeps_entry } else { vertex % 3 > 0 };
+        let kept: Vec<u32> = (0..1_500).filter(is_kept).collect();
+        let now = kept.iter().map(|&vertex| values[vertex as usize].clone()).chain(values[1_500..].iter().cloned());
+        let now = panel::<u8>(&now.collect());
+        let was: Vec<Option<u32>> = kept.iter().copied().map(Some).chain([None; 500]).collect();
+        let changed = |threads| {
+            let changed =
+                graph.changed(&Context::default().with_threads(threads), &now, &was, graph.options()).unwrap();
+            changed.verify().unwrap();
+            changed
+        };
+        let (one, three) = (changed(1), changed(3));
+        assert!(edges(&one) == edges(&three) && one.entry() == three.entry());
+        // A graph that was read has forgotten some of its options.
+        let (read, other) = (Graph::from_bytes(&Context::default(), &graph.to_bytes()).unwrap(), options(16, 60, 1.5));
+        let changed = |graph: &Graph| edges(&graph.changed(&Context::default(), &now, &was, &other).unwrap());
+        assert!(changed(&read) == changed(&graph) && changed(&read) != edges(&one));
+        assert_eq!(one.live() as usize, now.rows());
+        assert_eq!(reached(&one).len(), now.rows());
+        assert_eq!(one.entry().and_then(|row| was[row as usize]) == Some(entry), keeps_entry);
+        assert!(recall(&one, &now, 40) > whole - 0.03, "{} from {whole}", recall(&one, &now, 40));
+    }
+}
+
+#[test]
+fn a_graph_that_does_not_change_stays_as_it_is() {
+    let panel = panel::<f32>(&clustered(17, 500, 6, 9, 25.0));
+    let graph = built(&panel, &options(12, 30, 1.2));
+    let all: Vec<Option<u32>> = (0..500).map(Some).collect();
+    let same = graph.changed(&Context::default(), &panel, &all, graph.options()).unwrap();
+    assert!(edges(&same) == edges(&graph) && same.entry() == graph.entry());
+}

@@ -14,6 +14,7 @@ use crate::base::error::Result;
 use crate::base::geometry::Coordinate;
 use crate::base::random::Random;
 use crate::base::workers::map_items;
+use crate::graph::GraphOptions;
 use crate::index::layout::{Arrangement, Places, window_bytes, windows};
 use crate::index::navigation::{Navigation, StoredVertices};
 use crate::index::options::IndexParameters;
@@ -43,26 +44,65 @@ pub(in crate::index) fn all<T: Coordinate>(
     Ok(Some((panel, memory)))
 }
 
-/// Builds the navigation graph over a random sample of the vertices and over `islands`. Returns the graph, and the
-/// memory reservation for its vectors.
+/// A navigation graph, and the reservation for its vectors.
+pub(in crate::index) struct NavigationWithMemory {
+    pub(in crate::index) graph: Navigation,
+    pub(in crate::index) memory: Reservation,
+}
+
+/// Builds the navigation graph over a random sample of the vertices.
 ///
 /// # Errors
 /// If vectors cannot be read, or if memory does not suffice.
 pub(in crate::index) fn navigation<T: Coordinate>(
     origin: &impl Origin,
     options: &IndexParameters,
-    islands: &[u32],
-) -> Result<(Navigation, Reservation)> {
+) -> Result<NavigationWithMemory> {
+    let sample = Navigation::sample(origin.vertices(), options);
+    let (sample, memory) = stored(origin, sample)?;
+    let graph = Navigation::build::<T>(origin.context(), origin.space(), sample, &options.graph)?;
+    Ok(NavigationWithMemory { graph, memory })
+}
+
+impl NavigationWithMemory {
+    /// Adds one vertex of each island ([`Repaired::islands`]).
+    ///
+    /// # Errors
+    /// If vectors cannot be read, or if memory does not suffice.
+    pub(in crate::index) fn with_islands<T: Coordinate>(
+        mut self,
+        origin: &impl Origin,
+        graph: &Repaired,
+        options: &GraphOptions,
+    ) -> Result<Self> {
+        // A vertex of an island may be in the random sample too.
+        let more: Vec<u32> = graph.islands().iter().copied().filter(|&vertex| !self.graph.has(vertex)).collect();
+        if more.is_empty() {
+            return Ok(self);
+        }
+        let (context, space) = (origin.context(), origin.space());
+        let count = (self.graph.vertices().len() + more.len()) as u64;
+        let panel = Panel::<T>::bytes_for(count as usize, space.dimensions());
+        // Both graphs are in memory until this function returns.
+        let _of_both = context.reserve(Navigation::stored_bytes(count, space) + panel, PURPOSE)?;
+        let (more, memory) = stored(origin, more)?;
+        self.graph = self.graph.with::<T>(context, space, more, options)?;
+        self.memory.join(memory);
+        Ok(self)
+    }
+}
+
+/// Reads the vectors of some vertices, given in ascending order.
+fn stored(origin: &impl Origin, vertices: Vec<u32>) -> Result<(StoredVertices, Reservation)> {
     let (context, space) = (origin.context(), origin.space());
-    let sample = Navigation::sample(origin.vertices(), options, islands);
-    let memory = context.reserve(Navigation::stored_bytes(sample.len() as u64, space), PURPOSE)?;
-    let wanted = VectorsToGather::of(origin.vertices(), sample.iter().copied());
-    let mut stored = Vec::with_capacity(sample.len() * space.vectors.bytes());
+    let memory = context.reserve(Navigation::stored_bytes(vertices.len() as u64, space), PURPOSE)?;
+    let wanted = VectorsToGather::of(origin.vertices(), vertices.iter().copied());
+    let mut stored = Vec::with_capacity(vertices.len() * space.vectors.bytes());
     origin.each(&wanted.ranked(), false, &mut |row| {
         stored.extend_from_slice(row.stored);
         Ok(())
     })?;
-    Ok((Navigation::build::<T>(context, space, StoredVertices { vertices: sample, stored }, &options.graph)?, memory))
+    Ok((StoredVertices { vertices, stored }, memory))
 }
 
 /// Trains a quantizer on a random sample of the vectors. Returns it with its [`code_error`].
@@ -117,7 +157,11 @@ pub(in crate::index) fn windows_of(vertices: u32, shape: PageShape) -> Vec<Range
     windows(vertices, shape.records()).collect()
 }
 
-/// Computes the order of all vertices on pages from the edges of the graph.
+/// Returns the page that each vertex of a window had in an earlier order, or `None` for new vertices.
+pub(in crate::index) type PagesBefore<'a> = &'a (dyn Fn(Range<u32>) -> Vec<Option<u32>> + Sync);
+
+/// Computes the order of all vertices on pages from the edges of the graph. If `before` is given, earlier pages are kept as
+/// far as their vertices remain.
 ///
 /// # Errors
 /// If lists cannot be read, if memory does not suffice, or if the work is cancelled.
@@ -127,6 +171,7 @@ pub(in crate::index) fn arranged(
     vertices: u32,
     degree: usize,
     shape: PageShape,
+    before: Option<PagesBefore<'_>>,
 ) -> Result<Places> {
     let windows = windows_of(vertices, shape);
     // The lists of a window are reserved when they are read, so they are not part of `bytes`.
@@ -146,7 +191,10 @@ pub(in crate::index) fn arranged(
         |(), number| {
             let window = windows[number].clone();
             let lists = graph.range(context, window.clone())?;
-            Arrangement::of_window(&context.cancel, shape.records(), window, |vertex| lists.of(vertex))
+            let before = before.map(|before| before(window.clone()));
+            Arrangement::of_window(&context.cancel, shape.records(), window, before.as_deref(), |vertex| {
+                lists.of(vertex)
+            })
         },
     )?;
     Ok(Places::of_windows(vertices, windows.iter().map(|window| window.start).zip(laid)))

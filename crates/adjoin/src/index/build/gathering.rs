@@ -32,7 +32,8 @@ pub(super) struct Gathering<'a> {
 impl<'a> Gathering<'a> {
     /// Returns the bytes for gathering vectors, and for work on them.
     pub(super) fn bytes<T: Coordinate>(buckets: &Buckets<'_>, room: GatherRoom) -> u64 {
-        let sets = RowSet::memory_bytes(buckets.rows()) + RankedSet::memory_bytes(buckets.rows());
+        // While some vertices are written, others are gathered.
+        let sets = RowSet::memory_bytes(buckets.rows()) + 2 * RankedSet::memory_bytes(buckets.rows());
         let reading = 2 * least_read_ahead(buckets.extents(), true);
         sets + reading + room.vectors as u64 * Self::bytes_of_vector::<T>(buckets) + room.work_bytes
     }

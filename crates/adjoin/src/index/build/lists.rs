@@ -82,6 +82,8 @@ impl Windows {
 pub(in crate::index) struct ListWriter {
     windows: Windows,
     partitions: Partitions,
+    /// Buffer for the record that is appended.
+    record: Vec<u8>,
     _memory: Reservation,
 }
 
@@ -93,7 +95,7 @@ impl ListWriter {
     pub(in crate::index) fn new(context: &Context, temporary: &Path, windows: Windows) -> Result<Self> {
         let memory = context.reserve(windows.bytes(), PURPOSE)?;
         let partitions = Partitions::new(context, temporary, "adjoin-graph", windows.sizes);
-        Ok(Self { windows, partitions, _memory: memory })
+        Ok(Self { windows, partitions, record: Vec::new(), _memory: memory })
     }
 
     /// Appends the list of a vertex to its window.
@@ -101,9 +103,10 @@ impl ListWriter {
     /// # Errors
     /// If the temporary file cannot be written.
     pub(in crate::index) fn push(&mut self, vertex: u32, neighbors: &[u32]) -> Result<()> {
-        let bytes: Vec<u8> = neighbors.iter().flat_map(|neighbor| neighbor.to_le_bytes()).collect();
-        let degree = neighbors.len() as u32;
-        self.partitions.push(self.windows.of(vertex) as usize, &[&degree.to_le_bytes(), &bytes])
+        let numbers = std::iter::once(neighbors.len() as u32).chain(neighbors.iter().copied());
+        self.record.clear();
+        numbers.for_each(|number| self.record.extend_from_slice(&number.to_le_bytes()));
+        self.partitions.push(self.windows.of(vertex) as usize, &[&self.record])
     }
 
     /// Completes the lists.

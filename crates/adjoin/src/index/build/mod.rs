@@ -194,7 +194,7 @@ impl Build<'_> {
         let centers = buckets.centers::<T>()?;
         let map = &VertexMap::find(context, buckets, &centers, temporary)?;
         let gathering = self.gathering::<T>(buckets, map, of_graph)?;
-        let (mut navigation, mut _of_navigation) = finishing::navigation::<T>(&gathering, options, &[])?;
+        let navigation = finishing::navigation::<T>(&gathering, options)?;
         let load_seconds = watch.lap();
         let memory = spare.min(of_graph) / LISTS_SHARE;
         let (lists, entry, spilled) = match self.graph {
@@ -203,7 +203,7 @@ impl Build<'_> {
                 let all = all.as_ref().map(|(all, _memory)| all);
                 let joined = JoinBuild { gathering: &gathering, all, options: &options.graph, temporary, memory };
                 let (lists, spilled) = joined.build(&centers)?;
-                (lists, navigation.entry(), spilled)
+                (lists, navigation.graph.entry(), spilled)
             }
             Some(given) => given.lists(context, map.len(), temporary, memory)?,
         };
@@ -213,14 +213,10 @@ impl Build<'_> {
         let graph_seconds = watch.lap();
         let shape = PageShape::new(space.vectors, options.graph.degree, options.page_bytes);
         let _of_places = context.reserve(Places::memory_bytes(map.len().into()), PURPOSE)?;
-        let places = &arranged(context, &graph, map.len(), options.graph.degree, shape)?;
+        let places = &arranged(context, &graph, map.len(), options.graph.degree, shape, None)?;
         let layout_seconds = watch.lap();
         let gathering = &self.gathering::<T>(buckets, map, spare)?;
-        if !graph.islands().is_empty() {
-            // The old graph is dropped first, so that only one graph is in memory.
-            drop((navigation, _of_navigation));
-            (navigation, _of_navigation) = finishing::navigation::<T>(gathering, options, graph.islands())?;
-        }
+        let navigation = navigation.with_islands::<T>(gathering, &graph, &options.graph)?;
         let (quantizer, code_error) = &finishing::quantizer::<T>(gathering, options.code_bytes, options.graph.seed)?;
         let drafts = &self.drafts;
         let inserted = self.inserted.clone();
@@ -230,7 +226,7 @@ impl Build<'_> {
         let attributes = writing.attributes(store, &duplicates)?;
         let contents: Contents = vec![
             (Role::Codebook, quantizer.to_bytes()),
-            (Role::Navigation, navigation.to_bytes(|vertex| places.by_vertex[vertex as usize])),
+            (Role::Navigation, navigation.graph.to_bytes(|vertex| places.by_vertex[vertex as usize])),
             (Role::Duplicates, duplicates.to_bytes()),
         ];
         let files = write_rest(drafts, &contents, &drafted)?;

@@ -1,18 +1,23 @@
-//! Writes the vectors, codes and ids of an index, a few pages at a time from the first page to the last.
+//! Writes the vectors, codes and ids of an index, a few pages at a time from the first page to the last. One thread
+//! gathers the vertices of pages while another appends the pages before.
 
 use std::ops::Range;
+use std::panic::resume_unwind;
 use std::path::Path;
 
 use adjoin_device::{AlignedBuffer, Reservation};
 use adjoin_kernels::Panel;
+use crossbeam_channel::bounded;
 
 use super::PURPOSE;
 use super::gathering::Gathering;
 use super::origin::{GatherRoom, Origin, VectorsToGather};
 use super::reach::{RangeLists, Repaired};
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::geometry::Coordinate;
+use crate::base::row_numbers::RankedSet;
 use crate::base::sorter::{SORTER_BYTES_MIN, Sorter};
+use crate::base::workers::spawn_scoped;
 use crate::index::drafting::{Draft, Drafted};
 use crate::index::layout::Places;
 use crate::index::page::PageShape;
@@ -39,8 +44,29 @@ struct OutputFiles {
     pages: Draft,
     codes: Draft,
     ids: IdDraft,
-    /// Entries of the inserted rows.
-    inserted: Vec<u32>,
+}
+
+/// Consecutive pages that are about to be written.
+struct GatheredPages<'a, T> {
+    /// Number of the first page.
+    first: u32,
+    /// Pages without checksums.
+    pages: AlignedBuffer,
+    /// Vertices in the order of their places.
+    vertices: Vec<u32>,
+    /// The vertices, with the rank of each. The other fields are in the order of the ranks.
+    ranks: RankedSet,
+    codes: Vec<Code<'a>>,
+    /// Vectors of the vertices without known codes.
+    panel: Panel<T>,
+    ids: Ids,
+}
+
+/// Code of a vertex.
+enum Code<'a> {
+    Known(&'a [u8]),
+    /// The code must be made of the vector in this row of a panel.
+    OfRow(usize),
 }
 
 /// Result of writing.
@@ -67,6 +93,8 @@ pub(in crate::index) fn bytes_of_vertex(id_bytes: u64, shape: PageShape, code_by
     (shape.bytes() / shape.records() + 1 + 3 * code_bytes) as u64 + of_id
 }
 
+/// Number of parts of the pages that are in memory at once.
+const PARTS_IN_MEMORY: usize = 2;
 /// Bytes for buffers of files.
 const FILES_BYTES: u64 = 6 << 20;
 
@@ -86,53 +114,84 @@ impl<O: Origin> Writing<'_, O> {
         let (kind, id_bytes) = self.origin.ids();
         let rows = self.inserted.end - self.inserted.start;
         let of_inserted = context.reserve(inserted_bytes(rows), PURPOSE)?;
+        let mut inserted = Vec::with_capacity(rows as usize);
         let mut out = OutputFiles {
             pages: Draft::new(context, self.drafts, Role::Pages)?,
             codes: Draft::new(context, self.drafts, Role::Codes)?,
             ids: IdDraft::new(context, self.drafts, self.temporary, kind, PURPOSE)?,
-            inserted: Vec::with_capacity(rows as usize),
         };
-        let records = self.shape.records();
         let of_vertex = bytes_of_vertex(id_bytes, self.shape, self.quantizer.code_bytes());
         let GatherRoom { vectors, work_bytes } = self.origin.room();
-        let together = vectors.min((work_bytes / of_vertex) as usize);
+        // Some pages are gathered while others are appended.
+        let together = vectors.min((work_bytes / of_vertex) as usize) / PARTS_IN_MEMORY;
+        context.progress.begin("write", "pages", self.shape.pages(self.origin.vertices()));
+        let (send, receive) = bounded::<GatheredPages<'_, T>>(0);
+        std::thread::scope(|scope| {
+            let out = &mut out;
+            let appending = spawn_scoped(scope, "adjoin writer", move || {
+                receive.iter().try_for_each(|some| self.append(some, out))
+            })?;
+            let gathered = self.gather(windows, together, &mut inserted, &mut |some| {
+                // Sending fails only if pages can no longer be appended. That error is reported below.
+                send.send(some).map_err(|_| Error::input("pages can no longer be written"))
+            });
+            drop(send);
+            appending.join().unwrap_or_else(|panic| resume_unwind(panic)).and(gathered)
+        })?;
+        let duplicates = self.others(&mut out, &mut inserted)?;
+        let drafted = vec![out.pages.finish()?, out.codes.finish()?, out.ids.finish()?];
+        // Entries within a part are not in order. Entries of further rows follow those of all vertices.
+        inserted.sort_unstable();
+        let inserted = InsertedEntries { entries: inserted, _memory: of_inserted };
+        Ok(Written { drafted, duplicates, inserted })
+    }
+
+    /// Passes all pages to `take`, with about `together` vertices at a time. Adds the entries of inserted rows to
+    /// `inserted`.
+    fn gather<'s, T: Coordinate>(
+        &'s self,
+        windows: &[Range<u32>],
+        together: usize,
+        inserted: &mut Vec<u32>,
+        take: &mut dyn FnMut(GatheredPages<'s, T>) -> Result<()>,
+    ) -> Result<()> {
+        let (context, records) = (self.origin.context(), self.shape.records());
         // Each part has whole pages.
         let together = (together / records).max(1) * records;
-        context.progress.begin("write", "pages", self.shape.pages(self.origin.vertices()));
         for window in windows {
             let lists = self.graph.range(context, window.clone())?;
             let _of_order = context.reserve(Places::memory_bytes(window.len() as u64), PURPOSE)?;
             let order = self.places.order(window.clone());
             for (start, vertices) in window.clone().step_by(together).zip(order.chunks(together)) {
-                self.write_some::<T>(start, vertices, &lists, &mut out)?;
+                take(self.gather_some(start, vertices, &lists, inserted)?)?;
                 context.progress.advance(u64::from(self.shape.page_of(start)) + (vertices.len() / records) as u64);
             }
         }
-        let duplicates = self.others(&mut out)?;
-        let drafted = vec![out.pages.finish()?, out.codes.finish()?, out.ids.finish()?];
-        // Entries within a part are not in order. Entries of further rows follow those of all vertices.
-        out.inserted.sort_unstable();
-        let inserted = InsertedEntries { entries: out.inserted, _memory: of_inserted };
-        Ok(Written { drafted, duplicates, inserted })
+        Ok(())
     }
 
-    /// Writes vertices, which are given in the order of their places. The first of them, at place `start`, begins a
+    /// Gathers vertices, which are given in the order of their places. The first of them, at place `start`, begins a
     /// page.
-    fn write_some<T: Coordinate>(
+    fn gather_some<T: Coordinate>(
         &self,
         start: u32,
         vertices: &[u32],
         lists: &RangeLists<'_>,
-        out: &mut OutputFiles,
-    ) -> Result<()> {
-        let (origin, context, shape) = (self.origin, self.origin.context(), self.shape);
+        inserted: &mut Vec<u32>,
+    ) -> Result<GatheredPages<'_, T>> {
+        let (origin, shape) = (self.origin, self.shape);
         let wanted = VectorsToGather::of(origin.vertices(), vertices.iter().copied());
         let (ranks, mut loading) = (wanted.ranked(), origin.loading());
         let mut pages = AlignedBuffer::zeroed(vertices.len().div_ceil(shape.records()) * shape.bytes());
-        // For each vertex, by rank: the row of its vector in a panel if its code is not known.
-        let mut rows = vec![None; vertices.len()];
-        let unknown = ranks.iter().zip(&mut rows).filter(|(vertex, _)| origin.code(*vertex).is_none());
-        let unknown = unknown.zip(0..).map(|((_, row), at)| *row = Some(at)).count();
+        let mut unknown = 0;
+        let code_of = |vertex| match origin.code(vertex) {
+            Some(code) => Code::Known(code),
+            None => {
+                unknown += 1;
+                Code::OfRow(unknown - 1)
+            }
+        };
+        let codes: Vec<Code<'_>> = ranks.iter().map(code_of).collect();
         let mut panel = Panel::<T>::zeroed(unknown, origin.space().dimensions());
         let mut ids = Ids::empty(origin.ids().0);
         let mut neighbors = Vec::new();
@@ -145,25 +204,35 @@ impl<O: Origin> Writing<'_, O> {
             let (page, slot) = ((shape.page_of(place) - first) as usize, (place - start) as usize % shape.records());
             let page = &mut pages[page * shape.bytes()..][..shape.bytes()];
             shape.put(page, slot, row.stored, row.row, &neighbors);
-            if let Some(row_of_panel) = rows[at] {
+            if let Code::OfRow(row_of_panel) = codes[at] {
                 loading.load(row.stored, &mut panel, row_of_panel);
             }
             ids.push_from(row.ids, row.id_at);
             if self.inserted.contains(&row.row) {
-                out.inserted.push(place);
+                inserted.push(place);
             }
             at += 1;
             Ok(())
         })?;
-        (first..).zip(pages.chunks_exact_mut(shape.bytes())).for_each(|(number, page)| PageShape::seal(page, number));
+        Ok(GatheredPages { first, pages, vertices: vertices.to_vec(), ranks, codes, panel, ids })
+    }
+
+    /// Appends gathered pages, and the codes and ids of their vertices, to the files.
+    fn append<T: Coordinate>(&self, some: GatheredPages<'_, T>, out: &mut OutputFiles) -> Result<()> {
+        let GatheredPages { first, mut pages, vertices, ranks, codes: known, panel, ids } = some;
+        (first..)
+            .zip(pages.chunks_exact_mut(self.shape.bytes()))
+            .for_each(|(number, page)| PageShape::seal(page, number));
         out.pages.append(&pages)?;
-        let made = self.quantizer.encode(context, &panel)?;
+        let made = self.quantizer.encode(self.origin.context(), &panel)?;
         let code_bytes = self.quantizer.code_bytes();
         let (mut codes, mut id) = (Vec::with_capacity(vertices.len() * code_bytes), Vec::new());
-        for &vertex in vertices {
+        for vertex in vertices {
             let rank = ranks.rank(vertex) as usize;
-            let made = rows[rank].map(|row| &made[row * code_bytes..][..code_bytes]);
-            codes.extend_from_slice(made.or_else(|| origin.code(vertex)).expect("a code that is known or made"));
+            codes.extend_from_slice(match known[rank] {
+                Code::Known(code) => code,
+                Code::OfRow(row) => &made[row * code_bytes..][..code_bytes],
+            });
             id.clear();
             ids.append_bytes_of(rank, &mut id);
             out.ids.push(&id)?;
@@ -172,7 +241,7 @@ impl<O: Origin> Writing<'_, O> {
     }
 
     /// Collects the further rows of vertices, by place. Writes their ids, which follow the ids of first rows.
-    fn others(&self, out: &mut OutputFiles) -> Result<Duplicates> {
+    fn others(&self, out: &mut OutputFiles, inserted: &mut Vec<u32>) -> Result<Duplicates> {
         let context = self.origin.context();
         let mut duplicates = Duplicates::default();
         if !self.origin.has_others() {
@@ -200,7 +269,7 @@ impl<O: Origin> Writing<'_, O> {
             of_place.1.push(row);
             let entry = entries.next().expect("entries have numbers of 32 bits");
             if self.inserted.contains(&row) {
-                out.inserted.push(entry);
+                inserted.push(entry);
             }
             out.ids.push(&id)?;
         }

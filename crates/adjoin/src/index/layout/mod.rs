@@ -5,12 +5,14 @@
 //! threads work on windows, and only windows in progress are in memory. The bounds of windows depend only on the number
 //! of vertices and on the number of vertices per page.
 //!
-//! The engine computes its layout in `grown.rs` and improves it in `swaps.rs`. The laboratory has other layouts for
+//! The engine computes its layout in `grown.rs`, or keeps an earlier one as far as its vertices remain (`kept.rs`), and
+//! improves it in `swaps.rs`. The laboratory has other layouts for
 //! comparison.
 
 mod edges;
 mod filling;
 mod grown;
+mod kept;
 mod swaps;
 #[cfg(test)]
 mod tests;
@@ -20,6 +22,7 @@ use std::ops::Range;
 pub use self::edges::{Edges, Tie};
 pub use self::filling::{Filling, Room};
 pub use self::grown::{grown, weight};
+use self::kept::kept;
 pub use self::swaps::swapped;
 use crate::base::context::Context;
 use crate::base::error::Result;
@@ -90,7 +93,7 @@ impl Arrangement {
     }
 
     /// Arranges the vertices of a window, with `records` vertices per page. `neighbors` returns the out-neighbors of a
-    /// vertex.
+    /// vertex. `before` has the page that each vertex had in an earlier order, if these pages are to be kept ([`kept`]).
     ///
     /// # Errors
     /// If the work is cancelled.
@@ -98,10 +101,14 @@ impl Arrangement {
         cancel: &Cancel,
         records: usize,
         window: Range<u32>,
+        before: Option<&[Option<u32>]>,
         neighbors: impl Fn(u32) -> &'g [u32],
     ) -> Result<Self> {
         let (edges, room) = (Edges::of(window.clone(), neighbors), Room::new(window.len(), records));
-        let mut order = order_of(cancel, &edges, room)?;
+        let mut order = match before {
+            None => order_of(cancel, &edges, room)?,
+            Some(before) => swapped(cancel, &edges, room, kept(&edges, room, before, weight), weight, ROUNDS_MAX)?,
+        };
         let overlap_ratio = overlap_ratio(&edges, &order, room);
         order.iter_mut().for_each(|vertex| *vertex += window.start);
         Ok(Self { order, overlap_ratio })

@@ -1,12 +1,14 @@
 //! Compares layouts with their definitions, on graphs of unusual shapes.
 
 use super::edges::WINDOW_MAX;
+use super::kept::kept;
 use super::*;
+use crate::base::random::Random;
 use crate::test_sets::{Lists, graphs, ratio};
 
 fn laid(lists: &Lists, records: usize) -> Arrangement {
     let all = 0..lists.len() as u32;
-    Arrangement::of_window(&Cancel::default(), records, all, |vertex| &lists[vertex as usize][..]).unwrap()
+    Arrangement::of_window(&Cancel::default(), records, all, None, |vertex| &lists[vertex as usize][..]).unwrap()
 }
 
 #[test]
@@ -81,6 +83,55 @@ fn swaps_increase_the_overlap_ratio_until_none_can() {
     }
 }
 
+/// Each page has lost some vertices. The others keep it, and a new vertex joins a page to which it has ties and that has
+/// room, if there is one.
+#[test]
+fn pages_are_kept_and_filled_up_with_new_vertices() {
+    let mut random = Random::new(1, "kept");
+    for (name, lists) in graphs() {
+        let edges = Edges::of(0..lists.len() as u32, |vertex| &lists[vertex as usize]);
+        for records in [1, 4, 15] {
+            let room = Room::new(lists.len(), records);
+            let is_new: Vec<bool> = edges.numbers().map(|_| random.below(5) == 0).collect();
+            let before: Vec<Option<u32>> =
+                (0..lists.len()).map(|place| (!is_new[place]).then_some((place / records) as u32 + 7)).collect();
+            let order = kept(&edges, room, &before, weight);
+            let mut sorted = order.clone();
+            sorted.sort_unstable();
+            assert!(sorted.into_iter().eq(edges.numbers()), "{name}");
+            let pages = room.pages_of(&order);
+            for (vertex, &page) in before.iter().enumerate().filter_map(|(vertex, page)| Some((vertex, page.as_ref()?)))
+            {
+                let others = (0..vertex).filter(|&other| before[other] == Some(page));
+                assert!(others.into_iter().all(|other| pages[other] == pages[vertex]), "{name}: {vertex}");
+            }
+            // New vertices are added in the order of their numbers. When the first one is added, all others are missing.
+            let Some(first) = is_new.iter().position(|&is_new| is_new) else { continue };
+            let kept_on = |page| (0..lists.len()).filter(|&vertex| !is_new[vertex] && pages[vertex] == page).count();
+            let ties = |page| {
+                let ties = edges.ties(first as u32).iter().filter(|tie| !is_new[tie.other() as usize]);
+                ties.filter(|tie| pages[tie.other() as usize] == page).map(|&tie| weight(tie)).sum::<u32>()
+            };
+            let has_room = |&page: &u32| kept_on(page) < room.of(page as usize);
+            let heaviest = (0..room.pages() as u32).filter(has_room).map(ties).max().expect("the page of the vertex");
+            assert_eq!(ties(pages[first]), heaviest, "{name}");
+        }
+    }
+}
+
+#[test]
+fn pages_with_few_vertices_are_given_up() {
+    let (_, lists) = graphs().swap_remove(3);
+    let edges = Edges::of(0..lists.len() as u32, |vertex| &lists[vertex as usize]);
+    // The earlier order has twice as many pages. Every second of them has a single vertex.
+    let room = Room::new(lists.len(), 9);
+    let pages: Vec<Option<u32>> =
+        edges.numbers().map(|vertex| Some(vertex / 9 * 2 + u32::from(vertex % 9 == 8))).collect();
+    let laid = room.pages_of(&kept(&edges, room, &pages, weight));
+    let together = |some: &[u32]| some.iter().all(|&page| page == some[0]);
+    assert!(laid.chunks_exact(9).all(|of_page| together(&of_page[..8])));
+}
+
 #[test]
 fn groups_that_fit_are_on_one_page() {
     let (_, lists) = graphs().swap_remove(3);
@@ -112,7 +163,7 @@ fn windows_are_combined_into_one_order() {
     let cancel = Cancel::default();
     let laid = windows.iter().map(|window| {
         let neighbors = |vertex: u32| &lists[vertex as usize][..];
-        (window.start, Arrangement::of_window(&cancel, 15, window.clone(), neighbors).unwrap())
+        (window.start, Arrangement::of_window(&cancel, 15, window.clone(), None, neighbors).unwrap())
     });
     let places = Places::of_windows(vertices, laid);
     let order: Vec<u32> = windows.iter().flat_map(|window| places.order(window.clone())).collect();

@@ -7,9 +7,10 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use adjoin_device::{AlignedBuffer, Reservation};
-use adjoin_kernels::{PackedColumns, TILE_ROWS};
+use adjoin_device::Reservation;
+use adjoin_kernels::{PackedColumns, Panel, TILE_ROWS};
 
+use super::pages::{OnPage, PIECE_BYTES_MIN, over_pages, pages_of};
 use super::{PURPOSE, list_of};
 use crate::base::context::Context;
 use crate::base::error::Result;
@@ -18,7 +19,6 @@ use crate::base::mutex::lock;
 use crate::base::row_numbers::RowSet;
 use crate::base::workers::map_items;
 use crate::index::navigation::Navigator;
-use crate::index::page::Page;
 use crate::index::{Index, IndexManifest};
 use crate::load::Members;
 
@@ -32,12 +32,15 @@ const CELLS_OF_PAGE: usize = 16;
 /// Number of centers that become candidates of a row. They are farther from the row and from each other than its nearest
 /// vertices, so that the row gets edges of all lengths.
 pub(super) const CENTERS: usize = 8;
-/// Bytes of pages that a thread works on. It needs the larger number to find all vertices of a cell together, which are
-/// on pages near each other, and finds equal vertices with the smaller one.
-const PIECE_BYTES_MIN: u64 = 512 << 10;
+/// Largest number of bytes of pages that a thread works on. It needs that many to find all vertices of a cell together,
+/// which are on pages near each other, and finds equal vertices with [`PIECE_BYTES_MIN`] bytes.
 const PIECE_BYTES_MAX: u64 = 16 << 20;
 /// Number of inserted rows that are compared with a cell at once.
 const ROWS_TOGETHER: usize = 8 * TILE_ROWS;
+/// Number of inserted rows of a cell that other inserted rows are compared with at once.
+const OTHERS_TOGETHER: usize = 256;
+/// Largest number of other inserted rows that an inserted row is compared with, on average.
+const COMPARED_MAX: u64 = 1_024;
 /// Number of inserted rows whose cells a thread finds at once.
 const PROBING_TOGETHER: usize = 64;
 
@@ -61,16 +64,17 @@ struct Probing {
 }
 
 impl Probing {
-    /// Arranges rows by cell. `cells` has [`PROBES`] cells or fewer of each row.
-    fn of(cells: u32, of_rows: &[Vec<u32>]) -> Self {
+    /// Arranges rows by cell, given at most `most` cells of each row.
+    fn of(cells: u32, of_rows: &[Vec<u32>], most: usize) -> Self {
+        let of_rows = || of_rows.iter().map(|cells| &cells[..most.min(cells.len())]);
         let mut ends = vec![0; cells as usize];
-        of_rows.iter().flatten().for_each(|&cell| ends[cell as usize] += 1);
+        of_rows().flatten().for_each(|&cell| ends[cell as usize] += 1);
         let mut starts = 0;
         for end in &mut ends {
             starts += std::mem::replace(end, starts);
         }
         let mut rows = vec![0; starts as usize];
-        for (row, cells) in (0..).zip(of_rows) {
+        for (row, cells) in (0..).zip(of_rows()) {
             for &cell in cells {
                 let end = &mut ends[cell as usize];
                 rows[*end as usize] = row;
@@ -128,14 +132,14 @@ pub(super) fn concatenated<'v>(space: Space<'_>, vectors: impl Iterator<Item = &
     stored
 }
 
-/// Returns the bytes of cells, and of the threads that work on them.
-pub(super) fn memory_bytes<T: Coordinate>(context: &Context, facts: &IndexManifest) -> u64 {
-    held_bytes(facts) + working_bytes::<T>(context, facts, PIECE_BYTES_MIN)
+/// Returns the bytes of the cells of all vertices.
+pub(super) fn held_bytes(facts: &IndexManifest) -> u64 {
+    u64::from(facts.vertices) * size_of::<u32>() as u64
 }
 
-/// Returns the bytes of the cells of all vertices.
-fn held_bytes(facts: &IndexManifest) -> u64 {
-    u64::from(facts.vertices) * size_of::<u32>() as u64
+/// Returns the least bytes of all threads while they work on cells.
+pub(super) fn least_working_bytes<T: Coordinate>(context: &Context, facts: &IndexManifest) -> u64 {
+    working_bytes::<T>(context, facts, PIECE_BYTES_MIN)
 }
 
 /// Returns the bytes of all threads while each of them works on pages of `piece` bytes.
@@ -150,38 +154,23 @@ fn working_bytes<T: Coordinate>(context: &Context, facts: &IndexManifest, piece:
     context.threads as u64 * a_worker
 }
 
-/// Returns the number of pages of the index in `bytes` bytes, at least 1.
-fn pages_of(facts: &IndexManifest, bytes: u64) -> usize {
-    let shape = facts.shape();
-    (bytes / shape.bytes() as u64).clamp(1, shape.pages(facts.vertices)) as usize
+/// Returns the bytes of an inserted row for the cells that it is compared with.
+pub(super) fn probed_bytes() -> u64 {
+    (PROBES * size_of::<u32>() + size_of::<Vec<u32>>()) as u64
 }
 
 /// Returns the bytes of an inserted row while the `count` vertices nearest to it are found.
 pub(super) fn bytes_of_row(count: usize) -> u64 {
-    let of_cells = 2 * PROBES * size_of::<u32>() + size_of::<Vec<u32>>();
-    (of_cells + size_of::<Mutex<NearVertices>>() + 2 * count * size_of::<u64>()) as u64
+    (PROBES * size_of::<u32>() + size_of::<Mutex<NearVertices>>() + 2 * count * size_of::<u64>()) as u64
 }
 
-/// Vertices of consecutive pages.
-struct Piece<'a> {
-    facts: &'a IndexManifest,
-    /// Number of the first page.
-    first: u32,
-    /// Verified pages.
-    pages: &'a [u8],
-}
-
-impl Piece<'_> {
-    /// Returns all vertices, each with its stored vector.
-    fn vertices(&self) -> impl Iterator<Item = (u32, &[u8])> {
-        let (shape, bytes) = (self.facts.shape(), self.facts.vectors.bytes());
-        let of_page = move |(number, page)| {
-            let all = shape.vertices(number, self.facts.vertices);
-            let vectors = Page::of_checked(shape, page).vectors(all.len());
-            all.zip(vectors.chunks_exact(bytes))
-        };
-        (self.first..).zip(self.pages.chunks_exact(shape.bytes())).flat_map(of_page)
-    }
+/// Returns the bytes for comparing `rows` inserted rows with each other.
+pub(super) fn comparing_bytes<T: Coordinate>(context: &Context, space: Space<'_>, rows: u64, count: usize) -> u64 {
+    let others = OTHERS_TOGETHER.min(rows as usize);
+    let packed = PackedColumns::<T>::bytes_for(others, space.dimensions());
+    let a_worker = packed + (ROWS_TOGETHER * others * size_of::<T::Distance>()) as u64;
+    let of_row = size_of::<Mutex<NearVertices>>() + 2 * count * size_of::<u64>() + (PROBES + 1) * size_of::<u32>();
+    context.threads as u64 * a_worker + rows * of_row as u64
 }
 
 impl<'a, T: Coordinate> Cells<'a, T> {
@@ -192,15 +181,17 @@ impl<'a, T: Coordinate> Cells<'a, T> {
     pub(super) fn find(context: &'a Context, index: &'a Index, kept: &'a RowSet) -> Result<Self> {
         let facts = index.facts();
         let memory = context.reserve(held_bytes(facts), PURPOSE)?;
-        let _working = context.reserve(working_bytes::<T>(context, facts, PIECE_BYTES_MIN), PURPOSE)?;
+        let _working = context.reserve(least_working_bytes::<T>(context, facts), PURPOSE)?;
         let navigator = Navigator::<T>::new(context.kernel, facts.space(), &index.navigation);
         let mut cells = Self { context, index, navigator, kept, of_pieces: Vec::new(), _memory: memory };
         let navigator = &cells.navigator;
-        cells.of_pieces = cells.over_pages(
+        cells.of_pieces = over_pages(
+            context,
+            index,
             PIECE_BYTES_MIN,
             || (navigator.search(), Vec::new()),
             |(search, near), piece| {
-                let stored = concatenated(facts.space(), piece.vertices().map(|(_, vector)| vector));
+                let stored = concatenated(facts.space(), piece.vertices().map(|found| found.vector));
                 let panel = Members::<T>::new(context.kernel, facts.space(), &stored).panel;
                 let (mut cells, all) = (Vec::with_capacity(panel.rows()), (0..panel.rows()).collect::<Vec<usize>>());
                 // The result must not depend on the piece that the thread had before.
@@ -220,20 +211,19 @@ impl<'a, T: Coordinate> Cells<'a, T> {
     }
 
     /// Returns the kept vertices near each of the rows `queries`: at most `count`, nearest first, and then up to
-    /// [`CENTERS`] centers of cells.
+    /// [`CENTERS`] centers of cells. `probed` has the cells that each row is compared with.
     ///
     /// # Errors
     /// If pages cannot be read, or if the work is cancelled.
-    pub(super) fn nearest(&self, queries: &Members<T>, count: usize) -> Result<Vec<Vec<u32>>> {
+    pub(super) fn nearest(&self, queries: &Members<T>, probed: &[Vec<u32>], count: usize) -> Result<Vec<Vec<u32>>> {
         let Self { context, index, .. } = *self;
         let (facts, kept) = (index.facts(), self.kept);
-        let cells = self.probed(queries)?;
-        let probing = &Probing::of(self.navigator.len(), &cells);
+        let probing = &Probing::of(self.navigator.len(), probed, PROBES);
         let found: Vec<Mutex<NearVertices>> = (0..queries.len()).map(|_| Mutex::default()).collect();
         let (piece_bytes, memory) = self.piece_bytes()?;
-        self.over_pages(piece_bytes, Vec::new, |distances, piece| {
-            let left = piece.vertices().filter(|&(vertex, _)| kept.contains(vertex.into()));
-            let of_vertex = |(vertex, vector)| (self.of(vertex), vertex, vector);
+        over_pages(context, index, piece_bytes, Vec::new, |distances, piece| {
+            let left = piece.vertices().filter(|found| kept.contains(found.vertex.into()));
+            let of_vertex = |OnPage { vertex, vector, .. }| (self.of(vertex), vertex, vector);
             let mut order: Vec<(u32, u32, &[u8])> = left.map(of_vertex).collect();
             order.sort_unstable_by_key(|&(cell, vertex, _)| (cell, vertex));
             for of_cell in order.chunk_by(|a, b| a.0 == b.0) {
@@ -259,9 +249,9 @@ impl<'a, T: Coordinate> Cells<'a, T> {
             Ok(())
         })?;
         drop(memory);
-        let with_centers = |(near, cells): (Mutex<NearVertices>, Vec<u32>)| {
+        let with_centers = |(near, cells): (Mutex<NearVertices>, &Vec<u32>)| {
             let mut all = near.into_inner().unwrap_or_else(PoisonError::into_inner).into_sorted(count);
-            let centers = cells.into_iter().take(CENTERS).map(|cell| self.navigator.vertex(cell));
+            let centers = cells.iter().take(CENTERS).map(|&cell| self.navigator.vertex(cell));
             for center in centers.filter(|&vertex| kept.contains(vertex.into())) {
                 if !all.contains(&center) {
                     all.push(center);
@@ -269,7 +259,51 @@ impl<'a, T: Coordinate> Cells<'a, T> {
             }
             all
         };
-        Ok(found.into_iter().zip(cells).map(with_centers).collect())
+        Ok(found.into_iter().zip(probed).map(with_centers).collect())
+    }
+
+    /// Returns the rows of a panel near each of them: at most `count`, nearest first. A row is compared with all rows
+    /// whose nearest cell is among its own cells in `probed`. Returns `None` if many rows are in one cell, because that
+    /// would be many comparisons.
+    ///
+    /// # Errors
+    /// If the work is cancelled.
+    pub(super) fn near_each_other(
+        &self,
+        panel: &Panel<T>,
+        probed: &[Vec<u32>],
+        count: usize,
+    ) -> Result<Option<Vec<Vec<u32>>>> {
+        let (context, cells) = (self.context, self.navigator.len());
+        let (own, probing) = (&Probing::of(cells, probed, 1), &Probing::of(cells, probed, PROBES));
+        let comparisons: u64 =
+            (0..cells).map(|cell| own.of_cell(cell).len() as u64 * probing.of_cell(cell).len() as u64).sum();
+        if comparisons > COMPARED_MAX * panel.rows() as u64 {
+            return Ok(None);
+        }
+        let found: Vec<Mutex<NearVertices>> = (0..panel.rows()).map(|_| Mutex::default()).collect();
+        map_items(context.threads, cells as usize, &context.cancel, Vec::new, |distances, cell| {
+            for others in own.of_cell(cell as u32).chunks(OTHERS_TOGETHER) {
+                let columns = context.kernel.pack(panel, others);
+                for some in probing.of_cell(cell as u32).chunks(ROWS_TOGETHER) {
+                    distances.resize(some.len() * others.len(), T::Distance::default());
+                    context.kernel.many_to_many(panel, some, &columns, distances);
+                    for (&row, of_row) in some.iter().zip(distances.chunks_exact(others.len())) {
+                        let near = &mut lock(&found[row as usize]);
+                        let others = others.iter().zip(of_row).filter(|&(&other, _)| other != row);
+                        others.for_each(|(&other, &distance)| near.offer(T::distance_key(distance), other, count));
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        let sorted =
+            |near: Mutex<NearVertices>| near.into_inner().unwrap_or_else(PoisonError::into_inner).into_sorted(count);
+        Ok(Some(found.into_iter().map(sorted).collect()))
+    }
+
+    pub(super) fn space(&self) -> Space<'static> {
+        self.index.facts().space()
     }
 
     /// Returns the cell of a vertex.
@@ -277,11 +311,6 @@ impl<'a, T: Coordinate> Cells<'a, T> {
         let facts = self.index.facts();
         let of_piece = pages_of(facts, PIECE_BYTES_MIN) * facts.shape().records();
         self.of_pieces[vertex as usize / of_piece][vertex as usize % of_piece]
-    }
-
-    /// Returns the least bytes that [`Self::nearest`] reserves.
-    pub(super) fn least_bytes(&self) -> u64 {
-        working_bytes::<T>(self.context, self.index.facts(), PIECE_BYTES_MIN)
     }
 
     /// Returns the bytes of pages that each thread works on, and the reservation for this work.
@@ -294,10 +323,13 @@ impl<'a, T: Coordinate> Cells<'a, T> {
         Ok((piece, context.reserve(bytes(piece), PURPOSE)?))
     }
 
-    /// Returns the [`PROBES`] cells nearest to each row.
-    fn probed(&self, queries: &Members<T>) -> Result<Vec<Vec<u32>>> {
+    /// Returns the [`PROBES`] cells nearest to each row of a panel, nearest first.
+    ///
+    /// # Errors
+    /// If the work is cancelled.
+    pub(super) fn probed(&self, panel: &Panel<T>) -> Result<Vec<Vec<u32>>> {
         let Self { context, ref navigator, .. } = *self;
-        let rows: Vec<usize> = (0..queries.len()).collect();
+        let rows: Vec<usize> = (0..panel.rows()).collect();
         let chunks: Vec<&[usize]> = rows.chunks(PROBING_TOGETHER).collect();
         let found = map_items(
             context.threads,
@@ -305,32 +337,11 @@ impl<'a, T: Coordinate> Cells<'a, T> {
             &context.cancel,
             || navigator.search(),
             |search, chunk| {
-                let cells =
-                    |&row: &usize| navigator.nearest(search, (None, queries.panel.row(row)), LIST, PROBES).collect();
+                let cells = |&row: &usize| navigator.nearest(search, (None, panel.row(row)), LIST, PROBES).collect();
                 Ok(chunks[chunk].iter().map(cells).collect::<Vec<Vec<u32>>>())
             },
         )?;
         Ok(found.concat())
-    }
-
-    /// Reads all pages on all threads, and calls `work` with `piece_bytes` bytes of them at a time. Returns its results in
-    /// the order of the pages.
-    fn over_pages<S: Send, R: Send>(
-        &self,
-        piece_bytes: u64,
-        state: impl Fn() -> S + Sync,
-        work: impl Fn(&mut S, Piece<'_>) -> Result<R> + Sync,
-    ) -> Result<Vec<R>> {
-        let Self { context, index, .. } = *self;
-        let (facts, shape) = (index.facts(), index.facts().shape());
-        let (pages, together) = (shape.pages(facts.vertices) as usize, pages_of(facts, piece_bytes));
-        let state = || (state(), AlignedBuffer::zeroed(together * shape.bytes()));
-        map_items(context.threads, pages.div_ceil(together), &context.cancel, state, |(state, buffer), piece| {
-            let first = piece * together;
-            let some = together.min(pages - first);
-            let pages = index.read_pages(first as u32, &mut buffer[..some * shape.bytes()])?;
-            work(state, Piece { facts, first: first as u32, pages })
-        })
     }
 }
 
@@ -355,7 +366,7 @@ mod tests {
 
     #[test]
     fn rows_are_arranged_by_cell() {
-        let probing = Probing::of(4, &[vec![2, 0], vec![], vec![2, 3], vec![0]]);
+        let probing = Probing::of(4, &[vec![2, 0, 1], vec![], vec![2, 3], vec![0]], 2);
         let of_cells: Vec<&[u32]> = (0..4).map(|cell| probing.of_cell(cell)).collect();
         assert_eq!(of_cells, [&[0, 3][..], &[], &[0, 2], &[2]]);
     }

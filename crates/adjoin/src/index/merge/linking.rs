@@ -133,7 +133,8 @@ impl<T: Coordinate> Linking<'_, T> {
         back_edges: BackEdges<'_>,
     ) -> Result<Candidates> {
         let numbering = self.mixed.numbering;
-        let vertices: Vec<Vertex> = numbers.clone().map(|number| numbering.vertex(first + number as u32)).collect();
+        let of_numbers: Vec<u32> = numbers.clone().map(|number| first + number as u32).collect();
+        let vertices = numbering.vertices_of(&of_numbers);
         // Pages after the last of these vertices are not needed.
         until_last(pieces, &vertices);
         let (mut found, mut old) = (Candidates::default(), Vec::new());
@@ -201,13 +202,13 @@ impl<T: Coordinate> Linking<'_, T> {
     fn add_left(&self, vertex: u32, neighbors: &[u32], all: &mut Vec<u32>) -> bool {
         let numbering = self.mixed.numbering;
         let first = all.len();
-        all.extend(neighbors.iter().filter(|&&old| numbering.is_kept(old)).map(|&old| numbering.of_old(old)));
+        all.extend(neighbors.iter().filter_map(|&old| numbering.of_kept(old)));
         if all.len() - first == neighbors.len() {
             return false;
         }
         for &deleted in neighbors.iter().filter(|&&old| !numbering.is_kept(old)) {
             let beyond = self.survey.neighbors_of(deleted).iter().copied();
-            let beyond = beyond.filter(|&old| old != vertex && numbering.is_kept(old)).map(|old| numbering.of_old(old));
+            let beyond = beyond.filter(|&old| old != vertex).filter_map(|old| numbering.of_kept(old));
             // Lists are sorted by distance, so the first vertices are the nearest to the deleted vertex.
             let mut left = self.replacements;
             for number in beyond {

@@ -127,7 +127,7 @@ impl Origin for Mixed<'_> {
             if some.is_empty() {
                 return Ok(());
             }
-            let vertices: Vec<Vertex> = some.iter().map(|&number| self.numbering.vertex(number)).collect();
+            let vertices = self.numbering.vertices_of(&some);
             let ids = if with_ids { &self.ids_of(&vertices)? } else { &no_ids };
             for (k, (&vertex, &what)) in some.iter().zip(&vertices).enumerate() {
                 let row = match what {
@@ -189,7 +189,7 @@ impl Origin for Mixed<'_> {
             let loaded = map_items(*threads, parts, cancel, state, |(pieces, stored), part| {
                 let numbers = &some[part * LOADED_TOGETHER..some.len().min((part + 1) * LOADED_TOGETHER)];
                 let mut panel = Panel::zeroed(numbers.len(), dimensions);
-                let vertices: Vec<Vertex> = numbers.iter().map(|&number| self.numbering.vertex(number)).collect();
+                let vertices = self.numbering.vertices_of(numbers);
                 until_last(pieces, &vertices);
                 stored.clear();
                 for vertex in vertices {

@@ -5,9 +5,9 @@
 //! index find the vertices near inserted rows (`near.rs`). A last pass over the pages builds all lists (`linking.rs`). It
 //! combines the delete phase and the patch phase of the paper, so that no list is pruned twice.
 //!
-//! The remaining steps are those of a build: the order on pages, the codes, the navigation graph and the recall are
-//! computed again from the vertices and lists. Therefore they are as good as in a new index, no matter how often rows
-//! are replaced.
+//! The navigation graph changes only by the vertices that leave and join its sample. Pages keep the vertices that they
+//! have, new vertices fill them up, and swaps improve them (`layout/kept.rs`). Codes are kept as long as their error is
+//! small. The recall is measured again.
 //!
 //! Memory holds the codes, a few bits per vertex, and the inserted and deleted rows. While pages are ordered and
 //! written, it also holds the places of all vertices.
@@ -18,23 +18,28 @@ mod linking;
 mod mixed;
 mod near;
 mod numbering;
+mod pages;
 mod survey;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
+use std::ops::Range;
 use std::path::Path;
 
 use adjoin_kernels::Panel;
+use xxhash_rust::xxh3::xxh3_64;
 
 use self::linking::Linking;
 use self::mixed::Mixed;
-use self::near::{Near, NewVertices, among_bytes, comparing_bytes};
-use self::numbering::Numbering;
+use self::near::{Near, NewVertices};
+use self::numbering::{Numbering, Vertex};
 use self::survey::Survey;
 use super::Index;
-use super::build::finishing::{self, arranged, windows_of};
+use super::build::finishing::{self, NavigationWithMemory, arranged, windows_of};
 use super::build::lists::Lists;
 use super::build::origin::GatherRoom;
+use super::build::pruning::spread;
 use super::build::reach;
 use super::build::writing::{self, InsertedEntries, Writing, Written};
 use super::delete_list::DeleteList;
@@ -42,6 +47,7 @@ use super::drafting::{Contents, write_rest};
 use super::layout::{GROWN, Places, ROWS};
 use super::lost;
 use super::manifest::IndexManifest;
+use super::navigation::{self, Navigation, StoredVertices};
 use super::promise::{self, CalibrationAims};
 use super::rows::EntryOrder;
 use super::sample::draw_inserted;
@@ -65,6 +71,9 @@ const CHANGED_SHARE: u64 = 4;
 /// Largest ratio of the error of old codes to their error at the training, or to the error of newly trained codes, at
 /// which old vertices keep their codes.
 const CODES_WORSE: f64 = 1.1;
+/// Numerator and denominator. The navigation graph is built from a new sample if fewer vertices than this part of the
+/// sample would remain and join.
+const NAVIGATION_SHARE: (u64, u64) = (3, 4);
 /// Divisor of the spare memory. The vectors of all vertices are held in memory if they need at most this part of it.
 const ALL_SHARE: u64 = 2;
 /// Divisor of the spare memory. The lists and the edges back may each take this part of it.
@@ -172,9 +181,9 @@ impl Merge<'_> {
         let numbers = Numbering::memory_bytes(vertices, rows) + 4 * RankedSet::memory_bytes(all);
         let attributes = self.index.columns().map_or(Ok(0), |columns| columns.reordering_bytes(facts.rows + rows))?;
         let of_rows = rows * of_newcomer + Places::memory_bytes(all) + reach::memory_bytes(all);
-        let among = among_bytes::<T>(self.context, facts.space(), &facts.parameters().graph, rows);
-        let comparing = comparing_bytes::<T>(self.context, facts, rows);
-        Ok(numbers + of_rows + (2 * GATHERED_BYTES_MIN).max(attributes).max(among).max(comparing))
+        let of_deleted = survey::lists_bytes(self.deleted, facts.degree);
+        let near = near::least_bytes::<T>(self.context, facts, rows);
+        Ok(numbers + of_rows + of_deleted + (2 * GATHERED_BYTES_MIN).max(attributes).max(near))
     }
 
     /// Writes all files except the calibration.
@@ -191,18 +200,20 @@ impl Merge<'_> {
         let standing: Vec<u32> = places.iter().map(|&place| alone[place as usize]).collect();
         let left = &RankedSet::new(deleted.entries().complement(facts.rows));
         let mut mixed = self.mixed::<T>(survey, numbering, &standing, left)?;
-        let (mut navigation, mut _of_navigation) = finishing::navigation::<T>(&mixed, options, &[])?;
+        let navigation = self.navigation::<T>(&mixed)?;
         let (lists, spilled) = self.link::<T>(&mixed, survey, near, &places, temporary)?;
-        let (vertices, entry) = (numbering.vertices(), navigation.entry());
+        let (vertices, entry) = (numbering.vertices(), navigation.graph.entry());
         let graph = reach::repair(context, lists, entry, facts.degree)?;
-        // Islands are known only after the repair, so the navigation graph is built again with them.
-        if !graph.islands().is_empty() {
-            // The old graph is dropped first, so that only one graph is in memory.
-            drop((navigation, _of_navigation));
-            (navigation, _of_navigation) = finishing::navigation::<T>(&mixed, options, graph.islands())?;
-        }
+        let navigation = navigation.with_islands::<T>(&mixed, &graph, &options.graph)?;
         let _of_places = context.reserve(Places::memory_bytes(vertices.into()), PURPOSE)?;
-        let places = &arranged(context, &graph, vertices, facts.degree, facts.shape())?;
+        let pages_before = &|window: Range<u32>| {
+            let of_vertex = |vertex| match vertex {
+                Vertex::Old(old) => Some(facts.shape().page_of(old)),
+                Vertex::New(_) => None,
+            };
+            numbering.vertices_of(&window.collect::<Vec<u32>>()).into_iter().map(of_vertex).collect()
+        };
+        let places = &arranged(context, &graph, vertices, facts.degree, facts.shape(), Some(pages_before))?;
         let (learned, code_error) = self.quantizer::<T>(&mixed)?;
         mixed.keeps_codes = learned.is_none();
         let quantizer = learned.as_ref().unwrap_or(&index.quantizer);
@@ -215,7 +226,7 @@ impl Merge<'_> {
             mixed.attributes(drafts, temporary, deleted, EntryOrder { places, duplicates: &duplicates })?;
         let contents: Contents = vec![
             (Role::Codebook, quantizer.to_bytes()),
-            (Role::Navigation, navigation.to_bytes(|vertex| places.by_vertex[vertex as usize])),
+            (Role::Navigation, navigation.graph.to_bytes(|vertex| places.by_vertex[vertex as usize])),
             (Role::Duplicates, duplicates.to_bytes()),
         ];
         let mut manifest = IndexManifest {
@@ -236,6 +247,36 @@ impl Merge<'_> {
             spilled += more;
         }
         Ok(Laid { manifest, spilled, inserted })
+    }
+
+    /// Changes the navigation graph: deleted vertices leave it, and some new vertices join it, so that it remains a random
+    /// sample of all vertices.
+    fn navigation<T: Coordinate>(&self, mixed: &Mixed<'_>) -> Result<NavigationWithMemory> {
+        let Self { context, index, newcomers, .. } = *self;
+        let (numbering, options, space) = (mixed.numbering, &index.facts().parameters(), index.facts().space());
+        let vertices = u64::from(numbering.vertices());
+        let wanted = navigation::sample_len(vertices, options);
+        // A new vertex is drawn if the hash of its vector is low.
+        let vector = |new: u32| newcomers.vector(mixed.standing[new as usize]);
+        let is_low = |new: &u32| u128::from(xxh3_64(vector(*new))) * u128::from(vertices) < u128::from(wanted) << 64;
+        let new: Vec<u32> = (0..numbering.new_vertices()).filter(is_low).take(wanted as usize).collect();
+        let kept: Vec<u32> =
+            index.navigation.vertices().iter().copied().filter(|&old| numbering.is_kept(old)).collect();
+        // There is room for the new vertices. After deletes, the sample may also be a little too large.
+        let kept: HashSet<u32> = spread(&kept, wanted as usize - new.len()).collect();
+        if ((kept.len() + new.len()) as u64) * NAVIGATION_SHARE.1 < wanted * NAVIGATION_SHARE.0 {
+            return finishing::navigation::<T>(mixed, options);
+        }
+        let memory = context.reserve(Navigation::stored_bytes(wanted, space), PURPOSE)?;
+        let panel = Panel::<T>::bytes_for(wanted as usize, space.dimensions());
+        let _working = context.reserve(wanted * size_of::<[u32; 4]>() as u64 + panel, PURPOSE)?;
+        let more = StoredVertices {
+            vertices: new.iter().map(|&new| numbering.of_new(new)).collect(),
+            stored: new.iter().flat_map(|&new| vector(new)).copied().collect(),
+        };
+        let number_of = |old: u32| kept.contains(&old).then(|| numbering.of_old(old));
+        let graph = index.navigation.changed::<T>(context, space, number_of, more, &options.graph)?;
+        Ok(NavigationWithMemory { graph, memory })
     }
 
     /// Trains codes, unless the old codes are about as good as when they were trained, or as new ones. Then old vertices

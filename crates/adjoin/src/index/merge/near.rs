@@ -1,8 +1,7 @@
 //! Finds the vertices near the inserted rows of a merge.
 //!
-//! Comparisons with the nearest cells of the index find the old vertices near an inserted row (`cells.rs`). A separate
-//! graph in memory finds the inserted rows near each other. Without this graph, all inserted rows of a new region would
-//! find only the few old vertices that are nearest to the region.
+//! Comparisons with the nearest cells of the index find the old vertices near an inserted row (`cells.rs`), and the inserted
+//! rows near it. If many inserted rows are in one cell, a graph of them in memory finds the latter.
 
 use adjoin_device::Reservation;
 use adjoin_kernels::Panel;
@@ -30,7 +29,7 @@ pub(super) struct Near {
     _memory: Reservation,
 }
 
-/// Out-neighbors of each inserted row that has its own vertex, in a graph of these rows.
+/// Inserted rows near each inserted row, among those that have their own vertices.
 struct Among {
     ends: Vec<u32>,
     places: Vec<u32>,
@@ -59,24 +58,27 @@ impl Near {
     ) -> Result<Self> {
         let NewVertices { newcomers, numbers } = rows;
         let space = index.facts().space();
-        let among = Among::find::<T>(context, space, &index.facts().parameters().graph, rows)?;
+        if numbers.is_empty() {
+            let among = Among { ends: Vec::new(), places: Vec::new(), _memory: context.reserve(0, PURPOSE)? };
+            return Ok(Self { ends: Vec::new(), vertices: Vec::new(), among, _memory: context.reserve(0, PURPOSE)? });
+        }
+        let cells = Cells::<T>::find(context, index, kept)?;
+        let _probed = context.reserve(numbers.len() as u64 * cells::probed_bytes(), PURPOSE)?;
+        let (among, probed) = Among::find(context, &cells, &index.facts().parameters().graph, rows)?;
         // Each row has its nearest vertices, and the end of their list.
         let held = numbers.len() as u64 * ((count + CENTERS + 1) * size_of::<u32>()) as u64;
         let memory = context.reserve(held, PURPOSE)?;
         let vertices = Vec::with_capacity(numbers.len() * (count + CENTERS));
         let mut near = Self { ends: Vec::with_capacity(numbers.len()), vertices, among, _memory: memory };
-        if numbers.is_empty() {
-            return Ok(near);
-        }
-        let cells = Cells::<T>::find(context, index, kept)?;
         let of_row = bytes_of_row::<T>(space, count);
-        let free = context.budget().free().saturating_sub(cells.least_bytes());
+        let working = cells::least_working_bytes::<T>(context, index.facts());
+        let free = context.budget().free().saturating_sub(working);
         let together = (free / 2 / of_row).max(TOGETHER_MIN).min(numbers.len() as u64);
         let _rows = context.reserve(together * of_row, PURPOSE)?;
         context.progress.begin("search", "vectors", numbers.len() as u64);
-        for some in numbers.chunks(together as usize) {
+        for (some, probed) in numbers.chunks(together as usize).zip(probed.chunks(together as usize)) {
             let stored = concatenated(space, some.iter().map(|&newcomer| newcomers.vector(newcomer)));
-            for vertices in cells.nearest(&Members::new(context.kernel, space, &stored), count)? {
+            for vertices in cells.nearest(&Members::new(context.kernel, space, &stored), probed, count)? {
                 near.vertices.extend(vertices);
                 near.ends.push(near.vertices.len() as u32);
             }
@@ -108,15 +110,15 @@ impl Near {
 }
 
 impl Among {
-    /// Builds the graph of the inserted rows and stores its lists. The lists must not depend on the budget, since the
-    /// merged index must not depend on it.
+    /// Finds the inserted rows near each inserted row. Returns them, and the cells that each row is compared with. The result
+    /// must not depend on the budget, since the merged index must not depend on it.
     fn find<T: Coordinate>(
         context: &Context,
-        space: Space<'_>,
+        cells: &Cells<'_, T>,
         options: &GraphOptions,
         NewVertices { newcomers, numbers }: NewVertices<'_>,
-    ) -> Result<Self> {
-        let rows = numbers.len();
+    ) -> Result<(Self, Vec<Vec<u32>>)> {
+        let (rows, space) = (numbers.len(), cells.space());
         let _panel = context.reserve(Panel::<T>::bytes_for(rows, space.dimensions()), PURPOSE)?;
         let mut panel = Panel::<T>::zeroed(rows, space.dimensions());
         let mut stored = Vec::new();
@@ -127,16 +129,26 @@ impl Among {
             T::load(space, context.kernel, &stored, &mut loaded);
             (0..some.len()).for_each(|row| copy_row(&loaded, row, &mut panel, part * LOADED_TOGETHER + row));
         }
-        let graph = Graph::build(context, &panel, options)?;
+        let probed = cells.probed(&panel)?;
         let memory = context.reserve(Self::memory_bytes(rows as u64, options), PURPOSE)?;
-        let (mut ends, mut places) = (Vec::with_capacity(rows), Vec::new());
-        for place in 0..rows as u32 {
-            places.extend_from_slice(graph.neighbors(place));
-            ends.push(places.len() as u32);
+        let mut among = Self { ends: Vec::with_capacity(rows), places: Vec::new(), _memory: memory };
+        let comparing =
+            context.reserve(cells::comparing_bytes::<T>(context, space, rows as u64, options.degree), PURPOSE)?;
+        if let Some(near) = cells.near_each_other(&panel, &probed, options.degree)? {
+            near.iter().for_each(|near| among.push(near));
+        } else {
+            drop(comparing);
+            let graph = Graph::build(context, &panel, options)?;
+            (0..rows as u32).for_each(|place| among.push(graph.neighbors(place)));
         }
         // No memory is reserved for spare capacity.
-        places.shrink_to_fit();
-        Ok(Self { ends, places, _memory: memory })
+        among.places.shrink_to_fit();
+        Ok((among, probed))
+    }
+
+    fn push(&mut self, near: &[u32]) {
+        self.places.extend_from_slice(near);
+        self.ends.push(self.places.len() as u32);
     }
 
     fn memory_bytes(rows: u64, options: &GraphOptions) -> u64 {
@@ -150,19 +162,19 @@ fn bytes_of_row<T: Coordinate>(space: Space<'_>, count: usize) -> u64 {
     of_vector + cells::bytes_of_row(count) + ((count + CENTERS) * size_of::<u32>()) as u64
 }
 
-/// Returns the least bytes for comparing `rows` inserted rows with an index.
-pub(super) fn comparing_bytes<T: Coordinate>(context: &Context, facts: &IndexManifest, rows: u64) -> u64 {
-    let count = facts.parameters().graph.build_list;
-    cells::memory_bytes::<T>(context, facts) + rows.min(TOGETHER_MIN) * bytes_of_row::<T>(facts.space(), count)
+/// Returns the least bytes for finding the vertices and the inserted rows near each of `rows` inserted rows.
+pub(super) fn least_bytes<T: Coordinate>(context: &Context, facts: &IndexManifest, rows: u64) -> u64 {
+    let graph = facts.parameters().graph;
+    let working = cells::least_working_bytes::<T>(context, facts);
+    let comparing = working + rows.min(TOGETHER_MIN) * bytes_of_row::<T>(facts.space(), graph.build_list);
+    let held = cells::held_bytes(facts) + rows * cells::probed_bytes();
+    held + comparing.max(among_bytes::<T>(context, facts.space(), &graph, rows))
 }
 
-/// Returns the bytes for finding the inserted rows near each of `rows` inserted rows.
-pub(super) fn among_bytes<T: Coordinate>(
-    context: &Context,
-    space: Space<'_>,
-    options: &GraphOptions,
-    rows: u64,
-) -> u64 {
+/// Returns the bytes for finding the inserted rows near each of `rows` inserted rows, while the cells are held.
+fn among_bytes<T: Coordinate>(context: &Context, space: Space<'_>, options: &GraphOptions, rows: u64) -> u64 {
     let panel = Panel::<T>::bytes_for(rows as usize, space.dimensions());
-    panel + Graph::build_bytes(context.threads, rows as usize, options) + Among::memory_bytes(rows, options)
+    let building = Graph::build_bytes(context.threads, rows as usize, options);
+    let comparing = cells::comparing_bytes::<T>(context, space, rows, options.degree);
+    panel + Among::memory_bytes(rows, options) + building.max(comparing)
 }

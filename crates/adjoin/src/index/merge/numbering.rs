@@ -56,6 +56,11 @@ impl Numbering {
         self.kept.contains(old)
     }
 
+    /// Returns the number of an old vertex, or `None` if it is deleted.
+    pub(super) fn of_kept(&self, old: u32) -> Option<u32> {
+        self.is_kept(old).then(|| self.of_old(old))
+    }
+
     /// Returns the number of a kept old vertex.
     pub(super) fn of_old(&self, old: u32) -> u32 {
         let rank = self.kept.rank(old);
@@ -74,8 +79,24 @@ impl Numbering {
 
     /// Returns the vertex that a number stands for.
     pub(super) fn vertex(&self, number: u32) -> Vertex {
-        // Binary search for the number of new vertices with smaller numbers.
-        let mut range = 0..self.before.len() as u32;
+        self.vertex_from(self.new_before(number), number)
+    }
+
+    /// Returns the vertices that some numbers stand for. The numbers must be ascending.
+    pub(super) fn vertices_of(&self, numbers: &[u32]) -> Vec<Vertex> {
+        let mut before = numbers.first().map_or(0, |&first| self.new_before(first));
+        let mut vertex = |&number: &u32| {
+            while before < self.new_vertices() && self.of_new(before) < number {
+                before += 1;
+            }
+            self.vertex_from(before, number)
+        };
+        numbers.iter().map(&mut vertex).collect()
+    }
+
+    /// Returns the number of new vertices with numbers below `number`.
+    fn new_before(&self, number: u32) -> u32 {
+        let mut range = 0..self.new_vertices();
         while !range.is_empty() {
             let middle = range.start + (range.end - range.start) / 2;
             match self.of_new(middle) < number {
@@ -83,9 +104,14 @@ impl Numbering {
                 false => range.end = middle,
             }
         }
-        match range.start < self.new_vertices() && self.of_new(range.start) == number {
-            true => Vertex::New(range.start),
-            false => Vertex::Old(self.kept.at_rank(number - range.start)),
+        range.start
+    }
+
+    /// Returns the vertex that a number stands for, given the number of new vertices before it.
+    fn vertex_from(&self, before: u32, number: u32) -> Vertex {
+        match before < self.new_vertices() && self.of_new(before) == number {
+            true => Vertex::New(before),
+            false => Vertex::Old(self.kept.at_rank(number - before)),
         }
     }
 }
@@ -115,6 +141,9 @@ mod tests {
             let numbering = Numbering::new(kept, &behind);
             let numbers = 0..numbering.vertices();
             assert_eq!(numbers.clone().map(|number| numbering.vertex(number)).collect::<Vec<_>>(), expected);
+            let some: Vec<u32> = numbers.clone().filter(|_| random.below(3) == 0).collect();
+            let of_some: Vec<Vertex> = some.iter().map(|&number| expected[number as usize]).collect();
+            assert_eq!(numbering.vertices_of(&some), of_some);
             for (number, vertex) in numbers.zip(expected) {
                 let back = match vertex {
                     Vertex::Old(old) => numbering.of_old(old),

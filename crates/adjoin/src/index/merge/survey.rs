@@ -2,18 +2,19 @@
 //! pages.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use adjoin_device::Reservation;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::numbering::Numbering;
+use super::pages::{PIECE_BYTES_MIN, Piece, over_pages, pages_of};
 use super::{Newcomers, PURPOSE};
 use crate::base::context::Context;
 use crate::base::error::Result;
 use crate::base::row_numbers::RowSet;
 use crate::index::Index;
 use crate::index::delete_list::DeleteList;
-use crate::index::scan::Pieces;
 
 /// Bytes of an inserted row in a hash table by vector.
 const ENTRY_BYTES: u64 = 48;
@@ -35,11 +36,27 @@ pub(super) struct Survey {
     pub(super) kept: RowSet,
     /// Vertex of each inserted row.
     pub(super) stands: Vec<Stands>,
+    /// Deleted vertices of each piece of the pages.
+    pieces: Vec<PieceFindings>,
+    /// Number of vertices in a piece.
+    of_piece: u32,
+    _memory: Reservation,
+}
+
+/// Deleted vertices and equal vectors of a piece of the pages.
+#[derive(Default)]
+struct PieceFindings {
     /// Deleted vertices, each with the end of its neighbors in `neighbors`.
     deleted: Vec<(u32, u32)>,
     /// Neighbors of the deleted vertices, nearest first.
     neighbors: Vec<u32>,
-    _memory: Reservation,
+    /// Inserted rows with the kept vertices that have their vectors.
+    with_old: Vec<(u32, u32)>,
+}
+
+/// Returns the bytes of the lists of deleted vertices.
+pub(super) fn lists_bytes(deleted: &DeleteList, degree: usize) -> u64 {
+    u64::from(deleted.vertices()) * (degree as u64 + 2) * size_of::<u32>() as u64
 }
 
 impl Survey {
@@ -57,46 +74,52 @@ impl Survey {
         let facts = index.facts();
         let rows = u64::from(newcomers.rows());
         let kept = deleted.kept_vertices(index);
-        let deleted_count = u64::from(deleted.vertices());
-        let lists = deleted_count * (facts.degree as u64 + 2) * size_of::<u32>() as u64;
-        let memory =
-            context.reserve(RowSet::memory_bytes(facts.vertices.into()) + rows * ENTRY_BYTES + lists, PURPOSE)?;
+        let held = RowSet::memory_bytes(facts.vertices.into()) + rows * ENTRY_BYTES;
+        let memory = context.reserve(held + lists_bytes(deleted, facts.degree), PURPOSE)?;
         let mut first_of: HashMap<u128, u32> = HashMap::with_capacity(newcomers.rows() as usize);
         let stands = |newcomer: u32| match *first_of.entry(xxh3_128(newcomers.vector(newcomer))).or_insert(newcomer) {
             first if first == newcomer => Stands::Alone,
             first => Stands::WithNewcomer(first),
         };
-        let stands = (0..newcomers.rows()).map(stands).collect();
-        let (deleted, neighbors) = (Vec::with_capacity(deleted_count as usize), Vec::new());
-        let mut survey = Self { kept, stands, deleted, neighbors, _memory: memory };
+        let mut stands: Vec<Stands> = (0..newcomers.rows()).map(stands).collect();
+        let working = context.threads as u64 * PIECE_BYTES_MIN.max(facts.shape().bytes() as u64);
+        let _working = context.reserve(working, PURPOSE)?;
         context.progress.begin("load", "vertices", facts.vertices.into());
-        let mut pieces = Pieces::new(index);
-        for vertex in 0..facts.vertices {
-            if vertex % 4_096 == 0 {
-                context.cancel.check()?;
-                context.progress.advance(vertex.into());
+        let done = AtomicU64::new(0);
+        let work = |(): &mut (), piece: Piece<'_>| {
+            let mut found = PieceFindings::default();
+            for on_page in piece.vertices() {
+                let vertex = on_page.vertex;
+                if !kept.contains(vertex.into()) {
+                    piece.neighbors(on_page, &mut found.neighbors)?;
+                    found.deleted.push((vertex, found.neighbors.len() as u32));
+                } else if !first_of.is_empty()
+                    && let Some(&first) = first_of.get(&xxh3_128(on_page.vector))
+                {
+                    found.with_old.push((first, vertex));
+                }
             }
-            let kept = survey.kept.contains(vertex.into());
-            // Once all inserted vectors were found in the index, the vectors of kept vertices need not be read.
-            if kept && first_of.is_empty() {
-                continue;
-            }
-            if !kept {
-                pieces.neighbors(vertex, &mut survey.neighbors)?;
-                survey.deleted.push((vertex, survey.neighbors.len() as u32));
-            } else if let Some(first) = first_of.remove(&xxh3_128(pieces.vector(vertex)?)) {
-                survey.stands[first as usize] = Stands::WithOld(vertex);
-            }
+            found.deleted.shrink_to_fit();
+            found.neighbors.shrink_to_fit();
+            let vertices = piece.vertices().count() as u64;
+            context.progress.advance(done.fetch_add(vertices, Ordering::Relaxed) + vertices);
+            Ok(found)
+        };
+        let mut pieces = over_pages(context, index, PIECE_BYTES_MIN, || (), work)?;
+        for (first, vertex) in pieces.iter_mut().flat_map(|piece| std::mem::take(&mut piece.with_old)) {
+            stands[first as usize] = Stands::WithOld(vertex);
         }
-        Ok(survey)
+        let of_piece = (pages_of(facts, PIECE_BYTES_MIN) * facts.shape().records()) as u32;
+        Ok(Self { kept, stands, pieces, of_piece, _memory: memory })
     }
 
     /// Returns the neighbors of a deleted vertex, nearest first.
     pub(super) fn neighbors_of(&self, vertex: u32) -> &[u32] {
-        let found = self.deleted.binary_search_by_key(&vertex, |&(deleted, _)| deleted);
+        let PieceFindings { deleted, neighbors, .. } = &self.pieces[(vertex / self.of_piece) as usize];
+        let found = deleted.binary_search_by_key(&vertex, |&(deleted, _)| deleted);
         let position = found.expect("the vertex was deleted");
-        let start = if position == 0 { 0 } else { self.deleted[position - 1].1 };
-        &self.neighbors[start as usize..self.deleted[position].1 as usize]
+        let start = if position == 0 { 0 } else { deleted[position - 1].1 };
+        &neighbors[start as usize..deleted[position].1 as usize]
     }
 
     /// Returns the inserted rows that represent new vertices.

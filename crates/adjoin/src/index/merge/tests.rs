@@ -130,7 +130,9 @@ fn near_vertices_are_the_nearest_of_all_cells_that_are_compared() {
             let queries = Members::<T>::new(context.kernel, space, &queries);
             let of_index = Members::<T>::new(context.kernel, space, &index.vectors_of(&context, &all).unwrap());
             for context in [context.clone().with_threads(1), context.with_threads(3).with_memory(24 << 20)] {
-                let found = Cells::<T>::find(&context, index, &kept).unwrap().nearest(&queries, count).unwrap();
+                let cells = Cells::<T>::find(&context, index, &kept).unwrap();
+                let probed = cells.probed(&queries.panel).unwrap();
+                let found = cells.nearest(&queries, &probed, count).unwrap();
                 for (query, found) in found.into_iter().enumerate() {
                     let distance = |row: usize| -> f64 {
                         let (x, y) = (queries.panel.row(query), of_index.panel.row(row));
@@ -145,6 +147,62 @@ fn near_vertices_are_the_nearest_of_all_cells_that_are_compared() {
                 }
             }
         });
+    }
+}
+
+/// Rows are compared with each other in cells, or, if many are in one cell, through a graph.
+#[test]
+fn inserted_rows_find_each_other_in_cells() {
+    let indexed = Indexed::new(Set::spread(BYTES, 1_500, 1), Metric::L2);
+    let (context, index) = (&Context::default(), &indexed.index);
+    let kept = RowSet::all(index.facts().vertices.into());
+    let cells = Cells::<u8>::find(context, index, &kept).unwrap();
+    let of = |rows: &Set| {
+        let stored: Vec<u8> = (0..rows.info().rows as usize).flat_map(|row| rows.stored(row).to_vec()).collect();
+        Members::<u8>::new(context.kernel, index.facts().space(), &stored).panel
+    };
+    let panel = of(&Set::spread(BYTES, 200, 2));
+    // The index has 15 cells, and all of them are compared.
+    let found = cells.near_each_other(&panel, &cells.probed(&panel).unwrap(), 12).unwrap().unwrap();
+    for (row, found) in found.into_iter().enumerate() {
+        let squared = |other: usize| -> u32 {
+            let pairs = panel.row(row).iter().zip(panel.row(other));
+            pairs.map(|(&x, &y)| u32::from(x.abs_diff(y)).pow(2)).sum()
+        };
+        let mut expected: Vec<u32> = (0..200).filter(|&other| other != row as u32).collect();
+        expected.sort_by_key(|&other| (squared(other as usize), other));
+        assert_eq!(found, expected[..12], "row {row}");
+    }
+    let many = of(&Set::spread(BYTES, 3_000, 3));
+    let one_cell = vec![vec![0]; 3_000];
+    assert!(cells.near_each_other(&many, &one_cell, 12).unwrap().is_none());
+}
+
+/// The navigation graph of a merged index has about as many vertices as the navigation graph of a new index. Inserted rows
+/// have their share, also if the number of vertices is fixed.
+#[test]
+fn the_navigation_graph_of_a_merged_index_is_a_sample_of_its_vertices() {
+    let context = &Context::default();
+    let vectors = VectorType { element: Element::U8, dimensions: 12 };
+    for navigation in [None, Some(50)] {
+        let rows = Set::spread(vectors, 5_000, 1).with_ids(Ids::Int64((0..5_000).collect()));
+        let indexed = Indexed::with_navigation(rows, Metric::L2, navigation);
+        for (percent, inserts) in [(0, 600), (10, 600), (40, 0), (95, 0)] {
+            let ids = Ids::Int64((100_000..100_000 + inserts as i64).collect());
+            let inserted = Set::spread(vectors, inserts, 2 + percent).with_ids(ids);
+            let (index, _) = merged(context, &indexed, percent, &inserted, REPLACEMENTS);
+            let mut vertices = index.navigation.vertices().to_vec();
+            vertices.sort_unstable();
+            vertices.dedup();
+            assert_eq!(vertices.len(), index.navigation.vertices().len(), "no vertex is in it twice");
+            let wanted = navigation.map_or(index.facts().vertices as usize / 100, |count| count as usize);
+            let most = wanted + super::navigation::ISLANDS_MAX;
+            assert!((wanted * 3 / 4..=most).contains(&vertices.len()), "{} of {wanted} vertices", vertices.len());
+            let Ids::Int64(ids) = index.ids_of(index.facts().ids, &vertices).unwrap() else { panic!("other ids") };
+            let of_inserted = ids.into_iter().filter(|&id| id >= 100_000).count();
+            let expected = wanted * inserts / index.facts().rows as usize;
+            assert!(of_inserted.abs_diff(expected) <= expected * 3 / 4, "{of_inserted} of {expected} inserted ones");
+        }
     }
 }
 
