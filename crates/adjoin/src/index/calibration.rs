@@ -256,7 +256,7 @@ impl Calibration {
 
     /// Returns the bytes that [`Self::choose`] takes.
     pub(super) fn choosing_bytes(&self) -> u64 {
-        1 + self.noted.len() as u64 * NeighborSample::step_bytes()
+        (self.noted.len() as u64 * NeighborSample::step_bytes()).max(1)
     }
 
     /// Returns whether a longer list may support the promise: whether a list that finds all hits would.

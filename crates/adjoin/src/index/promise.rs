@@ -108,7 +108,7 @@ fn calibration_of<T: Coordinate>(context: &Context, index: &Index, aims: Calibra
     let mut left: VecDeque<Promise> = AT_BUILD.iter().flat_map(promises).collect();
     while let Some(promise) = left.pop_front() {
         climb.until::<T>(&mut calibration, promise, LONGEST_AT_BUILD)?;
-        // The same walks usually suffice for other promises, which all threads find out.
+        // The same walks usually suffice for other promises. All threads check which of them are still open.
         let of_thread = calibration.choosing_bytes();
         let threads = ((context.budget().free() / of_thread) as usize).clamp(1, context.threads);
         let _memory = context.reserve((threads as u64 - 1) * of_thread, PURPOSE)?;

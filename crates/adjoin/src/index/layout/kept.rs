@@ -35,7 +35,10 @@ pub(super) fn kept(edges: &Edges, room: Room, before: &[Option<u32>], weight: im
         }
     }
     let (mut weights, mut near) = (vec![0; room.pages()], Vec::new());
-    for vertex in edges.numbers().filter(|&vertex| filling.page_of(vertex).is_none()).collect::<Vec<u32>>() {
+    for vertex in edges.numbers() {
+        if filling.page_of(vertex).is_some() {
+            continue;
+        }
         for &tie in edges.ties(vertex) {
             let Some(page) = filling.page_of(tie.other()).filter(|&page| filling.has_room(page)) else { continue };
             if weights[page as usize] == 0 {

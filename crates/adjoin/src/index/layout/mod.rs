@@ -6,8 +6,7 @@
 //! of vertices and on the number of vertices per page.
 //!
 //! The engine computes its layout in `grown.rs`, or keeps an earlier one as far as its vertices remain (`kept.rs`), and
-//! improves it in `swaps.rs`. The laboratory has other layouts for
-//! comparison.
+//! improves it in `swaps.rs`. The laboratory has other layouts for comparison.
 
 mod edges;
 mod filling;

@@ -8,7 +8,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use adjoin_device::Reservation;
-use adjoin_kernels::{PackedColumns, Panel, TILE_ROWS};
+use adjoin_kernels::{Kernel, PackedColumns, Panel, TILE_ROWS};
 
 use super::pages::{OnPage, PIECE_BYTES_MIN, over_pages, pages_of};
 use super::{PURPOSE, list_of};
@@ -124,6 +124,26 @@ impl NearVertices {
     }
 }
 
+/// Returns the `count` nearest vertices, nearest first.
+fn sorted(near: Mutex<NearVertices>, count: usize) -> Vec<u32> {
+    near.into_inner().unwrap_or_else(PoisonError::into_inner).into_sorted(count)
+}
+
+/// Compares some rows of a panel with all columns. Passes each row and its distances to the columns to `take`.
+fn compare<T: Coordinate>(
+    kernel: Kernel,
+    (panel, rows): (&Panel<T>, &[u32]),
+    columns: &PackedColumns<T>,
+    distances: &mut Vec<T::Distance>,
+    mut take: impl FnMut(u32, &[T::Distance]),
+) {
+    for some in rows.chunks(ROWS_TOGETHER) {
+        distances.resize(some.len() * columns.len(), T::Distance::default());
+        kernel.many_to_many(panel, some, columns, distances);
+        some.iter().zip(distances.chunks_exact(columns.len())).for_each(|(&row, of_row)| take(row, of_row));
+    }
+}
+
 /// Returns some stored vectors end to end.
 pub(super) fn concatenated<'v>(space: Space<'_>, vectors: impl Iterator<Item = &'v [u8]>) -> Vec<u8> {
     let vectors: Vec<&[u8]> = vectors.collect();
@@ -235,22 +255,17 @@ impl<'a, T: Coordinate> Cells<'a, T> {
                 let members = Members::<T>::new(context.kernel, facts.space(), &stored);
                 let all: Vec<u32> = (0..members.len() as u32).collect();
                 let columns = context.kernel.pack(&members.panel, &all);
-                let offer = |row: u32, of_row: &[T::Distance]| {
+                compare(context.kernel, (&queries.panel, rows), &columns, distances, |row, of_row| {
                     let near = &mut lock(&found[row as usize]);
                     let keys = of_row.iter().map(|&distance| T::distance_key(distance));
                     of_cell.iter().zip(keys).for_each(|(&(_, vertex, _), key)| near.offer(key, vertex, count));
-                };
-                for some in rows.chunks(ROWS_TOGETHER) {
-                    distances.resize(some.len() * all.len(), T::Distance::default());
-                    context.kernel.many_to_many(&queries.panel, some, &columns, distances);
-                    some.iter().zip(distances.chunks_exact(all.len())).for_each(|(&row, of_row)| offer(row, of_row));
-                }
+                });
             }
             Ok(())
         })?;
         drop(memory);
         let with_centers = |(near, cells): (Mutex<NearVertices>, &Vec<u32>)| {
-            let mut all = near.into_inner().unwrap_or_else(PoisonError::into_inner).into_sorted(count);
+            let mut all = sorted(near, count);
             let centers = cells.iter().take(CENTERS).map(|&cell| self.navigator.vertex(cell));
             for center in centers.filter(|&vertex| kept.contains(vertex.into())) {
                 if !all.contains(&center) {
@@ -285,21 +300,16 @@ impl<'a, T: Coordinate> Cells<'a, T> {
         map_items(context.threads, cells as usize, &context.cancel, Vec::new, |distances, cell| {
             for others in own.of_cell(cell as u32).chunks(OTHERS_TOGETHER) {
                 let columns = context.kernel.pack(panel, others);
-                for some in probing.of_cell(cell as u32).chunks(ROWS_TOGETHER) {
-                    distances.resize(some.len() * others.len(), T::Distance::default());
-                    context.kernel.many_to_many(panel, some, &columns, distances);
-                    for (&row, of_row) in some.iter().zip(distances.chunks_exact(others.len())) {
-                        let near = &mut lock(&found[row as usize]);
-                        let others = others.iter().zip(of_row).filter(|&(&other, _)| other != row);
-                        others.for_each(|(&other, &distance)| near.offer(T::distance_key(distance), other, count));
-                    }
-                }
+                let rows = probing.of_cell(cell as u32);
+                compare(context.kernel, (panel, rows), &columns, distances, |row, of_row| {
+                    let near = &mut lock(&found[row as usize]);
+                    let others = others.iter().zip(of_row).filter(|&(&other, _)| other != row);
+                    others.for_each(|(&other, &distance)| near.offer(T::distance_key(distance), other, count));
+                });
             }
             Ok(())
         })?;
-        let sorted =
-            |near: Mutex<NearVertices>| near.into_inner().unwrap_or_else(PoisonError::into_inner).into_sorted(count);
-        Ok(Some(found.into_iter().map(sorted).collect()))
+        Ok(Some(found.into_iter().map(|near| sorted(near, count)).collect()))
     }
 
     pub(super) fn space(&self) -> Space<'static> {
