@@ -13,6 +13,8 @@ use crate::base::report::Cancel;
 
 /// Interval at which a thread that waits for memory checks whether the run was stopped.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Maximum capacity of a reused buffer, as a multiple of the bytes that it is needed for.
+const CAPACITY_MAX: u64 = 2;
 
 /// A pool of buffers with a limit on their total size. Each buffer is either lent to a thread or spare.
 pub(super) struct Buffers {
@@ -97,7 +99,7 @@ impl Buffers {
     }
 
     /// Takes buffers of these sizes. The caller must have checked that they fit. For each size, takes the smallest
-    /// spare buffer that suffices, or a new one. Frees spare buffers if a new buffer needs their memory.
+    /// spare buffer that suffices and is not much larger, or a new one. Frees spare buffers if a new buffer needs their memory.
     pub(super) fn take_each(&self, bytes: &[u64]) -> Vec<AlignedBuffer> {
         // Buffers consist of whole blocks, so sizes are rounded up to blocks.
         let blocks = |bytes: &u64| bytes.next_multiple_of(BLOCK_BYTES as u64);
@@ -113,8 +115,10 @@ impl Buffers {
     /// small for them.
     fn take_before(&self, bytes: u64, left: u64) -> AlignedBuffer {
         let mut state = lock(&self.state);
-        // A large spare buffer for a small read could leave too little for the other reads of the request.
+        // A large spare buffer for a small read could leave too little for the other reads of the request, and for later
+        // reads: a whole buffer counts as lent.
         let room = if left == 0 { u64::MAX } else { self.memory.saturating_sub(state.lent + left) };
+        let room = room.min(CAPACITY_MAX * bytes.next_multiple_of(BLOCK_BYTES as u64));
         let suffices = |buffer: &&AlignedBuffer| (bytes..=room).contains(&(buffer.capacity() as u64));
         // Takes the smallest buffer that suffices, so that large buffers remain for large reads.
         let best = state.spare.iter().filter(suffices).map(AlignedBuffer::capacity).min();
@@ -161,6 +165,14 @@ mod tests {
         let several = buffers.take_each(&[4096, 2 * 4096, 5 * 4096]);
         assert_eq!(several.iter().map(AlignedBuffer::capacity).sum::<usize>(), 8 * 4096);
         assert_eq!(buffers.room(), 0);
+    }
+
+    #[test]
+    fn a_small_read_takes_no_large_buffer() {
+        let buffers = Buffers::within(8 * 4096);
+        drop(buffers.lend(take(&buffers, 8 * 4096)));
+        let small: Vec<_> = (0..8).map(|_| take(&buffers, 4096)).collect();
+        assert_eq!((buffers.room(), small.iter().map(AlignedBuffer::capacity).sum::<usize>()), (0, 8 * 4096));
     }
 
     #[test]

@@ -2,11 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use adjoin_device::Reservation;
 use arrow_array::{ArrayRef, Float32Array, RecordBatch, UInt32Array};
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef};
 
-use super::row_groups::encoding_memory;
+use super::row_groups::Encoders;
 use super::sink::{Discard, Written};
 use super::table::{TableWriter, add_columns};
 use crate::base::context::Context;
@@ -136,8 +135,8 @@ pub struct HitWriter<'a> {
     /// Number of hits of the last query that were written so far.
     hits_of_query: u32,
     small: Option<SmallResult>,
-    /// Memory of threads that encode the table, if there is enough.
-    encoding: Option<Reservation>,
+    /// Threads that encode the table, if memory suffices for them.
+    encoders: Option<Encoders>,
     table: Option<TableWriter>,
 }
 
@@ -153,7 +152,7 @@ struct SmallResult {
 impl<'a> HitWriter<'a> {
     /// Creates a writer. The table is created when the first hits arrive.
     pub fn new(context: &'a Context, target: &'a Target, hits: HitSchema) -> Self {
-        Self { context, target, hits, hits_of_query: 0, small: None, encoding: None, table: None }
+        Self { context, target, hits, hits_of_query: 0, small: None, encoders: None, table: None }
     }
 
     /// Writes no table if the result is small. `to` receives the result instead, in memory.
@@ -167,8 +166,8 @@ impl<'a> HitWriter<'a> {
     fn table(&mut self) -> Result<&mut TableWriter> {
         if self.table.is_none() {
             let mut table = TableWriter::create(self.context, self.target, self.hits.fields())?;
-            if let Some(memory) = self.encoding.take() {
-                table.encode_in(memory);
+            if let Some(encoders) = self.encoders.take() {
+                table.encode_on(encoders);
             }
             self.table = Some(table);
         }
@@ -232,7 +231,7 @@ impl HitSink for HitWriter<'_> {
     }
 
     fn take_spare(&mut self, search: &Context) {
-        self.encoding = encoding_memory(search, ENCODING_LEAST_PARTS);
+        self.encoders = Encoders::in_spare(search, &Fields::from(self.hits.fields()), ENCODING_LEAST_PARTS);
     }
 
     fn accept(&mut self, batch: &HitBatch) -> Result<()> {

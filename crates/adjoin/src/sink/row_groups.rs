@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 
 use adjoin_device::Reservation;
 use arrow_array::RecordBatch;
-use arrow_schema::SchemaRef;
+use arrow_schema::{Fields, SchemaRef};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowColumnWriter, ArrowRowGroupWriterFactory, compute_leaves};
 use parquet::errors::{ParquetError, Result};
@@ -21,23 +21,41 @@ pub(super) const ROW_GROUP_ROWS: usize = 128 * 1024;
 pub(super) const ROW_GROUP_BYTES: usize = 6 << 20;
 /// Maximum number of threads that encode. More would wait for the thread that writes.
 const ENCODERS_MAX: usize = 8;
-/// Memory of a row group while a thread encodes it, in bytes: its rows, and its encoded columns, which may be as large.
-const ENCODING_BYTES: u64 = 2 * ROW_GROUP_BYTES as u64;
+/// Memory of the encoder of a column, in bytes: a page, and the state of its compression.
+const COLUMN_BYTES: usize = 384 << 10;
 /// Purpose of the memory in error messages.
 const PURPOSE: &str = "encoding the result";
 
-/// Reserves the memory of threads that encode row groups. Returns `None` if there is only one thread, or if the memory
-/// would be more than one part in `least_parts` of the free memory.
-pub(super) fn encoding_memory(context: &Context, least_parts: u64) -> Option<Reservation> {
-    // One row group is collected while each thread encodes another.
-    let bytes = (encoders(context) as u64 + 1) * ENCODING_BYTES;
-    let is_spare = encoders(context) > 1 && context.budget().free() >= least_parts * bytes;
-    is_spare.then(|| context.reserve(bytes, PURPOSE).ok()).flatten()
+/// Threads that encode row groups.
+pub(super) struct Encoders {
+    threads: usize,
+    _memory: Reservation,
 }
 
-/// Returns the number of threads that encode.
-fn encoders(context: &Context) -> usize {
-    context.threads.min(ENCODERS_MAX)
+impl Encoders {
+    /// Returns the memory in bytes of `threads` threads that encode rows with these columns.
+    pub(super) fn bytes(threads: usize, fields: &Fields) -> u64 {
+        let width = fields.iter().map(|field| field.data_type().primitive_width()).sum::<Option<usize>>();
+        let row_group = match width {
+            // Rows are freed as they are encoded, so both together take no more than the rows.
+            Some(width) => (ROW_GROUP_ROWS * width).min(ROW_GROUP_BYTES) + fields.len() * COLUMN_BYTES,
+            // The pages of a column may be almost as large as all rows.
+            None => 2 * ROW_GROUP_BYTES,
+        };
+        // One row group is collected while each thread encodes another.
+        (threads.min(ENCODERS_MAX) as u64 + 1) * row_group as u64
+    }
+
+    /// Reserves the memory of threads that encode rows with these columns. Returns `None` if there is only one thread, or
+    /// if the memory would be more than one part in `least_parts` of the free memory.
+    pub(super) fn in_spare(context: &Context, fields: &Fields, least_parts: u64) -> Option<Self> {
+        let threads = context.threads.min(ENCODERS_MAX);
+        let bytes = Self::bytes(threads, fields);
+        if threads == 1 || context.budget().free() < least_parts * bytes {
+            return None;
+        }
+        Some(Self { threads, _memory: context.reserve(bytes, PURPOSE).ok()? })
+    }
 }
 
 /// Writer of a Parquet file, row group by row group. The bytes of the file do not depend on the number of threads.
@@ -52,8 +70,8 @@ pub(super) struct RowGroups {
     rows: usize,
     bytes: u64,
     encoding: EncodedGroups,
-    /// Memory of the threads. `None` before the first row group is full, or if the memory is not free.
-    memory: Option<Reservation>,
+    /// `None` before the first row group is full, or if their memory is not free.
+    encoders: Option<Encoders>,
 }
 
 /// Row groups that threads encode, in order. Dropping them waits for the threads.
@@ -80,7 +98,7 @@ impl RowGroups {
         let (file, factory) = writer.into_serialized_writer()?;
         let filling = RowGroup::Encoded(factory.create_column_writers(0)?);
         let (context, encoding) = (context.clone(), EncodedGroups::default());
-        Ok(Self { context, schema, file, factory, begun: 1, filling, rows: 0, bytes: 0, encoding, memory: None })
+        Ok(Self { context, schema, file, factory, begun: 1, filling, rows: 0, bytes: 0, encoding, encoders: None })
     }
 
     /// Writes rows.
@@ -109,18 +127,18 @@ impl RowGroups {
         self.begin_row_group()
     }
 
-    /// Encodes on threads that use the memory `memory` of [`encoding_memory`].
-    pub(super) fn encode_in(&mut self, memory: Reservation) {
-        self.memory = Some(memory);
+    /// Encodes all row groups but the first on these threads.
+    pub(super) fn encode_on(&mut self, encoders: Encoders) {
+        self.encoders = Some(encoders);
     }
 
     /// Starts the next row group. Threads encode it if their memory is free: all other parts of the run have reserved
     /// theirs once the first row group is full.
     fn begin_row_group(&mut self) -> Result<()> {
-        if self.memory.is_none() {
-            self.memory = encoding_memory(&self.context, 2);
+        if self.encoders.is_none() {
+            self.encoders = Encoders::in_spare(&self.context, self.schema.fields(), 2);
         }
-        self.filling = match self.memory {
+        self.filling = match self.encoders {
             Some(_) => RowGroup::Collected(Vec::new()),
             None => RowGroup::Encoded(self.factory.create_column_writers(self.begun)?),
         };
@@ -137,13 +155,12 @@ impl RowGroups {
                 self.append(chunks)
             }
             RowGroup::Collected(batches) => {
-                if self.encoding.0.len() == encoders(&self.context) {
+                if self.encoders.as_ref().is_some_and(|encoders| self.encoding.0.len() == encoders.threads) {
                     self.append_oldest()?;
                 }
                 let (schema, mut columns) = (self.schema.clone(), self.factory.create_column_writers(self.begun - 1)?);
                 let work = move || {
-                    batches.iter().try_for_each(|batch| encode(&schema, &mut columns, batch))?;
-                    drop(batches);
+                    batches.into_iter().try_for_each(|batch| encode(&schema, &mut columns, &batch))?;
                     columns.into_iter().map(ArrowColumnWriter::close).collect()
                 };
                 let thread = std::thread::Builder::new().name("adjoin encoder".to_owned());
@@ -218,7 +235,7 @@ mod tests {
         vec![left, right, Arc::new(Float32Array::from_iter_values((0..rows).map(|row| row as f32)))]
     }
 
-    /// Writes `rows` pairs in batches of different sizes, on threads whose memory `search` reserves, if given. Returns
+    /// Writes `rows` pairs in batches of different sizes, on threads whose memory `search` has, if given. Returns
     /// the bytes of the file.
     fn written(threads: usize, memory: u64, search: Option<&Context>, rows: usize, texts: bool) -> Vec<u8> {
         let folder = tempfile::tempdir().unwrap();
@@ -229,8 +246,9 @@ mod tests {
         let fields = vec![kind.field("left_id"), kind.field("right_id"), Metric::L2.value_field()];
         let free = context.budget().free();
         let target = Target::File { path: path.clone(), force: false };
-        let mut table = TableWriter::create(&context, &target, fields).unwrap();
-        search.into_iter().for_each(|search| table.encode_in(encoding_memory(search, 8).unwrap()));
+        let mut table = TableWriter::create(&context, &target, fields.clone()).unwrap();
+        let fields = Fields::from(fields);
+        search.into_iter().for_each(|search| table.encode_on(Encoders::in_spare(search, &fields, 8).unwrap()));
         let (mut random, mut left) = (Random::new(1, "pairs"), rows);
         while left > 0 {
             let rows = (1 + random.below(9_000) as usize).min(left);
@@ -238,7 +256,7 @@ mod tests {
             left -= rows;
         }
         let is_shared = context.budget().free() < free;
-        let is_spare = threads > 1 && memory > 200_000_000 && search.is_none();
+        let is_spare = threads > 1 && memory > 60_000_000 && search.is_none();
         assert_eq!(is_shared, is_spare, "{threads} threads, {memory} bytes");
         assert!(search.is_none_or(|search| search.budget().reserved() > 0));
         assert_eq!(table.finish().unwrap().rows, rows as u64);
@@ -258,7 +276,7 @@ mod tests {
             search.threads = 2;
             let search = &search;
             for (threads, memory, search) in
-                [(2, 1 << 30, None), (5, 1 << 30, None), (2, 60_000_000, None), (2, 60_000_000, Some(search))]
+                [(2, 1 << 30, None), (5, 1 << 30, None), (2, 30_000_000, None), (2, 30_000_000, Some(search))]
             {
                 let bytes = written(threads, memory, search, rows, texts);
                 assert!(bytes == wanted, "{rows} rows, {threads} threads, {memory}");

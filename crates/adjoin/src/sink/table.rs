@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use adjoin_device::{Reservation, WRITE_BUFFER_BYTES};
+use adjoin_device::WRITE_BUFFER_BYTES;
 use arrow_array::builder::StringBuilder;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, UInt64Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
@@ -14,7 +14,7 @@ use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 
-use super::row_groups::{ROW_GROUP_BYTES, ROW_GROUP_ROWS, RowGroups};
+use super::row_groups::{Encoders, ROW_GROUP_BYTES, ROW_GROUP_ROWS, RowGroups};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result, device_failure};
 use crate::base::options::Metric;
@@ -26,6 +26,11 @@ use crate::source::{IdKind, Ids};
 /// it is checked after a thousand ids, so pages of long ids would be large.
 const TEXT_PAGE_BYTES: usize = 256 << 10;
 const TEXT_PAGE_CHECKED: usize = 64;
+/// Maximum number of rows of a page, and number of numbers that are written to it at once. The buffer of a page doubles as
+/// it grows. With these numbers, it stays below 64 KiB. Each larger buffer would be a mapping of its own, and system calls
+/// and page faults would take a fifth of the encoding time. Smaller pages take longer to compress, and make larger files.
+const PAGE_ROWS: usize = 8000;
+const ROWS_AT_ONCE: usize = 1000;
 /// Maximum number of row groups of a Parquet file, since they are numbered with 16 bits.
 const ROW_GROUPS_MAX: u64 = i16::MAX as u64;
 /// Bytes of metadata that the writer holds until the end of the file, per row group with three columns.
@@ -189,11 +194,10 @@ impl TableWriter {
         Ok(writer)
     }
 
-    /// Encodes a Parquet file on threads that use `memory`, which [`encoding_memory`](super::row_groups::encoding_memory) has
-    /// reserved.
-    pub(super) fn encode_in(&mut self, memory: Reservation) {
+    /// Encodes a Parquet file on other threads.
+    pub(super) fn encode_on(&mut self, encoders: Encoders) {
         if let Writer::Parquet(writer) = &mut self.writer {
-            writer.encode_in(memory);
+            writer.encode_on(encoders);
         }
     }
 
@@ -294,8 +298,8 @@ fn parquet_writer(output: OutputWriter, schema: &SchemaRef, place: &Place) -> Re
     let properties = WriterProperties::builder()
         .set_key_value_metadata(Some(metadata.collect()).filter(|metadata: &Vec<KeyValue>| !metadata.is_empty()))
         .set_dictionary_enabled(false)
-        // One page per column of numbers. The buffer of each page grows in steps, and each step costs system calls.
-        .set_data_page_row_count_limit(ROW_GROUP_ROWS)
+        .set_data_page_row_count_limit(PAGE_ROWS)
+        .set_write_batch_size(ROWS_AT_ONCE)
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
         // Statistics of pages are disabled: they would be held until the end of the file, and would exceed the pages
         // in size.

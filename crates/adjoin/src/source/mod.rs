@@ -33,6 +33,7 @@ mod json_types;
 mod lines;
 mod named;
 mod narrowed;
+mod narrowed_file;
 mod nested;
 mod npy;
 mod npz;

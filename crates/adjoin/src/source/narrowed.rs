@@ -1,5 +1,6 @@
 //! Reads floats as bytes if all of them are small integers. Descriptors and quantized embeddings are often stored as
-//! such floats. Distances between bytes are the same. Bytes take a quarter of the memory, and of the time to compare.
+//! such floats. Distances between bytes are the same. Bytes take a quarter of the memory, and of the time to compare. The
+//! scan that checks the floats also copies them as bytes, so that later scans read a quarter as much.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -9,6 +10,7 @@ use adjoin_device::Reservation;
 use adjoin_kernels::Kernel;
 
 use super::file::SourceFile;
+use super::narrowed_file::{NarrowedFile, NarrowedWriter};
 use super::vector_source::{SourceAttributes, SourceInfo, VectorSource};
 use super::vectors::{VectorBatch, VectorScan};
 use crate::base::context::Context;
@@ -36,6 +38,8 @@ struct Narrowed {
     info: SourceInfo,
     /// The rows, for the next scan alone.
     held: Mutex<Option<HeldBatches>>,
+    /// The rows on disk, if they are not held.
+    file: Option<NarrowedFile>,
 }
 
 /// All rows of a source, as bytes.
@@ -55,24 +59,72 @@ impl HeldBatches {
         (most > 0).then_some(Self { batches: Vec::new(), memory, most })
     }
 
-    /// Adds a batch of floats that are integers. Returns whether memory suffices for it.
-    fn push(&mut self, context: &Context, kernel: Kernel, vectors: VectorType, batch: &VectorBatch) -> bool {
-        let VectorBatch { first_row, rows, ref bytes, ref faults, ref ids } = *batch;
+    /// Adds a batch of vectors of `dimensions` floats that are integers, which `narrow` converts. Returns whether memory
+    /// suffices for it.
+    fn push(
+        &mut self,
+        context: &Context,
+        dimensions: usize,
+        batch: &VectorBatch,
+        narrow: impl FnOnce() -> Vec<u8>,
+    ) -> bool {
+        let VectorBatch { first_row, rows, ref faults, ref ids, .. } = *batch;
         let of_faults = size_of_val(&faults[..]) as u64;
-        let held = (rows * vectors.dimensions + size_of::<VectorBatch>()) as u64 + of_faults + ids.held_bytes();
+        let held = (rows * dimensions + size_of::<VectorBatch>()) as u64 + of_faults + ids.held_bytes();
         let all = self.memory.bytes() + held;
         if all > self.most || context.grow(&mut self.memory, all, "vectors as bytes").is_err() {
             return false;
         }
-        let VectorType { element, dimensions } = vectors;
-        let (mut narrow, mut floats) = (vec![0; rows * dimensions], vec![0.0; dimensions]);
-        let both = bytes.chunks_exact(vectors.bytes()).zip(narrow.chunks_exact_mut(dimensions));
-        both.for_each(|(vector, bytes)| {
-            as_floats(kernel, element, vector, &mut floats);
-            as_bytes(&floats, bytes);
-        });
-        self.batches.push(VectorBatch { first_row, rows, bytes: narrow, faults: faults.clone(), ids: ids.clone() });
+        self.batches.push(VectorBatch { first_row, rows, bytes: narrow(), faults: faults.clone(), ids: ids.clone() });
         true
+    }
+}
+
+/// A copy of the rows of a source as bytes, which the first scan makes: in memory, or in a file if they are not held. Later
+/// scans then read a fraction of the bytes.
+enum NarrowedCopy {
+    Held(HeldBatches),
+    Written(NarrowedWriter),
+    None,
+}
+
+impl NarrowedCopy {
+    /// Creates a copy that holds rows in memory, or no copy. Rows of one of several sources are not held, since they would
+    /// be held while a store is built of another one.
+    fn held(context: &Context, is_sole: bool) -> Self {
+        is_sole.then(|| HeldBatches::new(context)).flatten().map_or(Self::None, Self::Held)
+    }
+
+    /// Adds a batch of vectors of floats that are integers. If the batch cannot be added, there will be no copy.
+    fn push(&mut self, context: &Context, info: &SourceInfo, batch: &VectorBatch) {
+        let VectorType { element, dimensions } = info.vectors;
+        let narrow = || {
+            let (mut narrow, mut floats) = (vec![0; batch.rows * dimensions], vec![0.0; dimensions]);
+            let both = batch.bytes.chunks_exact(info.vectors.bytes()).zip(narrow.chunks_exact_mut(dimensions));
+            both.for_each(|(vector, bytes)| {
+                as_floats(context.kernel, element, vector, &mut floats);
+                as_bytes(&floats, bytes);
+            });
+            narrow
+        };
+        let begun = match self {
+            Self::Held(held) => {
+                if held.push(context, dimensions, batch, narrow) {
+                    return;
+                }
+                NarrowedWriter::begin(context, info, &held.batches)
+            }
+            Self::None if batch.first_row == 0 => NarrowedWriter::begin(context, info, &[]),
+            Self::None => return,
+            Self::Written(writer) => {
+                if !writer.append(batch, &narrow()) {
+                    *self = Self::None;
+                }
+                return;
+            }
+        };
+        let begun = begun.and_then(|mut writer| writer.append(batch, &narrow()).then_some(writer));
+        *self = begun.map_or(Self::None, Self::Written);
     }
 }
 
@@ -151,8 +203,8 @@ impl IntegerRange {
 }
 
 /// Reads sources as bytes of one type if all of their vectors are integers that fit, and returns them as they are
-/// otherwise. This takes a scan of each source, which ends at the first vector that does not fit. The bytes of a single
-/// source are held for its next scan if they take little of the memory.
+/// otherwise. This takes a scan of each source, which ends at the first vector that does not fit. The bytes are kept for
+/// later scans: in memory, if they take little of it and there is one source, or in a temporary file.
 ///
 /// # Errors
 /// If a source cannot be read.
@@ -161,32 +213,35 @@ pub(crate) fn narrowed<const N: usize>(
     sources: [Arc<dyn VectorSource>; N],
 ) -> Result<[Arc<dyn VectorSource>; N]> {
     let mut range = IntegerRange::EMPTY;
-    // Of several sources, one would be held while a store is built of another.
-    let mut held = if N == 1 { HeldBatches::new(context) } else { None };
+    let mut copies = Vec::with_capacity(N);
     for source in &sources {
-        match range_of(context, &**source, range, &mut held)? {
-            Some(all) => range = all,
-            None => return Ok(sources),
-        }
+        let Some((all, copy)) = range_of(context, &**source, range, N == 1)? else { return Ok(sources) };
+        range = all;
+        copies.push(match copy {
+            NarrowedCopy::Held(held) => (Some(held), None),
+            NarrowedCopy::Written(writer) => (None, writer.finish(context)),
+            NarrowedCopy::None => (None, None),
+        });
     }
     let Some(element) = range.element() else { return Ok(sources) };
-    let mut narrowed = |source: Arc<dyn VectorSource>| -> Arc<dyn VectorSource> {
+    let mut copies = copies.into_iter();
+    Ok(sources.map(|source| -> Arc<dyn VectorSource> {
         let info = source.info().clone();
         let vectors = VectorType { element, ..info.vectors };
-        let (info, held) = (SourceInfo { vectors, ..info }, Mutex::new(held.take()));
-        Arc::new(Narrowed { source, kernel: context.kernel, info, held })
-    };
-    Ok(sources.map(&mut narrowed))
+        let (held, file) = copies.next().unwrap_or_default();
+        let (info, held) = (SourceInfo { vectors, ..info }, Mutex::new(held));
+        Arc::new(Narrowed { source, kernel: context.kernel, info, held, file })
+    }))
 }
 
 /// Extends a range by the vectors of a source. Returns `None` if bytes would not hold some vector, or memory does not
-/// suffice for the scan. Holds the rows in `held` as long as memory suffices.
+/// suffice for the scan. Also returns a copy of the rows. `is_sole` states that there is no other source.
 fn range_of(
     context: &Context,
     source: &dyn VectorSource,
     mut range: IntegerRange,
-    held: &mut Option<HeldBatches>,
-) -> Result<Option<IntegerRange>> {
+    is_sole: bool,
+) -> Result<Option<(IntegerRange, NarrowedCopy)>> {
     let VectorType { element, dimensions } = source.info().vectors;
     // With more dimensions, distances between floats are rounded, so distances between bytes would differ from them.
     if element.is_integer() || dimensions as u64 * 255 * 255 >= EXACT_SUM_MAX {
@@ -194,6 +249,7 @@ fn range_of(
     }
     let reading = source.scan_bytes(BATCH_BYTES as u64) + source.id_bytes().unwrap_or(0) + 2 * BATCH_BYTES as u64;
     let Ok(_memory) = context.budget().reserve(reading) else { return Ok(None) };
+    let mut copy = NarrowedCopy::held(context, is_sole);
     let mut floats = vec![0.0; dimensions];
     let mut scan = source.scan(BATCH_BYTES)?;
     while let Some(batch) = scan.next_batch()? {
@@ -210,12 +266,9 @@ fn range_of(
                 _ => return Ok(None),
             }
         }
-        let vectors = source.info().vectors;
-        if held.as_mut().is_some_and(|held| !held.push(context, context.kernel, vectors, &batch)) {
-            *held = None;
-        }
+        copy.push(context, source.info(), &batch);
     }
-    Ok(Some(range))
+    Ok(Some((range, copy)))
 }
 
 impl VectorSource for Narrowed {
@@ -224,10 +277,17 @@ impl VectorSource for Narrowed {
     }
 
     fn scan(&self, batch_bytes: usize) -> Result<Box<dyn VectorScan + '_>> {
+        self.scan_from(batch_bytes, 0)
+    }
+
+    fn scan_from(&self, batch_bytes: usize, row: u64) -> Result<Box<dyn VectorScan + '_>> {
         if let Some(HeldBatches { batches, memory, .. }) = lock(&self.held).take() {
             return Ok(Box::new(HeldScan { batches: batches.into_iter(), _memory: memory }));
         }
-        Ok(Box::new(NarrowedScan { source: self, scan: self.source.scan(batch_bytes)?, floats: Vec::new() }))
+        if let Some(file) = &self.file {
+            return Ok(Box::new(file.scan(self.info(), batch_bytes, row)));
+        }
+        Ok(Box::new(NarrowedScan { source: self, scan: self.source.scan_from(batch_bytes, row)?, floats: Vec::new() }))
     }
 
     fn scan_bytes(&self, batch_bytes: u64) -> u64 {
@@ -237,6 +297,10 @@ impl VectorSource for Narrowed {
 
     fn release(&self) {
         *lock(&self.held) = None;
+    }
+
+    fn temporary_bytes(&self) -> u64 {
+        self.file.as_ref().map_or(0, NarrowedFile::bytes)
     }
 
     fn id_bytes(&self) -> Option<u64> {
@@ -285,5 +349,148 @@ impl VectorScan for NarrowedScan<'_> {
         }
         batch.bytes.truncate(batch.rows * from.dimensions);
         Ok(Some(batch))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use adjoin_device::{Device, FaultPlan, SimulatedDevice};
+
+    use super::*;
+    use crate::source::SourceOptions;
+    use crate::source::fixtures::{Folder, fbin, on, read_all};
+
+    const DIMENSIONS: usize = 128;
+
+    /// Writes a file of floats that are integers, except for the last one if `fraction` is set. Returns their bytes.
+    fn write_floats(folder: &Folder, fraction: bool) -> Vec<u8> {
+        let bytes: Vec<u8> = (0..DIMENSIONS * 40_000).map(|k| (k * k % 251) as u8).collect();
+        let mut floats: Vec<f32> = bytes.iter().map(|&byte| byte.into()).collect();
+        *floats.last_mut().unwrap() += if fraction { 0.5 } else { 0.0 };
+        folder.write("a.fbin", &fbin(DIMENSIONS, &floats));
+        bytes
+    }
+
+    fn temporary_folders(folder: &Folder) -> usize {
+        std::fs::read_dir(folder.path("")).unwrap().count() - 1 // without the source
+    }
+
+    #[test]
+    fn scans_read_a_temporary_file_if_memory_does_not_hold_the_rows() {
+        let folder = Folder::new();
+        let bytes = write_floats(&folder, false);
+        let context = Context::default().with_memory(64 << 20).with_temporary(&folder.path("")).unwrap();
+        let [source] = narrowed(&context, [folder.open(&["a.fbin"]).unwrap()]).unwrap();
+        assert_eq!((source.info().vectors.element, source.temporary_bytes()), (Element::U8, bytes.len() as u64));
+        assert_eq!(temporary_folders(&folder), 1);
+        // The file of the source is not read again.
+        folder.write("a.fbin", &[]);
+        for batch_bytes in [1, 1 << 20] {
+            assert!(read_all(source.as_ref(), batch_bytes).bytes == bytes);
+        }
+        let later = source.scan_from(1 << 20, 30_000).unwrap().next_batch().unwrap().unwrap();
+        assert!(later.first_row == 30_000 && bytes[30_000 * DIMENSIONS..].starts_with(&later.bytes));
+        drop(source);
+        assert_eq!(temporary_folders(&folder), 0);
+    }
+
+    #[test]
+    fn scans_read_the_source_again_if_nothing_holds_the_rows() {
+        let folder = Folder::new();
+        let bytes = write_floats(&folder, false);
+        std::fs::create_dir(folder.path("gone")).unwrap();
+        let context = Context::default().with_memory(64 << 20).with_temporary(&folder.path("gone")).unwrap();
+        std::fs::remove_dir_all(folder.path("gone")).unwrap();
+        let [source] = narrowed(&context, [folder.open(&["a.fbin"]).unwrap()]).unwrap();
+        assert_eq!(source.temporary_bytes(), 0);
+        for _ in 0..2 {
+            assert!(read_all(source.as_ref(), 1 << 20).bytes == bytes);
+        }
+    }
+
+    #[test]
+    fn rows_of_several_sources_are_written() {
+        let folder = Folder::new();
+        let bytes = write_floats(&folder, false);
+        let context = Context::default().with_memory(1 << 30).with_temporary(&folder.path("")).unwrap();
+        let sources = narrowed(&context, [(); 2].map(|()| folder.open(&["a.fbin"]).unwrap())).unwrap();
+        for source in &sources {
+            assert_eq!(source.temporary_bytes(), bytes.len() as u64);
+            assert!(read_all(source.as_ref(), 1 << 20).bytes == bytes);
+        }
+        assert_eq!(temporary_folders(&folder), 2);
+    }
+
+    /// Returns a device that holds a file of floats, a context in whose temporary folder nothing else is, and the bytes of
+    /// the floats.
+    fn simulated() -> (Arc<SimulatedDevice>, Context, Vec<u8>) {
+        let (folder, data) = (Folder::new(), std::path::Path::new("data"));
+        let bytes = write_floats(&folder, false);
+        let device = Arc::new(SimulatedDevice::new(FaultPlan::None));
+        device.put("data/a.fbin", &std::fs::read(folder.path("a.fbin")).unwrap());
+        let context = on(device.clone()).with_memory(64 << 20).with_temporary(data).unwrap();
+        (device, context, bytes)
+    }
+
+    fn narrowed_from(context: &Context) -> Result<Arc<dyn VectorSource>> {
+        let source = crate::source::open(context, &["data/a.fbin".into()], &SourceOptions::default())?;
+        narrowed(context, [source]).map(|[source]| source)
+    }
+
+    #[test]
+    fn no_file_is_written_to_a_disk_with_little_space() {
+        for is_free in [true, false] {
+            let (device, context, bytes) = simulated();
+            device.set_free_bytes(4 * bytes.len() as u64 - u64::from(!is_free));
+            let source = narrowed_from(&context).unwrap();
+            assert_eq!(source.temporary_bytes() > 0, is_free);
+            assert!(read_all(source.as_ref(), 1 << 20).bytes == bytes);
+            drop(source);
+            assert_eq!(device.list(std::path::Path::new("data")).unwrap(), ["a.fbin"]);
+        }
+    }
+
+    #[test]
+    fn a_failed_operation_leaves_a_source_or_an_error() {
+        let (device, context, _) = simulated();
+        let first = device.operations().len() as u64;
+        let source = narrowed_from(&context).unwrap();
+        let last = device.operations().len() as u64;
+        drop(source);
+        let (mut refused, mut without_file) = (0, 0);
+        for at in first..last {
+            let (device, context, bytes) = simulated();
+            device.set_plan(FaultPlan::Fail { at, kind: std::io::ErrorKind::StorageFull });
+            let Ok(source) = narrowed_from(&context) else {
+                refused += 1;
+                continue;
+            };
+            without_file += u32::from(source.temporary_bytes() == 0);
+            device.set_plan(FaultPlan::None);
+            assert!(read_all(source.as_ref(), 1 << 20).bytes == bytes, "{at}");
+        }
+        assert!(refused > 10 && without_file > 5, "{refused} reads of the source, {without_file} others");
+    }
+
+    #[test]
+    fn memory_holds_the_rows_for_one_scan() {
+        let folder = Folder::new();
+        let bytes = write_floats(&folder, false);
+        let context = Context::default().with_memory(1 << 30).with_temporary(&folder.path("")).unwrap();
+        let [source] = narrowed(&context, [folder.open(&["a.fbin"]).unwrap()]).unwrap();
+        assert_eq!((source.temporary_bytes(), temporary_folders(&folder)), (0, 0));
+        for _ in 0..2 {
+            assert!(read_all(source.as_ref(), 1 << 20).bytes == bytes);
+        }
+        assert_eq!(context.budget().reserved(), 0);
+    }
+
+    #[test]
+    fn nothing_is_left_if_a_fraction_follows_many_integers() {
+        let folder = Folder::new();
+        write_floats(&folder, true);
+        let context = Context::default().with_memory(64 << 20).with_temporary(&folder.path("")).unwrap();
+        let [source] = narrowed(&context, [folder.open(&["a.fbin"]).unwrap()]).unwrap();
+        assert_eq!((source.info().vectors.element, temporary_folders(&folder)), (Element::F32, 0));
     }
 }

@@ -54,6 +54,11 @@ pub trait VectorSource: Send + Sync {
     /// Frees memory that only makes the next scan faster.
     fn release(&self) {}
 
+    /// Returns the size of a temporary file from which scans read, in bytes.
+    fn temporary_bytes(&self) -> u64 {
+        0
+    }
+
     /// Returns the mean length of text ids in the part of the source with the longest ids, if it is known without a
     /// scan.
     fn id_bytes(&self) -> Option<u64> {

@@ -209,6 +209,7 @@ impl Ids {
     ///
     /// # Panics
     /// Panics if the kinds differ.
+    #[inline] // called once per pair
     pub fn push_from(&mut self, other: &Self, k: usize) {
         match (self, other) {
             (Self::None, Self::None) => {}

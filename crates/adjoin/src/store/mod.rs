@@ -33,6 +33,7 @@ mod partitions;
 mod parts;
 mod publish;
 mod reader;
+mod record_runs;
 mod records;
 mod replaced_folder;
 mod result_columns;

@@ -12,6 +12,7 @@ use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::format;
+use super::record_runs::{AHEAD_BYTES_MAX, BlockRun, read_runs};
 use crate::base::checkpoint::{self, Checkpoint};
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
@@ -21,6 +22,9 @@ use crate::base::locks::OwnFolder;
 pub(crate) const BLOCK_BYTES_MAX: u64 = 1 << 20;
 /// Minimum size of a block, in bytes. Smaller blocks are not worth a request to the disk.
 const BLOCK_BYTES_MIN: u64 = 8 << 10;
+
+/// Maximum size of several blocks that are read at once, in bytes.
+const READ_BYTES_MAX: u64 = 128 << 10;
 
 /// Name of the file for records that do not fit in memory.
 const RECORDS_FILE: &str = "records";
@@ -345,15 +349,21 @@ impl Records {
     /// Fails if a file cannot be read, if `take` fails, or if a checkpoint is damaged.
     pub(crate) fn read(&self, partition: usize, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let Partition { written, held } = &self.partitions[partition];
-        let mut block = Vec::new();
-        for &Block { file, bytes, offset, checksum } in written {
-            block.resize(bytes as usize, 0);
-            self.files[file as usize].read_at(offset, &mut block)?;
-            if checksum.is_some_and(|checksum| checksum != format::checksum(&block)) {
-                return Err(damaged_in(&self.place, file, offset));
-            }
-            take(&block)?;
-        }
+        let runs: Vec<&[Block]> = runs(written).collect();
+        let to_read = runs.iter().map(|run| BlockRun {
+            file: &self.files[run[0].file as usize],
+            offset: run[0].offset,
+            bytes: run.iter().map(|block| u64::from(block.bytes)).sum(),
+        });
+        read_runs(&*self.context.device, &to_read.collect::<Vec<_>>(), |run, mut read| {
+            runs[run].iter().try_for_each(|&Block { file, bytes, offset, checksum }| {
+                let block = read.split_off(..bytes as usize).expect("all blocks were read");
+                if checksum.is_some_and(|checksum| checksum != format::checksum(block)) {
+                    return Err(damaged_in(&self.place, file, offset));
+                }
+                take(block)
+            })
+        })?;
         // Blocks in memory are always newer than written blocks, because a spill writes all blocks of a partition.
         held.iter().try_for_each(|block| take(block))
     }
@@ -375,10 +385,30 @@ impl Records {
         self.partitions.iter().flat_map(|partition| &partition.held).map(|block| block.capacity() as u64).sum()
     }
 
+    /// Returns the memory in bytes of a thread that reads.
+    pub(crate) fn reading_bytes(&self) -> u64 {
+        if self.spilled > 0 { AHEAD_BYTES_MAX } else { 0 }
+    }
+
     /// Returns the bytes written to files.
     pub(crate) fn spilled(&self) -> u64 {
         self.spilled
     }
+}
+
+/// Divides blocks into runs that are read at once. A run is a single block, or consecutive blocks of a file with at most
+/// `READ_BYTES_MAX` bytes.
+fn runs(blocks: &[Block]) -> impl Iterator<Item = &[Block]> {
+    let mut bytes = 0;
+    blocks.chunk_by(move |block, next| {
+        bytes += u64::from(block.bytes);
+        let follows = next.file == block.file && next.offset == block.offset + u64::from(block.bytes);
+        let continues = follows && bytes + u64::from(next.bytes) <= READ_BYTES_MAX;
+        if !continues {
+            bytes = 0;
+        }
+        continues
+    })
 }
 
 /// Returns the error for a damaged block of a checkpoint.
@@ -421,6 +451,44 @@ mod tests {
             let (same, spilled) = contents(0, wanted);
             assert!(all == same && spilled > 400_000);
         }
+    }
+
+    #[test]
+    fn blocks_that_follow_each_other_are_read_at_once() {
+        let block = |(file, offset, bytes): (u32, u64, u32)| Block { file, bytes, offset, checksum: None };
+        let large = READ_BYTES_MAX as u32;
+        let blocks = [(0, 0, 9), (0, 9, 20), (0, 30, 8), (1, 38, 8), (1, 46, large - 8), (1, 38 + u64::from(large), 1)];
+        let blocks = blocks.map(block);
+        let of_runs = |blocks: &[Block]| runs(blocks).map(<[Block]>::len).collect::<Vec<_>>();
+        assert_eq!(of_runs(&blocks), [2, 1, 2, 1]);
+        assert!(of_runs(&[]).is_empty());
+        assert_eq!(of_runs(&[block((0, 0, 2 * large)), block((0, 2 * u64::from(large), 1))]), [1, 1]);
+    }
+
+    #[test]
+    fn many_blocks_are_read_ahead_in_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let sizes = PartitionSizes::within(0, 1);
+        let mut partitions = Partitions::new(&Context::default(), folder.path(), "p", sizes);
+        let record = |k: u64| [&k.to_le_bytes()[..], &[k as u8; 5]].concat(); // 13 bytes, so no block is aligned
+        (0..300_000).for_each(|k| partitions.push(0, &[&record(k)]).unwrap());
+        let records = partitions.finish().unwrap();
+        assert!(records.spilled() > 3 << 20 && records.reading_bytes() > 0);
+        let (mut next, mut calls) = (0, 0);
+        let count = |block: &[u8]| {
+            assert!(block.chunks_exact(13).zip(next..).all(|(bytes, k)| bytes == record(k)));
+            (next, calls) = (next + block.len() as u64 / 13, calls + 1);
+            Ok(())
+        };
+        records.read(0, count).unwrap();
+        assert!(next == 300_000 && calls > 100);
+        // An error ends the reads in flight.
+        let mut before = 5;
+        let stops = |_: &[u8]| {
+            before -= 1;
+            if before > 0 { Ok(()) } else { Err(Error::cancelled()) }
+        };
+        assert!(records.read(0, stops).is_err());
     }
 
     #[test]

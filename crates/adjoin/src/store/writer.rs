@@ -286,7 +286,7 @@ impl<'a> Build<'a> {
         let (info, options) = (self.info, self.options);
         let finished = FinishedBuild { info, options, learned, written, centers, attributes };
         let (manifest, bytes_written) = finished.publish(self.drafts)?;
-        let spill_bytes = spilled + of_columns.unwrap_or(0);
+        let spill_bytes = spilled + of_columns.unwrap_or(0) + self.intake.source.temporary_bytes();
         let center_distances = learned.distances + distances;
         seconds.total = self.watch.seconds();
         Ok(BuildReport { manifest, center_distances, bytes_written, spill_bytes, seconds, resume: None })

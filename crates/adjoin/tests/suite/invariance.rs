@@ -6,11 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use adjoin::{
-    Element, ErrorKind, JoinEffort, JoinStatistics, Metric, OnDuplicateId, Predicate, Random, Result, SourceAttributes,
-    SourceInfo, VectorScan, VectorSource,
+    Element, ErrorKind, IdKind, JoinEffort, JoinStatistics, Metric, OnDuplicateId, PairSchema, PairWriter, Predicate,
+    Random, Result, SourceAttributes, SourceInfo, Target, VectorScan, VectorSource,
     kernels::Kernel,
     lab::{plan::Rule, report::JoinCounts},
 };
+
+use arrow_array::UInt64Array;
+use arrow_array::cast::AsArray;
+use arrow_array::types::UInt64Type;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use crate::datasets::{Shape, make};
 use crate::harness::{Built, Set, Setup, assert_same, error_of, files_of};
@@ -258,4 +263,32 @@ fn the_rule_threshold_does_not_depend_on_the_budget() {
     let [of_roomy, of_tight] = [&roomy.common.strategy, &tight.common.strategy];
     assert_eq!(of_roomy.t, of_tight.t);
     assert_eq!(counts(&roomy), counts(&tight));
+}
+
+/// The pairs are encoded on several threads if memory suffices.
+#[test]
+fn many_pairs_are_written_whole_with_any_memory() {
+    const ROWS: usize = 1_600;
+    let built = Setup::default().with_buckets(40).build(&make(Shape::Uniform, Element::U8, ROWS, 8, 1)).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for (threads, memory) in [(1, 1 << 30), (2, 1 << 30), (3, 1 << 30), (2, 32 << 20)] {
+        let path = folder.path().join("pairs.parquet");
+        let setup = Setup { threads, memory, ..Setup::default() };
+        let target = Target::File { path: path.clone(), force: true };
+        let schema = PairSchema { ids: [IdKind::None; 2], metric: Metric::L2, of_two_sets: false };
+        let sink = Box::new(PairWriter::create(&setup.context(), &target, schema).unwrap());
+        let statistics = built.join_into(&setup, Predicate::L2 { eps: 1e4 }, sink).unwrap();
+        let reader = ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(&path).unwrap()).unwrap();
+        let mut pairs: Vec<(u64, u64)> = Vec::new();
+        for batch in reader.build().unwrap() {
+            let batch = batch.unwrap();
+            let ids = [0, 1].map(|column| batch.column(column).as_primitive::<UInt64Type>().clone());
+            let [left, right]: [UInt64Array; 2] = ids;
+            pairs.extend(left.values().iter().copied().zip(right.values().iter().copied()));
+        }
+        pairs.sort_unstable();
+        let all = (0..ROWS as u64).flat_map(|left| (left + 1..ROWS as u64).map(move |right| (left, right)));
+        assert!(pairs.iter().copied().eq(all), "{threads} threads, {memory} bytes: {} pairs", pairs.len());
+        assert_eq!(statistics.join.pairs, pairs.len() as u64);
+    }
 }

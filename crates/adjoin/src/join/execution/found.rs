@@ -10,8 +10,9 @@ use crate::load::LoadedBucket;
 use crate::sink::{PairBatch, Tally};
 use crate::source::IdKind;
 
-/// Most pairs of a batch.
-const BATCH_PAIRS: usize = 16 * 1024;
+/// Most pairs of a batch. The numbers of their rows take less than 64 KiB. Larger blocks of memory are mappings of their own,
+/// and the system clears them each time.
+const BATCH_PAIRS: usize = 7000;
 /// Number of counts that one test checks. Most counts are 0.
 const COUNTS_AT_ONCE: usize = 8;
 

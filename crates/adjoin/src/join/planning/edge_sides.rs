@@ -112,9 +112,13 @@ impl<S: EdgeSide> Gathered<S> {
         self.cells.iter().map(|&count| count as usize).sum()
     }
 
-    /// Returns the memory in bytes of the sides, including the buffer for reading them.
+    /// Returns the memory in bytes of the sides, including the buffers for reading them.
     pub(super) fn bytes(&self) -> u64 {
-        self.records.held_bytes() + (self.most * size_of::<S>() + size_of_val(&*self.cells)) as u64
+        self.records.held_bytes() + size_of_val(&*self.cells) as u64 + self.bytes_of_reading()
+    }
+
+    fn bytes_of_reading(&self) -> u64 {
+        (self.most * size_of::<S>()) as u64 + self.records.reading_bytes()
     }
 
     /// Passes all sides to `take`, in slices. Both sides of an edge are adjacent in one slice.
@@ -139,7 +143,7 @@ impl<S: EdgeSide> Gathered<S> {
 
     /// Returns the memory in bytes of [`Gathered::map`], in addition to [`Gathered::bytes`].
     pub(super) fn bytes_of_map(&self, threads: usize) -> u64 {
-        ((threads.max(1) - 1) * self.most * size_of::<S>()) as u64
+        (threads.max(1) - 1) as u64 * self.bytes_of_reading()
     }
 
     fn groups(&self) -> Vec<Group> {
