@@ -257,6 +257,14 @@ pub trait ReadFile: Any + Send + Sync {
     /// power of two from 512 to 4096. The address of an [`AlignedBuffer`] always has it.
     fn alignment(&self) -> usize;
 
+    /// Returns `range`, extended to whole blocks if reads bypass the page cache, but not beyond the end of the file. A
+    /// read of the result into an [`AlignedBuffer`] needs no copy.
+    fn blocks_of(&self, range: Range<u64>) -> Range<u64> {
+        let alignment = if self.is_direct() { self.alignment() as u64 } else { 1 };
+        let end = range.end.next_multiple_of(alignment).min(self.len().max(range.end));
+        range.start / alignment * alignment..end
+    }
+
     /// Fills `buffer` with the bytes from `offset` on. Returns the number of bytes transferred, including bytes that
     /// were read only for alignment.
     ///

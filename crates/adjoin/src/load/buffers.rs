@@ -99,7 +99,8 @@ impl Buffers {
     }
 
     /// Takes buffers of these sizes. The caller must have checked that they fit. For each size, takes the smallest
-    /// spare buffer that suffices and is not much larger, or a new one. Frees spare buffers if a new buffer needs their memory.
+    /// spare buffer that suffices and is not much larger, or a new one. Frees spare buffers if a new buffer needs their
+    /// memory.
     pub(super) fn take_each(&self, bytes: &[u64]) -> Vec<AlignedBuffer> {
         // Buffers consist of whole blocks, so sizes are rounded up to blocks.
         let blocks = |bytes: &u64| bytes.next_multiple_of(BLOCK_BYTES as u64);

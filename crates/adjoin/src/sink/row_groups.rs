@@ -33,29 +33,29 @@ pub(super) struct Encoders {
 }
 
 impl Encoders {
-    /// Returns the memory in bytes of `threads` threads that encode rows with these columns.
-    pub(super) fn bytes(threads: usize, fields: &Fields) -> u64 {
-        let width = fields.iter().map(|field| field.data_type().primitive_width()).sum::<Option<usize>>();
-        let row_group = match width {
-            // Rows are freed as they are encoded, so both together take no more than the rows.
-            Some(width) => (ROW_GROUP_ROWS * width).min(ROW_GROUP_BYTES) + fields.len() * COLUMN_BYTES,
-            // The pages of a column may be almost as large as all rows.
-            None => 2 * ROW_GROUP_BYTES,
-        };
-        // One row group is collected while each thread encodes another.
-        (threads.min(ENCODERS_MAX) as u64 + 1) * row_group as u64
-    }
-
     /// Reserves the memory of threads that encode rows with these columns. Returns `None` if there is only one thread, or
     /// if the memory would be more than one part in `least_parts` of the free memory.
     pub(super) fn in_spare(context: &Context, fields: &Fields, least_parts: u64) -> Option<Self> {
         let threads = context.threads.min(ENCODERS_MAX);
-        let bytes = Self::bytes(threads, fields);
+        // One row group is collected while each thread encodes another.
+        let bytes = (threads as u64 + 1) * encoding_bytes(fields);
         if threads == 1 || context.budget().free() < least_parts * bytes {
             return None;
         }
         Some(Self { threads, _memory: context.reserve(bytes, PURPOSE).ok()? })
     }
+}
+
+/// Returns the memory in bytes of a row group with these columns while a thread encodes it.
+fn encoding_bytes(fields: &Fields) -> u64 {
+    let width = fields.iter().map(|field| field.data_type().primitive_width()).sum::<Option<usize>>();
+    let bytes = match width {
+        // Rows are freed as they are encoded, so both together take no more than the rows.
+        Some(width) => (ROW_GROUP_ROWS * width).min(ROW_GROUP_BYTES) + fields.len() * COLUMN_BYTES,
+        // The pages of a column may be almost as large as all rows.
+        None => 2 * ROW_GROUP_BYTES,
+    };
+    bytes as u64
 }
 
 /// Writer of a Parquet file, row group by row group. The bytes of the file do not depend on the number of threads.

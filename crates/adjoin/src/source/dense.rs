@@ -82,13 +82,10 @@ impl DenseScan {
         let row_bytes = self.layout.row_bytes(self.dimensions) as u64;
         let start = self.layout.start + self.next_row * row_bytes;
         let end = start + rows as u64 * row_bytes;
-        // Direct reads of whole blocks into an aligned buffer need no copy.
-        let alignment = if self.file.is_direct() { self.file.alignment() as u64 } else { 1 };
-        let first = start / alignment * alignment;
-        let last = end.next_multiple_of(alignment).min(self.file.len().max(end));
-        self.buffer.resize((last - first) as usize);
-        self.file.read_at(first, &mut self.buffer)?;
-        Ok((start - first) as usize..(end - first) as usize)
+        let blocks = self.file.blocks_of(start..end);
+        self.buffer.resize((blocks.end - blocks.start) as usize);
+        self.file.read_at(blocks.start, &mut self.buffer)?;
+        Ok((start - blocks.start) as usize..(end - blocks.start) as usize)
     }
 
     /// Converts the rows in `stored` and appends their elements to `bytes`. Returns the rows that cannot be converted.

@@ -59,24 +59,13 @@ impl HeldBatches {
         (most > 0).then_some(Self { batches: Vec::new(), memory, most })
     }
 
-    /// Adds a batch of vectors of `dimensions` floats that are integers, which `narrow` converts. Returns whether memory
-    /// suffices for it.
-    fn push(
-        &mut self,
-        context: &Context,
-        dimensions: usize,
-        batch: &VectorBatch,
-        narrow: impl FnOnce() -> Vec<u8>,
-    ) -> bool {
-        let VectorBatch { first_row, rows, ref faults, ref ids, .. } = *batch;
+    /// Reserves memory for a batch whose vectors are bytes. Returns whether it suffices.
+    fn has_room(&mut self, context: &Context, batch: &VectorBatch) -> bool {
+        let VectorBatch { bytes, faults, ids, .. } = batch;
         let of_faults = size_of_val(&faults[..]) as u64;
-        let held = (rows * dimensions + size_of::<VectorBatch>()) as u64 + of_faults + ids.held_bytes();
+        let held = (bytes.len() + size_of::<VectorBatch>()) as u64 + of_faults + ids.held_bytes();
         let all = self.memory.bytes() + held;
-        if all > self.most || context.grow(&mut self.memory, all, "vectors as bytes").is_err() {
-            return false;
-        }
-        self.batches.push(VectorBatch { first_row, rows, bytes: narrow(), faults: faults.clone(), ids: ids.clone() });
-        true
+        all <= self.most && context.grow(&mut self.memory, all, "vectors as bytes").is_ok()
     }
 }
 
@@ -95,36 +84,23 @@ impl NarrowedCopy {
         is_sole.then(|| HeldBatches::new(context)).flatten().map_or(Self::None, Self::Held)
     }
 
-    /// Adds a batch of vectors of floats that are integers. If the batch cannot be added, there will be no copy.
-    fn push(&mut self, context: &Context, info: &SourceInfo, batch: &VectorBatch) {
-        let VectorType { element, dimensions } = info.vectors;
-        let narrow = || {
-            let (mut narrow, mut floats) = (vec![0; batch.rows * dimensions], vec![0.0; dimensions]);
-            let both = batch.bytes.chunks_exact(info.vectors.bytes()).zip(narrow.chunks_exact_mut(dimensions));
-            both.for_each(|(vector, bytes)| {
-                as_floats(context.kernel, element, vector, &mut floats);
-                as_bytes(&floats, bytes);
-            });
-            narrow
-        };
-        let begun = match self {
-            Self::Held(held) => {
-                if held.push(context, dimensions, batch, narrow) {
+    /// Adds a batch whose vectors are bytes. If that is not possible, there will be no copy.
+    fn push(&mut self, context: &Context, info: &SourceInfo, batch: VectorBatch) {
+        let writer = match std::mem::replace(self, Self::None) {
+            Self::Held(mut held) => {
+                if held.has_room(context, &batch) {
+                    held.batches.push(batch);
+                    *self = Self::Held(held);
                     return;
                 }
                 NarrowedWriter::begin(context, info, &held.batches)
             }
             Self::None if batch.first_row == 0 => NarrowedWriter::begin(context, info, &[]),
-            Self::None => return,
-            Self::Written(writer) => {
-                if !writer.append(batch, &narrow()) {
-                    *self = Self::None;
-                }
-                return;
-            }
+            Self::None => None,
+            Self::Written(writer) => Some(writer),
         };
-        let begun = begun.and_then(|mut writer| writer.append(batch, &narrow()).then_some(writer));
-        *self = begun.map_or(Self::None, Self::Written);
+        let written = writer.and_then(|mut writer| writer.append(&batch).then_some(writer));
+        *self = written.map_or(Self::None, Self::Written);
     }
 }
 
@@ -252,11 +228,13 @@ fn range_of(
     let mut copy = NarrowedCopy::held(context, is_sole);
     let mut floats = vec![0.0; dimensions];
     let mut scan = source.scan(BATCH_BYTES)?;
-    while let Some(batch) = scan.next_batch()? {
+    while let Some(mut batch) = scan.next_batch()? {
         context.cancel.check()?;
+        // A row without a vector has zeros in its place.
+        let mut narrow = vec![0; batch.rows * dimensions];
         let mut faults = batch.faults.iter().map(|(row, _)| *row).peekable();
-        for (row, vector) in batch.bytes.chunks_exact(source.info().vectors.bytes()).enumerate() {
-            // A row without a vector has zeros in its place.
+        let vectors = batch.bytes.chunks_exact(source.info().vectors.bytes());
+        for (row, (vector, bytes)) in vectors.zip(narrow.chunks_exact_mut(dimensions)).enumerate() {
             if faults.next_if_eq(&row).is_some() {
                 continue;
             }
@@ -265,8 +243,10 @@ fn range_of(
                 Some(wider) if wider.element().is_some() => range = wider,
                 _ => return Ok(None),
             }
+            as_bytes(&floats, bytes);
         }
-        copy.push(context, source.info(), &batch);
+        batch.bytes = narrow;
+        copy.push(context, source.info(), batch);
     }
     Ok(Some((range, copy)))
 }

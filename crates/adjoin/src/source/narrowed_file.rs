@@ -55,12 +55,12 @@ impl NarrowedWriter {
         let folder = OwnFolder::create(&context.device, &temporary, "bytes").ok()?;
         let file = context.device.create(&folder.path().join(FILE)).ok()?;
         let mut writer = Self { folder, file, bytes, _buffer: buffer };
-        first.iter().all(|batch| writer.append(batch, &batch.bytes)).then_some(writer)
+        first.iter().all(|batch| writer.append(batch)).then_some(writer)
     }
 
-    /// Appends a batch whose vectors are `narrow` as bytes. Returns whether this was possible.
-    pub(super) fn append(&mut self, batch: &VectorBatch, narrow: &[u8]) -> bool {
-        batch.faults.is_empty() && self.file.append(narrow).is_ok()
+    /// Appends a batch whose vectors are bytes. Returns whether this was possible.
+    pub(super) fn append(&mut self, batch: &VectorBatch) -> bool {
+        batch.faults.is_empty() && self.file.append(&batch.bytes).is_ok()
     }
 
     /// Completes the file. Returns `None` if it cannot be written.

@@ -1,6 +1,7 @@
 //! Reads runs of blocks of files of records. Several are in flight, so that the disk reads while earlier ones are used.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use adjoin_device::{AlignedBuffer, Cause, Device, ReadFile, ReadQueue, WRITE_BUFFER_BYTES};
@@ -15,7 +16,6 @@ pub(super) const AHEAD_BYTES_MAX: u64 = WRITE_BUFFER_BYTES as u64;
 const QUEUED_BYTES_MIN: u64 = 1 << 20;
 
 /// Bytes of a file that are read at once.
-#[derive(Clone, Copy)]
 pub(super) struct BlockRun<'a> {
     pub(super) file: &'a Arc<dyn ReadFile>,
     pub(super) offset: u64,
@@ -23,11 +23,14 @@ pub(super) struct BlockRun<'a> {
 }
 
 impl BlockRun<'_> {
-    /// Returns the run, extended to the alignment of the file: such a read needs no copy.
-    fn aligned(&self) -> (u64, usize) {
-        let alignment = if self.file.is_direct() { self.file.alignment() as u64 } else { 1 };
-        let (first, end) = (self.offset / alignment * alignment, self.offset + self.bytes);
-        (first, (end.next_multiple_of(alignment).min(self.file.len().max(end)) - first) as usize)
+    /// Returns the bytes of the file to read.
+    fn blocks(&self) -> Range<u64> {
+        self.file.blocks_of(self.offset..self.offset + self.bytes)
+    }
+
+    /// Returns the run within the bytes that were read.
+    fn within<'b>(&self, read: &'b AlignedBuffer) -> &'b [u8] {
+        &read[(self.offset - self.blocks().start) as usize..][..self.bytes as usize]
     }
 }
 
@@ -43,59 +46,52 @@ pub(super) fn read_runs(
     if runs.len() < 2 || runs.iter().map(|run| run.bytes).sum::<u64>() < QUEUED_BYTES_MIN {
         let mut buffer = AlignedBuffer::zeroed(0);
         return runs.iter().enumerate().try_for_each(|(number, run)| {
-            let (first, bytes) = run.aligned();
-            buffer.resize(bytes);
-            run.file.read_at(first, &mut buffer)?;
-            take(number, within(run, &buffer))
+            let blocks = run.blocks();
+            buffer.resize((blocks.end - blocks.start) as usize);
+            run.file.read_at(blocks.start, &mut buffer)?;
+            take(number, run.within(&buffer))
         });
     }
-    let mut ahead = RunsAhead { runs, queue: device.read_queue(DEPTH)?, next: 0, read: VecDeque::new(), bytes: 0 };
+    let mut ahead = RunsAhead { runs, queue: device.read_queue(DEPTH)?, read: VecDeque::new() };
     let mut spare = None;
     for (number, run) in runs.iter().enumerate() {
         let buffer = ahead.next(number, spare)?;
-        take(number, within(run, &buffer))?;
+        take(number, run.within(&buffer))?;
         spare = Some(buffer);
     }
     Ok(())
-}
-
-/// Returns the bytes of a run within those that were read.
-fn within<'b>(run: &BlockRun<'_>, read: &'b AlignedBuffer) -> &'b [u8] {
-    &read[(run.offset - run.aligned().0) as usize..][..run.bytes as usize]
 }
 
 /// Runs that are read ahead.
 struct RunsAhead<'a> {
     runs: &'a [BlockRun<'a>],
     queue: Box<dyn ReadQueue>,
-    /// The first run that is not submitted.
-    next: usize,
-    /// The submitted runs, and their bytes once they are read.
+    /// The bytes of the runs that are submitted and not yet returned, once they are read.
     read: VecDeque<Option<AlignedBuffer>>,
-    /// Bytes of the submitted runs.
-    bytes: u64,
 }
 
 impl RunsAhead<'_> {
     /// Returns the bytes of run `number`, which is the next one. `spare` is used for a later run.
     fn next(&mut self, number: usize, mut spare: Option<AlignedBuffer>) -> Result<AlignedBuffer> {
-        while let Some(run) = self.runs.get(self.next)
-            && (self.read.is_empty() || (self.read.len() < DEPTH && self.bytes + run.bytes <= AHEAD_BYTES_MAX))
+        while self.read.len() < DEPTH
+            && let Some(run) = self.runs.get(number + self.read.len())
         {
-            let (first, bytes) = run.aligned();
+            let last = number + self.read.len();
+            let ahead: u64 = self.runs[number..=last].iter().map(|run| run.bytes).sum();
+            if last > number && ahead > AHEAD_BYTES_MAX {
+                break;
+            }
+            let blocks = run.blocks();
             let mut buffer = spare.take().unwrap_or_else(|| AlignedBuffer::zeroed(0));
-            buffer.resize(bytes);
-            self.queue.submit(self.next as u64, Cause::UNKNOWN, run.file, first, buffer)?;
+            buffer.resize((blocks.end - blocks.start) as usize);
+            self.queue.submit(last as u64, Cause::UNKNOWN, run.file, blocks.start, buffer)?;
             self.read.push_back(None);
-            self.bytes += run.bytes;
-            self.next += 1;
         }
         while self.read[0].is_none() {
             let done = self.queue.wait().expect("the run is in flight");
             done.result?;
             self.read[done.token as usize - number] = Some(done.buffer);
         }
-        self.bytes -= self.runs[number].bytes;
         Ok(self.read.pop_front().flatten().expect("the run was read"))
     }
 }
