@@ -140,7 +140,7 @@ impl<O: Origin> Writing<'_, O> {
         })?;
         let duplicates = self.others(&mut out, &mut inserted)?;
         let drafted = vec![out.pages.finish()?, out.codes.finish()?, out.ids.finish()?];
-        // Entries within a part are not in order. Entries of further rows follow those of all vertices.
+        // Entries within a part are not in order. Entries of further rows follow the entries of all vertices.
         inserted.sort_unstable();
         let inserted = InsertedEntries { entries: inserted, _memory: of_inserted };
         Ok(Written { drafted, duplicates, inserted })

@@ -29,7 +29,7 @@ pub(super) struct Near {
     _memory: Reservation,
 }
 
-/// Inserted rows near each inserted row, among those that have their own vertices.
+/// Inserted rows near each inserted row, among the rows that have their own vertices.
 struct Among {
     ends: Vec<u32>,
     places: Vec<u32>,
