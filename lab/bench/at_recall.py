@@ -10,6 +10,9 @@ from measure import Record
 THREADS = 2
 QUERIES = 1_000
 K = 10
+PAGE_BYTES = 4_096
+#: Degree, list of the build and bytes of a code, for adjoin and DiskANN; and the beam of DiskANN's searches.
+DEGREE, BUILD_LIST, CODE_BYTES, BEAM = 32, 75, 32, 4
 RECALLS = (0.9, 0.95, 0.98, 0.99)
 #: List lengths for searches of an index.
 LISTS = (10, 16, 24, 32, 48, 64, 96, 128, 192)

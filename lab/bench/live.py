@@ -31,6 +31,7 @@ FILE = "sift-200k.u8bin"
 #: Headings, and the tables below them.
 PARTS = {
     "Update rules, in memory": live_rules.ALL,
+    "Other graphs and floats, in memory": live_rules.OTHERS,
     "Growth, in memory": (live_growth.growth,),
     "Merges": (live_merges.turnovers,),
     "Cost of a merge": (live_merges.cost,),
@@ -53,9 +54,17 @@ class Bench:
             raise Failed(f"{name} is not in ADJOIN_DATA")
         return path
 
-    def updates(self, again: int = 0, **named: object) -> list[Record]:
+    def generated(self, rows: int, dimensions: int) -> Path:
+        """Returns a file of generated floats."""
+        path = self.work / f"generated-{rows}-{dimensions}.fbin"
+        if not path.exists():
+            shape = ["--rows", str(rows), "--dimensions", str(dimensions), "--element", "f32"]
+            run([self.adjoin, "gen", *shape, "-o", path, "--quiet"])
+        return path
+
+    def updates(self, again: int = 0, file: Path | None = None, **named: object) -> list[Record]:
         """Returns the records of an update study (`lab/src/updates.rs`): one before all cycles, then one per cycle."""
-        return self.printed([self.adjoin.parent / "adjoin-lab", "updates", self.data()], named, again)
+        return self.printed([self.adjoin.parent / "adjoin-lab", "updates", file or self.data()], named, again)
 
     def updates_of_hnswlib(self, **named: object) -> list[Record]:
         """Returns the records of an update study of hnswlib."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 ROWS, CYCLES = 50_000, 50
 SHOWN = (0, 1, 2, 3, 5, 10, 20, 30, 40, 50)
 ALPHAS = (1.0, 1.1, 1.2, 1.3)
-#: Number of cycles of hnswlib. It takes longer than any rule to insert vectors in the place of deleted ones.
-CYCLES_OF_HNSWLIB = 10
 SHARES = (0.05, 0.1, 0.5)
 #: Rule and alpha by label.
 RULES = {
@@ -31,6 +29,12 @@ RULES = {
     "nearest to the deleted (IP-DiskANN)": ("nearest", 1.2),
     "first neighbor of the deleted": ("replace", 1.2),
 }
+#: Delete policies of the paper's Figure 1, each with its rule, and the graphs on which they are measured with an alpha of 1,
+#: as the paper has it for other graphs than its own.
+POLICIES = {"policy A": "drop", "policy B": "connect"}
+GRAPHS = {"NSG": "nsg", "Vamana with an alpha of 1": "vamana"}
+#: Dimensions of generated floats. As many rows as elsewhere are searched, and others are queries.
+WIDE, QUERIES = 768, 1_000
 #: Numbers of nearest vectors for which recalls are compared.
 KS = (1, 10, 100)
 #: Lengths of candidate lists; one of them makes a build by inserts take as long as two passes.
@@ -64,7 +68,7 @@ def rules(bench: Bench) -> str:
     rows = [([words, str(of[0]["list"])], of) for words, of in each_rule(bench)]
     note = ""
     try:
-        peer = bench.updates_of_hnswlib(rows=ROWS, cycles=CYCLES_OF_HNSWLIB, share=share)
+        peer = bench.updates_of_hnswlib(rows=ROWS, cycles=CYCLES, share=share)
         words = f"hnswlib {peer[0]['version']}, a new vector replaces a deleted one"
         rows.append(([words, str(peer[0]["list"])], peer))
     except Failed as reason:
@@ -100,6 +104,39 @@ def costs(bench: Bench) -> str:
     head += ["distances per query, L"]
     words = "Costs of these rules: means per cycle, but the smallest number of seconds; and the graph as built and after the last cycle:\n\n"
     return words + table(head, rows)
+
+
+def other_graphs(bench: Bench) -> str:
+    """Returns Figure 1 on other graphs."""
+    runs = {
+        f"{name}, {policy}": bench.updates(rows=ROWS, cycles=CYCLES, share=SHARES[0], rule=rule, alpha=1.0, graph=graph)
+        for name, graph in GRAPHS.items()
+        for policy, rule in POLICIES.items()
+    }
+    rows = [([words, str(of[0]["list"])], of) for words, of in runs.items()]
+    return (
+        f"5-recall@5 of graphs with an alpha of 1 if each cycle deletes and inserts again {SHARES[0]:.0%} of {ROWS:,} vectors (Figure 1). "
+        "Policy A drops edges to deleted vertices. Policy B links the in-neighbors of a deleted vertex to its out-neighbors, and prunes "
+        "lists that become too long. Inserts prune with an alpha of 1, too, and vertices that no path reaches are linked again after "
+        "each step, which the paper's graphs do not do:\n\n"
+        + by_cycle(rows, ["graph and policy", "L"], "recall_at_5", 4)
+        + "\nMean degree in these runs:\n\n"
+        + by_cycle([(words[:1], of) for words, of in rows], ["graph and policy"], "degree", 1)
+    )
+
+
+def floats(bench: Bench) -> str:
+    """Returns Figure 1 with wide floats."""
+    file = bench.generated(ROWS + QUERIES, WIDE)
+    of_rules = [
+        (words, bench.updates(file=file, rows=ROWS, cycles=CYCLES, share=SHARES[0], rule=rule, alpha=alpha))
+        for words, (rule, alpha) in RULES.items()
+    ]
+    rows = [([words, str(of[0]["list"])], of) for words, of in of_rules]
+    return (
+        f"5-recall@5 of {ROWS:,} generated vectors of {WIDE} floats on Vamana, by the rule that replaces a deleted out-neighbor, else as "
+        "in the first table of the rules:\n\n" + by_cycle(rows, ["rule", "L"], "recall_at_5", 4)
+    )
 
 
 FIGURES = (("recall_at_10", 4), ("degree", 1), ("distances", 0))
@@ -220,3 +257,4 @@ def pruning(bench: Bench) -> str:
 
 
 ALL = (rules, costs, shares, relative, by_k, alphas, builds, equal_time, pruning)
+OTHERS = (other_graphs, floats)

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Runs DiskANN's Python package (diskannpy, with numpy): `peer_diskann.py build|search JOB`, with the job as JSON.
+"""Runs DiskANN's Python package (diskannpy, with numpy): `peer_diskann.py build|search|range JOB`, with the job as JSON.
 
-Every job has the key `folder` (of the index). A build has `base`, a .u8bin file; `degree`, `candidates`, `code_bytes` per
-vector, and `threads`. A search has `queries`, a file like `base`; `k`; `list`; `beam`; `cached`, the number of cached
-vertices; and `hits`, a CSV file to write with query, id and distance.
+Every job has the key `folder` (of the index). A build has `base`, a .u8bin or .fbin file; `degree`, `candidates`,
+`code_bytes` per vector, and `threads`. A search has `queries`, a file like `base`; `k`; `list`; `beam`; `cached`, the
+number of cached vertices; and `hits`, a CSV file to write with query, id and distance. A search for all rows within a
+`radius` has no `k`. It works as `range_search` of DiskANN's C++ program: if at least half of a list of candidates is
+within the radius, the query is asked again with a list twice as long, up to `longest`.
 
 The answer of a search has the keys `seconds` and `cpu_seconds` of the search without its start, the `read_bytes` of the
 process in that time as the system counts them, and `version`.
@@ -11,12 +13,14 @@ process in that time as the system counts them, and `version`.
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import json
 import os
 import shutil
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +28,16 @@ import diskannpy
 import numpy
 
 Job = dict[str, Any]
+#: Searches for queries with a number of neighbors and a length of the list.
+Asked = Callable[..., Any]
+#: A query, its hits, and their squared distances.
+Hits = tuple[int, Any, Any]
 
 
 def vectors(path: str) -> Any:
-    """Returns the vectors of a .u8bin file."""
+    """Returns the vectors of a .u8bin or .fbin file."""
     rows, dimensions = numpy.fromfile(path, "<u4", 2).tolist()
-    return numpy.memmap(path, "u1", "r", 8, (rows, dimensions))
+    return numpy.memmap(path, "u1" if path.endswith(".u8bin") else "<f4", "r", 8, (rows, dimensions))
 
 
 def build(job: Job) -> Job:
@@ -53,15 +61,44 @@ def read_bytes() -> int:
 
 
 def search(job: Job) -> Job:
-    # With a single thread, the index hangs while it is loaded (microsoft/DiskANN, issue 462). The search has one thread.
+    """Finds the nearest rows of each query."""
+
+    def found(asked: Asked, queries: Any) -> Iterator[Hits]:
+        answer = asked(queries, job["k"], job["list"])
+        return zip(range(len(queries)), answer.identifiers, answer.distances)
+
+    return measured(job, found)
+
+
+def within(job: Job) -> Job:
+    """Finds all rows within a radius of each query."""
+    square = job["radius"] ** 2
+
+    def found(asked: Asked, queries: Any) -> Iterator[Hits]:
+        numbers, of_list = numpy.arange(len(queries)), job["list"]
+        while len(numbers):
+            answer = asked(queries[numbers], of_list, of_list)
+            near = answer.distances <= square
+            is_last = (near.sum(axis=1) < of_list // 2) | (2 * of_list > job["longest"])
+            for at in numpy.flatnonzero(is_last):
+                yield numbers[at], answer.identifiers[at][near[at]], answer.distances[at][near[at]]
+            numbers, of_list = numbers[~is_last], 2 * of_list
+
+    return measured(job, found)
+
+
+def measured(job: Job, found: Callable[[Asked, Any], Iterator[Hits]]) -> Job:
+    """Runs a search on one thread, and writes its hits."""
+    # With a single thread, the index hangs while it is loaded (microsoft/DiskANN, issue 462).
     index = diskannpy.StaticDiskIndex(job["folder"], num_threads=2, num_nodes_to_cache=job["cached"])
+    asked = functools.partial(index.batch_search, num_threads=1, beam_width=job["beam"])
     queries = numpy.ascontiguousarray(vectors(job["queries"]))
     read, begun, cpu = read_bytes(), time.monotonic(), time.process_time()
-    found = index.batch_search(queries, job["k"], job["list"], num_threads=1, beam_width=job["beam"])
+    hits = list(found(asked, queries))
     told = {"seconds": time.monotonic() - begun, "cpu_seconds": time.process_time() - cpu, "read_bytes": read_bytes() - read}
     with Path(job["hits"]).open("w") as file:
         file.write("query,id,distance\n")
-        for query, (ids, squares) in enumerate(zip(found.identifiers, found.distances)):
+        for query, ids, squares in hits:
             file.writelines(f"{query},{row},{max(square, 0) ** 0.5}\n" for row, square in zip(ids, squares))
     return told
 
@@ -71,7 +108,7 @@ def main() -> None:
     # The library prints to standard output. Its lines go to standard error.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    answer = {"build": build, "search": search}[sys.argv[1]](job)
+    answer = {"build": build, "search": search, "range": within}[sys.argv[1]](job)
     print(json.dumps(answer | {"version": importlib.metadata.version("diskannpy")}), file=answers, flush=True)
 
 

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 """Compares searches of a graph index with DiskANN and other peers, and measures the gain of each idea.
 
-usage: search.py ADJOIN [--rounds N] [--only WORD] [--work DIR] [--charts DIR]
+usage: search.py ADJOIN [--rounds N] [--only WORD --page FILE] [--work DIR] [--charts DIR]
        search.py ADJOIN --orders NAME,... --page FILE [--work DIR]
 
 Prints Markdown. Measurements are kept in WORK/search.jsonl and are not repeated. Real sets need ADJOIN_DATA. DiskANN
 runs if DISKANN names the program `diskann-benchmark` (crate of that name, 0.61, feature `disk-index`). Both bypass the
 page cache and run on two threads, with codes of equal size, equal degree, and as many candidates in the build. adjoin
-searches within the memory that DiskANN used, or within its own minimum if that is larger. The other peers run for the
-first set only; `search_peers.py` has them and their requirements (PEERS_PYTHON, PEERS_CGROUP). `search_sweeps.py` has
-tables of one parameter each, `search_ranges.py` radius searches and filters. Charts are written to DIR, by matplotlib
-in CHARTS_PYTHON (`search_charts.py`). With `--orders`, only these rows of the table of page orders are measured, without
-times, and replaced in the page FILE.
+searches within the memory that DiskANN used without a cache, or within its own minimum if that is larger. DiskANN caches
+as many vertices as fit in the same memory. The other peers run for the first set only; `search_peers.py` has them and
+their requirements (PEERS_PYTHON, PEERS_CGROUP). `search_sweeps.py` has tables of one parameter each, `search_ranges.py`
+radius searches and filters. Charts are written to DIR, by matplotlib in CHARTS_PYTHON (`search_charts.py`). With `--only`,
+sets without WORD in their name are copied from the page FILE. With `--orders`, only these rows of the table of page orders
+are measured, without times, and replaced in the page FILE.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ from pathlib import Path
 
 import search_ranges
 import search_sweeps
-from at_recall import LISTS, QUERIES, RECALLS, THREADS, K, at_recall, shown, table, with_rows
-from measure import Failed, Ledger, Record, machine, median, print_parts, run
+from at_recall import BEAM, BUILD_LIST, CODE_BYTES, DEGREE, LISTS, PAGE_BYTES, QUERIES, RECALLS, THREADS, K, at_recall, shown, table, with_rows
+from measure import Failed, Ledger, Record, machine, median, print_parts, read_page, run
 from search_charts import charts
 from search_peers import beside_peers
 
 KNOWN = 100
 #: Rows that are converted at once.
 PIECE = 4_096
-PAGE_BYTES = 4_096
-DEGREE, BUILD_LIST, CODE_BYTES, BEAM = 32, 75, 32, 4
+#: Bytes that DiskANN needs for a cached vertex in addition to its vector and neighbors, approximately.
+OVERHEAD_OF_NODE = 64
 LISTS_OF_DISKANN = (15, 25, 40, 60, 90, 130, 190)
 
 
@@ -60,6 +61,11 @@ SETS = (
     Set("wordnet", "wordnet-20k.f16.npy"),
     Set("generated, 1,000,000 x 128 bytes", shape=(1_000_000, 128, "u8")),
     Set("generated, 1,000,000 x 768 floats", shape=(1_000_000, 768, "f32")),
+    Set("generated, 200,000 x 1,536 floats", shape=(200_000, 1_536, "f32")),
+    # Dimensions and elements of DEEP, SSNPP and Text2image, on which Starling's paper measures. Distances are L2.
+    Set("generated, 1,000,000 x 96 floats, as DEEP", shape=(1_000_000, 96, "f32")),
+    Set("generated, 1,000,000 x 256 bytes, as SSNPP", shape=(1_000_000, 256, "u8")),
+    Set("generated, 1,000,000 x 200 floats, as Text2image", shape=(1_000_000, 200, "f32")),
 )
 
 
@@ -178,7 +184,7 @@ class Bench:
         """Returns the megabytes of memory for searches: as much as DiskANN used, if it runs, but at least the minimum
         of adjoin."""
         try:
-            seen = self.diskann()[1].get("peak_bytes", 0)
+            seen = self.diskann(cached=0)[1].get("peak_bytes", 0)
         except Failed:
             seen = 0
         memory = max(16, math.ceil(seen / 1e6))
@@ -249,8 +255,14 @@ class Bench:
         told = self.measured("disk", lambda: run([self.adjoin.parent / "examples/read_rates", self.work]))
         return max(float(line.split()[3]) for line in told["output"].splitlines() if " 4096 " in line)
 
-    def diskann(self) -> tuple[Record, Record]:
-        """Returns the records of DiskANN's build and of its searches."""
+    def cached_nodes(self) -> int:
+        """Returns the number of vertices that DiskANN can cache in the memory that adjoin gets."""
+        free = self.memory() * 1e6 - self.diskann(cached=0)[1].get("peak_bytes", 0)
+        width = 1 if self.element == "u8" else 4
+        return max(0, int(free / (self.dimensions * width + 4 * DEGREE + OVERHEAD_OF_NODE)))
+
+    def diskann(self, cached: int) -> tuple[Record, Record]:
+        """Returns the records of DiskANN's build and of its searches with a number of cached vertices."""
         if "DISKANN" not in os.environ:
             raise Failed("DISKANN is not set")
         self.truth()
@@ -263,22 +275,23 @@ class Bench:
         asked = {"queries": str(self.queries), "groundtruth": str(self.work / "truth.bin"), "recall_at": K}
         asked |= {"beam_width": BEAM, "num_threads": THREADS, "distance": "squared_l2", "vector_filters_file": None}
         mode = {"adaptive_l": None, "is_flat_search": False}
-        asked |= {"num_nodes_to_cache": None, "post_processor": None, "search_io_limit": None, "search_mode": mode}
+        asked |= {"post_processor": None, "search_io_limit": None, "search_mode": mode}
 
-        def job(source: Record, lists: Iterable[int]) -> Record:
-            content = {"source": source, "search_phase": asked | {"search_list": list(lists)}}
+        def job(source: Record, lists: Iterable[int], nodes: int) -> Record:
+            content = {"source": source, "search_phase": asked | {"search_list": list(lists), "num_nodes_to_cache": nodes or None}}
             jobs = {"search_directories": [], "jobs": [{"type": "disk-index", "content": content}]}
             (self.work / "job.json").write_text(json.dumps(jobs))
             files = ["--input-file", self.work / "job.json", "--output-file", self.work / "job.out"]
             told = run([os.environ["DISKANN"], "--quiet", "run", *files])
             return told | {"output": json.loads((self.work / "job.out").read_text())[0]["results"]}
 
-        built = self.measured("build diskann", lambda: job(made, LISTS_OF_DISKANN[:1]))
-        return built, self.measured("search diskann", lambda: job(load, LISTS_OF_DISKANN))
+        built = self.measured("build diskann", lambda: job(made, LISTS_OF_DISKANN[:1], 0))
+        return built, self.measured(["search diskann", cached], lambda: job(load, LISTS_OF_DISKANN, cached))
 
     def points_of_diskann(self) -> list[Record]:
-        """Returns DiskANN's searches, one per list length, with the figures of adjoin's searches."""
-        searched = self.diskann()[1]
+        """Returns DiskANN's searches in the memory that adjoin gets, one per list length, with the figures of adjoin's
+        searches."""
+        searched = self.diskann(self.cached_nodes())[1]
         if "failed" in searched:
             raise Failed(searched["failed"])
         words = {"recall": "recall", "mean_ios": "reads", "qps": "rate", "mean_latency": "mean_ms", "p95_latency": "p95_ms"}
@@ -292,13 +305,15 @@ class Bench:
 INTRODUCTION = f"""Generated by `make -C lab tables-search`, which resumes after an interruption. All searches use {QUERIES:,} held-out rows as queries,
 on {THREADS} threads, for the {K} nearest. A figure at a recall is interpolated between two list lengths. adjoin and DiskANN bypass the
 page cache, with {DEGREE} neighbors, {BUILD_LIST} candidates in the build and codes of {CODE_BYTES} bytes; a read is a page of 4 KiB.
-Memory is the peak resident memory as reported by the system. Searches take a second or less, so rates vary by a tenth."""
+Memory is the peak resident memory as reported by the system. DiskANN caches as many vertices as fit in adjoin's memory; its
+program counts vertices that it gets from the cache as reads, too. Searches take a second or less, so rates vary by a tenth."""
 
 
 
 def beside_diskann(bench: Bench) -> str:
     """Compares adjoin and DiskANN at equal recall."""
-    (built, searched), theirs = bench.diskann(), bench.points_of_diskann()
+    cached, theirs = bench.cached_nodes(), bench.points_of_diskann()
+    built, searched = bench.diskann(cached)
     memory, built_ours = bench.memory(), bench.built()
     ours, lone = bench.searches(memory)
     disk = bench.disk()
@@ -316,7 +331,8 @@ def beside_diskann(bench: Bench) -> str:
         f"{bench.rows:,} vectors of {bench.dimensions}, {QUERIES:,} held-out queries; adjoin / DiskANN (ratio).\n\n"
         + table(head, rows)
         + f"\nBuild {seconds[0]:.1f} / {seconds[1]:.1f} s, {built_ours['peak_bytes'] / 1e6:.0f} / {built['peak_bytes'] / 1e6:.0f} MB; "
-        f"search within {memory} MB: {max(one.get('peak_bytes', 0) for one in ours) / 1e6:.0f} / {searched['peak_bytes'] / 1e6:.0f} MB. "
+        f"search within {memory} MB: {max(one.get('peak_bytes', 0) for one in ours) / 1e6:.0f} / {searched['peak_bytes'] / 1e6:.0f} MB "
+        f"with {cached:,} cached vertices of DiskANN. "
         f"The disk delivers {disk:,.0f} reads of 4 KiB per second.\n"
     )
 
@@ -330,6 +346,12 @@ def replace_orders(asked: argparse.Namespace) -> None:
     """Replaces rows of the table of page orders in a page."""
     text = search_sweeps.layouts(Bench(asked, SETS[0]), asked.orders.split(","), is_timed=False)
     asked.page.write_text(with_rows(asked.page.read_text(), text))
+
+
+def parts_of(of: Set) -> list[Callable[[Bench], str]]:
+    """Returns the tables of a set."""
+    parts = [beside_diskann, *(search_ranges.ALL if of.file else ())]
+    return [*parts, beside_peers, *search_sweeps.ALL] if of is SETS[0] else parts
 
 
 def main() -> int:
@@ -346,12 +368,8 @@ def main() -> int:
         replace_orders(asked)
         return 0
     print(f"# Searches of a graph index\n\n{INTRODUCTION}\n\n{machine()}\n")
-    for of in SETS:
-        if asked.only not in of.name:
-            continue
-        parts = [beside_diskann, *(search_ranges.ALL if of.file else ())]
-        parts += [beside_peers, *search_sweeps.ALL] if of is SETS[0] else []
-        print_parts(2, {of.name: [partial(measured, part, asked, of) for part in [*parts, charts]]})
+    parts = {of.name: [partial(measured, part, asked, of) for part in [*parts_of(of), charts]] for of in SETS}
+    print_parts(2, parts, asked.only, read_page(asked.page))
     return 0
 
 

@@ -1,7 +1,7 @@
 """Compares searches of a graph index within a radius, and with a filter, with exact scans.
 
 Each function takes a bench of a set and returns Markdown. `search.py` calls them. Filters need numpy and pyarrow in
-PEERS_PYTHON, by default this Python.
+PEERS_PYTHON, by default this Python, and comparisons with DiskANN its package (`diskann_package.py`).
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import os
 import struct
 import sys
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from at_recall import QUERIES, K, shown, table
+import diskann_package
+from at_recall import BEAM, BUILD_LIST, CODE_BYTES, DEGREE, LISTS, PAGE_BYTES, QUERIES, THREADS, K, at_recall, shown, table
 from measure import Failed, Record, run
 from search_sweeps import PLENTY
 
@@ -29,6 +30,10 @@ NEAR_ENOUGH = 0.02
 STEPS = 40
 #: A search within a radius is compared with a search for this number of nearest rows.
 BESIDE = 100
+#: First list lengths of DiskANN's searches within a radius, and the longest list.
+FIRST_LISTS, LONGEST = (10, 20, 40, 80, 160, 320), 10_000
+#: Average precisions at which pages are compared.
+PRECISIONS = (0.9, 0.95, 0.99)
 #: List lengths of searches with a filter.
 LISTS_OF_FILTERS = (32, 128)
 #: Columns of `attributes.py`, and how many of a thousand values pass a filter.
@@ -88,6 +93,14 @@ def twice(bench: Bench) -> Path:
     return path
 
 
+def precision_of(bench: Bench, radius: float, search: Callable[[], Record]) -> Record:
+    """Runs a search whose hits are the last ones of the bench. Adds its average precision, as its recall."""
+    within(bench, radius)
+    truth = {(query, row) for query, row, _ in bench.found()}
+    told = search()
+    return told | {"recall": average_precision(truth, (hit for hit in bench.found() if hit[0] < QUERIES))}
+
+
 def pages(told: Record) -> str:
     """Returns the number of pages read per query, and marks a search that compared all pages."""
     return shown(told["pages"]) + (" (scan)" if told["utilization"] is None else "")
@@ -107,17 +120,14 @@ def ranges(bench: Bench) -> str:
         of = radius_of(bench, neighbors)
 
         def walked() -> Record:
-            within(bench, of["radius"])
-            truth = {(query, row) for query, row, _ in bench.found()}
-            told = bench.asked([*search, "--radius", repr(of["radius"])], twice(bench))
-            return told | {"ap": average_precision(truth, (hit for hit in bench.found() if hit[0] < QUERIES))}
+            return bench.asked([*search, "--radius", repr(of["radius"])], twice(bench))  # noqa: B023
 
-        told = bench.measured(["within", neighbors, PLENTY], walked)
+        told = bench.measured(["within", neighbors, PLENTY], lambda: precision_of(bench, of["radius"], walked))  # noqa: B023
         if "failed" in told or "failed" in nearest:
             rows.append([shown(of["average"]), told.get("failed") or nearest["failed"]])
             continue
         cells = [shown(of["average"]), shown(of["radius"], 3), str(of["without"])]
-        cells += [shown(told["ap"], 4), pages(told)]
+        cells += [shown(told["recall"], 4), pages(told)]
         cells += [shown(nearest["recall"], 4), pages(nearest), shown(told["pages"] / nearest["pages"], 2)]
         rows.append(cells)
     beside_words = f"top-{BESIDE}"
@@ -130,6 +140,61 @@ def ranges(bench: Bench) -> str:
         "and 100 neighbors on average.\n\n"
         + table(head, rows)
     )
+
+
+def ranges_of_diskann(bench: Bench) -> str:
+    """Compares the reads of searches within a radius with DiskANN's."""
+    theirs = DiskannPackage(bench)
+    rows = []
+    for neighbors in NEIGHBORS:
+        radius = radius_of(bench, neighbors)["radius"]
+
+        def walked(list_of: int) -> Record:
+            search: list[str | Path] = ["search", bench.index(), "--memory", PLENTY, "-L", str(list_of), "--radius", repr(radius)]  # noqa: B023
+            return bench.measured(["radius", neighbors, list_of], lambda: precision_of(bench, radius, lambda: bench.asked(search)))  # noqa: B023
+
+        def asked(list_of: int) -> Record:
+            return bench.measured(
+                ["radius of diskann", neighbors, list_of],  # noqa: B023
+                lambda: precision_of(bench, radius, lambda: theirs.within(radius, list_of)),  # noqa: B023
+            )
+
+        both = [walked(list_of) for list_of in LISTS], [asked(list_of) for list_of in FIRST_LISTS]
+        cells = [shown(float(neighbors))]
+        for precision in PRECISIONS:
+            ours, others = (at_recall(points, precision, "pages") for points in both)
+            cells.append(f"{shown(ours)} / {shown(others)}" + (f" ({ours / others:.2f})" if ours and others else ""))
+        rows.append([*cells, " / ".join(f"{max(point.get('recall', 0) for point in points):.4f}" for points in both)])
+    head = ["neighbors", *(f"pages read per query at {precision}" for precision in PRECISIONS), "highest average precision"]
+    return (
+        "The same radii by walks with a given list, so that nothing is compared with all pages, next to DiskANN's (diskannpy "
+        f"{theirs.version}, equal degree, list of the build and codes, no cached vertices): adjoin / DiskANN (ratio), at equal average "
+        f"precision. DiskANN starts with a list of {FIRST_LISTS[0]} to {FIRST_LISTS[-1]} candidates, and asks again with a list twice as long "
+        "while at least half of the list is within the radius, as its C++ program does. adjoin's lists have "
+        f"{LISTS[0]} to {LISTS[-1]} candidates; its walks also visit every vertex whose code is within the radius.\n\n"
+        + table(head, rows)
+    )
+
+
+class DiskannPackage:
+    """An index of DiskANN's Python package (`diskann_package.py`)."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench, self.folder = bench, bench.work / "diskannpy"
+        shape = {"base": str(bench.base), "degree": DEGREE, "candidates": BUILD_LIST, "code_bytes": CODE_BYTES, "threads": THREADS}
+        built = bench.measured("build diskannpy", lambda: self.called("build", shape))
+        if "failed" in built:
+            raise Failed(built["failed"])
+        self.version = built["version"]
+
+    def called(self, what: str, job: Record) -> Record:
+        return diskann_package.called(what, job | {"folder": str(self.folder)})
+
+    def within(self, radius: float, list_of: int) -> Record:
+        """Finds all rows within a radius. Its hits are the last ones of the bench."""
+        job = {"queries": str(self.bench.queries), "hits": str(self.bench.hits), "radius": radius, "list": list_of, "longest": LONGEST}
+        told = self.called("range", job | {"beam": BEAM, "cached": 0})
+        return told | {"pages": told["read_bytes"] / QUERIES / PAGE_BYTES}
 
 
 class Filtered:
@@ -203,4 +268,4 @@ def filters(bench: Bench) -> str:
     )
 
 
-ALL = (ranges, filters)
+ALL = (ranges, ranges_of_diskann, filters)

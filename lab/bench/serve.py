@@ -215,18 +215,32 @@ def loading(bench: Bench) -> str:
 
 def hit_rates(bench: Bench) -> str:
     """Returns Figures 9 and 13, and Table III."""
-    body = []
-    for r in bench.printed("plans", PAPER_BUCKETS):
-        if r["what"] in ("caches", "orders", "thetas"):
-            [(unit, size)] = r["capacity"].items()
-            name = r["order"] + ("" if r["theta"] is None else f", theta {r['theta']}")
-            rates = [shown(100 * r[key]) for key in ("hit_rate", "hit_rate_without_prefetched")]
-            body.append([f"{size} {unit}", name, r["cache"], *rates, megabytes(r["bytes_per_query"])])
-    # Two figures of the paper have some contenders in common. Each contender is shown once.
-    body = [row for at, row in enumerate(body) if row not in body[:at]]
-    head = ["cache of", "order", "cache", "hit rate, %", "without prefetches", "MB per query"]
-    words = "[Figures 9, 13, Table III] Batches of 300 queries by their plans, 100 buckets, 30 probes.\n\n"
-    return words + table(head, body)
+    plans = bench.printed("plans", PAPER_BUCKETS)
+    of_orders = [record for record in plans if record["what"] == "orders"]
+    parts = ["[Figures 9, 13] Batches of 300 queries by their plans, 100 buckets, 30 probes: hit rate in %, if the use of a prefetched bucket "
+             "is a hit (and if it is not), and MB read per query. The orders are below each other, the caches next to each other.\n"]
+    for size in dict.fromkeys(cache_size(record) for record in of_orders):
+        of_size = [record for record in of_orders if cache_size(record) == size]
+        caches = list(dict.fromkeys(record["cache"] for record in of_size))
+        cells = {(record["order"], record["cache"]): hit_rate(record) for record in of_size}
+        body = [[order, *(cells[order, cache] for cache in caches)] for order in dict.fromkeys(record["order"] for record in of_size)]
+        parts.append(f"A cache of {size}:\n\n" + table(["order", *caches], body))
+    of_thetas = [record for record in plans if record["what"] == "thetas"]
+    body = [[cache_size(record), record["order"], str(record["theta"]), hit_rate(record)] for record in of_thetas]
+    parts.append("[Table III] The same for theta, with LRU:\n\n" + table(["cache of", "order", "theta", "hit rate and MB"], body))
+    return "\n".join(parts)
+
+
+def cache_size(record: Record) -> str:
+    """Returns the size of the cache of a plan."""
+    [(unit, size)] = record["capacity"].items()
+    return f"{size:.0%} of all bytes" if unit == "share" else f"{size} {unit}"
+
+
+def hit_rate(record: Record) -> str:
+    """Returns the hit rates of a plan, and the bytes that it reads."""
+    rate, without = (shown(100 * record[key]) for key in ("hit_rate", "hit_rate_without_prefetched"))
+    return rate + (f" ({without})" if without != rate else "") + f", {megabytes(record['bytes_per_query'])} MB"
 
 
 def batch(bench: Bench, buckets: int | None, probes: int, share: float, contender: tuple[str, str]) -> Record:

@@ -7,6 +7,7 @@ use adjoin::{
     kernels::Panel,
     lab::{
         Pruner, Vectors,
+        geometry::Coordinate,
         graph::{Graph, GreedySearch},
         workers::map_items,
     },
@@ -63,10 +64,10 @@ impl FromStr for DeleteRule {
 ///
 /// # Errors
 /// If memory does not suffice, or the work is canceled.
-pub(crate) fn delete(
+pub(crate) fn delete<T: Coordinate>(
     context: &Context,
     graph: &mut Graph,
-    panel: &Panel<u8>,
+    panel: &Panel<T>,
     removed: &[u32],
     rule: DeleteRule,
 ) -> Result<()> {
@@ -87,9 +88,14 @@ pub(crate) fn delete(
 
 /// Returns, for each deleted vertex, the live vertices around it in the graph before the deletes, nearest first. For
 /// a live vertex, the list is empty.
-fn around(context: &Context, graph: &Graph, panel: &Panel<u8>, is_deleted: &[bool]) -> Result<Vec<Vec<u32>>> {
+fn around<T: Coordinate>(
+    context: &Context,
+    graph: &Graph,
+    panel: &Panel<T>,
+    is_deleted: &[bool],
+) -> Result<Vec<Vec<u32>>> {
     let list = graph.options().build_list;
-    let find = |search: &mut GreedySearch<u8>, vertex: usize| {
+    let find = |search: &mut GreedySearch<T>, vertex: usize| {
         if !is_deleted[vertex] {
             return Ok(Vec::new());
         }
@@ -101,21 +107,21 @@ fn around(context: &Context, graph: &Graph, panel: &Panel<u8>, is_deleted: &[boo
 }
 
 /// Computes the out-neighbors of vertices after the deletes.
-struct Mending<'a> {
+struct Mending<'a, T> {
     rule: DeleteRule,
     graph: &'a Graph,
-    panel: &'a Panel<u8>,
+    panel: &'a Panel<T>,
     is_deleted: &'a [bool],
     around: &'a [Vec<u32>],
 }
 
-impl Mending<'_> {
+impl<T: Coordinate> Mending<'_, T> {
     fn is_live(&self, vertex: u32) -> bool {
         self.graph.is_live(vertex) && !self.is_deleted[vertex as usize]
     }
 
     /// Returns the new out-neighbors of a live vertex, or `None` if none of its out-neighbors is deleted.
-    fn mended(&self, context: &Context, pruner: &mut Pruner<u8>, vertex: u32) -> Option<Vec<u32>> {
+    fn mended(&self, context: &Context, pruner: &mut Pruner<T>, vertex: u32) -> Option<Vec<u32>> {
         let neighbors = self.graph.neighbors(vertex);
         if neighbors.iter().all(|&neighbor| self.is_live(neighbor)) {
             return None;
@@ -155,8 +161,8 @@ impl Mending<'_> {
         let x = self.panel.row(vertex as usize);
         for &deleted in self.graph.neighbors(vertex).iter().filter(|&&neighbor| !self.is_live(neighbor)) {
             let others = self.around[deleted as usize].iter().filter(|&&other| other != vertex);
-            let mut others: Vec<(u32, u32)> =
-                others.map(|&other| (context.kernel.distance(x, self.panel.row(other as usize)), other)).collect();
+            let key = |other: u32| T::distance_key(context.kernel.distance(x, self.panel.row(other as usize)));
+            let mut others: Vec<(u32, u32)> = others.map(|&other| (key(other), other)).collect();
             others.sort_unstable();
             for (_, link) in others.into_iter().take(LINKS) {
                 if !candidates.contains(&link) {
@@ -182,7 +188,7 @@ impl Mending<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use adjoin::{GraphOptions, Random};
 
     use super::*;
@@ -191,7 +197,7 @@ mod tests {
         [DeleteRule::Drop, DeleteRule::Neighbors, DeleteRule::Connect, DeleteRule::Nearest, DeleteRule::Replace];
 
     /// Returns vectors that form 15 groups.
-    fn vectors(rows: usize, seed: u64) -> Panel<u8> {
+    pub(crate) fn vectors(rows: usize, seed: u64) -> Panel<u8> {
         let mut random = Random::new(seed, "vectors");
         let centers: Vec<u8> = (0..15 * 8).map(|_| 30 + random.below(190) as u8).collect();
         let mut panel = Panel::zeroed(rows, 8);
@@ -208,7 +214,7 @@ mod tests {
 
     /// Returns the fraction of the live vertices that a search for their own vectors finds first. Equal vectors count
     /// as found.
-    fn found(graph: &Graph, panel: &Panel<u8>) -> f64 {
+    pub(crate) fn found(graph: &Graph, panel: &Panel<u8>) -> f64 {
         let (context, mut search) = (Context::default(), GreedySearch::new(graph));
         let live: Vec<u32> = (0..graph.vertices() as u32).filter(|&vertex| graph.is_live(vertex)).collect();
         let is_found = |&&vertex: &&u32| {

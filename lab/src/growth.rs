@@ -39,7 +39,7 @@ struct Asked {
 /// The vectors, and which of them are present.
 struct Growth {
     context: Context,
-    held: HeldOut,
+    held: HeldOut<u8>,
     options: GraphOptions,
     graph: Graph,
     present: Vec<u32>,
@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let (file, named) = arguments.split_first().ok_or_else(|| Error::input("give a u8bin file"))?;
     let asked = Asked::of(named)?;
     let context = Context::default().with_resources(Some("8GiB"), Some(asked.threads))?;
-    let (held, options) = (HeldOut::read(&context, file, asked.rows)?, GraphOptions::default());
+    let (held, options) = (HeldOut::<u8>::read(&context, file, asked.rows)?, GraphOptions::default());
     let watch = Stopwatch::start();
     let whole = Graph::build(&context, &held.base, &options)?;
     let seconds = watch.seconds();
@@ -108,7 +108,7 @@ impl Asked {
 
 impl Growth {
     /// Inserts the first vectors of a random order.
-    fn begin(context: Context, held: HeldOut, options: GraphOptions, first: usize) -> Result<Self> {
+    fn begin(context: Context, held: HeldOut<u8>, options: GraphOptions, first: usize) -> Result<Self> {
         let mut random = Random::new(1, "growth");
         let mut order: Vec<u32> = (0..held.base.rows() as u32).collect();
         random.shuffle(&mut order);

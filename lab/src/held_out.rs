@@ -1,11 +1,13 @@
-//! Vectors of a `.u8bin` file, held-out queries with their true neighbors, and the recall of searches of a graph in memory.
+//! Vectors of a file, held-out queries with their true neighbors, and the recall of searches of a graph in memory.
 
 use adjoin::{
-    Context, Error, Result,
+    Context, Error, Metric, Result, SourceOptions,
     kernels::Panel,
     lab::{
+        geometry::{Coordinate, Space},
         graph::{Graph, GreedySearch},
         report::Stopwatch,
+        source,
         workers::map_items,
     },
 };
@@ -22,12 +24,12 @@ pub(crate) const TEN: usize = 2;
 pub(crate) const RECALL: f64 = 0.95;
 
 /// The vectors of a file, except the last 1,000. These are queries.
-pub(crate) struct HeldOut {
-    pub(crate) base: Panel<u8>,
-    queries: Panel<u8>,
+pub(crate) struct HeldOut<T> {
+    pub(crate) base: Panel<T>,
+    queries: Panel<T>,
     /// For each query and each k of [`KS`], the squared distance of the k-th nearest vector. A vector counts as found if it
     /// is not farther.
-    truth: Vec<[u32; KS.len()]>,
+    truth: Vec<[f64; KS.len()]>,
 }
 
 /// Recalls and costs of the searches for all queries with one list length.
@@ -41,29 +43,46 @@ pub(crate) struct Found {
     pub(crate) seconds: f64,
 }
 
-impl HeldOut {
+/// Returns whether the vectors of a file are bytes.
+///
+/// # Errors
+/// If the file cannot be read.
+pub(crate) fn is_of_bytes(context: &Context, file: &str) -> Result<bool> {
+    let source = source::open(context, &[file.to_owned()], &SourceOptions::default())?;
+    Ok(Space::plain(source.info().vectors, Metric::L2).is_of_bytes())
+}
+
+impl<T: Coordinate> HeldOut<T> {
     /// Reads a file, and of its vectors the first `rows`, or all if `rows` is 0.
     ///
     /// # Errors
-    /// If the file cannot be read or has too few vectors.
+    /// If the file cannot be read, has too few vectors, or has vectors of another type.
     pub(crate) fn read(context: &Context, file: &str, rows: usize) -> Result<Self> {
-        let bytes = std::fs::read(file).map_err(|error| Error::input(format!("{file}: {error}")))?;
-        let (header, elements) = bytes.split_at_checked(8).ok_or_else(|| Error::input(format!("{file}: too short")))?;
-        let of_header = |at: usize| header[at..at + 4].iter().rev().fold(0, |n, &byte| n << 8 | usize::from(byte));
-        let (all, dimensions) = (of_header(0), of_header(4));
-        if elements.len() != all * dimensions || all <= QUERIES {
-            return Err(Error::input(format!("{file}: not a u8bin file of more than {QUERIES} vectors")));
+        let source = source::open(context, &[file.to_owned()], &SourceOptions::default())?;
+        let (vectors, all) = (source.info().vectors, source.info().rows as usize);
+        let space = Space::plain(vectors, Metric::L2);
+        if all <= QUERIES || space.is_of_bytes() == T::is_float() {
+            let wanted = if T::is_float() { "floats" } else { "bytes" };
+            return Err(Error::input(format!("{file}: not a file of more than {QUERIES} vectors of {wanted}")));
         }
-        let panel = |first: usize, count: usize| {
-            let mut panel = Panel::zeroed(count, dimensions);
-            for row in 0..count {
-                panel.row_mut(row).copy_from_slice(&elements[(first + row) * dimensions..][..dimensions]);
-            }
-            panel
-        };
         let first = all - QUERIES;
-        let base = panel(0, if rows == 0 { first } else { rows.min(first) });
-        let mut held = Self { base, queries: panel(first, QUERIES), truth: Vec::new() };
+        let mut base = Panel::zeroed(if rows == 0 { first } else { rows.min(first) }, vectors.dimensions);
+        let mut queries = Panel::zeroed(QUERIES, vectors.dimensions);
+        let (mut scan, mut next) = (source.scan(1 << 20)?, 0);
+        while let Some(batch) = scan.next_batch()? {
+            let mut panel = Panel::<T>::zeroed(batch.rows, vectors.dimensions);
+            T::load(space, context.kernel, &batch.bytes, &mut panel);
+            for row in next..next + batch.rows {
+                let to = match row.checked_sub(first) {
+                    Some(query) => queries.row_mut(query),
+                    None if row < base.rows() => base.row_mut(row),
+                    None => continue,
+                };
+                to.copy_from_slice(&panel.row(row - next)[..vectors.dimensions]);
+            }
+            next += batch.rows;
+        }
+        let mut held = Self { base, queries, truth: Vec::new() };
         held.compare_with(context, |_| true)?;
         Ok(held)
     }
@@ -79,13 +98,15 @@ impl HeldOut {
         if present < least {
             return Err(Error::input(format!("{present} vectors; give at least {least}")));
         }
-        let distances = || vec![0; self.base.rows()];
-        self.truth = map_items(context.threads, QUERIES, &context.cancel, distances, |distances, query| {
+        let distances = || (vec![T::Distance::default(); self.base.rows()], Vec::new());
+        self.truth = map_items(context.threads, QUERIES, &context.cancel, distances, |(distances, keys), query| {
             context.kernel.one_to_many(self.queries.row(query), &self.base, distances);
-            absent.iter().for_each(|&row| distances[row] = u32::MAX);
-            distances.select_nth_unstable(least - 1);
-            distances[..least].sort_unstable();
-            Ok(KS.map(|k| distances[k - 1]))
+            keys.clear();
+            keys.extend(distances.iter().map(|&distance| T::distance_key(distance)));
+            absent.iter().for_each(|&row| keys[row] = u32::MAX);
+            keys.select_nth_unstable(least - 1);
+            keys[..least].sort_unstable();
+            Ok(KS.map(|k| T::distance_of(keys[k - 1])))
         })?;
         Ok(())
     }
@@ -98,7 +119,7 @@ impl HeldOut {
         for (query, truth) in self.truth.iter().enumerate() {
             search.run(context.kernel, graph, &self.base, self.queries.row(query), list);
             for ((found, &k), &farthest) in found.iter_mut().zip(&KS).zip(truth) {
-                *found += search.nearest(k).filter(|near| near.squared_distance <= f64::from(farthest)).count();
+                *found += search.nearest(k).filter(|near| near.squared_distance <= farthest).count();
             }
             distances += search.distances();
             hops += search.hops();

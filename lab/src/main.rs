@@ -15,6 +15,7 @@ mod held_out;
 mod index;
 mod joins;
 mod layouts;
+mod nsg;
 mod one_query;
 mod other_joins;
 mod page_orders;

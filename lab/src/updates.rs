@@ -1,12 +1,13 @@
 //! Measures how updates affect a graph in memory. This is FreshDiskANN's experiment of sections 3.3 and 4.3.
 //!
-//! `updates FILE [NAME=VALUE ...]` uses the last 1,000 vectors of a `.u8bin` file as queries, and builds a graph over
+//! `updates FILE [NAME=VALUE ...]` uses the last 1,000 vectors of a file as queries, and builds a graph over
 //! the others. Each cycle samples a fraction of the vectors, deletes them, and inserts them again. Prints one JSON
 //! record for the graph after the build, and then one per cycle. Names and their defaults:
 //!
 //! - `cycles=50`, `share=0.05`
 //! - `rule=neighbors`: how deleted out-neighbors are replaced; other values are `drop`, `connect`, `nearest`
 //!   and `replace`
+//! - `graph=vamana`, or `nsg` (`nsg.rs`), whose updates should have an alpha of 1
 //! - `alpha=1.2`, for the build and all updates; `list=75`, length of the candidate list of the build and of inserts
 //! - `passes=1` of the build; each further pass inserts all vectors again
 //! - `rows=0`: number of vectors to use, 0 for all; `threads=2`
@@ -17,10 +18,11 @@
 //! gained (`edges`), and the number of candidates from which Algorithm 4 chooses, per changed vertex (`candidates`).
 
 use crate::deletes::{DeleteRule, delete};
-use crate::held_out::{FIVE, HeldOut, KS, RECALL};
+use crate::held_out::{FIVE, HeldOut, KS, RECALL, is_of_bytes};
+use crate::nsg;
 use adjoin::{
     Context, Error, GraphOptions, Random, Result,
-    lab::{graph::Graph, report::Stopwatch},
+    lab::{geometry::Coordinate, graph::Graph, report::Stopwatch},
 };
 use serde_json::{Value, json};
 
@@ -28,33 +30,40 @@ use serde_json::{Value, json};
 const LISTS: [usize; 13] = [5, 10, 15, 20, 30, 40, 75, 100, 120, 150, 200, 300, 400];
 
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    Study::of(arguments)?.run()
+    let (file, named) = arguments.split_first().ok_or_else(|| Error::input("give a file of vectors"))?;
+    if is_of_bytes(&Context::default(), file)? {
+        Study::<u8>::of(file, named)?.run()
+    } else {
+        Study::<f32>::of(file, named)?.run()
+    }
 }
 
 /// Options of the experiment, and the vectors.
-struct Study {
+struct Study<T> {
+    is_nsg: bool,
     cycles: usize,
     share: f64,
     rule: DeleteRule,
     passes: usize,
     options: GraphOptions,
     context: Context,
-    held: HeldOut,
+    held: HeldOut<T>,
 }
 
 /// Out-neighbors of each vertex; `None` for a vertex that was not in the graph.
 struct Snapshot(Vec<Option<Vec<u32>>>);
 
-impl Study {
-    fn of(arguments: &[String]) -> Result<Self> {
-        let (file, named) = arguments.split_first().ok_or_else(|| Error::input("give a u8bin file"))?;
+impl<T: Coordinate> Study<T> {
+    fn of(file: &str, named: &[String]) -> Result<Self> {
         let (mut cycles, mut share, mut rule, mut passes) = (50, 0.05, DeleteRule::default(), 1);
-        let (mut rows, mut threads, mut options) = (0, 2, GraphOptions::default());
+        let (mut rows, mut threads, mut is_nsg, mut options) = (0, 2, false, GraphOptions::default());
         for argument in named {
             match argument.split_once('=').ok_or_else(|| Error::option(format!("{argument}: give NAME=VALUE")))? {
                 ("cycles", value) => cycles = number(value)?,
                 ("share", value) => share = number(value)?,
                 ("rule", value) => rule = value.parse()?,
+                ("graph", "vamana") => is_nsg = false,
+                ("graph", "nsg") => is_nsg = true,
                 ("alpha", value) => options.alpha = number(value)?,
                 ("list", value) => options.build_list = number(value)?,
                 ("passes", value) => passes = number(value)?,
@@ -68,12 +77,13 @@ impl Study {
         }
         let context = Context::default().with_resources(Some("8GiB"), Some(threads))?;
         let held = HeldOut::read(&context, file, rows)?;
-        Ok(Self { cycles, share, rule, passes, options, context, held })
+        Ok(Self { is_nsg, cycles, share, rule, passes, options, context, held })
     }
 
     fn run(&self) -> Result<()> {
         let watch = Stopwatch::start();
-        let mut graph = Graph::build(&self.context, &self.held.base, &self.options)?;
+        let build = if self.is_nsg { nsg::build } else { Graph::build };
+        let mut graph = build(&self.context, &self.held.base, &self.options)?;
         for pass in 1..self.passes {
             let mut order: Vec<u32> = (0..self.held.base.rows() as u32).collect();
             Random::new(pass as u64, "order of a pass").shuffle(&mut order);

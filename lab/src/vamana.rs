@@ -25,7 +25,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     };
     let threads = number(arguments, 1, 2)?;
     let context = Context::default().with_resources(Some("8GiB"), Some(threads))?;
-    let held = HeldOut::read(&context, file, 0)?;
+    let held = HeldOut::<u8>::read(&context, file, 0)?;
     let (rows, watch) = (held.base.rows(), Stopwatch::start());
     let graph = Graph::build(&context, &held.base, &options)?;
     println!("{rows} vectors, {options:?}, {} threads: {:.1} s", context.threads, watch.seconds());

@@ -85,6 +85,8 @@ fn graphs_in_memory_are_built_and_updated() {
         let cycles = place.records(&format!("updates set.u8bin cycles=1 share=0.1 rule={rule}"));
         assert_eq!(cycles.len(), 2, "{rule}: the graph as built, and after a cycle");
     }
+    let nsg = place.records("updates set.u8bin cycles=1 share=0.1 rule=connect alpha=1 graph=nsg");
+    assert!(nsg.iter().all(|record| record["recall_at_5"].as_f64().unwrap() > 0.94), "{nsg:?}");
 }
 
 #[test]
@@ -136,7 +138,7 @@ fn indexes_are_searched_and_relaid() {
     }
     let laid = place.done("layouts index laid queries.u8bin");
     let written = of_lines(&laid, [0, 1]);
-    assert_eq!(written.len(), 12, "the index as it was, and in each order: {laid}");
+    assert_eq!(written.len(), 13, "the index as it was, and in each order: {laid}");
     for (name, ratio) in &written[1..] {
         let near = |(order, tried): &(String, String)| {
             order == name && (tried.parse::<f64>().unwrap() - ratio.parse::<f64>().unwrap()).abs() < 0.001
@@ -278,7 +280,8 @@ fn batches_are_planned_and_served() {
     place.store();
     let planned = place.records("serve plans store queries.u8bin nprobe=3 batch=50 entries=5");
     let with = |what: &str| planned.iter().filter(|record| record["what"] == what).count();
-    assert_eq!((with("overlap"), with("loading"), with("caches"), with("borders")), (1, 4, 16, 4));
+    // Five orders with eight caches of two sizes.
+    assert_eq!((with("overlap"), with("loading"), with("orders"), with("borders")), (1, 4, 80, 4));
     let hits = |order: &str, cache: &str| {
         let line = format!("serve batches store queries.u8bin {order} {cache} nprobe=3 batch=20 batches=2 hits=hits");
         assert_eq!(place.records(&line).len(), 2, "{order} {cache}");

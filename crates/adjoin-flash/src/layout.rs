@@ -4,6 +4,8 @@
 //! the LUN and block of each vertex. The page of a vertex and its position on the page follow from the number of the
 //! vertex. A refresh moves a block, which changes only the arrays of LUNs and blocks.
 
+use std::ops::Range;
+
 use crate::device::Geometry;
 use crate::error::FlashError;
 use crate::machine::PageAddress;
@@ -161,13 +163,32 @@ impl LunCsr {
         // `pop` takes from the other end, so the old block is used only after all other free blocks.
         self.free[from_plane as usize].insert(0, block / self.geometry.planes_per_lun);
         let (new_lun, new_block) = ((to_plane / planes) as u16, (u64::from(free) * planes + to_plane % planes) as u32);
-        // LUNCSR has no map from blocks to vertices, so all vertices are examined.
-        for moved in 0..self.lun.len() {
-            if (self.lun[moved], self.block[moved]) == (lun, block) {
-                (self.lun[moved], self.block[moved]) = (new_lun, new_block);
-            }
+        for run in self.runs_of_block(vertex) {
+            self.lun[run.clone()].fill(new_lun);
+            self.block[run].fill(new_block);
         }
         true
+    }
+
+    /// Returns the vertices in the block of a vertex, as one run per page. A refresh moves whole blocks, so the vertices
+    /// that were in one block at first still are.
+    fn runs_of_block(&self, vertex: u32) -> Vec<Range<usize>> {
+        let (plane, page) = self.plane_and_page(vertex);
+        let (planes, of_block) = (self.geometry.planes(), u64::from(self.geometry.pages_per_block));
+        let first = page - page % of_block;
+        let pages = self.pages_of(self.vertices());
+        let numbers = (first..first + of_block).filter_map(|page| match self.mapping {
+            Mapping::MultiPlane => Some(page * planes + plane),
+            Mapping::Linear => {
+                let of_plane = pages.div_ceil(planes);
+                (page < of_plane).then_some(plane * of_plane + page)
+            }
+        });
+        let vertices = |page: u64| {
+            let first = page as usize * self.per_page as usize;
+            first..(first + self.per_page as usize).min(self.lun.len())
+        };
+        numbers.filter(|&page| page < pages).map(vertices).collect()
     }
 
     /// Returns the number of vertices.

@@ -2,8 +2,8 @@
 //! own.
 //!
 //! All orders except `rows` work on a window. Except for `gp1`, they use only the edges within the window. For the
-//! orders of Starling that use edges, the whole graph is one window, as in the paper, unless it is too large for that.
-//! The other orders have the windows of the engine.
+//! orders of Starling that use edges and for `grown-whole`, the whole graph is one window, as in the paper, unless it is
+//! too large for that. The other orders have the windows of the engine.
 
 mod bnf;
 mod bnp;
@@ -46,6 +46,8 @@ pub(crate) enum PageOrder {
     Bns,
     /// Pages that grow along edges, followed by swaps. This is the order of the engine.
     Grown,
+    /// `Grown`, with the whole graph as one window.
+    GrownWhole,
     /// Heavy edges first. The weight of an edge is its use for monotonic paths (MARGO, VLDB 2025).
     Margo,
     /// Breadth first, with vertices of few edges before others (NDSearch, section VI-A).
@@ -70,12 +72,13 @@ pub(crate) struct WindowVectors<'v> {
 
 impl PageOrder {
     /// All orders.
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Rows,
         Self::Bnp,
         Self::Bnf,
         Self::Bns,
         Self::Grown,
+        Self::GrownWhole,
         Self::Margo,
         Self::Degree,
         Self::Bfs,
@@ -92,6 +95,7 @@ impl PageOrder {
             Self::Bnf => "bnf",
             Self::Bns => "bns",
             Self::Grown => "grown",
+            Self::GrownWhole => "grown-whole",
             Self::Margo => "margo",
             Self::Degree => "degree",
             Self::Bfs => "bfs",
@@ -103,13 +107,13 @@ impl PageOrder {
 
     /// Returns whether the order improves another one in rounds.
     pub(crate) fn has_rounds(self) -> bool {
-        matches!(self, Self::Bnf | Self::Bns | Self::Grown | Self::Gp3)
+        matches!(self, Self::Bnf | Self::Bns | Self::Grown | Self::GrownWhole | Self::Gp3)
     }
 
     /// Returns the windows of a graph with `vertices` vertices.
     fn windows(self, vertices: u32, records: usize) -> Vec<Range<u32>> {
         match self {
-            Self::Bnp | Self::Bnf | Self::Bns | Self::Gp2 | Self::Gp3 if vertices <= WHOLE_MAX => {
+            Self::Bnp | Self::Bnf | Self::Bns | Self::GrownWhole | Self::Gp2 | Self::Gp3 if vertices <= WHOLE_MAX => {
                 std::iter::once(0..vertices).collect()
             }
             _ => windows(vertices, records).collect(),
@@ -136,7 +140,7 @@ impl PageOrder {
             Self::Bnp => Ok(bnp::bnp(edges, room)),
             Self::Bnf => bnf::bnf(cancel, edges, room, Turns::Shuffled, rounds_max),
             Self::Bns => swaps(Tie::edges, bnf::bnf(cancel, edges, room, Turns::Shuffled, ROUNDS_MAX)?),
-            Self::Grown => swaps(weight, grown(cancel, edges, room)?),
+            Self::Grown | Self::GrownWhole => swaps(weight, grown(cancel, edges, room)?),
             Self::Margo => margo::margo(cancel, edges, room),
             Self::Degree => Ok(breadth_first::by_degree(edges)),
             Self::Bfs => Ok(breadth_first::by_number(edges)),

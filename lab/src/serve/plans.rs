@@ -145,12 +145,8 @@ pub(crate) fn run(store: &Path, file: &str, options: &Options<'_>) -> Result<()>
     for capacity in
         [Capacity::Entries(options.value("entries", 50.0) as u64), Capacity::Share(options.value("share", 0.1))]
     {
-        for retention in Retention::ALL {
-            stream.print("caches", BatchOrder::Arrival, retention, capacity);
-        }
         for order in BatchOrder::ALL {
-            stream.print("orders", order, Retention::Lru, capacity);
-            stream.print("orders", order, Retention::Foreseen, capacity);
+            Retention::ALL.into_iter().for_each(|retention| stream.print("orders", order, retention, capacity));
         }
         for (theta, reading) in
             THETAS.into_iter().flat_map(|theta| [(theta, Reading::Similarity), (theta, Reading::Distance)])

@@ -9,12 +9,11 @@
 //! Cores and draws have the same distribution. Therefore all rows have this distribution, too, for any s. Three
 //! properties were fitted to 200,000 SIFT descriptors of photographs:
 //!
-//! - **Sizes of groups**: the number of a row's core is floor([`HEAVIEST`] / u), with a uniform random u. A few cores
-//!   have many rows and most cores have few. There is no limit on the number of cores: with more rows, there are more
-//!   groups.
+//! - **Sizes of groups**: the number of a row's core is floor(h / u), with a uniform random u. A few cores have many rows
+//!   and most cores have few. h is [`HEAVIEST`], but above 200,000 rows it grows with them. So with more rows there are
+//!   more groups, not larger ones, and rows have about as many neighbors in any number of rows.
 //! - **Tightness**: s is sqrt(u), with a uniform random u, but at most 1. A group is dense near its core and becomes
-//!   sparse until it merges with the background. Every sample has near-duplicates and also rows without any neighbor.
-//!   If rows are added, the distance that gives a certain number of neighbors shrinks.
+//!   sparse until it merges with the background. Every set has near-duplicates and also rows without any neighbor.
 //! - **Spectrum**: the j-th strongest direction has the variance 1 / ((j + [`BEND`]) * (j + [`FALL`])). So about 15
 //!   directions matter for any number of dimensions. A Walsh-Hadamard transform distributes them over all dimensions.
 //!
@@ -30,8 +29,10 @@ use super::Generated;
 use crate::base::options::Element;
 use crate::base::random::Random;
 
-/// Number of the heaviest core. One row in `HEAVIEST` + 1 belongs to it.
+/// Least number of the heaviest core, h. One row in `HEAVIEST` + 1 belongs to it.
 const HEAVIEST: f64 = 48.0;
+/// Number of rows to which the model was fitted. Larger sets have as many rows per core.
+const ROWS_OF_FIT: f64 = 200_000.0;
 /// Index at which the spectrum starts to fall as 1 / j.
 const BEND: f64 = 1.0;
 /// Index at which the spectrum starts to fall as 1 / j^2.
@@ -50,6 +51,8 @@ pub(super) struct Model {
     element: Element,
     dimensions: usize,
     hardness: f64,
+    /// Number of the heaviest core.
+    heaviest: f64,
     /// Standard deviations of the directions, strongest first. The number of directions is a power of two.
     deviations: Vec<f32>,
     cores: Vec<Option<Box<[f32]>>>,
@@ -68,6 +71,7 @@ impl Model {
             element: what.vectors.element,
             dimensions: what.vectors.dimensions,
             hardness,
+            heaviest: HEAVIEST * (what.rows as f64 / ROWS_OF_FIT).max(1.0),
             row: vec![0.0; deviations.len()],
             deviations,
             cores: vec![None; held],
@@ -78,7 +82,7 @@ impl Model {
 
     /// Appends the bytes of the next row.
     pub(super) fn write_row(&mut self, bytes: &mut Vec<u8>) {
-        let number = core_number(&mut self.random);
+        let number = core_number(&mut self.random, self.heaviest);
         let spread = (self.hardness * self.random.uniform().sqrt()).min(1.0);
         self.set_core(number);
         // The squares of both weights add up to 1, so that all rows have the same variance for any spread.
@@ -100,7 +104,7 @@ impl Model {
     /// Writes a core to `row`.
     fn set_core(&mut self, number: u64) {
         // The cores with the most rows have the smallest numbers. So most rows use a core that is held.
-        let held = usize::try_from(number - HEAVIEST as u64).ok().and_then(|place| self.cores.get_mut(place));
+        let held = usize::try_from(number - self.heaviest as u64).ok().and_then(|place| self.cores.get_mut(place));
         // Each core has its own random generator. So a core that is not held gets the same values each time it is
         // computed.
         let mut random = Random::new(self.cores_seed.wrapping_add(number), "core");
@@ -113,10 +117,10 @@ impl Model {
 }
 
 /// Chooses the core of a row at random. The number of a rare core is limited only by 64 bits.
-fn core_number(random: &mut Random) -> u64 {
+fn core_number(random: &mut Random, heaviest: f64) -> u64 {
     // `uniform` may return 0 but never 1, so this is never 0.
     let above_zero = 1.0 - random.uniform();
-    (HEAVIEST / above_zero) as u64
+    (heaviest / above_zero) as u64
 }
 
 /// Returns the standard deviations of the directions. The sum of their squares is 1, so that the transform gives each
@@ -240,6 +244,24 @@ mod tests {
         let of_the_first_tenth: usize = neighbors[count - count / 10..].iter().sum();
         assert!(of_the_first_tenth > count * wanted / 3);
         assert!(neighbors[count / 10] == 0, "some have none");
+    }
+
+    #[test]
+    fn larger_sets_have_more_groups_instead_of_larger_ones() {
+        // Returns how many rows of a set have the heaviest core, as far as 200,000 draws tell.
+        let of_heaviest = |rows: u64| {
+            let vectors = VectorType { element: Element::U8, dimensions: 1 };
+            let mut model = Model::new(&Generated { rows, vectors, hardness: 1.0, seed: 1 });
+            let least = model.heaviest as u64;
+            let draws = 200_000;
+            let found = (0..draws).filter(|_| core_number(&mut model.random, model.heaviest) == least).count();
+            found as f64 * rows as f64 / f64::from(draws)
+        };
+        let expected = [(20_000, 408.0), (200_000, 4_082.0), (400_000, 4_124.0), (2_000_000, 4_158.0)];
+        for (rows, expected) in expected {
+            let found = of_heaviest(rows);
+            assert!((0.8..1.2).contains(&(found / expected)), "{rows} rows: {found}");
+        }
     }
 
     #[test]
