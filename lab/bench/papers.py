@@ -5,8 +5,8 @@ usage: papers.py LAB [--only WORD] [--page FILE] [--work DIR]
 
 Prints Markdown. LAB is the program `adjoin-lab`, and `adjoin` is next to it. Measurements are kept in WORK/papers and
 WORK/diskjoin, and are not repeated. With `--only`, parts without WORD in their heading are copied from the page FILE. Needs
-ADJOIN_DATA with sift-200k.u8bin. DiskANN is measured if DISKANN_PYTHON, by default PEERS_PYTHON, has diskannpy; DiskJoin's
-program is fetched and built (`peer_diskjoin.py`). `tables.py` and `search.py` have the other figures of these papers.
+ADJOIN_DATA with sift-200k.u8bin and sift-900k.u8bin. DiskANN is measured if DISKANN_PYTHON, by default PEERS_PYTHON, has diskannpy; DiskJoin's
+program is fetched and built (`peer_diskjoin.py`). `per_vector.py` has searches per vector; `tables.py` and `search.py` have the other figures of these papers.
 """
 
 from __future__ import annotations

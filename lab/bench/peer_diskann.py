@@ -4,8 +4,9 @@
 Every job has the key `folder` (of the index). A build has `base`, a .u8bin or .fbin file; `degree`, `candidates`,
 `code_bytes` per vector, and `threads`. A search has `queries`, a file like `base`; `k`; `list`; `beam`; `cached`, the
 number of cached vertices; and `hits`, a CSV file to write with query, id and distance. A search for all rows within a
-`radius` has no `k`. It works as `range_search` of DiskANN's C++ program: if at least half of a list of candidates is
-within the radius, the query is asked again with a list twice as long, up to `longest`.
+`radius` has no `k`, but several `lists`, and writes a file for each, whose name is `hits`, a hyphen and the length. It
+works as `range_search` of DiskANN's C++ program: if at least half of a list of candidates is within the radius, the query
+is asked again with a list twice as long, up to `longest`, and the beam grows with the list. Its answer has an answer for each list as `points`.
 
 The answer of a search has the keys `seconds` and `cpu_seconds` of the search without its start, the `read_bytes` of the
 process in that time as the system counts them, and `version`.
@@ -63,44 +64,48 @@ def read_bytes() -> int:
 def search(job: Job) -> Job:
     """Finds the nearest rows of each query."""
 
-    def found(asked: Asked, queries: Any) -> Iterator[Hits]:
-        answer = asked(queries, job["k"], job["list"])
+    def found(asked: Asked, queries: Any, length: int) -> Iterator[Hits]:
+        answer = asked(queries, job["k"], length)
         return zip(range(len(queries)), answer.identifiers, answer.distances)
 
-    return measured(job, found)
+    [told] = measured(job, found, {job["list"]: job["hits"]})
+    return told
 
 
 def within(job: Job) -> Job:
     """Finds all rows within a radius of each query."""
     square = job["radius"] ** 2
 
-    def found(asked: Asked, queries: Any) -> Iterator[Hits]:
-        numbers, of_list = numpy.arange(len(queries)), job["list"]
+    def found(asked: Asked, queries: Any, length: int) -> Iterator[Hits]:
+        numbers = numpy.arange(len(queries))
         while len(numbers):
-            answer = asked(queries[numbers], of_list, of_list)
+            answer = asked(queries[numbers], length, length, beam_width=min(100, max(job["beam"], length // 5)))
             near = answer.distances <= square
-            is_last = (near.sum(axis=1) < of_list // 2) | (2 * of_list > job["longest"])
+            is_last = (near.sum(axis=1) < length // 2) | (2 * length > job["longest"])
             for at in numpy.flatnonzero(is_last):
                 yield numbers[at], answer.identifiers[at][near[at]], answer.distances[at][near[at]]
-            numbers, of_list = numbers[~is_last], 2 * of_list
+            numbers, length = numbers[~is_last], 2 * length
 
-    return measured(job, found)
+    return {"points": measured(job, found, {length: f"{job['hits']}-{length}" for length in job["lists"]})}
 
 
-def measured(job: Job, found: Callable[[Asked, Any], Iterator[Hits]]) -> Job:
-    """Runs a search on one thread, and writes its hits."""
+def measured(job: Job, found: Callable[[Asked, Any, int], Iterator[Hits]], of_lengths: dict[int, str]) -> list[Job]:
+    """Runs a search on one thread for each length of the list, and writes its hits to the file of that length."""
     # With a single thread, the index hangs while it is loaded (microsoft/DiskANN, issue 462).
     index = diskannpy.StaticDiskIndex(job["folder"], num_threads=2, num_nodes_to_cache=job["cached"])
     asked = functools.partial(index.batch_search, num_threads=1, beam_width=job["beam"])
     queries = numpy.ascontiguousarray(vectors(job["queries"]))
-    read, begun, cpu = read_bytes(), time.monotonic(), time.process_time()
-    hits = list(found(asked, queries))
-    told = {"seconds": time.monotonic() - begun, "cpu_seconds": time.process_time() - cpu, "read_bytes": read_bytes() - read}
-    with Path(job["hits"]).open("w") as file:
-        file.write("query,id,distance\n")
-        for query, ids, squares in hits:
-            file.writelines(f"{query},{row},{max(square, 0) ** 0.5}\n" for row, square in zip(ids, squares))
-    return told
+    points = []
+    for length, file in of_lengths.items():
+        read, begun, cpu = read_bytes(), time.monotonic(), time.process_time()
+        hits = list(found(asked, queries, length))
+        seconds, cpu_seconds = time.monotonic() - begun, time.process_time() - cpu
+        points.append({"seconds": seconds, "cpu_seconds": cpu_seconds, "read_bytes": read_bytes() - read})
+        with Path(file).open("w") as lines:
+            lines.write("query,id,distance\n")
+            for query, ids, squares in hits:
+                lines.writelines(f"{query},{row},{max(square, 0) ** 0.5}\n" for row, square in zip(ids, squares))
+    return points
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import diskann_package
-from at_recall import BEAM, BUILD_LIST, CODE_BYTES, DEGREE, LISTS, PAGE_BYTES, QUERIES, THREADS, K, at_recall, shown, table
+from at_recall import BEAM, BUILD_LIST, CODE_BYTES, DEGREE, LISTS, PAGE_BYTES, QUERIES, THREADS, K, shown, table
 from measure import Failed, Record, run
 from search_sweeps import PLENTY
 
@@ -93,10 +93,15 @@ def twice(bench: Bench) -> Path:
     return path
 
 
+def truth_within(bench: Bench, radius: float) -> set[tuple[int, int]]:
+    """Returns the queries and rows within a radius of each other."""
+    within(bench, radius)
+    return {(query, row) for query, row, _ in bench.found()}
+
+
 def precision_of(bench: Bench, radius: float, search: Callable[[], Record]) -> Record:
     """Runs a search whose hits are the last ones of the bench. Adds its average precision, as its recall."""
-    within(bench, radius)
-    truth = {(query, row) for query, row, _ in bench.found()}
+    truth = truth_within(bench, radius)
     told = search()
     return told | {"recall": average_precision(truth, (hit for hit in bench.found() if hit[0] < QUERIES))}
 
@@ -122,7 +127,7 @@ def ranges(bench: Bench) -> str:
         def walked() -> Record:
             return bench.asked([*search, "--radius", repr(of["radius"])], twice(bench))  # noqa: B023
 
-        told = bench.measured(["within", neighbors, PLENTY], lambda: precision_of(bench, of["radius"], walked))  # noqa: B023
+        told = bench.measured(["precision within", neighbors, PLENTY], lambda: precision_of(bench, of["radius"], walked))  # noqa: B023
         if "failed" in told or "failed" in nearest:
             rows.append([shown(of["average"]), told.get("failed") or nearest["failed"]])
             continue
@@ -153,27 +158,27 @@ def ranges_of_diskann(bench: Bench) -> str:
             search: list[str | Path] = ["search", bench.index(), "--memory", PLENTY, "-L", str(list_of), "--radius", repr(radius)]  # noqa: B023
             return bench.measured(["radius", neighbors, list_of], lambda: precision_of(bench, radius, lambda: bench.asked(search)))  # noqa: B023
 
-        def asked(list_of: int) -> Record:
-            return bench.measured(
-                ["radius of diskann", neighbors, list_of],  # noqa: B023
-                lambda: precision_of(bench, radius, lambda: theirs.within(radius, list_of)),  # noqa: B023
-            )
-
-        both = [walked(list_of) for list_of in LISTS], [asked(list_of) for list_of in FIRST_LISTS]
+        asked = bench.measured(["radius of diskann", neighbors], lambda: theirs.within(radius))  # noqa: B023
+        both = [walked(list_of) for list_of in LISTS], asked["points"]
         cells = [shown(float(neighbors))]
         for precision in PRECISIONS:
-            ours, others = (at_recall(points, precision, "pages") for points in both)
+            ours, others = (fewest_pages(points, precision) for points in both)
             cells.append(f"{shown(ours)} / {shown(others)}" + (f" ({ours / others:.2f})" if ours and others else ""))
         rows.append([*cells, " / ".join(f"{max(point.get('recall', 0) for point in points):.4f}" for points in both)])
-    head = ["neighbors", *(f"pages read per query at {precision}" for precision in PRECISIONS), "highest average precision"]
+    head = ["neighbors", *(f"pages read per query for {precision}" for precision in PRECISIONS), "highest average precision"]
     return (
         "The same radii by walks with a given list, so that nothing is compared with all pages, next to DiskANN's (diskannpy "
-        f"{theirs.version}, equal degree, list of the build and codes, no cached vertices): adjoin / DiskANN (ratio), at equal average "
-        f"precision. DiskANN starts with a list of {FIRST_LISTS[0]} to {FIRST_LISTS[-1]} candidates, and asks again with a list twice as long "
-        "while at least half of the list is within the radius, as its C++ program does. adjoin's lists have "
+        f"{theirs.version}, equal degree, list of the build and codes, no cached vertices): adjoin / DiskANN (ratio), the fewest pages "
+        f"with at least an average precision. DiskANN starts with a list of {FIRST_LISTS[0]} to {FIRST_LISTS[-1]} candidates, and asks again with a list twice as long "
+        "and a beam of a fifth of it while at least half of the list is within the radius, as its C++ program does. adjoin's lists have "
         f"{LISTS[0]} to {LISTS[-1]} candidates; its walks also visit every vertex whose code is within the radius.\n\n"
         + table(head, rows)
     )
+
+
+def fewest_pages(points: list[Record], precision: float) -> float | None:
+    """Returns the fewest pages of the searches that reach an average precision; None if none does."""
+    return min((point["pages"] for point in points if point.get("recall", 0) >= precision), default=None)
 
 
 class DiskannPackage:
@@ -190,11 +195,17 @@ class DiskannPackage:
     def called(self, what: str, job: Record) -> Record:
         return diskann_package.called(what, job | {"folder": str(self.folder)})
 
-    def within(self, radius: float, list_of: int) -> Record:
-        """Finds all rows within a radius. Its hits are the last ones of the bench."""
-        job = {"queries": str(self.bench.queries), "hits": str(self.bench.hits), "radius": radius, "list": list_of, "longest": LONGEST}
+    def within(self, radius: float) -> Record:
+        """Finds all rows within a radius, with each first list. Returns a point for each: its pages and its average
+        precision, as its recall."""
+        truth = truth_within(self.bench, radius)
+        job = {"queries": str(self.bench.queries), "hits": str(self.bench.hits), "radius": radius, "lists": FIRST_LISTS, "longest": LONGEST}
         told = self.called("range", job | {"beam": BEAM, "cached": 0})
-        return told | {"pages": told["read_bytes"] / QUERIES / PAGE_BYTES}
+        for length, point in zip(FIRST_LISTS, told["points"]):
+            hits = self.bench.hits.with_name(f"{self.bench.hits.name}-{length}")
+            precision = average_precision(truth, self.bench.found(hits))
+            point |= {"pages": point["read_bytes"] / QUERIES / PAGE_BYTES, "recall": precision}
+        return told
 
 
 class Filtered:

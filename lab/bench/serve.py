@@ -217,8 +217,8 @@ def hit_rates(bench: Bench) -> str:
     """Returns Figures 9 and 13, and Table III."""
     plans = bench.printed("plans", PAPER_BUCKETS)
     of_orders = [record for record in plans if record["what"] == "orders"]
-    parts = ["[Figures 9, 13] Batches of 300 queries by their plans, 100 buckets, 30 probes: hit rate in %, if the use of a prefetched bucket "
-             "is a hit (and if it is not), and MB read per query. The orders are below each other, the caches next to each other.\n"]
+    parts = ["[Figures 9, 13] Batches of 300 queries by their plans, 100 buckets, 30 probes: hit rate in % (in parentheses, if the use of a "
+             "prefetched bucket is a miss), and MB read per query. Rows are orders, columns are caches; theta is 0.3.\n"]
     for size in dict.fromkeys(cache_size(record) for record in of_orders):
         of_size = [record for record in of_orders if cache_size(record) == size]
         caches = list(dict.fromkeys(record["cache"] for record in of_size))

@@ -56,7 +56,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
             (Some(queries), Some((truth, _))) => reads(&context, &laid, &**queries, truth)?,
             _ => String::new(),
         };
-        println!("{name:8} {ratio:.3} {measures:29} {reads}");
+        println!("{name:11} {ratio:.3} {measures:29} {reads}");
     }
     Ok(())
 }

@@ -2,9 +2,11 @@
 //! Wang, Cai; VLDB 2019), Algorithm 2. FreshDiskANN's Figure 1 shows what updates do to it.
 //!
 //! Each vertex searches for its own vector in a graph of nearest neighbors, from the vertex in the middle of the set. The
-//! vertices that the search visits and the nearest neighbors are the candidates for its out-neighbors. Their rule is that
-//! of RobustPrune with an alpha of 1. Back edges are added by the same rule, as in the authors' program. Instead of the
-//! paper's tree, the engine's repair links vertices that no path reaches.
+//! vertices that the search expands and the nearest neighbors are the candidates for its out-neighbors. Their rule is that
+//! of RobustPrune with an alpha of 1. Back edges are appended, and a list that is then too long is pruned again.
+//!
+//! The authors' program also has the vertices that a search only compares as candidates. Instead of its tree, the engine's
+//! repair links vertices that no path reaches, in both graphs.
 
 use adjoin::{
     Context, GraphOptions, Result,
@@ -56,17 +58,21 @@ pub(crate) fn build<T: Coordinate>(context: &Context, panel: &Panel<T>, options:
         &context.cancel,
         || Pruner::new(&options),
         |pruner, vertex| {
-            let both: Vec<u32> = lists[vertex].iter().chain(&back[vertex]).copied().collect();
-            Ok((vertex as u32, pruned(pruner, vectors, vertex as u32, both)))
+            let mut both = lists[vertex].clone();
+            both.extend(back[vertex].iter().filter(|from| !lists[vertex].contains(from)));
+            let is_long = both.len() > options.degree;
+            Ok((vertex as u32, if is_long { pruned(pruner, vectors, vertex as u32, both) } else { both }))
         },
     )?;
     drop(near);
+    // Lists can be replaced only in a graph that has all vertices, so one is built first.
     let mut graph = Graph::build(context, panel, &options)?;
     graph.replace(context, panel, &[], &with_back)?;
     Ok(graph)
 }
 
-/// Returns the out-neighbors that a vertex gets from candidates, each of which may be there twice.
+/// Returns the out-neighbors that a vertex gets from candidates. If a candidate is there twice, its distance is computed
+/// once.
 fn pruned<T: Coordinate>(
     pruner: &mut Pruner<T>,
     vectors: Vectors<'_, T>,
@@ -99,7 +105,7 @@ mod tests {
         // The groups of these vectors are apart in the graph of nearest neighbors.
         let found = found(&graph, &panel);
         assert!(found > 0.9, "{found}");
-        // With an alpha of 1, no kept neighbor is nearer to another kept one than to the vertex.
+        // With an alpha of 1, no neighbor that was chosen is nearer to another one than to the vertex.
         let context = Context::default();
         let distance = |x: u32, y: u32| context.kernel.distance(panel.row(x as usize), panel.row(y as usize));
         let (mut spread, mut pairs) = (0, 0);
@@ -110,8 +116,8 @@ mod tests {
                 spread += neighbors[..at].iter().filter(|&&near| distance(near, far) > distance(vertex, far)).count();
             }
         }
-        // The repair adds a few other edges.
-        assert!(spread as f64 > 0.99 * pairs as f64, "{spread} of {pairs}");
+        // Back edges and the repair are exceptions.
+        assert!(spread as f64 > 0.5 * pairs as f64, "{spread} of {pairs}");
         let again = of(3);
         assert!((0..1_500).all(|vertex| graph.neighbors(vertex) == again.neighbors(vertex)));
     }

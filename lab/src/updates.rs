@@ -7,7 +7,7 @@
 //! - `cycles=50`, `share=0.05`
 //! - `rule=neighbors`: how deleted out-neighbors are replaced; other values are `drop`, `connect`, `nearest`
 //!   and `replace`
-//! - `graph=vamana`, or `nsg` (`nsg.rs`), whose updates should have an alpha of 1
+//! - `graph=vamana`, or `nsg` (`nsg.rs`), whose build and updates have an alpha of 1
 //! - `alpha=1.2`, for the build and all updates; `list=75`, length of the candidate list of the build and of inserts
 //! - `passes=1` of the build; each further pass inserts all vectors again
 //! - `rows=0`: number of vectors to use, 0 for all; `threads=2`

@@ -332,12 +332,17 @@ mod tests {
             prop_assert_eq!(before.len() as u64, u64::from(vertices).div_ceil(4));
             for (vertex, which) in moves {
                 let vertex = vertex.index(vertices as usize) as u32;
-                let was = layout.address(vertex);
-                if layout.refresh(vertex, to, which) {
-                    let is = layout.address(vertex);
-                    prop_assert!((was.lun, was.block, was.plane) != (is.lun, is.block, is.plane));
-                    prop_assert_eq!(was.page, is.page);
-                    prop_assert!(anywhere || (was.lun, was.plane) == (is.lun, is.plane));
+                let block = |address: PageAddress| (address.lun, address.block, address.plane);
+                let all: Vec<PageAddress> = (0..vertices).map(|vertex| layout.address(vertex)).collect();
+                let (was, has_moved) = (all[vertex as usize], layout.refresh(vertex, to, which));
+                let is = layout.address(vertex);
+                prop_assert_eq!(has_moved, block(was) != block(is));
+                prop_assert!(anywhere || (was.lun, was.plane) == (is.lun, is.plane));
+                // The vertices of the block move together, and no others.
+                for (other, before) in (0..).zip(all) {
+                    let now = layout.address(other);
+                    prop_assert_eq!(now.page, before.page);
+                    prop_assert_eq!(block(now), if block(before) == block(was) { block(is) } else { block(before) });
                 }
                 let after: HashSet<Vec<u32>> = pages(&layout).into_values().collect();
                 prop_assert_eq!(&after, &before);

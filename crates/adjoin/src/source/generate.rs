@@ -16,7 +16,7 @@ use crate::base::output::{Draft, Target};
 /// Options for generating a file.
 #[derive(Debug, Clone, Copy)]
 pub struct Generated {
-    /// Number of vectors.
+    /// Number of vectors. Up to 200,000, a set is the beginning of each larger one.
     pub rows: u64,
     /// Type of the vectors.
     pub vectors: VectorType,

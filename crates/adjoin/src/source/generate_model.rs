@@ -9,9 +9,9 @@
 //! Cores and draws have the same distribution. Therefore all rows have this distribution, too, for any s. Three
 //! properties were fitted to 200,000 SIFT descriptors of photographs:
 //!
-//! - **Sizes of groups**: the number of a row's core is floor(h / u), with a uniform random u. A few cores have many rows
-//!   and most cores have few. h is [`HEAVIEST`], but above 200,000 rows it grows with them. So with more rows there are
-//!   more groups, not larger ones, and rows have about as many neighbors in any number of rows.
+//! - **Sizes of groups**: the number of a row's core is floor(first / u), with a uniform random u. A few cores have many
+//!   rows and most cores have few. `first` is [`HEAVIEST`], but above 200,000 rows it grows with them. So there are then
+//!   more groups, not larger ones, and rows have about as many neighbors in any larger set.
 //! - **Tightness**: s is sqrt(u), with a uniform random u, but at most 1. A group is dense near its core and becomes
 //!   sparse until it merges with the background. Every set has near-duplicates and also rows without any neighbor.
 //! - **Spectrum**: the j-th strongest direction has the variance 1 / ((j + [`BEND`]) * (j + [`FALL`])). So about 15
@@ -29,7 +29,7 @@ use super::Generated;
 use crate::base::options::Element;
 use crate::base::random::Random;
 
-/// Least number of the heaviest core, h. One row in `HEAVIEST` + 1 belongs to it.
+/// Least number of a core. Of up to 200,000 rows, one in `HEAVIEST` + 1 belongs to it.
 const HEAVIEST: f64 = 48.0;
 /// Number of rows to which the model was fitted. Larger sets have as many rows per core.
 const ROWS_OF_FIT: f64 = 200_000.0;
@@ -51,7 +51,7 @@ pub(super) struct Model {
     element: Element,
     dimensions: usize,
     hardness: f64,
-    /// Number of the heaviest core.
+    /// Least number of a core. Cores with small numbers have the most rows.
     heaviest: f64,
     /// Standard deviations of the directions, strongest first. The number of directions is a power of two.
     deviations: Vec<f32>,
@@ -103,7 +103,7 @@ impl Model {
 
     /// Writes a core to `row`.
     fn set_core(&mut self, number: u64) {
-        // The cores with the most rows have the smallest numbers. So most rows use a core that is held.
+        // The cores with the most rows have the smallest numbers, so these are held.
         let held = usize::try_from(number - self.heaviest as u64).ok().and_then(|place| self.cores.get_mut(place));
         // Each core has its own random generator. So a core that is not held gets the same values each time it is
         // computed.
