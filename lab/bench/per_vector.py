@@ -117,7 +117,7 @@ def found(bench: Bench, target: SearchTarget, search: Search, strategy: str) -> 
 
 
 def cells_of(bench: Bench, target: SearchTarget, search: Search, strategy: str) -> list[str]:
-    """Returns what a join by searches costs, from the neighbors that each asks for to the recall of pairs."""
+    """Returns the cost of a join by searches, from the neighbors that each asks for to the recall of pairs."""
     told = found(bench, target, search, strategy)
     read = told["bytes_read"] * target.every
     bytes_of = bench.store(source=target.base(bench))[1]["store_bytes"]
@@ -128,7 +128,7 @@ def cells_of(bench: Bench, target: SearchTarget, search: Search, strategy: str) 
 
 
 def joined_cells(bench: Bench, target: SearchTarget) -> list[str]:
-    """Returns what adjoin's join costs, in the columns of `cells_of`."""
+    """Returns the cost of adjoin's join, in the columns of `cells_of`."""
     store, built = bench.store(source=target.base(bench))
     others: tuple[str, ...] = ()
     if target.rows != ROWS:

@@ -159,6 +159,8 @@ def ranges_of_diskann(bench: Bench) -> str:
             return bench.measured(["radius", neighbors, list_of], lambda: precision_of(bench, radius, lambda: bench.asked(search)))  # noqa: B023
 
         asked = bench.measured(["radius of diskann", neighbors], lambda: theirs.within(radius))  # noqa: B023
+        if "failed" in asked:
+            raise Failed(asked["failed"])
         both = [walked(list_of) for list_of in LISTS], asked["points"]
         cells = [shown(float(neighbors))]
         for precision in PRECISIONS:
