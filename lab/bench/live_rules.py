@@ -7,6 +7,7 @@ Each function returns Markdown. `live.py` calls them.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -58,14 +59,19 @@ def by_cycle(rows: Iterable[tuple[list[str], list[Record]]], heads: list[str], f
     return table([*heads, *(f"cycle {cycle}" for cycle in SHOWN)], body)
 
 
-def updates(bench: Bench, rule: str, alpha: float, share: float) -> list[Record]:
-    return bench.updates(rows=ROWS, cycles=CYCLES, share=share, rule=rule, alpha=alpha)
+def updates(bench: Bench, rule: str, alpha: float, share: float, file: Path | None = None, **named: object) -> list[Record]:
+    return bench.updates(file=file, rows=ROWS, cycles=CYCLES, share=share, rule=rule, alpha=alpha, **named)
+
+
+def recalls(runs: Iterable[tuple[str, list[Record]]]) -> list[tuple[list[str], list[Record]]]:
+    """Returns rows for `by_cycle`, with the list length of the searches."""
+    return [([words, str(of[0]["list"])], of) for words, of in runs]
 
 
 def rules(bench: Bench) -> str:
     """Returns Figure 1, and rules that are not in the paper."""
     share = SHARES[0]
-    rows = [([words, str(of[0]["list"])], of) for words, of in each_rule(bench)]
+    rows = recalls(each_rule(bench))
     note = ""
     try:
         peer = bench.updates_of_hnswlib(rows=ROWS, cycles=CYCLES, share=share)
@@ -82,8 +88,8 @@ def rules(bench: Bench) -> str:
     )
 
 
-def each_rule(bench: Bench) -> list[tuple[str, list[Record]]]:
-    return [(words, updates(bench, rule, alpha, SHARES[0])) for words, (rule, alpha) in RULES.items()]
+def each_rule(bench: Bench, file: Path | None = None) -> list[tuple[str, list[Record]]]:
+    return [(words, updates(bench, rule, alpha, SHARES[0], file)) for words, (rule, alpha) in RULES.items()]
 
 
 def costs(bench: Bench) -> str:
@@ -109,11 +115,11 @@ def costs(bench: Bench) -> str:
 def other_graphs(bench: Bench) -> str:
     """Returns Figure 1 on other graphs."""
     runs = {
-        f"{name}, {policy}": bench.updates(rows=ROWS, cycles=CYCLES, share=SHARES[0], rule=rule, alpha=1.0, graph=graph)
+        f"{name}, {policy}": updates(bench, rule, 1.0, SHARES[0], graph=graph)
         for name, graph in GRAPHS.items()
         for policy, rule in POLICIES.items()
     }
-    rows = [([words, str(of[0]["list"])], of) for words, of in runs.items()]
+    rows = recalls(runs.items())
     return (
         f"5-recall@5 of graphs with an alpha of 1 if each cycle deletes and inserts again {SHARES[0]:.0%} of {ROWS:,} vectors (Figure 1). "
         "Policy A drops edges to deleted vertices. Policy B links the in-neighbors of a deleted vertex to its out-neighbors, and prunes "
@@ -128,11 +134,7 @@ def other_graphs(bench: Bench) -> str:
 def floats(bench: Bench) -> str:
     """Returns Figure 1 with wide floats."""
     file = bench.generated(ROWS + QUERIES, WIDE)
-    of_rules = [
-        (words, bench.updates(file=file, rows=ROWS, cycles=CYCLES, share=SHARES[0], rule=rule, alpha=alpha))
-        for words, (rule, alpha) in RULES.items()
-    ]
-    rows = [([words, str(of[0]["list"])], of) for words, of in of_rules]
+    rows = recalls(each_rule(bench, file))
     return (
         f"5-recall@5 of {ROWS:,} generated vectors of {WIDE} floats on Vamana, by the rule that replaces a deleted out-neighbor, else as "
         "in the first table of the rules:\n\n" + by_cycle(rows, ["rule", "L"], "recall_at_5", 4)

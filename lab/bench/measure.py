@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,18 @@ class Ledger:
             with self.path.open("a") as file:
                 file.write(json.dumps(self.records[key]) + "\n")
         return self.records[key]
+
+    def succeeded(self, key: str, measure: Callable[[], Record]) -> Record:
+        """Returns the record of a key as `measured` does. Raises Failed if it is a failure."""
+        record = self.measured(key, measure)
+        if "failed" in record:
+            raise Failed(record["failed"])
+        return record
+
+
+def measured_on() -> str:
+    """Returns a line with the machine and the date."""
+    return f"{machine()} {date.today()}.\n"
 
 
 def median(records: list[Record]) -> Record:

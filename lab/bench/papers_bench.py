@@ -56,17 +56,12 @@ class Bench:
             return told
 
         key = json.dumps([str(word).replace(str(self.work), "") for word in words])
-        told = self.ledger.measured(key, measure)
-        if "failed" in told:
-            raise Failed(told["failed"])
-        return told
+        return self.ledger.succeeded(key, measure)
 
     def peer(self, what: str, job: Record) -> Record:
         """Runs DiskANN's Python package."""
-        told = self.ledger.measured(json.dumps(["diskann", what, job]).replace(str(self.work), ""), lambda: diskann_package.called(what, job))
-        if "failed" in told:
-            raise Failed(told["failed"])
-        return told
+        key = json.dumps(["diskann", what, job]).replace(str(self.work), "")
+        return self.ledger.succeeded(key, lambda: diskann_package.called(what, job))
 
     def store(self, *options: str, source: Path | None = None) -> tuple[Path, Record]:
         """Builds a store of the whole set, or of a file. Returns it with the cost of its build and the bytes of its

@@ -6,7 +6,8 @@ Every job has the key `folder` (of the index). A build has `base`, a .u8bin or .
 number of cached vertices; and `hits`, a CSV file to write with query, id and distance. A search for all rows within a
 `radius` has no `k`, but several `lists`, and writes a file for each, whose name is `hits`, a hyphen and the length. It
 works as `range_search` of DiskANN's C++ program: if at least half of a list of candidates is within the radius, the query
-is asked again with a list twice as long, up to `longest`, and the beam grows with the list. Its answer has an answer for each list as `points`.
+is asked again with a list twice as long, up to `longest`, and the beam grows with the list. Its answer has an answer for
+each list as `points`.
 
 The answer of a search has the keys `seconds` and `cpu_seconds` of the search without its start, the `read_bytes` of the
 process in that time as the system counts them, and `version`.

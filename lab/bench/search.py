@@ -28,14 +28,13 @@ import sys
 from array import array
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import date
 from functools import partial
 from pathlib import Path
 
 import search_ranges
 import search_sweeps
 from at_recall import BEAM, BUILD_LIST, CODE_BYTES, DEGREE, LISTS, PAGE_BYTES, QUERIES, RECALLS, THREADS, K, at_recall, shown, table, with_rows
-from measure import Failed, Ledger, Record, machine, median, print_parts, read_page, run
+from measure import Failed, Ledger, Record, measured_on, median, print_parts, read_page, run
 from search_charts import charts
 from search_peers import beside_peers
 
@@ -346,11 +345,6 @@ def replace_orders(asked: argparse.Namespace) -> None:
     """Replaces rows of the table of page orders in a page."""
     text = search_sweeps.layouts(Bench(asked, SETS[0]), asked.orders.split(","), is_timed=False)
     asked.page.write_text(with_rows(asked.page.read_text(), text))
-
-
-def measured_on() -> str:
-    """Returns a line with the machine and the date."""
-    return f"{machine()} {date.today()}.\n"
 
 
 def parts_of(of: Set) -> list[Callable[[Bench], str]]:

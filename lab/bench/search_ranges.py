@@ -11,6 +11,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Callable, Iterable
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -99,9 +100,8 @@ def truth_within(bench: Bench, radius: float) -> set[tuple[int, int]]:
     return {(query, row) for query, row, _ in bench.found()}
 
 
-def precision_of(bench: Bench, radius: float, search: Callable[[], Record]) -> Record:
+def precision_of(bench: Bench, truth: set[tuple[int, int]], search: Callable[[], Record]) -> Record:
     """Runs a search whose hits are the last ones of the bench. Adds its average precision, as its recall."""
-    truth = truth_within(bench, radius)
     told = search()
     return told | {"recall": average_precision(truth, (hit for hit in bench.found() if hit[0] < QUERIES))}
 
@@ -127,7 +127,7 @@ def ranges(bench: Bench) -> str:
         def walked() -> Record:
             return bench.asked([*search, "--radius", repr(of["radius"])], twice(bench))  # noqa: B023
 
-        told = bench.measured(["precision within", neighbors, PLENTY], lambda: precision_of(bench, of["radius"], walked))  # noqa: B023
+        told = bench.measured(["precision within", neighbors, PLENTY], lambda: precision_of(bench, truth_within(bench, of["radius"]), walked))  # noqa: B023
         if "failed" in told or "failed" in nearest:
             rows.append([shown(of["average"]), told.get("failed") or nearest["failed"]])
             continue
@@ -153,12 +153,13 @@ def ranges_of_diskann(bench: Bench) -> str:
     rows = []
     for neighbors in NEIGHBORS:
         radius = radius_of(bench, neighbors)["radius"]
+        truth = cache(partial(truth_within, bench, radius))
 
         def walked(list_of: int) -> Record:
             search: list[str | Path] = ["search", bench.index(), "--memory", PLENTY, "-L", str(list_of), "--radius", repr(radius)]  # noqa: B023
-            return bench.measured(["radius", neighbors, list_of], lambda: precision_of(bench, radius, lambda: bench.asked(search)))  # noqa: B023
+            return bench.measured(["radius", neighbors, list_of], lambda: precision_of(bench, truth(), lambda: bench.asked(search)))  # noqa: B023
 
-        asked = bench.measured(["radius of diskann", neighbors], lambda: theirs.within(radius))  # noqa: B023
+        asked = bench.measured(["radius of diskann", neighbors], lambda: theirs.within(radius, truth()))  # noqa: B023
         if "failed" in asked:
             raise Failed(asked["failed"])
         both = [walked(list_of) for list_of in LISTS], asked["points"]
@@ -197,10 +198,9 @@ class DiskannPackage:
     def called(self, what: str, job: Record) -> Record:
         return diskann_package.called(what, job | {"folder": str(self.folder)})
 
-    def within(self, radius: float) -> Record:
+    def within(self, radius: float, truth: set[tuple[int, int]]) -> Record:
         """Finds all rows within a radius, with each first list. Returns a point for each: its pages and its average
         precision, as its recall."""
-        truth = truth_within(self.bench, radius)
         job = {"queries": str(self.bench.queries), "hits": str(self.bench.hits), "radius": radius, "lists": FIRST_LISTS, "longest": LONGEST}
         told = self.called("range", job | {"beam": BEAM, "cached": 0})
         for length, point in zip(FIRST_LISTS, told["points"]):

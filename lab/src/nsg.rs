@@ -2,8 +2,8 @@
 //! Wang, Cai; VLDB 2019), Algorithm 2. FreshDiskANN's Figure 1 shows what updates do to it.
 //!
 //! Each vertex searches for its own vector in a graph of nearest neighbors, from the vertex in the middle of the set. The
-//! vertices that the search expands and the nearest neighbors are the candidates for its out-neighbors. Their rule is that
-//! of RobustPrune with an alpha of 1. Back edges are appended, and a list that is then too long is pruned again.
+//! vertices that the search expands and the nearest neighbors are the candidates for its out-neighbors, which
+//! RobustPrune chooses with an alpha of 1. Back edges are appended, and a list that is then too long is pruned again.
 //!
 //! The authors' program also has the vertices that a search only compares as candidates. Instead of its tree, the engine's
 //! repair links vertices that no path reaches, in both graphs.
