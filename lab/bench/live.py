@@ -30,7 +30,7 @@ FILE = "sift-200k.u8bin"
 #: Headings, and the tables below them.
 PARTS = {
     "Update rules, in memory": live_rules.ALL,
-    "Other graphs and floats, in memory": live_rules.OTHERS,
+    "Other graphs and distances, in memory": live_rules.OTHERS,
     "Growth, in memory": (live_growth.growth,),
     "Merges": (live_merges.turnovers,),
     "Cost of a merge": (live_merges.cost,),

@@ -33,7 +33,9 @@ RULES = {
 #: Delete policies of the paper's Figure 1, each with its rule, and the graphs on which they are measured with an alpha of 1,
 #: as the paper has it for other graphs than its own.
 POLICIES = {"policy A": "drop", "policy B": "connect"}
-GRAPHS = {"NSG": "nsg", "Vamana with an alpha of 1": "vamana"}
+GRAPHS = {"HNSW": "hnsw", "NSG": "nsg", "Vamana with an alpha of 1": "vamana"}
+#: Bytes of codes. The paper has 32.
+CODES = (32, 16)
 #: Dimensions of generated floats. As many rows as elsewhere are searched, and others are queries.
 WIDE, QUERIES = 768, 1_000
 #: Numbers of nearest vectors for which recalls are compared.
@@ -123,10 +125,10 @@ def other_graphs(bench: Bench) -> str:
     return (
         f"5-recall@5 of graphs with an alpha of 1 if each cycle deletes and inserts again {SHARES[0]:.0%} of {ROWS:,} vectors (Figure 1). "
         "Policy A drops edges to deleted vertices. Policy B links the in-neighbors of a deleted vertex to its out-neighbors, and prunes "
-        "lists that become too long. Inserts prune with an alpha of 1, too, and vertices that no path reaches are linked again after "
-        "each step, which the paper's graphs do not do:\n\n"
+        "lists that become too long. Inserts prune with an alpha of 1, too. In NSG and Vamana, vertices that no path reaches are linked "
+        "again after each step, which the paper's graphs do not do:\n\n"
         + by_cycle(rows, ["graph and policy", "L"], "recall_at_5", 4)
-        + "\nMean degree in these runs:\n\n"
+        + "\nMean degree in these runs, of HNSW in its lowest layer:\n\n"
         + by_cycle([(words[:1], of) for words, of in rows], ["graph and policy"], "degree", 1)
     )
 
@@ -138,6 +140,18 @@ def floats(bench: Bench) -> str:
     return (
         f"5-recall@5 of {ROWS:,} generated vectors of {WIDE} floats on Vamana, by the rule that replaces a deleted out-neighbor, else as "
         "in the first table of the rules:\n\n" + by_cycle(rows, ["rule", "L"], "recall_at_5", 4)
+    )
+
+
+def by_codes(bench: Bench) -> str:
+    """Returns Figure 4 in memory."""
+    share = SHARES[1]
+    runs = {"vectors": updates(bench, "neighbors", 1.2, share)}
+    runs |= {f"codes of {size} bytes": updates(bench, "neighbors", 1.2, share, codes=size) for size in CODES}
+    return (
+        f"5-recall@5 if each cycle deletes and inserts again {share:.0%} of {ROWS:,} vectors by Algorithm 4, with distances from vectors, "
+        "or from product codes as in FreshDiskANN's merges (Figure 4). The graph is built and searched with vectors; in the paper, "
+        "searches walk by codes:\n\n" + by_cycle(recalls(runs.items()), ["distances from", "L"], "recall_at_5", 4)
     )
 
 
@@ -259,4 +273,4 @@ def pruning(bench: Bench) -> str:
 
 
 ALL = (rules, costs, shares, relative, by_k, alphas, builds, equal_time, pruning)
-OTHERS = (other_graphs, floats)
+OTHERS = (other_graphs, floats, by_codes)

@@ -7,8 +7,8 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date
 from pathlib import Path
@@ -27,24 +27,18 @@ def run(command: list[str | Path]) -> Record:
     """Runs a program to its end.
 
     Returns its duration in `seconds`, the `cpu_seconds` of all its threads, the `peak_bytes` of its resident memory and the
-    `written_bytes` as reported by the system, its `output`, and the `words` that it wrote to standard error. The peak includes memory that
-    the caller held at the fork, so callers must hold little memory.
+    `written_bytes` as reported by the system, its `output`, and the `words` that it wrote to standard error.
     """
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as words:
-        begun = time.monotonic()
-        try:
-            process = subprocess.Popen([str(part) for part in command], stdout=output, stderr=words)
-        except OSError as reason:
-            raise Failed(f"{command[0]}: {reason.strerror}") from None
-        _, status, used = os.wait4(process.pid, 0)
-        seconds = time.monotonic() - begun
-        process.returncode = os.waitstatus_to_exitcode(status)
-        output.seek(0), words.seek(0)
-        told = words.read().decode(errors="replace")
-        if process.returncode:
-            raise Failed(why(process.returncode, told.strip().splitlines(), seconds))
-        took = {"seconds": seconds, "cpu_seconds": used.ru_utime + used.ru_stime, "peak_bytes": used.ru_maxrss * 1024}
-        return {**took, "written_bytes": used.ru_oublock * 512, "output": output.read().decode(), "words": told}
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as words, tempfile.TemporaryFile() as cost:
+        launcher = [sys.executable, Path(__file__).with_name("launch.py"), str(cost.fileno())]
+        subprocess.run([*launcher, *map(str, command)], stdout=output, stderr=words, pass_fds=[cost.fileno()], check=True)
+        cost.seek(0), output.seek(0), words.seek(0)
+        told, heard = json.load(cost), words.read().decode(errors="replace")
+        if "missing" in told:
+            raise Failed(f"{command[0]}: {told['missing']}")
+        if told["code"]:
+            raise Failed(why(told["code"], heard.strip().splitlines(), told["took"]["seconds"]))
+        return {**told["took"], "output": output.read().decode(), "words": heard}
 
 
 def why(code: int, words: list[str], seconds: float) -> str:

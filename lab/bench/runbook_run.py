@@ -8,7 +8,7 @@ Prints Markdown. Measurements are kept in WORK/runbooks.jsonl and are not repeat
 next to it. The set is sift-200k.u8bin of ADJOIN_DATA, and its last rows are the queries. ADJOIN is the program; engines
 run in ADJOIN_PYTHON (adjoin's package, numpy) and PEERS_PYTHON (lancedb, numpy), within equal memory if PEERS_CGROUP
 names a cgroup (see `search_peers.py`). DiskANN runs if DISKANN_LIVE names `diskann-benchmark` (crate of that name,
-0.61, feature `bftree`).
+0.61, feature `bftree`, compiled as `search.py` says).
 """
 
 from __future__ import annotations

@@ -164,7 +164,8 @@ class Contender:
             notes.append(f"at least {fewest} queries each, limited to {PATIENCE:.0f} s")
         last = points[-1]
         if last["recall"] < RECALLS[-1] and last["seconds"] > LONGEST:
-            notes.append(f"stopped at effort {len(points)} of {len(self.peer.efforts)}, which took {last['seconds']:.0f} s")
+            cost = f"{last['rate']:.1f} queries per second, {last['read_bytes'] / 1e6:,.0f} MB read for each"
+            notes.append(f"stopped at a recall of {last['recall']:.2f}, effort {len(points)} of {len(self.peer.efforts)}: {cost}")
         if self.peer.on_disk:
             unbounded = points[0]["unbounded"]
             notes.append("page cache not limited" if unbounded else "page cache bounded")

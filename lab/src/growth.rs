@@ -56,7 +56,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let watch = Stopwatch::start();
     let whole = Graph::build(&context, &held.base, &options)?;
     let seconds = watch.seconds();
-    let list = held.shortest_list(&context, &whole, FIVE, RECALL);
+    let list = held.shortest_list(FIVE, RECALL, |list| held.search(&context, &whole, list));
     let mut record = held.search(&context, &whole, list).record();
     record["build_seconds"] = json!(seconds);
     print("at once", held.base.rows(), list, record);

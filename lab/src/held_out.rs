@@ -43,6 +43,32 @@ pub(crate) struct Found {
     pub(crate) seconds: f64,
 }
 
+/// Cost of a search.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cost {
+    /// Number of distances.
+    pub(crate) distances: u64,
+    /// Number of expanded vertices.
+    pub(crate) hops: u64,
+}
+
+/// Searches of a graph in memory.
+pub(crate) trait Searcher<T> {
+    /// Searches for the vectors near a padded row, with a list length. Returns the cost.
+    fn run(&mut self, x: &[T], list: usize) -> Cost;
+
+    /// Returns the squared distances of the first `k` hits of the last search, nearest first.
+    fn squared_distances(&self, k: usize) -> impl Iterator<Item = f64>;
+}
+
+/// Searches of a graph of the engine.
+struct GraphSearcher<'a, T: Coordinate> {
+    context: &'a Context,
+    graph: &'a Graph,
+    panel: &'a Panel<T>,
+    search: GreedySearch<T>,
+}
+
 /// Returns whether the vectors of a file are bytes.
 ///
 /// # Errors
@@ -111,18 +137,22 @@ impl<T: Coordinate> HeldOut<T> {
         Ok(())
     }
 
-    /// Searches for all queries with a list length, on one thread.
+    /// Searches a graph for all queries with a list length, on one thread.
     pub(crate) fn search(&self, context: &Context, graph: &Graph, list: usize) -> Found {
-        let mut search = GreedySearch::new(graph);
+        self.search_by(&mut GraphSearcher { context, graph, panel: &self.base, search: GreedySearch::new(graph) }, list)
+    }
+
+    /// Runs a searcher for all queries with a list length, on one thread.
+    pub(crate) fn search_by(&self, searcher: &mut impl Searcher<T>, list: usize) -> Found {
         let (mut found, mut distances, mut hops) = ([0; KS.len()], 0, 0);
         let watch = Stopwatch::start();
         for (query, truth) in self.truth.iter().enumerate() {
-            search.run(context.kernel, graph, &self.base, self.queries.row(query), list);
+            let cost = searcher.run(self.queries.row(query), list);
             for ((found, &k), &farthest) in found.iter_mut().zip(&KS).zip(truth) {
-                *found += search.nearest(k).filter(|near| near.squared_distance <= farthest).count();
+                *found += searcher.squared_distances(k).filter(|&squared| squared <= farthest).count();
             }
-            distances += search.distances();
-            hops += search.hops();
+            distances += cost.distances;
+            hops += cost.hops;
         }
         let seconds = watch.seconds() / QUERIES as f64;
         let mean = |sum: f64| sum / QUERIES as f64;
@@ -130,11 +160,22 @@ impl<T: Coordinate> HeldOut<T> {
         Found { recalls, distances: mean(distances as f64), hops: mean(hops as f64), seconds }
     }
 
-    /// Returns the shortest list length, at least k, with which the searches reach a recall of the k nearest; all vectors
-    /// if none does. `at` is the place of k in [`KS`].
-    pub(crate) fn shortest_list(&self, context: &Context, graph: &Graph, at: usize, recall: f64) -> usize {
+    /// Returns the shortest list length, at least k, with which searches reach a recall of the k nearest; the number of
+    /// vectors if none does. `at` is the place of k in [`KS`]; `search` searches with a list length.
+    pub(crate) fn shortest_list(&self, at: usize, recall: f64, search: impl Fn(usize) -> Found) -> usize {
         let rows = self.base.rows();
-        (KS[at]..rows).find(|&list| self.search(context, graph, list).recalls[at] >= recall).unwrap_or(rows)
+        (KS[at]..rows).find(|&list| search(list).recalls[at] >= recall).unwrap_or(rows)
+    }
+}
+
+impl<T: Coordinate> Searcher<T> for GraphSearcher<'_, T> {
+    fn run(&mut self, x: &[T], list: usize) -> Cost {
+        self.search.run(self.context.kernel, self.graph, self.panel, x, list);
+        Cost { distances: self.search.distances(), hops: self.search.hops() }
+    }
+
+    fn squared_distances(&self, k: usize) -> impl Iterator<Item = f64> {
+        self.search.nearest(k).map(|near| near.squared_distance)
     }
 }
 

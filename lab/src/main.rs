@@ -12,6 +12,7 @@ mod deletes;
 mod flash_tables;
 mod growth;
 mod held_out;
+mod hnsw;
 mod index;
 mod joins;
 mod layouts;
@@ -19,6 +20,7 @@ mod nsg;
 mod one_query;
 mod other_joins;
 mod page_orders;
+mod product_codes;
 mod promises;
 mod rabitq;
 mod rules;
@@ -26,6 +28,7 @@ mod serve;
 #[cfg(test)]
 #[path = "../../crates/adjoin/tests/shared/sets.rs"]
 mod test_sets;
+mod updated_graph;
 mod updates;
 mod vamana;
 mod walks;

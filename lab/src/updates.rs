@@ -7,7 +7,10 @@
 //! - `cycles=50`, `share=0.05`
 //! - `rule=neighbors`: how deleted out-neighbors are replaced; other values are `drop`, `connect`, `nearest`
 //!   and `replace`
-//! - `graph=vamana`, or `nsg` (`nsg.rs`), whose build and updates have an alpha of 1
+//! - `graph=vamana`; other values are `nsg` (`nsg.rs`) and `hnsw` (`hnsw.rs`). Both are built with an alpha of 1; give
+//!   `alpha=1` for the updates of an NSG. An HNSW has only the rules `drop` and `connect`, and one pass
+//! - `codes=0`: bytes of the product codes from which deletes and inserts compute distances, as in FreshDiskANN's merges; 0
+//!   for vectors. The build and the searches always use vectors
 //! - `alpha=1.2`, for the build and all updates; `list=75`, length of the candidate list of the build and of inserts
 //! - `passes=1` of the build; each further pass inserts all vectors again
 //! - `rows=0`: number of vectors to use, 0 for all; `threads=2`
@@ -17,12 +20,14 @@
 //! vertices whose out-neighbors a step changed (`lists` of a step), the number of out-neighbors that these vertices
 //! gained (`edges`), and the number of candidates from which Algorithm 4 chooses, per changed vertex (`candidates`).
 
-use crate::deletes::{DeleteRule, delete};
+use crate::deletes::DeleteRule;
 use crate::held_out::{FIVE, HeldOut, KS, RECALL, is_of_bytes};
-use crate::nsg;
+use crate::product_codes::decoded;
+use crate::updated_graph::{GraphKind, UpdatedGraph, policy_of};
 use adjoin::{
     Context, Error, GraphOptions, Random, Result,
-    lab::{geometry::Coordinate, graph::Graph, report::Stopwatch},
+    kernels::Panel,
+    lab::{geometry::Coordinate, report::Stopwatch},
 };
 use serde_json::{Value, json};
 
@@ -40,7 +45,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
 
 /// Options of the experiment, and the vectors.
 struct Study<T> {
-    is_nsg: bool,
+    kind: GraphKind,
     cycles: usize,
     share: f64,
     rule: DeleteRule,
@@ -48,6 +53,8 @@ struct Study<T> {
     options: GraphOptions,
     context: Context,
     held: HeldOut<T>,
+    /// The vectors that codes represent, if updates compute distances from codes.
+    coded: Option<Panel<T>>,
 }
 
 /// Out-neighbors of each vertex; `None` for a vertex that was not in the graph.
@@ -56,14 +63,15 @@ struct Snapshot(Vec<Option<Vec<u32>>>);
 impl<T: Coordinate> Study<T> {
     fn of(file: &str, named: &[String]) -> Result<Self> {
         let (mut cycles, mut share, mut rule, mut passes) = (50, 0.05, DeleteRule::default(), 1);
-        let (mut rows, mut threads, mut is_nsg, mut options) = (0, 2, false, GraphOptions::default());
+        let (mut rows, mut threads, mut codes) = (0, 2, 0);
+        let (mut kind, mut options) = (GraphKind::default(), GraphOptions::default());
         for argument in named {
             match argument.split_once('=').ok_or_else(|| Error::option(format!("{argument}: give NAME=VALUE")))? {
                 ("cycles", value) => cycles = number(value)?,
                 ("share", value) => share = number(value)?,
                 ("rule", value) => rule = value.parse()?,
-                ("graph", "vamana") => is_nsg = false,
-                ("graph", "nsg") => is_nsg = true,
+                ("graph", value) => kind = value.parse()?,
+                ("codes", value) => codes = number(value)?,
                 ("alpha", value) => options.alpha = number(value)?,
                 ("list", value) => options.build_list = number(value)?,
                 ("passes", value) => passes = number(value)?,
@@ -75,15 +83,21 @@ impl<T: Coordinate> Study<T> {
         if !(0.0..=1.0).contains(&share) || passes == 0 {
             return Err(Error::option("give a share of 0 to 1 and at least one pass"));
         }
+        if kind == GraphKind::Hnsw {
+            policy_of(rule)?;
+            if passes > 1 || codes > 0 {
+                return Err(Error::option("graph=hnsw: give passes=1 and codes=0"));
+            }
+        }
         let context = Context::default().with_resources(Some("8GiB"), Some(threads))?;
         let held = HeldOut::read(&context, file, rows)?;
-        Ok(Self { is_nsg, cycles, share, rule, passes, options, context, held })
+        let coded = (codes > 0).then(|| decoded(&context, &held.base, codes)).transpose()?;
+        Ok(Self { kind, cycles, share, rule, passes, options, context, held, coded })
     }
 
     fn run(&self) -> Result<()> {
         let watch = Stopwatch::start();
-        let build = if self.is_nsg { nsg::build } else { Graph::build };
-        let mut graph = build(&self.context, &self.held.base, &self.options)?;
+        let mut graph = UpdatedGraph::build(&self.context, &self.held.base, self.kind, &self.options)?;
         for pass in 1..self.passes {
             let mut order: Vec<u32> = (0..self.held.base.rows() as u32).collect();
             Random::new(pass as u64, "order of a pass").shuffle(&mut order);
@@ -92,11 +106,12 @@ impl<T: Coordinate> Study<T> {
         let seconds = watch.seconds();
         graph.verify()?;
         let curve = LISTS.map(|list| {
-            let mut record = self.held.search(&self.context, &graph, list).record();
+            let mut record = graph.search(&self.context, &self.held, list).record();
             record["list"] = json!(list);
             record
         });
-        let lists = std::array::from_fn(|at| self.held.shortest_list(&self.context, &graph, at, RECALL));
+        let search = |list| graph.search(&self.context, &self.held, list);
+        let lists = std::array::from_fn(|at| self.held.shortest_list(at, RECALL, search));
         self.print(&graph, 0, &lists, json!({ "build_seconds": seconds, "curve": curve }));
         for cycle in 1..=self.cycles {
             let changes = self.cycle(&mut graph, cycle)?;
@@ -106,24 +121,26 @@ impl<T: Coordinate> Study<T> {
     }
 
     /// Deletes vectors and inserts them again. Returns the cost and the changes.
-    fn cycle(&self, graph: &mut Graph, cycle: usize) -> Result<Value> {
+    fn cycle(&self, graph: &mut UpdatedGraph<'_, T>, cycle: usize) -> Result<Value> {
         let rows = self.held.base.rows() as u64;
         let mut random = Random::new(cycle as u64, "a cycle");
         let drawn = random.ascending_sample((self.share * rows as f64).round() as u64, rows);
         let mut drawn: Vec<u32> = drawn.into_iter().map(|vertex| vertex as u32).collect();
         random.shuffle(&mut drawn);
 
-        let before = Snapshot::of(graph);
+        let vertices = self.held.base.rows() as u32;
+        let vectors = self.coded.as_ref().unwrap_or(&self.held.base);
+        let before = Snapshot::of(graph, vertices);
         let watch = Stopwatch::start();
-        let candidates = candidates(graph, &drawn);
+        let candidates = candidates(graph, vertices, &drawn);
         let counted = watch.seconds();
-        delete(&self.context, &mut *graph, &self.held.base, &drawn, self.rule)?;
+        graph.delete(&self.context, vectors, &drawn, self.rule)?;
         let delete_seconds = watch.seconds() - counted;
-        let between = Snapshot::of(graph);
+        let between = Snapshot::of(graph, vertices);
         let watch = Stopwatch::start();
-        graph.insert(&self.context, &self.held.base, &drawn)?;
+        graph.insert(&self.context, vectors, &drawn)?;
         let insert_seconds = watch.seconds();
-        let after = Snapshot::of(graph);
+        let after = Snapshot::of(graph, vertices);
         let (deleted, inserted) = (between.changes_from(&before), after.changes_from(&between));
         Ok(json!({
             "delete_seconds": delete_seconds, "delete_lists": deleted.0, "delete_edges": deleted.1,
@@ -134,12 +151,14 @@ impl<T: Coordinate> Study<T> {
 
     /// Prints the record of a cycle. It has the state of the graph, and the fields of `rest`. `lists` has a list length for
     /// each of [`KS`].
-    fn print(&self, graph: &Graph, cycle: usize, lists: &[usize; KS.len()], rest: Value) {
-        let found = lists.map(|list| self.held.search(&self.context, graph, list));
-        let edges: usize = (0..self.held.base.rows() as u32).map(|vertex| graph.neighbors(vertex).len()).sum();
+    fn print(&self, graph: &UpdatedGraph<'_, T>, cycle: usize, lists: &[usize; KS.len()], rest: Value) {
+        let found = lists.map(|list| graph.search(&self.context, &self.held, list));
+        let live = (0..self.held.base.rows() as u32).filter(|&row| graph.is_live(row));
+        let (vertices, edges) =
+            live.fold((0_u32, 0), |(vertices, edges), vertex| (vertices + 1, edges + graph.neighbors(vertex).len()));
         let mut record = json!({
             "cycle": cycle, "list": lists[FIVE], "lists": lists, "distances": found[FIVE].distances,
-            "degree": edges as f64 / graph.live().max(1) as f64,
+            "degree": edges as f64 / f64::from(vertices.max(1)),
         });
         for (at, k) in KS.iter().enumerate() {
             record[format!("recall_at_{k}")] = json!(found[at].recalls[at]);
@@ -152,9 +171,8 @@ impl<T: Coordinate> Study<T> {
 }
 
 impl Snapshot {
-    fn of(graph: &Graph) -> Self {
-        let vertices = 0..graph.vertices() as u32;
-        Self(vertices.map(|vertex| graph.is_live(vertex).then(|| graph.neighbors(vertex).to_vec())).collect())
+    fn of<T: Coordinate>(graph: &UpdatedGraph<'_, T>, rows: u32) -> Self {
+        Self((0..rows).map(|vertex| graph.is_live(vertex).then(|| graph.neighbors(vertex).to_vec())).collect())
     }
 
     /// Compares vertices that are in the graph before and now. Returns the number of vertices with changed
@@ -168,12 +186,12 @@ impl Snapshot {
 }
 
 /// Returns the mean number of candidates of Algorithm 4, for vertices with an out-neighbor that is deleted.
-fn candidates(graph: &Graph, deleted: &[u32]) -> f64 {
-    let mut is_live: Vec<bool> = (0..graph.vertices() as u32).map(|vertex| graph.is_live(vertex)).collect();
+fn candidates<T: Coordinate>(graph: &UpdatedGraph<'_, T>, rows: u32, deleted: &[u32]) -> f64 {
+    let mut is_live: Vec<bool> = (0..rows).map(|row| graph.is_live(row)).collect();
     deleted.iter().for_each(|&vertex| is_live[vertex as usize] = false);
     let live = |vertex: u32| graph.neighbors(vertex).iter().filter(|&&next| is_live[next as usize]).count();
     let (mut vertices, mut candidates) = (0_usize, 0);
-    for vertex in (0..graph.vertices() as u32).filter(|&vertex| is_live[vertex as usize]) {
+    for vertex in (0..rows).filter(|&vertex| is_live[vertex as usize]) {
         if live(vertex) < graph.neighbors(vertex).len() {
             let of = |&next: &u32| if is_live[next as usize] { 1 } else { live(next) };
             candidates += graph.neighbors(vertex).iter().map(of).sum::<usize>();

@@ -85,8 +85,19 @@ fn graphs_in_memory_are_built_and_updated() {
         let cycles = place.records(&format!("updates set.u8bin cycles=1 share=0.1 rule={rule}"));
         assert_eq!(cycles.len(), 2, "{rule}: the graph as built, and after a cycle");
     }
-    let nsg = place.records("updates set.u8bin cycles=1 share=0.1 rule=connect alpha=1 graph=nsg");
-    assert!(nsg.iter().all(|record| record["recall_at_5"].as_f64().unwrap() > 0.94), "{nsg:?}");
+    for (graph, rule) in [("nsg", "connect"), ("hnsw", "connect"), ("hnsw", "drop")] {
+        let cycles = place.records(&format!("updates set.u8bin cycles=1 share=0.1 rule={rule} alpha=1 graph={graph}"));
+        assert!(
+            cycles.len() == 2 && cycles.iter().all(|record| record["recall_at_5"].as_f64().unwrap() > 0.94),
+            "{graph}: {cycles:?}"
+        );
+    }
+    let exact = place.records("updates set.u8bin cycles=1 share=0.5");
+    let coded = place.records("updates set.u8bin cycles=1 share=0.5 codes=1");
+    assert_eq!(exact[0]["recall_at_5"], coded[0]["recall_at_5"], "graphs are built with vectors");
+    assert!(exact[1]["recall_at_5"].as_f64() > coded[1]["recall_at_5"].as_f64(), "{exact:?} {coded:?}");
+    let (succeeded, _, said) = place.run("updates set.u8bin cycles=1 rule=nearest graph=hnsw");
+    assert!(!succeeded && said.contains("give rule=drop or rule=connect"), "{said}");
 }
 
 #[test]

@@ -16,8 +16,13 @@ use adjoin::{
 };
 
 use super::Named;
-use super::hnsw::{Hnsw, Search};
+use crate::hnsw::{Hnsw, HnswOptions, HnswSearch};
 
+/// Parameters of the authors' program: M and efConstruction.
+const HNSW: HnswOptions = HnswOptions { links: 20, candidates: 100 };
+/// Number of candidates of a search in the authors' program, ef. That program searches the lowest layer only; here, searches
+/// descend from the highest one.
+const SEARCH_CANDIDATES: usize = 20;
 /// Factor of the rule for the second nearest center in the authors' program, for squared distances.
 const HARDLY_FARTHER: f64 = 1.2;
 /// Bytes of vectors that a scan returns at once.
@@ -119,15 +124,16 @@ fn assigned_in<T: Coordinate>(
     let (bytes, dimensions) = (space.vectors.bytes(), space.dimensions());
     let mut panel = Panel::<T>::zeroed(centers.len() / bytes, dimensions);
     T::load(space, context.kernel, centers, &mut panel);
-    let graph = Hnsw::build(context.kernel, &panel, seed);
+    let graph = Hnsw::build(context.kernel, &panel, HNSW, seed);
     let (mut sizes, mut chosen) = (vec![0_u64; panel.rows()], Vec::with_capacity(source.info().rows as usize));
     let mut scan = source.scan(BATCH_BYTES)?;
     while let Some(batch) = scan.next_batch()? {
         let chunks: Vec<&[u8]> = batch.bytes.chunks(ROWS_TOGETHER * bytes).collect();
-        let state = || (Search::default(), Panel::<T>::zeroed(ROWS_TOGETHER, dimensions));
+        let state = || (HnswSearch::default(), Panel::<T>::zeroed(ROWS_TOGETHER, dimensions));
         let nearest = map_items(context.threads, chunks.len(), &context.cancel, state, |(search, rows), k| {
             T::load(space, context.kernel, chunks[k], rows);
-            let near = |row| graph.nearest(rows.row(row), search).into_iter().take(2).collect::<Vec<_>>();
+            let near =
+                |row| graph.nearest(rows.row(row), SEARCH_CANDIDATES, search).into_iter().take(2).collect::<Vec<_>>();
             Ok((0..chunks[k].len() / bytes).map(near).collect::<Vec<_>>())
         })?;
         // The sizes count all earlier rows, so this loop is in the order of the rows.

@@ -19,7 +19,6 @@
 
 mod build;
 mod caches;
-mod hnsw;
 pub(crate) mod loads;
 mod reorder;
 
