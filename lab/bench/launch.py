@@ -1,7 +1,7 @@
 """Runs a program for `measure.run`: `launch.py DESCRIPTOR COMMAND...` writes its cost as JSON to a descriptor.
 
-The system counts memory that a process held when it started another one as memory of that one. So a benchmark, which may
-hold much memory, starts programs by this small process.
+If a process starts another one, the system counts the memory that the first one held as memory of the new one. So a
+benchmark, which may hold much memory, starts programs by this small process.
 """
 
 from __future__ import annotations
