@@ -135,6 +135,20 @@ class Bench:
         keys = [json.dumps([self.of.name, key, number]) for number in range(self.rounds)]
         return median([self.ledger.measured(one, measure) for one in keys])
 
+    def succeeded(self, key: object, measure: object) -> Record:
+        """Returns the record of a key as `measured` does. Raises Failed if it is a failure."""
+        record = self.measured(key, measure)
+        if "failed" in record:
+            raise Failed(record["failed"])
+        return record
+
+    def made(self, key: object, folder: Path, build: Callable[[], Record]) -> Record:
+        """Returns the record of the build of a folder. Builds it again if it has a record and is missing."""
+        built = self.succeeded(key, build)
+        if not folder.exists():
+            build()
+        return built
+
     def truth(self, nearest: int = K) -> array[float]:
         """Returns for each query the distance of its `nearest`-th nearest row, by which searches are judged. Writes all
         known neighbors to a file for DiskANN."""
@@ -169,9 +183,7 @@ class Bench:
                 return run([lab, "relayout", self.index(), folder, layout, f"threads={THREADS}"])
             return self.build_index(self.base, folder, *(["--navigation", str(navigation)] if navigation else []))
 
-        self.measured(["build", layout, navigation], build)
-        if not folder.exists():
-            build()
+        self.made(["build", layout, navigation], folder, build)
         return folder
 
     def build_index(self, source: Path, folder: Path, *options: str) -> Record:
@@ -294,14 +306,12 @@ class Bench:
             return told | {"output": json.loads((self.work / "job.out").read_text())[0]["results"]}
 
         built = self.measured("build diskann", lambda: job(made, LISTS_OF_DISKANN[:1], 0))
-        return built, self.measured(["search diskann", cached], lambda: job(load, LISTS_OF_DISKANN, cached))
+        return built, self.succeeded(["search diskann", cached], lambda: job(load, LISTS_OF_DISKANN, cached))
 
     def points_of_diskann(self) -> list[Record]:
         """Returns DiskANN's searches in the memory that adjoin gets, one per list length, with the figures of adjoin's
         searches."""
         searched = self.diskann(self.cached_nodes())[1]
-        if "failed" in searched:
-            raise Failed(searched["failed"])
         words = {"recall": "recall", "mean_ios": "reads", "qps": "rate", "mean_latency": "mean_ms", "p95_latency": "p95_ms"}
         scales = {"recall": 0.01, "mean_latency": 1e-3, "p95_latency": 1e-3}
         return [

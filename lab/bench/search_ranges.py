@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import diskann_package
 from at_recall import BEAM, BUILD_LIST, CODE_BYTES, DEGREE, LISTS, PAGE_BYTES, QUERIES, THREADS, K, shown, table
-from measure import Failed, Record, run
+from measure import Record, run
 from search_sweeps import PLENTY
 
 if TYPE_CHECKING:
@@ -159,9 +159,7 @@ def ranges_of_diskann(bench: Bench) -> str:
             search: list[str | Path] = ["search", bench.index(), "--memory", PLENTY, "-L", str(list_of), "--radius", repr(radius)]  # noqa: B023
             return bench.measured(["radius", neighbors, list_of], lambda: precision_of(bench, truth(), lambda: bench.asked(search)))  # noqa: B023
 
-        asked = bench.measured(["radius of diskann", neighbors], lambda: theirs.within(radius, truth()))  # noqa: B023
-        if "failed" in asked:
-            raise Failed(asked["failed"])
+        asked = bench.succeeded(["radius of diskann", neighbors], lambda: theirs.within(radius, truth()))  # noqa: B023
         both = [walked(list_of) for list_of in LISTS], asked["points"]
         cells = [shown(float(neighbors))]
         for precision in PRECISIONS:
@@ -190,10 +188,7 @@ class DiskannPackage:
     def __init__(self, bench: Bench) -> None:
         self.bench, self.folder = bench, bench.work / "diskannpy"
         shape = {"base": str(bench.base), "degree": DEGREE, "candidates": BUILD_LIST, "code_bytes": CODE_BYTES, "threads": THREADS}
-        built = bench.measured("build diskannpy", lambda: self.called("build", shape))
-        if "failed" in built:
-            raise Failed(built["failed"])
-        self.version = built["version"]
+        self.version = bench.succeeded("build diskannpy", lambda: self.called("build", shape))["version"]
 
     def called(self, what: str, job: Record) -> Record:
         return diskann_package.called(what, job | {"folder": str(self.folder)})
@@ -216,11 +211,7 @@ class Filtered:
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
         self.index, self.store = bench.work / "index-attributes", bench.work / "store-attributes"
-        built = bench.measured("attributes", self.build)
-        if "failed" in built:
-            raise Failed(built["failed"])
-        if not self.index.exists():
-            self.build()
+        bench.made("attributes", self.index, self.build)
 
     def build(self) -> Record:
         source, python = self.bench.work / "attributes.parquet", os.environ.get("PEERS_PYTHON", sys.executable)

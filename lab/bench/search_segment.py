@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from at_recall import CODE_BYTES, DEGREE, LISTS, K, shown, table
-from measure import Failed, Record
+from measure import Record
 
 if TYPE_CHECKING:
     from search import Bench
@@ -30,15 +30,8 @@ def segment(bench: Bench) -> str:
         told = bench.asked(["search", folder, "-k", str(K), "-L", str(list_of), "--memory", MEMORY])
         return told | {"recall": bench.recall(truth)}
 
-    built = bench.measured(["build", MEMORY], build)
-    if "failed" in built:
-        raise Failed(built["failed"])
-    if not folder.exists():
-        build()
-    points = [bench.measured(["search", list_of, MEMORY], partial(search, list_of)) for list_of in LISTS]
-    failed = next((point["failed"] for point in points if "failed" in point), None)
-    if failed:
-        raise Failed(failed)
+    built = bench.made(["build", MEMORY], folder, build)
+    points = [bench.succeeded(["search", list_of, MEMORY], partial(search, list_of)) for list_of in LISTS]
     figures = (("recall", 4), ("reads", 1), ("from_disk", 1), ("rate", 0), ("mean_ms", 2), ("p99_ms", 2))
     rows = [[str(list_of), *(shown(point[figure], digits) for figure, digits in figures)] for list_of, point in zip(LISTS, points)]
     head = ["candidates", "recall@10", "reads per query", "from disk", "queries per second", "mean ms", "p99 ms"]

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from at_recall import LISTS, at_recall, shown, table
-from measure import Failed, Record, run
+from measure import Record, run
 
 if TYPE_CHECKING:
     from search import Bench
@@ -145,9 +145,7 @@ def layouts(bench: Bench, orders: Iterable[str] = LAYOUTS, is_timed: bool = True
 def tried(bench: Bench) -> dict[str, dict[int, tuple[float, float]]]:
     """Returns, for each layout and number of rounds, OR(G) and the seconds to compute the layout. Layouts without
     rounds are under 0."""
-    told = bench.measured("layouts by rounds", lambda: run([bench.adjoin.parent / "adjoin-lab", "layouts", bench.index()]))
-    if "failed" in told:
-        raise Failed(told["failed"])
+    told = bench.succeeded("layouts by rounds", lambda: run([bench.adjoin.parent / "adjoin-lab", "layouts", bench.index()]))
     by_layout: dict[str, dict[int, tuple[float, float]]] = {}
     for line in told["output"].splitlines()[1:]:
         layout, rounds_max, ratio, seconds = line.split()

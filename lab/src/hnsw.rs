@@ -19,6 +19,13 @@ pub(crate) struct HnswOptions {
     pub(crate) candidates: usize,
 }
 
+impl HnswOptions {
+    /// Returns the maximum number of links of a vertex in a layer.
+    fn links_max(self, layer: usize) -> usize {
+        if layer == 0 { 2 * self.links } else { self.links }
+    }
+}
+
 /// A vertex and its distance to a query. The distance is a key, see [`Coordinate::distance_key`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Near {
@@ -103,6 +110,11 @@ impl<'a, T: Coordinate> Hnsw<'a, T> {
         self.layers.first().map_or(&[], |lowest| &lowest[vertex as usize])
     }
 
+    /// Returns the number of rows of the panel.
+    pub(crate) fn rows(&self) -> u32 {
+        self.tops.len() as u32
+    }
+
     pub(crate) fn is_vertex(&self, row: u32) -> bool {
         self.tops[row as usize].is_some()
     }
@@ -138,7 +150,7 @@ impl<'a, T: Coordinate> Hnsw<'a, T> {
     pub(crate) fn delete(&mut self, removed: &[u32], policy: DeletePolicy) {
         removed.iter().for_each(|&vertex| self.tops[vertex as usize] = None);
         for layer in 0..self.layers.len() {
-            for vertex in 0..self.panel.rows() as u32 {
+            for vertex in 0..self.rows() {
                 let links = &self.layers[layer][vertex as usize];
                 if self.is_vertex(vertex) && links.iter().any(|&link| !self.is_vertex(link)) {
                     self.layers[layer][vertex as usize] = self.mended(layer, vertex, policy);
@@ -229,7 +241,7 @@ impl<'a, T: Coordinate> Hnsw<'a, T> {
 
     /// Returns the links of a vertex in a layer, or only diverse ones if there are too many.
     fn shortened(&self, layer: usize, vertex: u32, links: Vec<u32>) -> Vec<u32> {
-        let most = if layer == 0 { 2 * self.options.links } else { self.options.links };
+        let most = self.options.links_max(layer);
         if links.len() <= most {
             return links;
         }
@@ -282,7 +294,7 @@ mod tests {
     fn check(graph: &Hnsw<'_, u8>) {
         assert_eq!(graph.entry.and_then(|entry| graph.tops[entry as usize]), graph.layers.len().checked_sub(1));
         for (layer, lists) in graph.layers.iter().enumerate() {
-            let most = if layer == 0 { 2 * graph.options.links } else { graph.options.links };
+            let most = graph.options.links_max(layer);
             for (vertex, links) in lists.iter().enumerate() {
                 let is_in = |row: usize| graph.tops[row].is_some_and(|top| top >= layer);
                 assert!(links.len() <= most && (links.is_empty() || is_in(vertex)));
@@ -370,7 +382,7 @@ mod tests {
     fn mended_as_documented(graph: &Hnsw<'_, u8>, before: &[Vec<Vec<u32>>], policy: DeletePolicy) -> (usize, usize) {
         let (mut whole, mut new) = (0, 0);
         for (layer, (lists, before)) in graph.layers.iter().zip(before).enumerate() {
-            let most = if layer == 0 { 2 * graph.options.links } else { graph.options.links };
+            let most = graph.options.links_max(layer);
             for vertex in (0..1_200).filter(|&vertex| graph.is_vertex(vertex as u32)) {
                 let (mut left, gone): (Vec<u32>, Vec<u32>) =
                     before[vertex].iter().partition(|&&link| graph.is_vertex(link));

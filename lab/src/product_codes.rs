@@ -38,14 +38,14 @@ pub(crate) fn decoded<T: Coordinate>(context: &Context, panel: &Panel<T>, bytes:
             let points: Vec<Vec<f64>> =
                 sample.iter().map(|&row| values(panel, row as usize, chunk_of(chunk))).collect();
             let centroids = trained(&points, chunk as u64);
-            let nearest = (0..rows).map(|row| nearest(&centroids, &values(panel, row, chunk_of(chunk))));
-            let nearest: Vec<usize> = nearest.collect();
-            Ok((centroids, nearest))
+            let code = |row| nearest(&centroids, &values(panel, row, chunk_of(chunk)));
+            let codes: Vec<usize> = (0..rows).map(code).collect();
+            Ok((centroids, codes))
         },
     )?;
     let mut decoded = Panel::zeroed(rows, dimensions);
-    for (chunk, (centroids, nearest)) in chunks.iter().enumerate() {
-        for (row, &centroid) in nearest.iter().enumerate() {
+    for (chunk, (centroids, codes)) in chunks.iter().enumerate() {
+        for (row, &centroid) in codes.iter().enumerate() {
             let coordinates = &mut decoded.row_mut(row)[chunk_of(chunk)];
             coordinates.iter_mut().zip(&centroids[centroid]).for_each(|(to, &mean)| *to = T::from_mean(mean));
         }

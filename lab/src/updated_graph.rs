@@ -75,7 +75,8 @@ impl<'a, T: Coordinate> UpdatedGraph<'a, T> {
         }
     }
 
-    /// Inserts rows, into an HNSW on one thread. They may be vertices of a graph of the engine already.
+    /// Inserts rows, into an HNSW on one thread and with the vectors of its build. They may be vertices of a graph of the
+    /// engine already.
     ///
     /// # Errors
     /// If memory does not suffice, or if the work is canceled.
@@ -120,6 +121,14 @@ impl<'a, T: Coordinate> UpdatedGraph<'a, T> {
         match self {
             Self::Engine(graph) => graph.neighbors(vertex),
             Self::Hnsw(graph) => graph.links(vertex),
+        }
+    }
+
+    /// Returns the number of rows, deleted ones included.
+    pub(crate) fn rows(&self) -> u32 {
+        match self {
+            Self::Engine(graph) => graph.vertices() as u32,
+            Self::Hnsw(graph) => graph.rows(),
         }
     }
 

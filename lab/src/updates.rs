@@ -128,19 +128,18 @@ impl<T: Coordinate> Study<T> {
         let mut drawn: Vec<u32> = drawn.into_iter().map(|vertex| vertex as u32).collect();
         random.shuffle(&mut drawn);
 
-        let vertices = self.held.base.rows() as u32;
         let vectors = self.coded.as_ref().unwrap_or(&self.held.base);
-        let before = Snapshot::of(graph, vertices);
+        let before = Snapshot::of(graph);
         let watch = Stopwatch::start();
-        let candidates = candidates(graph, vertices, &drawn);
+        let candidates = candidates(graph, &drawn);
         let counted = watch.seconds();
         graph.delete(&self.context, vectors, &drawn, self.rule)?;
         let delete_seconds = watch.seconds() - counted;
-        let between = Snapshot::of(graph, vertices);
+        let between = Snapshot::of(graph);
         let watch = Stopwatch::start();
         graph.insert(&self.context, vectors, &drawn)?;
         let insert_seconds = watch.seconds();
-        let after = Snapshot::of(graph, vertices);
+        let after = Snapshot::of(graph);
         let (deleted, inserted) = (between.changes_from(&before), after.changes_from(&between));
         Ok(json!({
             "delete_seconds": delete_seconds, "delete_lists": deleted.0, "delete_edges": deleted.1,
@@ -153,7 +152,7 @@ impl<T: Coordinate> Study<T> {
     /// each of [`KS`].
     fn print(&self, graph: &UpdatedGraph<'_, T>, cycle: usize, lists: &[usize; KS.len()], rest: Value) {
         let found = lists.map(|list| graph.search(&self.context, &self.held, list));
-        let live = (0..self.held.base.rows() as u32).filter(|&row| graph.is_live(row));
+        let live = (0..graph.rows()).filter(|&row| graph.is_live(row));
         let (vertices, edges) =
             live.fold((0_u32, 0), |(vertices, edges), vertex| (vertices + 1, edges + graph.neighbors(vertex).len()));
         let mut record = json!({
@@ -171,8 +170,8 @@ impl<T: Coordinate> Study<T> {
 }
 
 impl Snapshot {
-    fn of<T: Coordinate>(graph: &UpdatedGraph<'_, T>, rows: u32) -> Self {
-        Self((0..rows).map(|vertex| graph.is_live(vertex).then(|| graph.neighbors(vertex).to_vec())).collect())
+    fn of<T: Coordinate>(graph: &UpdatedGraph<'_, T>) -> Self {
+        Self((0..graph.rows()).map(|vertex| graph.is_live(vertex).then(|| graph.neighbors(vertex).to_vec())).collect())
     }
 
     /// Compares vertices that are in the graph before and now. Returns the number of vertices with changed
@@ -186,12 +185,12 @@ impl Snapshot {
 }
 
 /// Returns the mean number of candidates of Algorithm 4, for vertices with an out-neighbor that is deleted.
-fn candidates<T: Coordinate>(graph: &UpdatedGraph<'_, T>, rows: u32, deleted: &[u32]) -> f64 {
-    let mut is_live: Vec<bool> = (0..rows).map(|row| graph.is_live(row)).collect();
+fn candidates<T: Coordinate>(graph: &UpdatedGraph<'_, T>, deleted: &[u32]) -> f64 {
+    let mut is_live: Vec<bool> = (0..graph.rows()).map(|row| graph.is_live(row)).collect();
     deleted.iter().for_each(|&vertex| is_live[vertex as usize] = false);
     let live = |vertex: u32| graph.neighbors(vertex).iter().filter(|&&next| is_live[next as usize]).count();
     let (mut vertices, mut candidates) = (0_usize, 0);
-    for vertex in (0..rows).filter(|&vertex| is_live[vertex as usize]) {
+    for vertex in (0..graph.rows()).filter(|&vertex| is_live[vertex as usize]) {
         if live(vertex) < graph.neighbors(vertex).len() {
             let of = |&next: &u32| if is_live[next as usize] { 1 } else { live(next) };
             candidates += graph.neighbors(vertex).iter().map(of).sum::<usize>();

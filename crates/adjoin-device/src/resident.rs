@@ -69,19 +69,20 @@ pub fn prefer_large_pages(bytes: &mut [u8]) {
 /// memory budget. Does nothing on systems other than Linux.
 pub fn forget_code() {
     #[cfg(target_os = "linux")]
-    {
-        let (Ok(program), Ok(mappings)) =
-            (std::fs::read_link("/proc/self/exe"), std::fs::read_to_string("/proc/self/maps"))
-        else {
-            return;
-        };
-        for range in mappings.lines().filter_map(|line| code_range(line, &program)) {
-            let start = std::ptr::with_exposed_provenance_mut(range.start);
-            // SAFETY: the range is a whole private mapping of a file and is never writable. Its pages hold the bytes
-            // of the file, and the system reads them from there again.
-            let _ = unsafe { rustix::mm::madvise(start, range.len(), rustix::mm::Advice::LinuxDontNeed) };
-        }
+    for range in own_code() {
+        let start = std::ptr::with_exposed_provenance_mut(range.start);
+        // SAFETY: the range is a whole private mapping of a file and is never writable. Its pages hold the bytes of the
+        // file, and the system reads them from there again.
+        let _ = unsafe { rustix::mm::madvise(start, range.len(), rustix::mm::Advice::LinuxDontNeed) };
     }
+}
+
+/// Returns the addresses of this program's code; none if the system does not list them.
+#[cfg(target_os = "linux")]
+fn own_code() -> Vec<std::ops::Range<usize>> {
+    let (program, mappings) = (std::fs::read_link("/proc/self/exe"), std::fs::read_to_string("/proc/self/maps"));
+    let (Ok(program), Ok(mappings)) = (program, mappings) else { return Vec::new() };
+    mappings.lines().filter_map(|line| code_range(line, &program)).collect()
 }
 
 /// Returns the addresses in a line of `/proc/self/maps` if they are code of `file`.
@@ -172,8 +173,7 @@ mod tests {
     /// Reads a byte of every page of this program's code, so that all of them are resident.
     #[cfg(target_os = "linux")]
     fn read_own_code() {
-        let (program, mappings) = own_mappings("/proc/self/maps");
-        for range in mappings.lines().filter_map(|line| code_range(line, &program)) {
+        for range in own_code() {
             for address in range.step_by(rustix::param::page_size()) {
                 // SAFETY: the address is in a readable mapping of the program's code, which is never unmapped.
                 unsafe { std::ptr::with_exposed_provenance::<u8>(address).read_volatile() };
@@ -184,16 +184,11 @@ mod tests {
     /// Returns the resident bytes of this program's code, which the system counts page by page.
     #[cfg(target_os = "linux")]
     fn resident_code_bytes() -> usize {
-        let (program, mappings) = own_mappings("/proc/self/smaps");
+        let program = std::fs::read_link("/proc/self/exe").expect("the system names this program");
+        let mappings = std::fs::read_to_string("/proc/self/smaps").expect("the system lists mappings");
         let of_code = mappings.lines().skip_while(|line| code_range(line, &program).is_none());
         let resident = of_code.filter_map(|line| line.strip_prefix("Rss:")).next().expect("the mapping has a size");
         resident.trim().trim_end_matches(" kB").parse::<usize>().expect("the size is a number") << 10
-    }
-
-    #[cfg(target_os = "linux")]
-    fn own_mappings(list: &str) -> (std::path::PathBuf, String) {
-        let program = std::fs::read_link("/proc/self/exe").expect("the system names this program");
-        (program, std::fs::read_to_string(list).expect("the system lists mappings"))
     }
 
     #[test]
