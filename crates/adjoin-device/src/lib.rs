@@ -78,7 +78,7 @@ pub use memory_limit::{LimitedBy, MemoryLimit, memory_limit};
 pub use priority::give_way;
 pub use resident::{
     current_resident_bytes, forget_code, forget_peak_resident_bytes, peak_resident_bytes, prefer_large_pages,
-    spare_memory,
+    release_freed_memory, spare_memory,
 };
 pub use simulated::{FaultPlan, Keep, LoggedOperation, Pieces, SimulatedDevice};
 pub use trace::{Recorder, ReplayReport, Trace, TraceError, TraceReader, TracedOperation, replay};

@@ -40,6 +40,15 @@ pub fn spare_memory() {
     }
 }
 
+/// Returns freed memory that the allocator of the C library holds to the system. Call this between two steps of which
+/// the second has large blocks: it cannot use memory that was freed in small blocks. Does nothing without the GNU C
+/// library.
+pub fn release_freed_memory() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: malloc_trim only changes free memory, under the locks of the allocator.
+    let _ = unsafe { libc::malloc_trim(0) }; // whether any memory was released
+}
+
 /// Size of large pages in bytes. There are few of them, so the processor can cache all their addresses.
 #[cfg(target_os = "linux")]
 const LARGE_PAGE_BYTES: usize = 2 << 20;

@@ -18,6 +18,8 @@ use crate::query::{QueryBatch, QueryTarget, bytes_for_all_hits, in_halves};
 
 /// Number of vectors in the calibration sample. It is small, since no recall is promised.
 const VECTORS: u64 = 500;
+/// Largest number of rows that look for others at once.
+const ROWS_MAX: u64 = 1 << 20;
 
 /// Request for the nearest rows of each row of a subset.
 #[derive(Clone, Copy)]
@@ -77,7 +79,10 @@ impl NearRows<'_> {
             let of_row = bytes_of_row::<T>(buckets, count);
             let _of_comparing = context.reserve(comparing_bytes::<T>(context, buckets), PURPOSE)?;
             let mut first = 0;
-            QuerySet::Rows.each(searcher, searcher.queries_at_once(of_row) as usize, &mut |batch| {
+            // Half of the memory is for the lists of buckets that the rows probe. Few large batches read a bucket less
+            // often than many small ones.
+            let at_once = (context.budget().free() / 2 / of_row).clamp(1, ROWS_MAX) as usize;
+            QuerySet::Rows.each(searcher, at_once, &mut |batch| {
                 let QueryBatch { vectors, stored, rows, places, .. } = batch;
                 let _memory = context.reserve(rows.len() as u64 * of_row, PURPOSE)?;
                 let queries = &Queries::new(searcher, vectors, &stored, places);

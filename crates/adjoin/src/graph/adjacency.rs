@@ -38,7 +38,14 @@ impl Graph {
             let said = format!("{vertices} vectors, but a graph in memory has at most {VERTICES_MAX}; split the set");
             return Err(Error::input(said));
         }
-        let room = building_room(options);
+        Self::with_room(context, vertices, options, building_room(options))
+    }
+
+    /// Creates a graph without edges, whose slots have room for `room` out-neighbors.
+    ///
+    /// # Errors
+    /// If memory does not suffice.
+    pub(super) fn with_room(context: &Context, vertices: usize, options: &GraphOptions, room: usize) -> Result<Self> {
         let purpose = format!("a graph of {vertices} vectors");
         let reservation = context.reserve_between_runs(Self::memory_bytes(vertices, room), &purpose)?;
         let present = RowSet::new(vertices as u64);

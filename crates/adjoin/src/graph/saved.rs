@@ -43,7 +43,7 @@ impl Graph {
         if vertices as usize > bytes.len() / NUMBER_BYTES || (vertices > 0 && entry >= vertices) {
             return Err(damaged("it has fewer vertices than it states"));
         }
-        let mut graph = Self::empty(context, vertices as usize, &options)?;
+        let mut graph = Self::with_room(context, vertices as usize, &options, degree as usize)?;
         let mut neighbors = Vec::new();
         for vertex in 0..vertices {
             let count = next()?;
@@ -64,8 +64,6 @@ impl Graph {
         if numbers.next().is_some() || !rest.is_empty() {
             return Err(damaged("extra bytes follow it"));
         }
-        // The slots have room for inserts, which this graph does not need.
-        graph.narrow();
         Ok(graph)
     }
 }

@@ -14,8 +14,10 @@ use crate::base::error::Result;
 use crate::base::mutex::lock;
 use crate::base::workers::map_items;
 
-/// Number of parts, each with its own lock.
-const PARTS: usize = 16;
+/// Largest number of parts, each with its own lock.
+const PARTS_MAX: u64 = 16;
+/// Least number of slabs of a part if there are several parts.
+const PART_SLABS_MIN: u64 = 4;
 /// Number of pages allocated at once. If aligned pages were allocated one by one, each could take up to twice its
 /// bytes.
 const SLAB_PAGES: usize = 64;
@@ -66,17 +68,30 @@ impl PageCache {
     /// Returns the bytes of the largest cache of pages of an index within `bytes`: a number of slabs for each part.
     fn useful_bytes(index: &Index, bytes: u64) -> u64 {
         let shape = index.facts().shape();
-        let slabs_bytes = (PARTS * SLAB_PAGES) as u64 * Self::bytes_of(shape.bytes());
+        let slab_bytes = Self::slab_bytes(shape.bytes());
+        let parts = Self::parts_of(bytes / slab_bytes);
         // All pages fit, although parts may have different numbers of them.
-        let slabs_max = shape.pages(index.facts().vertices) / (PARTS * SLAB_PAGES) as u64 + 1;
-        (bytes / slabs_bytes).min(slabs_max) * slabs_bytes
+        let slabs_max = shape.pages(index.facts().vertices) / (parts * SLAB_PAGES as u64) + 1;
+        (bytes / slab_bytes / parts).min(slabs_max) * parts * slab_bytes
     }
 
     /// Creates a cache of pages of `page_bytes` bytes within the reservation `memory`.
     fn new(memory: Reservation, page_bytes: usize) -> Self {
-        let slabs = (memory.bytes() / Self::bytes_of(page_bytes)) as usize / PARTS / SLAB_PAGES;
-        let parts = (0..PARTS).map(|_| Mutex::default()).collect();
-        Self { whole: Vec::new(), parts, page_bytes, pages_max: slabs * SLAB_PAGES, memory }
+        let slabs = memory.bytes() / Self::slab_bytes(page_bytes);
+        let parts = Self::parts_of(slabs);
+        let pages_max = (slabs / parts) as usize * SLAB_PAGES;
+        Self { whole: Vec::new(), parts: (0..parts).map(|_| Mutex::default()).collect(), page_bytes, pages_max, memory }
+    }
+
+    /// Returns the number of parts of a cache of `slabs` slabs. Parts have equally many slabs, so a small cache with many
+    /// parts would leave memory unused.
+    fn parts_of(slabs: u64) -> u64 {
+        (slabs / PART_SLABS_MIN).clamp(1, PARTS_MAX)
+    }
+
+    /// Returns the bytes that the pages of a slab take.
+    fn slab_bytes(page_bytes: usize) -> u64 {
+        SLAB_PAGES as u64 * Self::bytes_of(page_bytes)
     }
 
     /// Returns the bytes that a cached page takes.
@@ -128,7 +143,7 @@ impl PageCache {
 
     fn part(&self, number: u32) -> &Mutex<Part> {
         // Consecutive pages, which are often read at the same time, do not share a lock.
-        &self.parts[number as usize % PARTS]
+        &self.parts[number as usize % self.parts.len()]
     }
 
     /// Copies a cached page, which is already verified, into `page`. Returns `false` if the page is not cached.
@@ -238,8 +253,8 @@ mod tests {
     #[test]
     fn a_full_page_cache_holds_the_bytes_that_it_reserved() {
         let page_bytes = 4_096;
-        for slabs in [1, 2, 5] {
-            let pages = (slabs * SLAB_PAGES * PARTS) as u32;
+        for slabs in [1, 2, 5, 8, 64, 80] {
+            let pages = (slabs * SLAB_PAGES) as u32;
             let bytes = u64::from(pages) * PageCache::bytes_of(page_bytes);
             let memory = MemoryBudget::new(bytes).reserve(bytes).unwrap();
             let page = vec![7; page_bytes];
@@ -254,9 +269,9 @@ mod tests {
         }
     }
 
-    /// Creates a cache with `slabs` slabs in each part.
+    /// Creates a cache with `slabs` slabs.
     fn cache(slabs: usize) -> PageCache {
-        let bytes = (slabs * SLAB_PAGES * PARTS) as u64 * PageCache::bytes_of(PAGE_BYTES);
+        let bytes = (slabs * SLAB_PAGES) as u64 * PageCache::bytes_of(PAGE_BYTES);
         PageCache::new(MemoryBudget::new(bytes).reserve(bytes).unwrap(), PAGE_BYTES)
     }
 
@@ -273,8 +288,8 @@ mod tests {
 
     #[test]
     fn the_page_cache_returns_stored_pages_within_its_capacity() {
-        let (cache, mut random, mut found) = (cache(2), Random::new(1, "pages"), 0);
-        let pages = 4 * (2 * SLAB_PAGES * PARTS) as u64;
+        let (cache, mut random, mut found) = (cache(32), Random::new(1, "pages"), 0);
+        let pages = 4 * (32 * SLAB_PAGES) as u64;
         for _ in 0..60_000 {
             let number = random.below(pages) as u32;
             assert_eq!(cache.has(number), has(&cache, number));
@@ -284,16 +299,16 @@ mod tests {
             }
         }
         let held = (0..pages as u32).filter(|&number| cache.has(number)).count();
-        assert_eq!(held, 2 * SLAB_PAGES * PARTS);
+        assert_eq!(held, 32 * SLAB_PAGES);
         assert!((10_000..20_000).contains(&found), "about a quarter is held: {found}");
     }
 
     #[test]
     fn a_frequently_used_page_is_not_evicted() {
-        let cache = cache(1);
-        let of_one_part = |k: usize| (k * PARTS) as u32;
+        let cache = cache(8);
+        let of_one_part = |k: usize| (k * cache.parts.len()) as u32;
         cache.put(0, &page(0));
-        for k in 1..5 * SLAB_PAGES {
+        for k in 1..20 * SLAB_PAGES {
             assert!(has(&cache, 0), "{k}");
             cache.put(of_one_part(k), &page(of_one_part(k)));
             assert!(cache.has(of_one_part(k)), "{k}");

@@ -8,6 +8,8 @@
 //! The recall is measured later with an independent sample of rows, since this step repairs only the regions of its own
 //! sample.
 
+use adjoin_device::Reservation;
+
 use super::cache::PageCache;
 use super::navigation::{self, Navigation, StoredVertices};
 use super::promise::publishing_bytes;
@@ -66,7 +68,7 @@ pub(super) fn lead_in<T: Coordinate>(
         }
         let index = Index::of_drafts(context, drafts.folder(), manifest.clone())?;
         let lost = lost::<T>(context, &index, &tried.unwrap_or_else(|| tried_vertices(&index, inserted)))?;
-        let Some(navigation) = with_some::<T>(context, &index, &lost)? else { break };
+        let Some((navigation, _memory)) = with_some::<T>(context, &index, &lost)? else { break };
         let bytes = navigation.to_bytes(|vertex| vertex);
         drafts.write(role.file(), &bytes)?;
         manifest.files.add(role, FileFacts::of(&role.file_of(checksum(&bytes)), &bytes));
@@ -87,8 +89,10 @@ fn tried_vertices(index: &Index, inserted: &[u32]) -> Vec<u32> {
 /// Returns the bytes for one round: the open index, a second navigation graph, and the searches.
 fn least_bytes<T: Coordinate>(context: &Context, manifest: &IndexManifest) -> u64 {
     let (vertices, options) = (manifest.vertices.into(), manifest.parameters());
-    let building = navigation::memory_bytes(vertices, manifest.space(), &options);
-    publishing_bytes::<T>(context, manifest) + building + 2 * looking_bytes::<T>(manifest)
+    let building = navigation::building_bytes(vertices, manifest.space(), &options);
+    // While the second graph is built, it reserves memory of its own.
+    let graph = navigation::graph_building_bytes(context.threads, vertices, &options);
+    publishing_bytes::<T>(context, manifest) + building + graph + 2 * looking_bytes::<T>(manifest)
 }
 
 /// Returns the bytes for searching for [`TOGETHER`] rows.
@@ -128,9 +132,13 @@ fn lost<T: Coordinate>(context: &Context, index: &Index, tried: &[u32]) -> Resul
     Ok(lost)
 }
 
-/// Returns the navigation graph with some of the lost vertices added. Returns `None` if no vertex is lost, or if the
-/// graph has no room for another vertex.
-fn with_some<T: Coordinate>(context: &Context, index: &Index, lost: &[u32]) -> Result<Option<Navigation>> {
+/// Returns the navigation graph with some of the lost vertices added, and the reservation for it. Returns `None` if no
+/// vertex is lost, or if the graph has no room for another vertex.
+fn with_some<T: Coordinate>(
+    context: &Context,
+    index: &Index,
+    lost: &[u32],
+) -> Result<Option<(Navigation, Reservation)>> {
     let (facts, options) = (index.facts(), index.facts().parameters());
     // Adding a vertex that is in the navigation graph already would not help.
     let lost: Vec<u32> = lost.iter().copied().filter(|&vertex| !index.navigation.has(vertex)).collect();
@@ -142,11 +150,13 @@ fn with_some<T: Coordinate>(context: &Context, index: &Index, lost: &[u32]) -> R
     if some.is_empty() {
         return Ok(None);
     }
-    let _memory = context.reserve(navigation::memory_bytes(facts.vertices.into(), facts.space(), &options), PURPOSE)?;
+    let memory =
+        context.reserve(navigation::building_bytes(facts.vertices.into(), facts.space(), &options), PURPOSE)?;
     let (mut pieces, mut stored) = (Pieces::single(index), Vec::new());
     for &vertex in &some {
         stored.extend_from_slice(pieces.vector(vertex)?);
     }
     let more = StoredVertices { vertices: some, stored };
-    index.navigation.with::<T>(context, facts.space(), more, &options.graph).map(Some)
+    let navigation = index.navigation.with::<T>(context, facts.space(), more, &options.graph)?;
+    Ok(Some((navigation, memory)))
 }

@@ -284,10 +284,10 @@ fn find(
         let plan = decide::decide::<T>(context, index, queries, options, admitted, &running)?;
         let (outer, context) = (context, &context.for_run(running(plan.method), PURPOSE_SEARCH)?);
         let needs = SearchNeeds { context, ..needs };
-        let enough = IndexSearch::<T>::enough_bytes(&needs, plan.method);
+        let needed = IndexSearch::<T>::bytes_beside_cache(&needs, plan.method);
         // The more columns fit in memory, the less often their file is read.
         let of_columns = if columns.is_some() { context.budget().free() / COLUMNS_PART } else { 0 };
-        let cache = &page_cache(outer, context, index, strategy, enough.saturating_add(of_columns))?;
+        let cache = &page_cache(outer, context, index, strategy, needed.saturating_add(of_columns))?;
         let planning = watch.seconds();
         let queries = SourceQueries { source: queries.queries, space };
         let _reading = context.reserve(queries.reading_bytes(), PURPOSE_SEARCH)?;

@@ -9,7 +9,7 @@ use adjoin_kernels::{Kernel, Panel};
 use super::options::IndexParameters;
 use crate::base::context::Context;
 use crate::base::error::{Error, Result};
-use crate::base::geometry::{Coordinate, Space};
+use crate::base::geometry::{Coordinate, Space, with_coordinates};
 use crate::base::random::Random;
 use crate::graph::{Graph, GraphOptions, GreedySearch};
 
@@ -36,16 +36,29 @@ pub(super) struct Navigation {
     panel: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
-/// Returns the bytes that building, reading or searching the navigation graph of an index of `vertices` vertices takes.
-pub(super) fn memory_bytes(vertices: u64, space: Space<'_>, options: &IndexParameters) -> u64 {
+/// Returns the bytes that building the navigation graph of an index of `vertices` vertices takes.
+pub(super) fn building_bytes(vertices: u64, space: Space<'_>, options: &IndexParameters) -> u64 {
     let count = len_max(vertices, options);
     let panel = Panel::<f32>::bytes_for(count as usize, space.dimensions());
     2 * count * space.vectors.bytes() as u64 + panel + 3 * Graph::memory_bytes(count as usize, options.graph.degree)
 }
 
-/// Returns the part of [`memory_bytes`] that [`Graph::build`] reserves itself.
+/// Returns the bytes of the navigation graph of an open index of `vertices` vertices, whose coordinates searches use.
+pub(super) fn open_bytes(vertices: u64, space: Space<'_>, options: &IndexParameters) -> u64 {
+    let panel = with_coordinates!(space, T => {
+        Panel::<T>::bytes_for(len_max(vertices, options) as usize, space.dimensions())
+    });
+    held_bytes(vertices, space, options) + panel
+}
+
+/// Returns the part of [`open_bytes`] that [`Graph::from_bytes`] reserves itself.
 pub(super) fn graph_bytes(vertices: u64, options: &IndexParameters) -> u64 {
-    Graph::building_bytes(len_max(vertices, options) as usize, &options.graph)
+    Graph::memory_bytes(len_max(vertices, options) as usize, options.graph.degree)
+}
+
+/// Returns the bytes that [`Graph::build`] reserves itself, on `threads` threads.
+pub(super) fn graph_building_bytes(threads: usize, vertices: u64, options: &IndexParameters) -> u64 {
+    Graph::build_bytes(threads, len_max(vertices, options) as usize, &options.graph)
 }
 
 /// Returns the bytes of a navigation graph once it is built.

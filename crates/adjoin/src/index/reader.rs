@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use adjoin_device::{ReadFile, Reservation};
-use adjoin_kernels::Panel;
 use arrow_schema::{Schema, SchemaRef};
 
 use super::blocks::Unreadable;
@@ -35,6 +34,10 @@ use crate::store::{
 const PURPOSE: &str = "opening the index";
 /// Assumed bytes of the calibration of an index that is not built yet.
 const CALIBRATION_BYTES: u64 = 256 << 10;
+/// Largest number of bytes that a row takes if it is a further row of a vertex ([`Duplicates`]).
+const FURTHER_ROW_BYTES_MAX: usize = 2 * size_of::<u64>();
+/// Bytes that an open index takes in addition, whatever its size: its manifest, paths, and tables of chosen methods.
+const FIXED_BYTES: u64 = 64 << 10;
 const PURPOSE_IDS: &str = "reading the ids of the index";
 /// Largest number of ids that are read at once when all ids are read.
 const IDS_AT_ONCE: u64 = 4_096;
@@ -89,6 +92,12 @@ pub(crate) fn column_needs(
     let file = AttributeFile::open(context, files)?;
     let columns = file.as_ref().map(|file| file.columns(files, manifest.rows));
     ResultColumns::of(columns, folder, manifest.rows, names)?.map(|columns| columns.needs()).transpose()
+}
+
+/// Returns the bytes of those parts of an open index that do not depend on all rows.
+fn small_bytes(vertices: u64, space: Space<'_>, options: &IndexParameters) -> u64 {
+    let quantizer = Quantizer::bytes_max(space.dimensions(), options.code_bytes);
+    FIXED_BYTES + quantizer + navigation::open_bytes(vertices, space, options)
 }
 
 /// An index, open for searches from any thread.
@@ -161,23 +170,26 @@ impl Index {
         IndexManifest::read(context, folder)
     }
 
-    /// Returns the bytes of an open index.
+    /// Returns the bytes of opening an index and of the open index.
     pub fn memory_bytes(manifest: &IndexManifest) -> u64 {
-        let small = [Role::Codebook, Role::Navigation, Role::Duplicates, Role::Calibration];
-        let small: u64 = small.iter().filter_map(|&role| manifest.files.get(role)).map(|facts| facts.bytes).sum();
-        let (space, options) = (manifest.space(), manifest.parameters());
-        manifest.files[Role::Codes].bytes
-            + 4 * small
-            + navigation::memory_bytes(manifest.vertices.into(), space, &options)
+        let bytes = |role| manifest.files.get(role).map_or(0, |facts| facts.bytes);
+        let decoded = [Role::Codebook, Role::Navigation, Role::Duplicates, Role::Calibration];
+        let largest = decoded.into_iter().map(bytes).max().unwrap_or(0);
+        // Decoded further rows and calibrations take about the bytes of their files. Codes are read last, when the
+        // other files are no longer in memory.
+        small_bytes(manifest.vertices.into(), manifest.space(), &manifest.parameters())
+            + bytes(Role::Duplicates)
+            + bytes(Role::Calibration)
+            + bytes(Role::Codes).max(largest)
     }
 
-    /// Predicts the bytes of an open index of `rows` rows that is not built yet.
+    /// Predicts the bytes of opening an index of `rows` rows that is not built yet, and of the open index.
     pub(crate) fn foreseen_memory_bytes(rows: u64, space: Space<'_>, options: &IndexParameters) -> u64 {
         let vectors = rows.max(1);
-        let codes = rows * options.code_bytes as u64;
-        let codebook = 4 * Panel::<f32>::bytes_for(256, space.dimensions());
-        let navigation = navigation::memory_bytes(vectors, space, options);
-        codes + codebook + 4 * navigation::held_bytes(vectors, space, options) + navigation + CALIBRATION_BYTES
+        // If rows have equal vectors, most have no code. Each then takes at most 16 bytes of the further rows.
+        let of_rows = rows * options.code_bytes.max(FURTHER_ROW_BYTES_MAX) as u64;
+        let small = small_bytes(vectors, space, options) + CALIBRATION_BYTES;
+        small + of_rows.max(navigation::held_bytes(vectors, space, options))
     }
 
     /// Opens an index that a build has written into `drafts` but not published. File names in its manifest are replaced
@@ -213,9 +225,10 @@ impl Index {
         if quantizer.code_bytes() != manifest.code_bytes || quantizer.dimensions() != manifest.space().dimensions() {
             return Err(files.damaged(Role::Codebook, "it does not match the codes of the manifest"));
         }
-        let navigation = files.read(context, Role::Navigation)?;
-        let navigation = Navigation::from_bytes(context, manifest.space(), vertices, &navigation);
-        let navigation = navigation.map_err(damaged(Role::Navigation))?;
+        // The bytes of a file are dropped before the next file is read.
+        let navigation =
+            Navigation::from_bytes(context, manifest.space(), vertices, &files.read(context, Role::Navigation)?)
+                .map_err(damaged(Role::Navigation))?;
         let duplicates = Duplicates::from_bytes(&files.read(context, Role::Duplicates)?, vertices)
             .filter(|duplicates| u64::from(vertices) + duplicates.len() as u64 == manifest.rows)
             .ok_or_else(|| files.damaged(Role::Duplicates, "its rows and those of the manifest differ"))?;

@@ -25,6 +25,8 @@ use crate::store::{GatheredColumns, ResultColumns};
 
 /// Largest number of queries in a batch.
 const QUERIES_MAX: u64 = 4_096;
+/// Part of the free memory that the queries of a batch take while the rest caches pages.
+const BATCH_PART: u64 = 8;
 /// Method of answering queries.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum SearchMethod {
@@ -135,11 +137,24 @@ impl<'a, T: Coordinate> IndexSearch<'a, T> {
         Self::bytes_for(needs, way, 1, 1)
     }
 
-    /// Returns the bytes that suffice for the largest batch with all its walks and hits at once. Memory beyond this is
-    /// useful only for caching pages.
-    pub(super) fn enough_bytes(needs: &SearchNeeds<'_>, way: SearchMethod) -> u64 {
+    /// Returns the bytes that suffice for the largest batch with all its walks and hits at once.
+    fn enough_bytes(needs: &SearchNeeds<'_>, way: SearchMethod) -> u64 {
+        Self::bytes_for_batch(needs, way, QUERIES_MAX)
+    }
+
+    /// Returns the bytes that a search needs. It uses memory beyond this for caching pages. Little memory has smaller
+    /// batches than [`Self::enough_bytes`], since cached pages save more time than large batches.
+    pub(super) fn bytes_beside_cache(needs: &SearchNeeds<'_>, way: SearchMethod) -> u64 {
+        let of_batch = needs.context.budget().free() / BATCH_PART;
+        let queries = of_batch / Self::query_bytes(needs.facts, needs.sought);
+        Self::bytes_for_batch(needs, way, queries.clamp(1, QUERIES_MAX))
+    }
+
+    /// Returns the bytes that suffice for batches of `queries` queries, or of all if these are fewer, with all walks and
+    /// hits at once.
+    fn bytes_for_batch(needs: &SearchNeeds<'_>, way: SearchMethod, queries: u64) -> u64 {
         let of_hits = needs.sought.all_hits_bytes(needs.facts);
-        let queries = QUERIES_MAX.min(needs.source.info().rows);
+        let queries = queries.min(needs.source.info().rows);
         Self::bytes_for(needs, way, needs.strategy.walks, queries).saturating_add(of_hits)
     }
 
@@ -147,15 +162,19 @@ impl<'a, T: Coordinate> IndexSearch<'a, T> {
     fn bytes_for(needs: &SearchNeeds<'_>, way: SearchMethod, walks: usize, queries: u64) -> u64 {
         let SearchNeeds { context, facts, source, sought, strategy, handing } = *needs;
         let reading = SourceQueries { source, space: facts.space() }.reading_bytes();
-        let workers = match way {
+        // Walks take up to half of the free memory (`Walks::new`), and queries up to half of what the walks leave
+        // (`queries_at_once`).
+        let (working, of_walks) = match way {
             SearchMethod::Walk(aim) => {
                 let of_walk = Walks::<T>::walk_bytes(facts, aim, strategy);
-                2 * context.threads as u64 * Walks::<T>::worker_bytes(facts, of_walk, walks)
+                let working = context.threads as u64 * Walks::<T>::worker_bytes(facts, of_walk, walks);
+                (working, 2 * working)
             }
-            SearchMethod::PageScan => page_scan::working_bytes::<T>(context, facts),
+            SearchMethod::PageScan => (page_scan::working_bytes::<T>(context, facts), 0),
         };
-        let of_queries = (4 * queries).saturating_mul(Self::query_bytes(facts, sought));
-        (reading + workers.max(sought.finding_bytes(context)) + handing).saturating_add(of_queries)
+        let of_queries = (2 * queries).saturating_mul(Self::query_bytes(facts, sought));
+        let of_batch = working.max(sought.finding_bytes(context)).saturating_add(of_queries);
+        (reading + handing).saturating_add(of_batch.max(of_walks))
     }
 
     /// Returns the bytes that a query takes while its batch is answered: its vector, stored and converted, and its

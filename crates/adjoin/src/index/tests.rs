@@ -3,6 +3,7 @@
 
 mod delete_list;
 mod lists;
+mod memory;
 mod unmerged;
 
 use std::path::{Path, PathBuf};

@@ -75,6 +75,12 @@ impl Quantizer {
         self.0.bytes()
     }
 
+    /// Returns the largest number of bytes, in memory, of a quantizer for vectors of `dimensions` dimensions and codes of
+    /// `code_bytes` bytes.
+    pub(crate) fn bytes_max(dimensions: usize, code_bytes: usize) -> u64 {
+        ProductQuantizer::bytes_max(dimensions, code_bytes)
+    }
+
     /// Encodes the rows of a panel. Returns the codes one after another, [`Quantizer::code_bytes`] bytes each. They do
     /// not depend on threads or kernel. The caller must reserve memory for the result.
     ///

@@ -63,6 +63,15 @@ impl ProductQuantizer {
         self.codebooks.iter().chain(self.axes.iter().map(|axes| &axes.0)).map(Panel::bytes).sum()
     }
 
+    /// Returns the largest number of bytes of the codebooks and axes of codes of `count` bytes, in memory.
+    pub(super) fn bytes_max(dimensions: usize, count: usize) -> u64 {
+        let chunks = Chunks { count, dimensions };
+        let of_chunk = |chunk| Panel::<f32>::bytes_for(TABLE_ENTRIES, chunks.range(chunk).len());
+        let axes =
+            if dimensions <= PRINCIPAL_DIMENSIONS_MAX { Panel::<f32>::bytes_for(dimensions, dimensions) } else { 0 };
+        axes + (0..count).map(of_chunk).sum::<u64>() + (count * size_of::<Panel<f32>>()) as u64
+    }
+
     pub(super) fn dimensions(&self) -> usize {
         self.chunks.dimensions
     }

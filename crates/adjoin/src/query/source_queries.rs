@@ -203,9 +203,19 @@ impl<'a> Gathering<'a> {
         if let Some(places) = &mut self.waiting.places {
             places.extend(place);
         }
-        if self.waiting.rows.len() < self.at_once && self.waiting.ids.bytes_of_texts() < self.id_bytes {
-            return Ok(());
+        match self.waiting.rows.len() < self.at_once && self.waiting.ids.bytes_of_texts() < self.id_bytes {
+            true => Ok(()),
+            false => self.take_batch(),
         }
+    }
+
+    /// Completes the batch if `count` more queries do not fit in it, so that they are in one batch.
+    pub(crate) fn keep_together(&mut self, count: usize) -> Result<()> {
+        let waiting = self.waiting.rows.len();
+        if waiting == 0 || waiting + count <= self.at_once { Ok(()) } else { self.take_batch() }
+    }
+
+    fn take_batch(&mut self) -> Result<()> {
         let QueryBatch { vectors, ids, places, .. } = &self.waiting;
         let empty = QueryBatch::empty(*vectors, ids.kind(), places.is_some());
         (self.take)(std::mem::replace(&mut self.waiting, empty))
@@ -266,6 +276,35 @@ fn byte_of(value: f32, element: Element) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn groups_that_fit_in_a_batch_are_kept_together() {
+        let vectors = VectorType { element: Element::U8, dimensions: 1 };
+        let (mut batches, mut row) = (Vec::new(), 0);
+        let mut take = |batch: QueryBatch| {
+            batches.push(batch.rows);
+            Ok(())
+        };
+        let empty = QueryBatch::empty(vectors, IdKind::None, false);
+        let mut all = Gathering::new(&Context::default(), 5, empty, &mut take);
+        // The group of 12 fits in no batch.
+        for count in [2, 3, 4, 2, 1, 12] {
+            all.keep_together(count).unwrap();
+            for _ in 0..count {
+                let query = QueryRow { row, ids: &Ids::None, id_at: 0, place: None };
+                all.add(query, |stored| {
+                    stored.push(0);
+                    Ok(())
+                })
+                .unwrap();
+                row += 1;
+            }
+        }
+        all.finish().unwrap();
+        let lengths: Vec<usize> = batches.iter().map(Vec::len).collect();
+        assert_eq!(lengths, [5, 4, 3, 5, 5, 2]);
+        assert!(batches.concat().into_iter().eq(0..24));
+    }
 
     #[test]
     fn only_whole_numbers_of_the_type_become_bytes() {

@@ -31,11 +31,11 @@ pub(super) struct Gathering<'a> {
 
 impl<'a> Gathering<'a> {
     /// Returns the bytes for gathering vectors, and for work on them.
-    pub(super) fn bytes<T: Coordinate>(buckets: &Buckets<'_>, room: GatherRoom) -> u64 {
+    pub(super) fn bytes(buckets: &Buckets<'_>, room: GatherRoom) -> u64 {
         // While some vertices are written, others are gathered.
         let sets = RowSet::memory_bytes(buckets.rows()) + 2 * RankedSet::memory_bytes(buckets.rows());
         let reading = 2 * least_read_ahead(buckets.extents(), true);
-        sets + reading + room.vectors as u64 * Self::bytes_of_vector::<T>(buckets) + room.work_bytes
+        sets + reading + room.bytes
     }
 
     /// Returns the bytes of one vector.
@@ -49,13 +49,13 @@ impl<'a> Gathering<'a> {
     ///
     /// # Errors
     /// If memory does not suffice.
-    pub(super) fn new<T: Coordinate>(
+    pub(super) fn new(
         context: &'a Context,
         buckets: &'a Buckets<'a>,
         map: &'a VertexMap,
         room: GatherRoom,
     ) -> Result<Self> {
-        let memory = context.reserve(Self::bytes::<T>(buckets, room), PURPOSE)?;
+        let memory = context.reserve(Self::bytes(buckets, room), PURPOSE)?;
         let read_ahead = least_read_ahead(buckets.extents(), true);
         Ok(Self { context, buckets, map, room, read_ahead, _memory: memory })
     }

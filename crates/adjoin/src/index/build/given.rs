@@ -46,7 +46,7 @@ pub fn vertex_vectors(context: &Context, store: &Store) -> Result<VertexVectors>
         let centers = buckets.centers::<T>()?;
         let map = &VertexMap::find(context, buckets, &centers, &context.temporary(Some(store.folder())))?;
         let room = gather_room::<T>(buckets, &IndexOptions::default().parameters(buckets.vectors()), 0);
-        let gathering = Gathering::new::<T>(context, buckets, map, room)?;
+        let gathering = Gathering::new(context, buckets, map, room)?;
         let all = finishing::all::<T>(&gathering, u64::MAX)?;
         all.map(|(panel, _)| panel.into()).ok_or_else(|| Error::budget(format!("{PURPOSE}: vectors do not fit")))
     })

@@ -24,6 +24,7 @@ pub(super) mod writing;
 
 use std::ops::Range;
 
+use adjoin_device::release_freed_memory;
 use adjoin_kernels::Panel;
 
 use self::finishing::{CODE_SAMPLE, arranged, windows_of};
@@ -54,9 +55,6 @@ use crate::graph::VERTICES_MAX;
 use crate::load::Buckets;
 use crate::store::{Drafts, Files, NO_CHECKSUM, Role, Store};
 
-/// Approximate number of distinct vectors that are gathered per vertex, if vertices near each other are processed
-/// together.
-const VECTORS_OF_VERTEX: u64 = 4;
 /// Least bytes for the vectors that are gathered at once, and for the work on them.
 const GATHERED_BYTES_MIN: u64 = 6 << 20;
 /// Bytes for small items that are not counted individually, such as positions of blocks in temporary files, and growing
@@ -66,6 +64,9 @@ const SMALL_BYTES: u64 = 4 << 20;
 const ALL_SHARE: u64 = 4;
 /// Divisor of the spare memory. The lists, the edges back, and the lists with edges back may each take this part of it.
 const LISTS_SHARE: u64 = 16;
+/// Divisors of the spare memory. Gathering takes this part of it while the graph is built and while pages are written.
+const GRAPH_GATHERED_SHARE: u64 = 16;
+const WRITE_GATHERED_SHARE: u64 = 4;
 
 /// A build in progress.
 pub(super) struct Build<'a> {
@@ -110,10 +111,10 @@ impl BuildNeeds {
         let (rows, vectors, degree) = (buckets.rows(), buckets.vectors(), options.graph.degree);
         let (space, dimensions) = (buckets.space(), buckets.space().dimensions());
         let shape = PageShape::new(vectors, degree, options.page_bytes);
-        let gathering = Gathering::bytes::<T>(buckets, gather_room::<T>(buckets, options, 0));
+        let gathering = Gathering::bytes(buckets, gather_room::<T>(buckets, options, 0));
         let held = VertexMap::memory_bytes(buckets) + navigation::held_bytes(rows, space, options) + SMALL_BYTES;
         let centers = Panel::<T>::bytes_for(buckets.count() as usize, dimensions);
-        let leading_in = navigation::memory_bytes(rows, space, options);
+        let leading_in = navigation::building_bytes(rows, space, options);
         let windows = Windows::within(0, rows as u32);
         let near = least_near_rows(context, buckets, joined::near_rows(&options.graph));
         let graph = near.max(windows.bytes() + windows.window_bytes(degree)) + 2 * windows.bytes();
@@ -132,21 +133,15 @@ impl BuildNeeds {
     }
 }
 
-/// Returns how many vectors can be gathered at once with `spare` bytes of spare memory.
+/// Returns the memory for gathering vectors, with `spare` bytes of spare memory.
 fn gather_room<T: Coordinate>(buckets: &Buckets<'_>, options: &IndexParameters, spare: u64) -> GatherRoom {
     let shape = PageShape::new(buckets.vectors(), options.graph.degree, options.page_bytes);
-    let records = shape.records() as u64;
     let ids: u64 = buckets.extents().iter().map(|extent| extent.id_bytes).sum();
     let written = writing::bytes_of_vertex(ids / buckets.rows(), shape, options.code_bytes);
-    let pruned = joined::bytes_of_vertex(&options.graph);
-    // Most vectors that are compared with a vertex are also compared with other vertices nearby.
-    let of_vertex = VECTORS_OF_VERTEX * Gathering::bytes_of_vector::<T>(buckets) + pruned.max(written);
-    let vertices = ((GATHERED_BYTES_MIN + spare) / of_vertex).min(buckets.rows());
-    let vectors = (VECTORS_OF_VERTEX * vertices).max(2 * joined::candidates_max(&options.graph));
-    GatherRoom {
-        vectors: vectors.max(2 * records) as usize,
-        work_bytes: (vertices * pruned.max(written)).max(2 * records * written),
-    }
+    let of_vertex = joined::bytes_of_vertex(&options.graph).max(written);
+    let needed = 2 * joined::candidates_max(&options.graph).max(shape.records() as u64);
+    let of_vector = Gathering::bytes_of_vector::<T>(buckets);
+    GatherRoom::within(GATHERED_BYTES_MIN + spare, of_vector, of_vertex, buckets.rows(), needed)
 }
 
 /// Checks that a store has no more vectors than a graph can have vertices.
@@ -167,7 +162,9 @@ impl Build<'_> {
         let (mut built, inserted) = self.lay::<T>(space)?;
         let mut watch = Stopwatch::start();
         let Self { context, drafts, force, .. } = self;
-        // `lay` has freed all memory except the memory of the drafts and of the inserted entries.
+        // `lay` has freed all memory except the memory of the drafts and of the inserted entries. The codes are read next,
+        // which are one large block.
+        release_freed_memory();
         let manifest = lost::lead_in::<T>(context, &drafts, built.manifest, &inserted.entries)?;
         let inserted = draw_inserted(manifest.seed, &inserted.entries);
         let aims = CalibrationAims { inserted: &inserted, first: None };
@@ -193,7 +190,8 @@ impl Build<'_> {
         let of_centers = context.reserve(centers_bytes, PURPOSE)?;
         let centers = buckets.centers::<T>()?;
         let map = &VertexMap::find(context, buckets, &centers, temporary)?;
-        let gathering = self.gathering::<T>(buckets, map, of_graph)?;
+        // Pruning also takes the memory that is free when it begins.
+        let gathering = self.gathering::<T>(buckets, map, of_graph / GRAPH_GATHERED_SHARE)?;
         let navigation = finishing::navigation::<T>(&gathering, options)?;
         let load_seconds = watch.lap();
         let memory = spare.min(of_graph) / LISTS_SHARE;
@@ -215,7 +213,7 @@ impl Build<'_> {
         let _of_places = context.reserve(Places::memory_bytes(map.len().into()), PURPOSE)?;
         let places = &arranged(context, &graph, map.len(), options.graph.degree, shape, None)?;
         let layout_seconds = watch.lap();
-        let gathering = &self.gathering::<T>(buckets, map, spare)?;
+        let gathering = &self.gathering::<T>(buckets, map, spare / WRITE_GATHERED_SHARE)?;
         let navigation = navigation.with_islands::<T>(gathering, &graph, &options.graph)?;
         let (quantizer, code_error) = &finishing::quantizer::<T>(gathering, options.code_bytes, options.graph.seed)?;
         let drafts = &self.drafts;
@@ -274,7 +272,8 @@ impl Build<'_> {
         }
     }
 
-    /// Creates a reader of vectors. It gets a part of `spare` bytes of spare memory.
+    /// Creates a reader of vectors, with `spare` bytes of spare memory for gathering. Another part of the spare memory,
+    /// of half that size, is for reading ahead.
     fn gathering<'b, T: Coordinate>(
         &self,
         buckets: &'b Buckets<'b>,
@@ -284,7 +283,7 @@ impl Build<'_> {
     where
         Self: 'b,
     {
-        let room = gather_room::<T>(buckets, self.options, spare / 4);
-        Gathering::new::<T>(self.context, buckets, map, room)?.reading_ahead(spare / 8)
+        let room = gather_room::<T>(buckets, self.options, spare);
+        Gathering::new(self.context, buckets, map, room)?.reading_ahead(spare / 2)
     }
 }

@@ -59,13 +59,21 @@ pub(in crate::index) trait Origin: Sync {
     }
 }
 
-/// Memory for vectors that are gathered at once.
+/// Memory for vertices that are processed at once, and for the vectors that are gathered for them.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::index) struct GatherRoom {
-    /// Largest number of vectors.
-    pub(in crate::index) vectors: usize,
-    /// Bytes for the work on them.
-    pub(in crate::index) work_bytes: u64,
+    pub(in crate::index) bytes: u64,
+    /// Bytes of a vector, as coordinates.
+    pub(in crate::index) vector_bytes: u64,
+}
+
+impl GatherRoom {
+    /// Returns the room of `bytes` bytes, but not more than all of `vertices` vertices need if each takes `of_vertex`
+    /// bytes, and not less than `needed` vertices with as many vectors need.
+    pub(in crate::index) fn within(bytes: u64, vector_bytes: u64, of_vertex: u64, vertices: u64, needed: u64) -> Self {
+        let one = vector_bytes + of_vertex;
+        Self { bytes: bytes.min(vertices * one).max(needed * one), vector_bytes }
+    }
 }
 
 /// A row that an origin passes to its caller.

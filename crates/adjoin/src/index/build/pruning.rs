@@ -3,6 +3,7 @@
 
 use adjoin_kernels::Panel;
 
+use super::PURPOSE;
 use super::origin::{GatherRoom, Origin, VectorsToGather};
 use crate::base::context::Context;
 use crate::base::error::Result;
@@ -75,13 +76,18 @@ impl<T: Coordinate, O: Origin> Pruning<'_, T, O> {
         next: &mut dyn FnMut(&mut Vec<u32>) -> Result<Option<Next>>,
         take: &mut dyn FnMut(u32, &[u32]) -> Result<()>,
     ) -> Result<()> {
-        let GatherRoom { vectors, work_bytes } = self.origin.room();
-        let vertices_max = (work_bytes / bytes_of_vertex(self.candidates, self.options.degree)).max(1) as usize;
+        let GatherRoom { bytes, vector_bytes } = self.origin.room();
+        // The larger a group is, the fewer vectors are read several times. Gathering needs some of the free memory.
+        let context = self.origin.context();
+        let more = if self.all.is_some() { 0 } else { context.budget().free() / 4 * 3 };
+        let _memory = context.reserve(more, PURPOSE)?;
+        let of_vertex = bytes_of_vertex(self.candidates, self.options.degree);
+        let taken = |vectors: usize, vertices: usize| vectors as u64 * vector_bytes + vertices as u64 * of_vertex;
         loop {
             let mut wanted = VectorsToGather::none(if self.all.is_some() { 0 } else { self.origin.vertices() });
             let mut some = PruneBatch::default();
             // A vertex may need `candidates_max` vectors. A group ends if not that many more vectors fit.
-            while wanted.len() + self.candidates_max <= vectors && some.ends.len() < vertices_max {
+            while taken(wanted.len() + self.candidates_max, some.ends.len() + 1) <= bytes + more {
                 let start = some.all.len();
                 let Some(next) = next(&mut some.all)? else { break };
                 // Lists that are kept as they are need no vectors.

@@ -121,9 +121,9 @@ impl<O: Origin> Writing<'_, O> {
             ids: IdDraft::new(context, self.drafts, self.temporary, kind, PURPOSE)?,
         };
         let of_vertex = bytes_of_vertex(id_bytes, self.shape, self.quantizer.code_bytes());
-        let GatherRoom { vectors, work_bytes } = self.origin.room();
+        let GatherRoom { bytes, vector_bytes } = self.origin.room();
         // Some pages are gathered while others are appended.
-        let together = vectors.min((work_bytes / of_vertex) as usize) / PARTS_IN_MEMORY;
+        let together = (bytes / (vector_bytes + of_vertex)) as usize / PARTS_IN_MEMORY;
         context.progress.begin("write", "pages", self.shape.pages(self.origin.vertices()));
         let (send, receive) = bounded::<GatheredPages<'_, T>>(0);
         std::thread::scope(|scope| {

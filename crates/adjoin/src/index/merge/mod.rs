@@ -27,6 +27,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::path::Path;
 
+use adjoin_device::release_freed_memory;
 use adjoin_kernels::Panel;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -78,11 +79,10 @@ const NAVIGATION_SHARE: (u64, u64) = (3, 4);
 const ALL_SHARE: u64 = 2;
 /// Divisor of the spare memory. The lists and the edges back may each take this part of it.
 const LISTS_SHARE: u64 = 16;
+/// Divisor of the free memory. Gathering takes this part of it.
+const GATHERED_SHARE: u64 = 16;
 /// Least bytes for the vectors that are gathered at once, and for the work on them.
 const GATHERED_BYTES_MIN: u64 = 6 << 20;
-/// Approximate number of distinct vectors that are gathered per vertex, if vertices near each other are processed
-/// together.
-const VECTORS_OF_VERTEX: u64 = 4;
 
 /// Inserted rows, numbered from 0 in the order of insertion.
 pub(crate) trait Newcomers: Sync {
@@ -164,6 +164,8 @@ impl Merge<'_> {
             let drafts = Drafts::begin(context, folder, FolderKind::Index)?;
             let laid = merge.lay::<T>(&drafts, folder)?;
             let Laid { manifest, spilled, inserted } = laid;
+            // The codes of the merged index are read next, which are one large block.
+            release_freed_memory();
             let manifest = lost::lead_in::<T>(context, &drafts, manifest, &inserted.entries)?;
             let inserted = draw_inserted(manifest.seed, &inserted.entries);
             let aims = CalibrationAims { inserted: &inserted, first: merge.index.longest_list() };
@@ -325,13 +327,10 @@ impl Merge<'_> {
         let of_vector = (of(1 << 10) - of(0)).div_ceil(1 << 10);
         let ids = facts.id_bytes().max(newcomers.id_bytes());
         let written = writing::bytes_of_vertex(ids, facts.shape(), facts.code_bytes);
-        let of_vertex = VECTORS_OF_VERTEX * of_vector + written;
-        let spare = context.budget().free() / 4;
-        let vertices = (GATHERED_BYTES_MIN.max(spare / 4) / of_vertex).min(numbering.vertices().into());
-        let vectors =
-            (VECTORS_OF_VERTEX * vertices).max(2 * linking::candidates_max(&options.graph, self.replacements) as u64);
-        let room = GatherRoom { vectors: vectors as usize, work_bytes: vertices * written };
-        let memory = context.reserve(vectors * of_vector + room.work_bytes, PURPOSE)?;
+        let needed = 2 * linking::candidates_max(&options.graph, self.replacements) as u64;
+        let bytes = GATHERED_BYTES_MIN.max(context.budget().free() / GATHERED_SHARE);
+        let room = GatherRoom::within(bytes, of_vector, written, numbering.vertices().into(), needed);
+        let memory = context.reserve(room.bytes, PURPOSE)?;
         let keeps_codes = false;
         Ok(Mixed { context, index, newcomers, survey, numbering, standing, left, keeps_codes, room, _memory: memory })
     }
