@@ -148,7 +148,7 @@ impl QuerySet<'_> {
             let counts = |member| only.is_none_or(|only| only.contains(stored.number(), member));
             // Rows of a bucket that are in one batch are compared with each other, whatever their probes are. If all of
             // them are, the results do not depend on how many rows fit in memory.
-            all.keep_together(members.rows.len())?;
+            all.keep_together((members.first..).take(members.rows.len()).filter(|&k| counts(k)).count())?;
             for ((k, vector), &row) in numbered.filter(|((k, _), _)| counts(*k)) {
                 let (id_at, place) = ((k - members.first) as usize, Some((stored.number(), k)));
                 all.add(QueryRow { row, ids: &members.ids, id_at, place }, |stored| {

@@ -102,7 +102,11 @@ impl Collection {
         let Some(long_term) = &moment.long_term else { return Ok(()) };
         let facts = long_term.index.facts();
         let share = (moment.rows as f64 / facts.rows.max(1) as f64).min(1.0);
-        let bytes = (share * Index::memory_bytes(facts) as f64) as u64;
+        let manifest = self.manifest();
+        let options = manifest.index_parameters();
+        let foreseen = |rows| Index::foreseen_memory_bytes(rows, manifest.space(), &options);
+        let grown = foreseen(moment.rows).saturating_sub(foreseen(facts.rows));
+        let bytes = (share * Index::memory_bytes(facts) as f64) as u64 + grown;
         self.context.reserve_between_runs(bytes, "opening the merged index next to the present one").map(drop)
     }
 

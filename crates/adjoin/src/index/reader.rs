@@ -9,7 +9,7 @@ use arrow_schema::{Schema, SchemaRef};
 
 use super::blocks::Unreadable;
 use super::cache::KeptPages;
-use super::calibration::Calibration;
+use super::calibration::{Calibration, NOTED};
 use super::delete_list::DeleteList;
 use super::manifest::IndexManifest;
 use super::navigation::{self, Navigation};
@@ -23,6 +23,7 @@ use crate::base::context::Context;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::geometry::Space;
 use crate::base::message::Argument;
+use crate::buckets::CALIBRATION_VECTORS;
 use crate::quantize::Quantizer;
 use crate::source::{IdKind, Ids};
 use crate::sql::Condition;
@@ -32,8 +33,9 @@ use crate::store::{
 };
 
 const PURPOSE: &str = "opening the index";
-/// Assumed bytes of the calibration of an index that is not built yet.
-const CALIBRATION_BYTES: u64 = 256 << 10;
+/// Bytes per calibration query of an index that is not built yet: the entries and the lists of its hits, for drawn rows
+/// and for as many inserted rows.
+const BYTES_OF_CALIBRATION_QUERY: u64 = 2 * NOTED as u64 * (size_of::<u32>() as u64 + 1);
 /// Largest number of bytes that a row takes if it is a further row of a vertex ([`Duplicates`]).
 const FURTHER_ROW_BYTES_MAX: usize = 2 * size_of::<u64>();
 /// Bytes that an open index takes in addition, whatever its size: its manifest, paths, and tables of chosen methods.
@@ -188,7 +190,7 @@ impl Index {
         let vectors = rows.max(1);
         // If rows have equal vectors, most have no code. Each then takes at most 16 bytes of the further rows.
         let of_rows = rows * options.code_bytes.max(FURTHER_ROW_BYTES_MAX) as u64;
-        let small = small_bytes(vectors, space, options) + CALIBRATION_BYTES;
+        let small = small_bytes(vectors, space, options) + rows.min(CALIBRATION_VECTORS) * BYTES_OF_CALIBRATION_QUERY;
         small + of_rows.max(navigation::held_bytes(vectors, space, options))
     }
 

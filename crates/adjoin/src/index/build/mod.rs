@@ -139,9 +139,9 @@ fn gather_room<T: Coordinate>(buckets: &Buckets<'_>, options: &IndexParameters, 
     let ids: u64 = buckets.extents().iter().map(|extent| extent.id_bytes).sum();
     let written = writing::bytes_of_vertex(ids / buckets.rows(), shape, options.code_bytes);
     let of_vertex = joined::bytes_of_vertex(&options.graph).max(written);
-    let needed = 2 * joined::candidates_max(&options.graph).max(shape.records() as u64);
-    let of_vector = Gathering::bytes_of_vector::<T>(buckets);
-    GatherRoom::within(GATHERED_BYTES_MIN + spare, of_vector, of_vertex, buckets.rows(), needed)
+    let (of_vector, records) = (Gathering::bytes_of_vector::<T>(buckets), shape.records() as u64);
+    let least = 2 * (joined::candidates_max(&options.graph).max(records) * of_vector + records * of_vertex);
+    GatherRoom::within(GATHERED_BYTES_MIN + spare, buckets.rows() * (of_vector + of_vertex), least, of_vector)
 }
 
 /// Checks that a store has no more vectors than a graph can have vertices.
@@ -191,7 +191,7 @@ impl Build<'_> {
         let centers = buckets.centers::<T>()?;
         let map = &VertexMap::find(context, buckets, &centers, temporary)?;
         // Pruning also takes the memory that is free when it begins.
-        let gathering = self.gathering::<T>(buckets, map, of_graph / GRAPH_GATHERED_SHARE)?;
+        let gathering = self.gathering::<T>(buckets, map, of_graph, GRAPH_GATHERED_SHARE)?;
         let navigation = finishing::navigation::<T>(&gathering, options)?;
         let load_seconds = watch.lap();
         let memory = spare.min(of_graph) / LISTS_SHARE;
@@ -213,7 +213,7 @@ impl Build<'_> {
         let _of_places = context.reserve(Places::memory_bytes(map.len().into()), PURPOSE)?;
         let places = &arranged(context, &graph, map.len(), options.graph.degree, shape, None)?;
         let layout_seconds = watch.lap();
-        let gathering = &self.gathering::<T>(buckets, map, spare / WRITE_GATHERED_SHARE)?;
+        let gathering = &self.gathering::<T>(buckets, map, spare, WRITE_GATHERED_SHARE)?;
         let navigation = navigation.with_islands::<T>(gathering, &graph, &options.graph)?;
         let (quantizer, code_error) = &finishing::quantizer::<T>(gathering, options.code_bytes, options.graph.seed)?;
         let drafts = &self.drafts;
@@ -272,18 +272,19 @@ impl Build<'_> {
         }
     }
 
-    /// Creates a reader of vectors, with `spare` bytes of spare memory for gathering. Another part of the spare memory,
-    /// of half that size, is for reading ahead.
+    /// Creates a reader of vectors. Gathering takes the part 1 / `share` of `spare` bytes of spare memory, and reading
+    /// ahead takes a small part.
     fn gathering<'b, T: Coordinate>(
         &self,
         buckets: &'b Buckets<'b>,
         map: &'b VertexMap,
         spare: u64,
+        share: u64,
     ) -> Result<Gathering<'b>>
     where
         Self: 'b,
     {
-        let room = gather_room::<T>(buckets, self.options, spare);
-        Gathering::new(self.context, buckets, map, room)?.reading_ahead(spare / 2)
+        let room = gather_room::<T>(buckets, self.options, spare / share);
+        Gathering::new(self.context, buckets, map, room)?.reading_ahead(spare / 8)
     }
 }

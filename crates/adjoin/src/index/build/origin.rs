@@ -68,11 +68,10 @@ pub(in crate::index) struct GatherRoom {
 }
 
 impl GatherRoom {
-    /// Returns the room of `bytes` bytes, but not more than all of `vertices` vertices need if each takes `of_vertex`
-    /// bytes, and not less than `needed` vertices with as many vectors need.
-    pub(in crate::index) fn within(bytes: u64, vector_bytes: u64, of_vertex: u64, vertices: u64, needed: u64) -> Self {
-        let one = vector_bytes + of_vertex;
-        Self { bytes: bytes.min(vertices * one).max(needed * one), vector_bytes }
+    /// Returns the room of `bytes` bytes, but not more than all vertices need, which take `all` bytes, and not less than
+    /// `least` bytes.
+    pub(in crate::index) fn within(bytes: u64, all: u64, least: u64, vector_bytes: u64) -> Self {
+        Self { bytes: bytes.min(all).max(least), vector_bytes }
     }
 }
 

@@ -16,8 +16,9 @@ use crate::index::build::origin::{GatherRoom, Gathered, Origin, Vectors, Vectors
 use crate::index::scan::Pieces;
 use crate::source::{IdKind, Ids};
 
-/// Number of vectors that a thread loads at once.
+/// Number of vectors that a thread loads at once, and the least number if little memory is free.
 const LOADED_TOGETHER: usize = 4_096;
+const LOADED_TOGETHER_MIN: usize = 64;
 
 /// The vertices of a merged index.
 pub(super) struct Mixed<'a> {
@@ -177,17 +178,22 @@ impl Origin for Mixed<'_> {
     fn vectors<T: Coordinate>(&self, wanted: VectorsToGather) -> Result<Vectors<T>> {
         let Context { threads, cancel, .. } = self.context;
         let (count, dimensions) = (wanted.len(), self.space().dimensions());
+        // Vectors are loaded in parts, two for each thread. If their memory is not free, the parts are small.
+        let of_vector = Panel::<T>::bytes_for(1, dimensions) + self.space().vectors.bytes() as u64;
+        let room = self.context.budget().free() / 2 / of_vector / (2 * *threads as u64);
+        let together = room.clamp(LOADED_TOGETHER_MIN as u64, LOADED_TOGETHER as u64) as usize;
+        let _memory = self.context.budget().reserve((2 * threads * together) as u64 * of_vector).ok();
         let (mut panel, ranks) = (Panel::zeroed(count, dimensions), wanted.ranked());
         let (mut numbers, mut at) = (ranks.iter(), 0);
         loop {
-            let some: Vec<u32> = numbers.by_ref().take(2 * threads * LOADED_TOGETHER).collect();
+            let some: Vec<u32> = numbers.by_ref().take(2 * threads * together).collect();
             if some.is_empty() {
                 break;
             }
             let state = || (Pieces::spread(self.index, count as u64), Vec::new());
-            let parts = some.len().div_ceil(LOADED_TOGETHER);
+            let parts = some.len().div_ceil(together);
             let loaded = map_items(*threads, parts, cancel, state, |(pieces, stored), part| {
-                let numbers = &some[part * LOADED_TOGETHER..some.len().min((part + 1) * LOADED_TOGETHER)];
+                let numbers = &some[part * together..some.len().min((part + 1) * together)];
                 let mut panel = Panel::zeroed(numbers.len(), dimensions);
                 let vertices = self.numbering.vertices_of(numbers);
                 until_last(pieces, &vertices);

@@ -327,9 +327,12 @@ impl Merge<'_> {
         let of_vector = (of(1 << 10) - of(0)).div_ceil(1 << 10);
         let ids = facts.id_bytes().max(newcomers.id_bytes());
         let written = writing::bytes_of_vertex(ids, facts.shape(), facts.code_bytes);
-        let needed = 2 * linking::candidates_max(&options.graph, self.replacements) as u64;
+        let records = facts.shape().records() as u64;
+        let candidates = linking::candidates_max(&options.graph, self.replacements) as u64;
+        let least = 2 * (candidates.max(records) * of_vector + records * written);
+        let all = u64::from(numbering.vertices()) * (of_vector + written);
         let bytes = GATHERED_BYTES_MIN.max(context.budget().free() / GATHERED_SHARE);
-        let room = GatherRoom::within(bytes, of_vector, written, numbering.vertices().into(), needed);
+        let room = GatherRoom::within(bytes, all, least, of_vector);
         let memory = context.reserve(room.bytes, PURPOSE)?;
         let keeps_codes = false;
         Ok(Mixed { context, index, newcomers, survey, numbering, standing, left, keeps_codes, room, _memory: memory })
