@@ -79,9 +79,8 @@ impl NearRows<'_> {
             let of_row = bytes_of_row::<T>(buckets, count);
             let _of_comparing = context.reserve(comparing_bytes::<T>(context, buckets), PURPOSE)?;
             let mut first = 0;
-            // Half of the memory is for the lists of buckets that the rows probe. Few large batches read a bucket less
-            // often than many small ones.
-            let at_once = (context.budget().free() / 2 / of_row).clamp(1, ROWS_MAX) as usize;
+            // Few large batches read a bucket less often than many small ones.
+            let at_once = searcher.queries_in_memory(of_row).min(ROWS_MAX) as usize;
             QuerySet::Rows.each(searcher, at_once, &mut |batch| {
                 let QueryBatch { vectors, stored, rows, places, .. } = batch;
                 let _memory = context.reserve(rows.len() as u64 * of_row, PURPOSE)?;

@@ -199,10 +199,15 @@ impl<'a, T: Coordinate> Searcher<'a, T> {
         2 * queries.bytes() as u64 + members + 64
     }
 
-    /// Returns the number of queries to search at once if each takes `query_bytes`. It is at least 1. Half of the
-    /// memory is for the lists of their probes.
+    /// Returns the number of queries to search at once if each takes `query_bytes`. It is at least 1.
     pub(crate) fn queries_at_once(&self, query_bytes: u64) -> u64 {
-        (self.context.budget().free() / 2 / query_bytes).clamp(1, QUERIES_MAX)
+        self.queries_in_memory(query_bytes).min(QUERIES_MAX)
+    }
+
+    /// Returns how many queries fit in the free memory if each takes `query_bytes`. It is at least 1. Half of the memory is
+    /// for the lists of their probes.
+    pub(super) fn queries_in_memory(&self, query_bytes: u64) -> u64 {
+        (self.context.budget().free() / 2 / query_bytes).max(1)
     }
 
     /// Computes the distances of some queries to all centers, and calls `work` with them. Returns the results.

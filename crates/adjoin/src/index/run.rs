@@ -25,8 +25,9 @@ use crate::store::{GatheredColumns, ResultColumns};
 
 /// Largest number of queries in a batch.
 const QUERIES_MAX: u64 = 4_096;
-/// Part of the free memory that the queries of a batch take while the rest caches pages.
+/// Divisor of the free memory. The queries of a batch take this part of it if the rest caches pages.
 const BATCH_PART: u64 = 8;
+
 /// Method of answering queries.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum SearchMethod {
@@ -114,7 +115,7 @@ impl<'a, T: Coordinate> IndexSearch<'a, T> {
             SearchMethod::Walk(aim) => Some(Walks::new(context, index, aim, admitted, strategy, cache)),
             SearchMethod::PageScan => None,
         };
-        let enough_bytes = Self::enough_bytes(needs, method);
+        let enough_bytes = Self::bytes_for_batch(needs, method, QUERIES_MAX);
         Self { context, index, walks, sought, admitted, carried: None, totals: Totals::default(), enough_bytes }
     }
 
@@ -137,13 +138,8 @@ impl<'a, T: Coordinate> IndexSearch<'a, T> {
         Self::bytes_for(needs, way, 1, 1)
     }
 
-    /// Returns the bytes that suffice for the largest batch with all its walks and hits at once.
-    fn enough_bytes(needs: &SearchNeeds<'_>, way: SearchMethod) -> u64 {
-        Self::bytes_for_batch(needs, way, QUERIES_MAX)
-    }
-
-    /// Returns the bytes that a search needs. It uses memory beyond this for caching pages. Little memory has smaller
-    /// batches than [`Self::enough_bytes`], since cached pages save more time than large batches.
+    /// Returns the bytes that a search needs. It uses memory beyond this for caching pages. Little memory has small
+    /// batches, since cached pages save more time than large batches.
     pub(super) fn bytes_beside_cache(needs: &SearchNeeds<'_>, way: SearchMethod) -> u64 {
         let of_batch = needs.context.budget().free() / BATCH_PART;
         let queries = of_batch / Self::query_bytes(needs.facts, needs.sought);

@@ -38,13 +38,6 @@ impl<'a> Gathering<'a> {
         sets + reading + room.bytes
     }
 
-    /// Returns the bytes of one vector.
-    pub(super) fn bytes_of_vector<T: Coordinate>(buckets: &Buckets<'_>) -> u64 {
-        // The bytes are averaged over many rows, so that the padding of a panel does not matter.
-        let of = |rows| Panel::<T>::bytes_for(rows, buckets.space().dimensions());
-        (of(1 << 10) - of(0)).div_ceil(1 << 10)
-    }
-
     /// Reserves memory for gathering vectors, and for work on them.
     ///
     /// # Errors

@@ -34,7 +34,7 @@ pub(super) use self::given::GivenGraph;
 pub use self::given::{VertexVectors, vertex_vectors};
 use self::joined::JoinBuild;
 use self::lists::Windows;
-use self::origin::GatherRoom;
+use self::origin::{GatherNeeds, GatherRoom};
 use self::vertices::VertexMap;
 use self::writing::{InsertedEntries, Writing, Written};
 use super::drafting::{Contents, write_rest};
@@ -138,10 +138,14 @@ fn gather_room<T: Coordinate>(buckets: &Buckets<'_>, options: &IndexParameters, 
     let shape = PageShape::new(buckets.vectors(), options.graph.degree, options.page_bytes);
     let ids: u64 = buckets.extents().iter().map(|extent| extent.id_bytes).sum();
     let written = writing::bytes_of_vertex(ids / buckets.rows(), shape, options.code_bytes);
-    let of_vertex = joined::bytes_of_vertex(&options.graph).max(written);
-    let (of_vector, records) = (Gathering::bytes_of_vector::<T>(buckets), shape.records() as u64);
-    let least = 2 * (joined::candidates_max(&options.graph).max(records) * of_vector + records * of_vertex);
-    GatherRoom::within(GATHERED_BYTES_MIN + spare, buckets.rows() * (of_vector + of_vertex), least, of_vector)
+    let needs = GatherNeeds {
+        vertices: buckets.rows(),
+        vector_bytes: Panel::<T>::bytes_for(1, buckets.space().dimensions()),
+        vertex_bytes: joined::bytes_of_vertex(&options.graph).max(written),
+        candidates_max: joined::candidates_max(&options.graph),
+        records: shape.records() as u64,
+    };
+    GatherRoom::within(GATHERED_BYTES_MIN + spare, needs)
 }
 
 /// Checks that a store has no more vectors than a graph can have vertices.

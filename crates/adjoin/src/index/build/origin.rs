@@ -67,11 +67,26 @@ pub(in crate::index) struct GatherRoom {
     pub(in crate::index) vector_bytes: u64,
 }
 
+/// Vertices for which vectors are gathered, with the bytes of each.
+pub(in crate::index) struct GatherNeeds {
+    pub(in crate::index) vertices: u64,
+    /// Bytes of a vector, as coordinates.
+    pub(in crate::index) vector_bytes: u64,
+    /// Bytes of a vertex while it is processed, in addition to its vector.
+    pub(in crate::index) vertex_bytes: u64,
+    /// Largest number of vectors that are compared to prune a vertex.
+    pub(in crate::index) candidates_max: u64,
+    /// Number of vertices on a page.
+    pub(in crate::index) records: u64,
+}
+
 impl GatherRoom {
-    /// Returns the room of `bytes` bytes, but not more than all vertices need, which take `all` bytes, and not less than
-    /// `least` bytes.
-    pub(in crate::index) fn within(bytes: u64, all: u64, least: u64, vector_bytes: u64) -> Self {
-        Self { bytes: bytes.min(all).max(least), vector_bytes }
+    /// Returns the room of `bytes` bytes, but not more than all vertices need. It has at least twice the candidates of a
+    /// vertex and twice the vertices of a page.
+    pub(in crate::index) fn within(bytes: u64, needs: GatherNeeds) -> Self {
+        let GatherNeeds { vertices, vector_bytes, vertex_bytes, candidates_max, records } = needs;
+        let least = 2 * (candidates_max.max(records) * vector_bytes + records * vertex_bytes);
+        Self { bytes: bytes.min(vertices * (vector_bytes + vertex_bytes)).max(least), vector_bytes }
     }
 }
 

@@ -39,7 +39,7 @@ use self::survey::Survey;
 use super::Index;
 use super::build::finishing::{self, NavigationWithMemory, arranged, windows_of};
 use super::build::lists::Lists;
-use super::build::origin::GatherRoom;
+use super::build::origin::{GatherNeeds, GatherRoom};
 use super::build::pruning::spread;
 use super::build::reach;
 use super::build::writing::{self, InsertedEntries, Writing, Written};
@@ -323,16 +323,15 @@ impl Merge<'_> {
     ) -> Result<Mixed<'b>> {
         let Self { context, index, newcomers, .. } = *self;
         let (facts, options) = (index.facts(), index.facts().parameters());
-        let of = |rows| Panel::<T>::bytes_for(rows, facts.space().dimensions());
-        let of_vector = (of(1 << 10) - of(0)).div_ceil(1 << 10);
         let ids = facts.id_bytes().max(newcomers.id_bytes());
-        let written = writing::bytes_of_vertex(ids, facts.shape(), facts.code_bytes);
-        let records = facts.shape().records() as u64;
-        let candidates = linking::candidates_max(&options.graph, self.replacements) as u64;
-        let least = 2 * (candidates.max(records) * of_vector + records * written);
-        let all = u64::from(numbering.vertices()) * (of_vector + written);
-        let bytes = GATHERED_BYTES_MIN.max(context.budget().free() / GATHERED_SHARE);
-        let room = GatherRoom::within(bytes, all, least, of_vector);
+        let needs = GatherNeeds {
+            vertices: numbering.vertices().into(),
+            vector_bytes: Panel::<T>::bytes_for(1, facts.space().dimensions()),
+            vertex_bytes: writing::bytes_of_vertex(ids, facts.shape(), facts.code_bytes),
+            candidates_max: linking::candidates_max(&options.graph, self.replacements) as u64,
+            records: facts.shape().records() as u64,
+        };
+        let room = GatherRoom::within(GATHERED_BYTES_MIN.max(context.budget().free() / GATHERED_SHARE), needs);
         let memory = context.reserve(room.bytes, PURPOSE)?;
         let keeps_codes = false;
         Ok(Mixed { context, index, newcomers, survey, numbering, standing, left, keeps_codes, room, _memory: memory })
